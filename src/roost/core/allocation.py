@@ -1,0 +1,48 @@
+"""Where a job runs: which devices on which nodes its workers hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from roost.core.spec import WHOLE, NodeId
+
+#: The role of a job's main, possibly elastic, workers.
+WORKER = "worker"
+
+
+class Part(NamedTuple):
+    """Workers of one role on one node, and the devices they hold."""
+
+    node: NodeId
+    gpus: tuple[int, ...]
+    share_milli: int = WHOLE
+    workers: int = 1
+    role: str = WORKER
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPUs held here, in milli-GPUs."""
+        return len(self.gpus) * self.share_milli
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """All parts that a run holds."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def workers(self) -> int:
+        """Main workers, not counting other roles."""
+        return sum(part.workers for part in self.parts if part.role == WORKER)
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPUs held, in milli-GPUs."""
+        return sum(part.gpu_milli for part in self.parts)
+
+    @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """The nodes it touches, each once, in order."""
+        return tuple(dict.fromkeys(part.node for part in self.parts))

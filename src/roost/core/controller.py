@@ -1,0 +1,638 @@
+"""The controller: state ← event; plan ← policy(state); actions ← commit(plan).
+
+It does no I/O and reads no clock: time arrives with events. ``handle`` is the only way in. A
+driver (the simulator's heap, the live loop) feeds it events, performs the actions it returns, and
+calls it again at ``wake_at``.
+
+    handle(events)   1. fold each event into the state
+                     2. if one of them may change a decision, let the policy write on a plan
+                     3. make the plan binding: runs begin, change or leave; return the actions
+
+Between a decision and its effect stand the runs that still leave: policies plan on what is *free*
+(stops under way count as done), and a run whose devices are not *idle* yet is *reserved* until the
+last of those it waits for has gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, assert_never
+
+from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
+from roost.core.allocation import Allocation, Part
+from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
+from roost.core.events import (
+    CancelRequested,
+    Event,
+    Exited,
+    GpuFailed,
+    GpuRestored,
+    NodeJoined,
+    NodeLost,
+    Outcome,
+    Progressed,
+    QueueChanged,
+    Resized,
+    ResumeRequested,
+    Started,
+    Submitted,
+    Suspended,
+    SuspendRequested,
+    Woke,
+)
+from roost.core.ledger import Ledger, Node
+from roost.core.plan import Placer, Plan
+from roost.core.reasons import Explanation
+from roost.core.spec import WHOLE, JobId, JobSpec, QueueId, QueueSpec, RunId
+from roost.core.state import Job, JobState, Queue, Run, needs
+from roost.core.waiting import Waiting
+from roost.errors import Conflict, Fatal, NotFound
+
+#: Decides who runs where, by writing on a plan.
+Policy: TypeAlias = Callable[[Plan], None]
+
+_ENDS = {
+    Outcome.SUCCEEDED: JobState.SUCCEEDED,
+    Outcome.FAILED: JobState.FAILED,
+    Outcome.CANCELLED: JobState.CANCELLED,
+}
+
+
+class Core:
+    """The scheduling core: one policy, one placer, and everything they know."""
+
+    def __init__(self, policy: Policy, placer: Placer) -> None:
+        self.policy = policy
+        self.placer = placer
+        self.now = -math.inf
+        self.wake_at = math.inf
+        self.jobs: dict[JobId, Job] = {}
+        self.runs: dict[RunId, Run] = {}
+        self.queues: dict[QueueId, Queue] = {}
+        self.ledger = Ledger()
+        self.waiting = Waiting()
+        #: Jobs that are over.
+        self.finished = 0
+        #: GPU-seconds that each of them held, oldest first.
+        self.history: list[float] = []
+        #: How many jobs of a user's application succeeded, and the work they took in all.
+        self._past: dict[tuple[str, str], tuple[int, float]] = {}
+        #: What the last ``handle`` decided, for the journal.
+        self.decisions: list[Decision] = []
+        self.memo: dict[str, Any] = {}
+        #: Runs that hold something others were promised, and who waits for them.
+        self._leaving: dict[RunId, list[Run]] = {}
+        self._actions: list[Action] = []
+        self._replan: Event | None = None
+
+    # -- the way in ----------------------------------------------------------------------------
+
+    def handle(self, *events: Event) -> list[Action]:
+        """Fold a batch of events, decide once, and say what to do."""
+        self._fold(events)
+        if self._replan is None:
+            self.decisions = []
+        else:
+            cause, self._replan = self._replan, None
+            plan = self._plan()
+            if self.wake_at <= self.now:
+                self.wake_at = math.inf
+            self.policy(plan)
+            self.decisions = plan.decisions
+            self.wake_at = min(self.wake_at, plan.wake_at)
+            if self.decisions:
+                self._commit(self.decisions, cause)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def refold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[Action]:
+        """Fold a batch as the journal has it: the policy is not asked again."""
+        self._fold(events)
+        cause, self._replan = self._replan, None
+        plan = self._plan()
+        for decision in decisions:
+            self._write(plan, decision)
+        self._commit(plan.decisions, cause)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def explain(self, job_id: JobId, *, limit: int = 20) -> Explanation | None:
+        """Why a job waits and who goes first; None when it does not wait."""
+        job = self.job(job_id)
+        run = job.run
+        if job.state.over or job.held or job.line is None or not (run is None or run.parked):
+            return None
+        ahead: list[JobId] = []
+        for other in self.waiting:
+            if other is job or len(ahead) == limit:
+                break
+            ahead.append(other.id)
+        return Explanation(job.reason or job.line.reason, tuple(ahead))
+
+    def job(self, job_id: JobId) -> Job:
+        """The job of that name."""
+        try:
+            return self.jobs[job_id]
+        except KeyError:
+            msg = f"no job {job_id!r}"
+            raise NotFound(msg) from None
+
+    # -- 1. events -----------------------------------------------------------------------------
+
+    def _fold(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.time < self.now:
+                msg = f"time ran backwards: {event} after {self.now}"
+                raise Fatal(msg)
+            self.now = event.time
+            if self._observe(event) and self._replan is None:
+                self._replan = event
+
+    def _observe(self, event: Event) -> bool:  # noqa: C901, PLR0911, PLR0912 - one case per event
+        """Fold one event; say whether it may change a decision."""
+        match event:
+            case Submitted():
+                return self._submitted(event)
+            case Started():
+                return self._started(event)
+            case Exited():
+                return self._exited(event)
+            case Progressed():
+                return self._progressed(event)
+            case Resized():
+                return self._resized(event)
+            case Suspended():
+                return self._suspended(event)
+            case Woke():
+                return True
+            case CancelRequested():
+                return self._cancel(event)
+            case SuspendRequested():
+                return self._hold_back(event)
+            case ResumeRequested():
+                return self._let_go(event)
+            case NodeJoined():
+                self.ledger.join(event.node)
+                return True
+            case NodeLost():
+                self._lose(self.ledger.lose(event.node), event, f"node {event.node} was lost")
+                return True
+            case GpuFailed():
+                node = self.ledger.set_health(event.node, event.gpu, healthy=False)
+                why = f"GPU {event.gpu} of node {event.node} failed"
+                self._lose(node, event, why, event.gpu)
+                return True
+            case GpuRestored():
+                self.ledger.set_health(event.node, event.gpu, healthy=True)
+                return True
+            case QueueChanged():
+                return self._queue_changed(event)
+            case _:
+                assert_never(event)
+
+    def _submitted(self, event: Submitted) -> bool:
+        if event.job in self.jobs:
+            msg = f"job {event.job!r} exists already"
+            raise Conflict(msg)
+        queue = self._queue(event.spec.queue)
+        expected = event.spec.run_time_s
+        if expected is None:
+            expected = self._predict(event.spec)
+        job = Job(event.job, len(self.jobs), event.spec, queue, event.time, expected)
+        self.jobs[event.job] = job
+        self.waiting.join(job, event.time)
+        return True
+
+    def _started(self, event: Started) -> bool:
+        run = self.runs.get(event.run)
+        if run is None or run.started_at is not None:
+            return False
+        job = run.job
+        run.started_at = run.measured_at = run.changed_at = event.time
+        run.resuming = False
+        if job.started_at is None:
+            job.started_at = event.time
+        self._touch(run)
+        if run.stopping is None:
+            job.state = JobState.RUNNING
+            if job.held:
+                self._set_aside(run, event)
+        return False
+
+    def _progressed(self, event: Progressed) -> bool:
+        run = self.runs.get(event.run)
+        if run is not None and run.started_at is not None and event.rate > 0:
+            self._account(run)
+            run.done_s, run.rate = event.done_s, event.rate
+            self._touch(run)
+        return False
+
+    def _exited(self, event: Exited) -> bool:
+        run = self.runs.get(event.run)
+        if run is None:
+            return False
+        job = run.job
+        self._account(run)
+        self._release(run)
+        self._forget(run)
+        job.run = None
+        job.saved_s = event.saved_s
+        outcome = Outcome.CANCELLED if job.cancelling else event.outcome
+        if outcome is Outcome.FAILED:
+            job.failures += 1
+        if outcome in _ENDS and (outcome is not Outcome.FAILED or self._retries_spent(job)):
+            self._finish(job, _ENDS[outcome])
+            if outcome is Outcome.SUCCEEDED:
+                self._remember(job)
+        else:
+            self._requeue(job)
+        return True
+
+    def _resized(self, event: Resized) -> bool:
+        run = self.runs.get(event.run)
+        if run is None or run.target is None:
+            return False
+        job = run.job
+        self._account(run)
+        grown = run.target.workers / run.workers
+        self._hold_devices(run, run.target)
+        run.rate *= grown
+        run.target, run.leaving = None, ()
+        run.changed_at = event.time
+        self._touch(run)
+        job.resizes += 1
+        if run.stopping is None:
+            job.state = JobState.RUNNING
+            if job.held:
+                self._set_aside(run, event)
+        self._left(run)
+        return True
+
+    def _suspended(self, event: Suspended) -> bool:
+        run = self.runs.get(event.run)
+        if run is None or not run.suspending:
+            return False
+        job = run.job
+        self._account(run)
+        self._hold_devices(run, None)
+        run.suspending, run.suspended, run.stopping = False, True, None
+        run.started_at, run.leaving = None, ()
+        run.done_s = job.saved_s = event.done_s
+        job.state = JobState.SUSPENDED
+        self._left(run)
+        if job.cancelling:
+            self._actions.append(Stop(run.id, "cancelled", event))
+        elif not job.held:
+            self.waiting.join(job, event.time)
+        return True
+
+    def _cancel(self, event: CancelRequested) -> bool:
+        job = self.job(event.job)
+        if job.state.over or job.cancelling:
+            return False
+        job.cancelling = True
+        run = job.run
+        if run is not None and not run.parked:
+            self._end(run, event, "cancelled")
+            return True
+        if not job.held:
+            self.waiting.leave(job, event.time)
+        if run is None:
+            self._finish(job, JobState.CANCELLED)
+        else:
+            self._actions.append(Stop(run.id, "cancelled", event))
+        return True
+
+    def _hold_back(self, event: SuspendRequested) -> bool:
+        job = self.job(event.job)
+        if job.state.over or job.held:
+            return False
+        job.held = True
+        run = job.run
+        if run is None or run.parked:
+            self.waiting.leave(job, event.time)
+            job.state = JobState.SUSPENDED
+        elif run.settled:
+            self._set_aside(run, event)
+        return True
+
+    def _let_go(self, event: ResumeRequested) -> bool:
+        job = self.job(event.job)
+        if not job.held:
+            return False
+        job.held = False
+        run = job.run
+        if run is None or run.parked:
+            job.state = JobState.QUEUED if run is None else JobState.SUSPENDED
+            self.waiting.join(job, event.time)
+        return True
+
+    def _queue_changed(self, event: QueueChanged) -> bool:
+        queue = self._queue(event.queue.id)
+        queue.spec = event.queue
+        self.waiting.regroup(event.time)
+        return True
+
+    # -- 3. decisions --------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        return Plan(
+            self.now,
+            self.ledger,
+            self.waiting,
+            self.jobs,
+            self.runs,
+            self.queues,
+            self.placer,
+            self.memo,
+            self.history,
+        )
+
+    def _write(self, plan: Plan, decision: Decision) -> None:
+        job = self.job(decision.job)
+        match decision:
+            case Place():
+                plan.place_at(job, decision.allocation)
+            case Reshape():
+                plan.reshape(self._run_of(job), decision.allocation)
+            case Evict():
+                plan.evict(self._run_of(job), decision.reason)
+            case SetAside():
+                plan.suspend(self._run_of(job), decision.reason)
+            case _:
+                assert_never(decision)
+
+    def _commit(self, decisions: Iterable[Decision], cause: Event | None) -> None:
+        """Make a plan binding. Stops come first, so that what follows knows whom it waits for."""
+        later: list[Place | Reshape] = []
+        for decision in decisions:
+            match decision:
+                case Evict() | SetAside():
+                    self._begin_to_leave(decision, cause)
+                case Place() | Reshape():
+                    later.append(decision)
+                case _:
+                    assert_never(decision)
+        reshapes = [d for d in later if isinstance(d, Reshape)]
+        for reshape in reshapes:
+            run = self._run_of(self.jobs[reshape.job])
+            self._leave(run, _dropped(run.allocation, reshape.allocation))
+        for reshape in reshapes:
+            self._begin_reshape(self._run_of(self.jobs[reshape.job]), reshape.allocation, cause)
+        for decision in later:
+            if isinstance(decision, Place):
+                self._begin_run(self.jobs[decision.job], decision.allocation, cause)
+
+    def _begin_to_leave(self, decision: Evict | SetAside, cause: Event | None) -> None:
+        job = self.jobs[decision.job]
+        run = self._run_of(job)
+        job.preemptions += 1
+        run.stopping = decision.reason
+        self._leave(run, run.allocation.parts)
+        if isinstance(decision, SetAside):
+            run.suspending = True
+            self._actions.append(Suspend(run.id, decision.reason, cause))
+        else:
+            self._actions.append(Stop(run.id, decision.reason, cause))
+
+    def _begin_reshape(self, run: Run, target: Allocation, cause: Event | None) -> None:
+        run.job.state = JobState.RESIZING
+        run.after = self._in_the_way(target, run)
+        for part in target.parts:
+            self.ledger.nodes[part.node].runs.setdefault(run, 0)
+        if not run.after:
+            self._go(run, cause)
+
+    def _begin_run(self, job: Job, allocation: Allocation, cause: Event | None) -> None:
+        run = job.run
+        job.state = JobState.STARTING
+        if run is not None and run.suspended:
+            run.resuming = True
+            run.placed_at = self.now
+        else:
+            job.attempts += 1
+            run = Run(
+                RunId(job.id, job.attempts), job, allocation, 0, 0, self.now, job.saved_s, 1.0
+            )
+            job.run = self.runs[run.id] = run
+        self._hold_devices(run, allocation)
+        run.rate = run.workers / job.spec.workers.min
+        run.after = self._in_the_way(allocation, run)
+        if not run.after:
+            self._go(run, cause)
+
+    def _go(self, run: Run, cause: Event | None) -> None:
+        """Everyone who was in the way has left: let the run begin or change."""
+        action: Action
+        if run.target is not None:
+            same = run.target.workers == run.workers
+            action = (Migrate if same else Resize)(run.id, run.target, cause)
+        elif run.resuming:
+            run.suspended = False
+            action = Resume(run.id, run.allocation, cause)
+        else:
+            action = Launch(run.id, run.job.spec, run.allocation, cause)
+        self._actions.append(action)
+
+    # -- leaving -------------------------------------------------------------------------------
+
+    def _lose(self, node: Node, event: Event, why: str, gpu: int | None = None) -> None:
+        """End every run that a failure hit."""
+        for run in list(node.runs):
+            if run.stopping is None and (gpu is None or _uses(run, node, gpu)):
+                self._end(run, event, why)
+
+    def _end(self, run: Run, event: Event, why: str) -> None:
+        """Stop a run for a reason outside any plan; one that never began is just taken back."""
+        if run.stopping is not None:
+            return
+        if run.after and run.target is None:
+            self._take_back(run, event)
+            return
+        self._vacate(run)
+        run.stopping = why
+        self._actions.append(Stop(run.id, why, event))
+
+    def _set_aside(self, run: Run, event: Event) -> None:
+        """Suspend a run because its user wants it."""
+        self._vacate(run)
+        run.stopping, run.suspending = "suspended by its user", True
+        self._actions.append(Suspend(run.id, run.stopping, event))
+
+    def _vacate(self, run: Run) -> None:
+        """Promise to others what a run will give up soon."""
+        self._release(run)
+        held = (*run.allocation.parts, *(run.target.parts if run.target else ()))
+        run.target, run.after = None, set()
+        self._leave(run, held)
+
+    def _take_back(self, run: Run, event: Event) -> None:
+        """A reserved run gives back what it was promised; its job waits again."""
+        job = run.job
+        self._release(run)
+        self._hold_devices(run, None)
+        run.after = set()
+        if run.resuming:
+            run.resuming = False
+            job.state = JobState.SUSPENDED
+            if job.cancelling:
+                self._actions.append(Stop(run.id, "cancelled", event))
+            elif not job.held:
+                self.waiting.join(job, event.time)
+            return
+        del self.runs[run.id]
+        job.run = None
+        job.attempts -= 1
+        if job.cancelling:
+            self._finish(job, JobState.CANCELLED)
+        else:
+            self._requeue(job)
+
+    def _release(self, run: Run) -> None:
+        """Give back in the books what a run holds, unless that was done when it had to leave."""
+        if run.stopping is None and not run.parked:
+            booked = run.target or run.allocation
+            for part in booked.parts:
+                self.ledger.release(part, needs(run.job, part))
+            run.job.queue.charge(run.job, booked, -1)
+
+    def _forget(self, run: Run) -> None:
+        del self.runs[run.id]
+        run.after = set()
+        self._hold_devices(run, None)
+        self._left(run)
+
+    def _leave(self, run: Run, parts: tuple[Part, ...]) -> None:
+        if parts:
+            run.leaving = parts
+            self._leaving.setdefault(run.id, [])
+
+    def _left(self, run: Run) -> None:
+        """A run holds nothing of others any more: those it kept waiting may go."""
+        waiters = self._leaving.pop(run.id, None)
+        if waiters is None:
+            return
+        for waiter in waiters:
+            if run.id in waiter.after:
+                waiter.after.discard(run.id)
+                if not waiter.after:
+                    self._go(waiter, self._replan)
+
+    def _in_the_way(self, allocation: Allocation, run: Run) -> set[RunId]:
+        """Runs that still use what an allocation needs."""
+        found: set[RunId] = set()
+        if not self._leaving:
+            return found
+        for part in allocation.parts:
+            node = self.ledger.nodes[part.node]
+            for other in node.runs:
+                if other is not run and other.leaving and _clash(part, other.leaving, node):
+                    found.add(other.id)
+        for run_id in found:
+            self._leaving[run_id].append(run)
+        return found
+
+    def _hold_devices(self, run: Run, allocation: Allocation | None) -> None:
+        """Note on the nodes what a run holds; None: nothing."""
+        nodes = self.ledger.nodes
+        for part in run.allocation.parts:
+            nodes[part.node].runs.pop(run, None)
+        if run.target is not None:
+            for part in run.target.parts:
+                nodes[part.node].runs.pop(run, None)
+        if allocation is None:
+            return
+        milli = 0
+        for part in allocation.parts:
+            held = len(part.gpus) * part.share_milli
+            runs = nodes[part.node].runs
+            runs[run] = runs.get(run, 0) + held
+            milli += held
+        run.allocation = allocation
+        run.gpu_milli = milli
+        run.workers = allocation.workers
+
+    def _finish(self, job: Job, state: JobState) -> None:
+        job.state, job.finished_at = state, self.now
+        self.finished += 1
+        if job.attained_gpu_s:
+            self.history.append(job.attained_gpu_s)
+
+    def _requeue(self, job: Job) -> None:
+        if job.held:
+            job.state = JobState.SUSPENDED
+        else:
+            job.state = JobState.QUEUED
+            self.waiting.join(job, self.now)
+
+    # -- small things --------------------------------------------------------------------------
+
+    def _queue(self, queue_id: QueueId) -> Queue:
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            queue = self.queues[queue_id] = Queue(QueueSpec(queue_id))
+        return queue
+
+    @staticmethod
+    def _run_of(job: Job) -> Run:
+        if job.run is None:
+            msg = f"job {job.id} does not run"
+            raise Fatal(msg)
+        return job.run
+
+    def _touch(self, run: Run) -> None:
+        """What is known of a run changed, and so what can be said of its nodes."""
+        for part in run.allocation.parts:
+            self.ledger.touch(self.ledger.nodes[part.node])
+
+    def _account(self, run: Run) -> None:
+        """Settle work and service up to now."""
+        if run.started_at is not None:
+            passed = self.now - run.measured_at
+            run.done_s += passed * run.rate
+            run.job.attained_gpu_s += passed * run.gpu_milli / WHOLE
+            run.measured_at = self.now
+
+    def _predict(self, spec: JobSpec) -> float | None:
+        """The mean work of earlier jobs of the same user and application."""
+        past = self._past.get((spec.user, spec.application))
+        return None if past is None or not spec.application else past[1] / past[0]
+
+    def _remember(self, job: Job) -> None:
+        if job.spec.application:
+            whose = (job.spec.user, job.spec.application)
+            count, total = self._past.get(whose, (0, 0.0))
+            self._past[whose] = (count + 1, total + job.saved_s)
+
+    @staticmethod
+    def _retries_spent(job: Job) -> bool:
+        return job.failures > job.spec.max_retries
+
+
+def _uses(run: Run, node: Node, gpu: int) -> bool:
+    parts = (*run.allocation.parts, *(run.target.parts if run.target else ()))
+    return any(part.node == node.id and gpu in part.gpus for part in parts)
+
+
+def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:
+    """Whether a part needs what others are still leaving: devices, or a node's CPUs and memory."""
+    counted = bool(node.spec.cpu_milli or node.spec.memory_mib)
+    return any(
+        other.node == part.node and (counted or not set(other.gpus).isdisjoint(part.gpus))
+        for other in leaving
+    )
+
+
+def _dropped(old: Allocation, new: Allocation) -> tuple[Part, ...]:
+    """What a reshape gives up, devices that it keeps left out."""
+    kept: dict[tuple[str, int], int] = {}
+    for part in new.parts:
+        for gpu in part.gpus:
+            kept[part.node, gpu] = kept.get((part.node, gpu), 0) + 1
+    dropped = []
+    for part in old.parts:
+        gone = tuple(gpu for gpu in part.gpus if (part.node, gpu) not in kept)
+        if gone or (not part.gpus and part not in new.parts):
+            dropped.append(part._replace(gpus=gone))
+    return tuple(dropped)

@@ -1,0 +1,167 @@
+"""Events: what a world reports to the core. Past tense, immutable, each with its time in seconds.
+
+The core never reads a clock: ``time`` is whatever clock the driver keeps, and never runs backwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
+
+
+class Outcome(StrEnum):
+    """How a run ended, as its world saw it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node is there, or is back after it was lost."""
+
+    time: float
+    node: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node is gone with everything on it."""
+
+    time: float
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFailed:
+    """One device of a node stopped working."""
+
+    time: float
+    node: NodeId
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRestored:
+    """A failed device works again."""
+
+    time: float
+    node: NodeId
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChanged:
+    """A queue was created, or its promise changed."""
+
+    time: float
+    queue: QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A user handed in a job."""
+
+    time: float
+    job: JobId
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """A user no longer wants a job."""
+
+    time: float
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendRequested:
+    """A user wants a job to step aside until told otherwise."""
+
+    time: float
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested:
+    """A user wants a suspended job to go on."""
+
+    time: float
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All workers of a run are up (after a launch or a resume)."""
+
+    time: float
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A measurement: work done so far, and its rate, in seconds of ``run_time_s`` per second."""
+
+    time: float
+    run: RunId
+    done_s: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """A run now holds the allocation that the last resize or migrate asked for."""
+
+    time: float
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A run has left its devices and keeps its state."""
+
+    time: float
+    run: RunId
+    done_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A run is over and holds nothing; ``saved_s`` is the work its last checkpoint keeps."""
+
+    time: float
+    run: RunId
+    outcome: Outcome
+    saved_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """Time passed: a wake-up that the core asked for (``Core.wake_at``), or a periodic tick."""
+
+    time: float
+
+
+Event = (
+    NodeJoined
+    | NodeLost
+    | GpuFailed
+    | GpuRestored
+    | QueueChanged
+    | Submitted
+    | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
+    | Started
+    | Progressed
+    | Resized
+    | Suspended
+    | Exited
+    | Woke
+)

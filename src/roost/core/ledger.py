@@ -1,0 +1,419 @@
+"""The ledger: what of every node is free, and the masks that find room without looking at nodes.
+
+*Free* is what nobody will use once the stops under way are done. Nodes are numbered in the order
+in which they joined; a set of nodes is an integer with one bit per node, so "the first node with
+at least four idle GPUs of these kinds" is a few machine instructions even on 16 000 nodes.
+
+The ledger refuses to over-commit (``Fatal``): a policy can be poor, but not wrong. Which devices a
+gang should take is decided in ``roost.placement``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from roost.core.allocation import WORKER, Part
+from roost.core.spec import WHOLE, NodeId, NodeSpec, Resources
+from roost.errors import Conflict, Fatal, NotFound
+
+if TYPE_CHECKING:
+    from roost.core.state import Run
+
+#: How many changes are remembered before the older half is forgotten.
+_MEMORY = 65536
+#: More workers than any node holds; the room of a node for workers that need nothing.
+PLENTY = 1 << 30
+
+
+@cache
+def devices(mask: int) -> tuple[int, ...]:
+    """The device numbers in a mask, ascending."""
+    return tuple(index for index in range(mask.bit_length()) if mask >> index & 1)
+
+
+@cache
+def mask_of(gpus: tuple[int, ...]) -> int:
+    """The mask of device numbers."""
+    mask = 0
+    for gpu in gpus:
+        mask |= 1 << gpu
+    return mask
+
+
+@cache
+def lowest(mask: int, count: int) -> tuple[int, ...]:
+    """The first ``count`` devices in a mask."""
+    return devices(mask)[:count]
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """What is left of a device that several workers share."""
+
+    left_milli: int
+    left_mib: int
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A node's books. ``taken``, ``healthy`` and ``idle`` (healthy, not taken) are device masks.
+
+    ``shown`` and ``shown_milli`` are what the ledger's masks and sums say of it: nothing while it
+    is down. ``runs`` maps each run on it to the milli-GPUs it holds here. ``memo`` is what a policy
+    remembers about it until something changes here.
+    """
+
+    spec: NodeSpec
+    index: int
+    bit: int
+    up: bool = False
+    taken: int = 0
+    healthy: int = 0
+    idle: int = 0
+    shared: dict[int, Device] = field(default_factory=dict)
+    cpu_left: int = 0
+    memory_left: int = 0
+    shown: int = 0
+    shown_milli: int = 0
+    runs: dict[Run, int] = field(default_factory=dict)
+    memo: object | None = None
+
+    @property
+    def id(self) -> NodeId:
+        """Its name."""
+        return self.spec.id
+
+
+class Ledger:
+    """Free capacity of all nodes."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[NodeId, Node] = {}
+        self.order: list[Node] = []
+        self.at_least: list[int] = [0]
+        self.full: int = 0
+        self.sharing: int = 0
+        self.up: int = 0
+        self.kinds: dict[str, int] = {}
+        self.switches: dict[str, int] = {}
+        self.free_milli: int = 0
+        self.capacity_milli: int = 0
+        #: Grows whenever something was given back: what was refused before may now fit.
+        self.releases: int = 0
+        #: Nodes in the order in which their books changed, newest last.
+        self.changed: list[Node] = []
+        self.changed_before: int = 0
+
+    # -- nodes come and go -------------------------------------------------------------------
+
+    def join(self, spec: NodeSpec) -> Node:
+        """Add a node, or bring a lost one back as it was."""
+        node = self.nodes.get(spec.id)
+        if node is None:
+            node = Node(spec, len(self.order), 1 << len(self.order))
+            self.nodes[spec.id] = node
+            self.order.append(node)
+            node.idle = node.healthy = (1 << spec.gpus) - 1
+            node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
+            self.kinds[spec.kind] = self.kinds.get(spec.kind, 0) | node.bit
+            self.switches[spec.switch] = self.switches.get(spec.switch, 0) | node.bit
+            while len(self.at_least) <= spec.gpus:
+                self.at_least.append(0)
+        elif node.up:
+            msg = f"node {spec.id} is already here"
+            raise Conflict(msg)
+        elif node.spec != spec:
+            msg = f"node {spec.id} came back with other hardware; give it another name"
+            raise Conflict(msg)
+        node.up = True
+        self.up |= node.bit
+        self.capacity_milli += node.healthy.bit_count() * WHOLE
+        self._show(node)
+        self.releases += 1
+        return node
+
+    def lose(self, node_id: NodeId) -> Node:
+        """Take a node out of service; what runs hold there is still theirs until they end."""
+        node = self.node(node_id)
+        if node.up:
+            node.up = False
+            self.up ^= node.bit
+            self.capacity_milli -= node.healthy.bit_count() * WHOLE
+            self._show(node)
+        return node
+
+    def set_health(self, node_id: NodeId, gpu: int, *, healthy: bool) -> Node:
+        """Take one device out of service, or put it back."""
+        node = self.node(node_id)
+        if not 0 <= gpu < node.spec.gpus:
+            msg = f"node {node_id} has no GPU {gpu}, only 0..{node.spec.gpus - 1}"
+            raise NotFound(msg)
+        bit = 1 << gpu
+        if bool(node.healthy & bit) == healthy:
+            return node
+        node.healthy ^= bit
+        if node.up:
+            self.capacity_milli += WHOLE if healthy else -WHOLE
+        node.idle = node.healthy & ~node.taken
+        self._show(node)
+        if healthy:
+            self.releases += 1
+        return node
+
+    def node(self, node_id: NodeId) -> Node:
+        """The node of that name."""
+        try:
+            return self.nodes[node_id]
+        except KeyError:
+            msg = f"no node {node_id!r}"
+            raise NotFound(msg) from None
+
+    # -- taking and giving back --------------------------------------------------------------
+
+    def take(self, part: Part, need: Resources) -> None:
+        """Book a part; refuses what is not free."""
+        node = self.nodes[part.node]
+        if part.share_milli == WHOLE:
+            mask = mask_of(part.gpus)
+            if mask & ~node.idle or not node.up:
+                raise Fatal(f"{part} is not idle (idle: {devices(node.idle)}, up: {node.up})")
+            node.taken |= mask
+            node.idle ^= mask
+        else:
+            self._share(node, part, need)
+        if need.cpu_milli and node.spec.cpu_milli:
+            node.cpu_left -= need.cpu_milli * part.workers
+            if node.cpu_left < 0:
+                raise Fatal(f"{part} takes more CPUs than node {node.id} has left")
+        if need.memory_mib and node.spec.memory_mib:
+            node.memory_left -= need.memory_mib * part.workers
+            if node.memory_left < 0:
+                raise Fatal(f"{part} takes more memory than node {node.id} has left")
+        self._show(node)
+
+    def release(self, part: Part, need: Resources) -> None:
+        """Give a part back."""
+        node = self.nodes[part.node]
+        if part.share_milli == WHOLE:
+            mask = mask_of(part.gpus)
+            if mask & ~node.taken:
+                raise Fatal(f"{part} is given back twice")
+            node.taken ^= mask
+            node.idle = node.healthy & ~node.taken
+        else:
+            self._unshare(node, part, need)
+        if need.cpu_milli and node.spec.cpu_milli:
+            node.cpu_left += need.cpu_milli * part.workers
+        if need.memory_mib and node.spec.memory_mib:
+            node.memory_left += need.memory_mib * part.workers
+        self._show(node)
+        self.releases += 1
+
+    def _share(self, node: Node, part: Part, need: Resources) -> None:
+        (gpu,) = part.gpus
+        device = node.shared.get(gpu)
+        if device is None:
+            if not (node.idle >> gpu & 1 and node.up):
+                raise Fatal(f"{part} is not idle (idle: {devices(node.idle)}, up: {node.up})")
+            node.idle ^= 1 << gpu
+            node.taken |= 1 << gpu
+            device = node.shared[gpu] = Device(WHOLE, node.spec.gpu_memory_mib)
+        device.left_milli -= part.share_milli
+        device.left_mib -= memory_on(node.spec, need)
+        if device.left_milli < 0 or device.left_mib < 0:
+            raise Fatal(f"{part} takes more than is left of GPU {gpu} on node {node.id}")
+
+    def _unshare(self, node: Node, part: Part, need: Resources) -> None:
+        (gpu,) = part.gpus
+        device = node.shared[gpu]
+        device.left_milli += part.share_milli
+        device.left_mib += memory_on(node.spec, need)
+        if device.left_milli > WHOLE:
+            raise Fatal(f"{part} is given back twice")
+        if device.left_milli == WHOLE:
+            del node.shared[gpu]
+            node.taken ^= 1 << gpu
+            node.idle = node.healthy & ~node.taken
+
+    def _show(self, node: Node) -> None:
+        """Bring masks and sums up to date with a node's books."""
+        count = node.idle.bit_count() if node.up else 0
+        milli = count * WHOLE
+        bit = node.bit
+        if node.shared or self.sharing & bit:
+            live = node.up and any(node.healthy >> gpu & 1 for gpu in node.shared)
+            if live != bool(self.sharing & bit):
+                self.sharing ^= bit
+            if live:
+                milli += sum(
+                    device.left_milli
+                    for gpu, device in node.shared.items()
+                    if node.healthy >> gpu & 1
+                )
+        shown = node.shown
+        if count != shown:
+            at_least = self.at_least
+            low, high = (shown, count) if shown < count else (count, shown)
+            for level in range(low + 1, high + 1):
+                at_least[level] ^= bit
+            node.shown = count
+            gpus = node.spec.gpus
+            if gpus in (shown, count):
+                self.full ^= bit
+        self.free_milli += milli - node.shown_milli
+        node.shown_milli = milli
+        self.touch(node)
+
+    def touch(self, node: Node) -> None:
+        """Note that something about a node changed, for those who remember what they refused."""
+        node.memo = None
+        changed = self.changed
+        changed.append(node)
+        if len(changed) > _MEMORY:
+            self.changed_before += len(changed) // 2
+            del changed[: len(changed) // 2]
+
+    @property
+    def stamp(self) -> int:
+        """A moment in the history of changes; see ``changed_since``."""
+        return self.changed_before + len(self.changed)
+
+    def changed_since(self, stamp: int) -> list[Node] | None:
+        """Nodes that changed since then, or None when that is forgotten."""
+        if stamp < self.changed_before:
+            return None
+        return self.changed[stamp - self.changed_before :]
+
+    # -- what if -------------------------------------------------------------------------------
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Take and release at will, if in the end all is as it was: nothing was given back."""
+        releases = self.releases
+        try:
+            yield
+        finally:
+            self.releases = releases
+
+    @contextmanager
+    def hidden(self, parts: Iterable[tuple[Part, Resources]]) -> Iterator[None]:
+        """Hide what is free of these parts, so that nobody can be placed there meanwhile."""
+        before: dict[NodeId, tuple[int, int, int]] = {}
+        for part, need in parts:
+            node = self.nodes[part.node]
+            before.setdefault(node.id, (node.idle, node.cpu_left, node.memory_left))
+            node.idle &= ~mask_of(part.gpus)
+            node.cpu_left = max(0, node.cpu_left - need.cpu_milli * part.workers)
+            node.memory_left = max(0, node.memory_left - need.memory_mib * part.workers)
+        for name in before:
+            self._show(self.nodes[name])
+        try:
+            yield
+        finally:
+            for name, books in before.items():
+                node = self.nodes[name]
+                node.idle, node.cpu_left, node.memory_left = books
+                self._show(node)
+
+    # -- finding room --------------------------------------------------------------------------
+
+    def candidates(self, need: Resources) -> int:
+        """The set of nodes that may hold a worker, by GPUs and kind alone."""
+        if not need.gpus:
+            mask = self.up
+        elif need.share_milli < WHOLE:
+            mask = self.sharing | (self.at_least[1] if len(self.at_least) > 1 else 0)
+        else:
+            mask = self.at_least[need.gpus] if need.gpus < len(self.at_least) else 0
+        return mask & self.of_kinds(need.kinds) if need.kinds else mask
+
+    def of_kinds(self, kinds: Iterable[str]) -> int:
+        """The set of nodes of any of these kinds."""
+        mask = 0
+        for kind in kinds:
+            mask |= self.kinds.get(kind, 0)
+        return mask
+
+    def select(self, mask: int) -> Iterator[Node]:
+        """The nodes of a set, in order."""
+        order = self.order
+        while mask:
+            low = mask & -mask
+            yield order[low.bit_length() - 1]
+            mask ^= low
+
+    def room(self, node: Node, need: Resources) -> int:
+        """How many such workers fit on a node now; its kind is the caller's business."""
+        if not node.up:
+            return 0
+        if not need.gpus:
+            count = PLENTY
+        elif need.share_milli < WHOLE:
+            count = sum(count for _, count in self._shares(node, need))
+        else:
+            count = node.idle.bit_count() // need.gpus
+            if (
+                count
+                and node.spec.gpu_memory_mib
+                and need.gpu_memory_mib > node.spec.gpu_memory_mib
+            ):
+                return 0
+        if count and need.cpu_milli and node.spec.cpu_milli:
+            count = min(count, node.cpu_left // need.cpu_milli)
+        if count and need.memory_mib and node.spec.memory_mib:
+            count = min(count, node.memory_left // need.memory_mib)
+        return count
+
+    def _shares(self, node: Node, need: Resources) -> list[tuple[int, int]]:
+        """Devices with room for shares, fullest first, and how many each takes."""
+        memory = memory_on(node.spec, need)
+        found = []
+        for gpu, device in node.shared.items():
+            count = device.left_milli // need.share_milli
+            if memory:
+                count = min(count, device.left_mib // memory)
+            if count and node.healthy >> gpu & 1:
+                found.append((device.left_milli, gpu, count))
+        found.sort()
+        fresh = WHOLE // need.share_milli
+        if memory:
+            fresh = min(fresh, node.spec.gpu_memory_mib // memory)
+        idle = [(gpu, fresh) for gpu in devices(node.idle)] if fresh else []
+        return [(gpu, count) for _, gpu, count in found] + idle
+
+    def pick(self, node: Node, need: Resources, workers: int, role: str = WORKER) -> list[Part]:
+        """Choose devices for workers that ``room`` says fit: near each other, or shared ones."""
+        if not need.gpus:
+            return [Part(node.id, (), WHOLE, workers, role)]
+        if need.share_milli < WHOLE:
+            parts: list[Part] = []
+            for gpu, count in self._shares(node, need):
+                chosen = min(count, workers - len(parts))
+                parts += [Part(node.id, (gpu,), need.share_milli, 1, role)] * chosen
+            return parts
+        count = need.gpus * workers
+        mask = node.idle if node.spec.sockets == 1 else _near(node, count)
+        return [Part(node.id, lowest(mask, count), WHOLE, workers, role)]
+
+
+def memory_on(node: NodeSpec, need: Resources) -> int:
+    """Device memory that a worker's share is charged with on such a node."""
+    if not node.gpu_memory_mib:
+        return 0
+    if need.gpu_memory_mib:
+        return need.gpu_memory_mib
+    return node.gpu_memory_mib * need.share_milli // WHOLE
+
+
+def _near(node: Node, count: int) -> int:
+    """Idle devices on the fullest socket that has enough of them, else all idle ones."""
+    spec = node.spec
+    sockets = [0] * spec.sockets
+    for gpu in devices(node.idle):
+        sockets[spec.socket_of(gpu)] |= 1 << gpu
+    fitting = [mask for mask in sockets if mask.bit_count() >= count]
+    return min(fitting, key=int.bit_count, default=node.idle)

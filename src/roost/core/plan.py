@@ -1,0 +1,322 @@
+"""The plan: the scratch pad a policy writes on.
+
+Every verb changes the books at once and can be undone until the policy returns, so a policy may
+try things. It cannot over-commit, break a queue's limit, place a job twice or move one that is
+still in motion: such a call returns ``False`` (or raises ``Fatal`` if it is a policy's own slip).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from roost.core.allocation import WORKER, Allocation, Part
+from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
+from roost.core.ledger import Ledger
+from roost.core.reasons import Cause, Reason
+from roost.core.spec import WHOLE, JobId, QueueId, RunId, Shape
+from roost.core.state import Job, Queue, Run, needs
+from roost.core.waiting import KeyOf, Line, Waiting
+from roost.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import ValuesView
+
+#: Chooses devices for a gang, or says that there is no room. It must not change the ledger.
+Placer: TypeAlias = Callable[[Ledger, Shape], tuple[Part, ...] | None]
+
+
+class Plan:
+    """What a policy sees and writes on, for one batch of events."""
+
+    __slots__ = (
+        "_undo",
+        "decisions",
+        "history",
+        "jobs",
+        "ledger",
+        "memo",
+        "now",
+        "placer",
+        "queues",
+        "runs",
+        "waiting",
+        "wake_at",
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the core builds it, nobody else
+        self,
+        now: float,
+        ledger: Ledger,
+        waiting: Waiting,
+        jobs: Mapping[JobId, Job],
+        runs: Mapping[RunId, Run],
+        queues: Mapping[QueueId, Queue],
+        placer: Placer,
+        memo: dict[str, Any],
+        history: Sequence[float] = (),
+    ) -> None:
+        self.now = now
+        self.ledger = ledger
+        self.waiting = waiting
+        self.jobs = jobs
+        self.runs = runs
+        self.queues = queues
+        self.placer = placer
+        #: A policy's own notes between plans. They may vanish at any restart.
+        self.memo = memo
+        #: GPU-seconds that each job which is over has held, oldest first.
+        self.history = history
+        self.decisions: list[Decision] = []
+        self.wake_at = math.inf
+        self._undo: list[Callable[[], None]] = []
+
+    # -- what there is -------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> list[Job]:
+        """Waiting jobs, first come first."""
+        return list(self.waiting)
+
+    @property
+    def running(self) -> ValuesView[Run]:
+        """Runs that hold something, also those that are starting or leaving."""
+        return self.runs.values()
+
+    def lines(self, key: KeyOf, *, by_queue: bool = False) -> Collection[Line]:
+        """Lines of waiting jobs, each sorted by ``key``; one per queue and shape if asked for."""
+        self.waiting.order_by(key, self.now, by_queue=by_queue)
+        return self.waiting.open
+
+    @property
+    def free_gpus(self) -> float:
+        """GPUs that nobody will use once the stops under way are done."""
+        return self.ledger.free_milli / WHOLE
+
+    # -- what a policy does --------------------------------------------------------------------
+
+    def place(self, job: Job, workers: int | None = None) -> bool:
+        """Start a waiting job where the placer finds room, with its least workers or so many."""
+        line = self.waiting.line_of(job)
+        shape, milli = line.shape, line.gpu_milli
+        if workers is not None and workers != shape.workers:
+            self._check_size(job, workers)
+            shape = replace(shape, workers=workers)
+            milli = shape.gpu_milli
+        if line.queue is not None and self.over_limit(job, milli):
+            return False
+        parts = self.placer(self.ledger, shape)
+        if parts is None:
+            return False
+        self.place_at(job, Allocation(parts))
+        return True
+
+    def probe(self, job: Job) -> tuple[Part, ...] | None:
+        """Where a waiting job would be placed now, if anywhere."""
+        line = self.waiting.line_of(job)
+        if line.queue is not None and self.over_limit(job, line.gpu_milli):
+            return None
+        return self.placer(self.ledger, line.shape)
+
+    def place_at(self, job: Job, allocation: Allocation) -> None:
+        """Start a waiting job exactly there."""
+        for part in allocation.parts:
+            self.ledger.take(part, needs(job, part))
+        job.queue.charge(job, allocation)
+        self.waiting.leave(job, self.now)
+        job.reason = None
+        self.decisions.append(Place(job.id, allocation))
+        self._undo.append(lambda: self._unplace(job, allocation))
+
+    def evict(self, run: Run, reason: str) -> bool:
+        """Stop a run to make room; its job will wait again."""
+        return self._clear(run, Evict(run.job.id, reason))
+
+    def suspend(self, run: Run, reason: str) -> bool:
+        """Take a run off its devices, keeping its state; its job waits to be resumed."""
+        return self._clear(run, SetAside(run.job.id, reason))
+
+    def resize(self, run: Run, workers: int) -> bool:
+        """Grow or shrink a run to that many workers, as near to where it is as can be."""
+        job = run.job
+        self._check_size(job, workers)
+        if not run.settled or workers == run.workers:
+            return False
+        if workers < run.workers:
+            return self.reshape(run, _shrunk(run.allocation, workers))
+        more = workers - run.workers
+        extra = more * job.spec.resources.gpu_milli
+        if job.queue.spec.limit_milli is not None and self.over_limit(job, extra):
+            return False
+        parts = self.placer(self.ledger, Shape(more, job.spec.resources, (), job.spec.within))
+        if parts is None:
+            return False
+        return self.reshape(run, Allocation((*run.allocation.parts, *parts)))
+
+    def reshape(self, run: Run, allocation: Allocation) -> bool:
+        """Give a run another allocation; what it keeps stays untouched."""
+        if not run.settled:
+            return False
+        job, old = run.job, run.allocation
+        gone, new = _difference(old.parts, allocation.parts)
+        if gone and any(self._in_motion(part) for part in new if part not in old.parts):
+            return False  # two runs that wait for each other's places would wait for ever
+        for part in gone:
+            self.ledger.release(part, needs(job, part))
+        for part in new:
+            self.ledger.take(part, needs(job, part))
+        job.queue.charge(job, old, -1)
+        job.queue.charge(job, allocation)
+        run.target = allocation
+        self.decisions.append(Reshape(job.id, allocation))
+
+        def undo() -> None:
+            for part in new:
+                self.ledger.release(part, needs(job, part))
+            for part in gone:
+                self.ledger.take(part, needs(job, part))
+            job.queue.charge(job, allocation, -1)
+            job.queue.charge(job, old)
+            run.target = None
+            self.decisions.pop()
+
+        self._undo.append(undo)
+        return True
+
+    def hold(self, line: Line, reason: Reason | None = None) -> None:
+        """Leave a line waiting and say why; without a reason it is for lack of room."""
+        line.refused_at = self.ledger.releases
+        if reason is None:
+            cause = self.lack(line)
+            if cause == line.reason.cause:
+                return
+            reason = Reason(cause, _LACK[cause].format(gpus=f"{line.gpu_milli / WHOLE:g}"))
+        line.blame(reason, self.now)
+
+    def hold_job(self, job: Job, reason: Reason) -> None:
+        """Say of one job why it waits, beyond what is said of its line."""
+        job.reason = reason
+
+    def hold_all(self, reason: Reason) -> None:
+        """Leave everyone waiting for the same reason."""
+        now = self.now
+        for line in self.waiting.open:
+            if line.reason is not reason:
+                line.blame(reason, now)
+
+    def wake(self, at: float) -> None:
+        """Ask to be called again at that time, whatever happens."""
+        self.wake_at = min(self.wake_at, at)
+
+    def reconsider(self) -> None:
+        """Forget what was refused: runs deserve their places less than they did."""
+        self.waiting.forget_refusals()
+        for node in self.ledger.order:
+            node.memo = None
+
+    # -- trying and going back -----------------------------------------------------------------
+
+    def mark(self) -> int:
+        """A point to come back to."""
+        return len(self._undo)
+
+    def undo(self, mark: int) -> None:
+        """Forget everything since ``mark``."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def over_limit(self, job: Job, extra_milli: int) -> bool:
+        """Whether so much more would take a job's queue over its limit."""
+        limit = job.queue.spec.limit_milli
+        return limit is not None and job.queue.used_milli + extra_milli > limit
+
+    def lack(self, line: Line) -> Cause:
+        """What a line that was refused lacks."""
+        if line.queue is not None and self.over_limit(line.head, line.gpu_milli):
+            return Cause.QUOTA
+        kinds = line.shape.resources.kinds
+        if kinds:
+            mask = self.ledger.of_kinds(kinds)
+            free = sum(node.shown_milli for node in self.ledger.select(mask))
+        else:
+            free = self.ledger.free_milli
+        return Cause.FRAGMENTATION if free >= line.gpu_milli else Cause.CAPACITY
+
+    # -- how it is done ------------------------------------------------------------------------
+
+    def _clear(self, run: Run, decision: Evict | SetAside) -> bool:
+        if not run.settled:
+            return False
+        job = run.job
+        for part in run.allocation.parts:
+            self.ledger.release(part, needs(job, part))
+        job.queue.charge(job, run.allocation, -1)
+        run.stopping = decision.reason
+        self.decisions.append(decision)
+        self._undo.append(lambda: self._unclear(run))
+        return True
+
+    def _unclear(self, run: Run) -> None:
+        for part in run.allocation.parts:
+            self.ledger.take(part, needs(run.job, part))
+        run.job.queue.charge(run.job, run.allocation)
+        run.stopping = None
+        self.decisions.pop()
+
+    def _unplace(self, job: Job, allocation: Allocation) -> None:
+        for part in allocation.parts:
+            self.ledger.release(part, needs(job, part))
+        job.queue.charge(job, allocation, -1)
+        self.waiting.rejoin(job, self.now)
+        self.decisions.pop()
+
+    def _in_motion(self, part: Part) -> bool:
+        runs = self.ledger.nodes[part.node].runs
+        return any(run.stopping is not None or run.target is not None for run in runs)
+
+    @staticmethod
+    def _check_size(job: Job, workers: int) -> None:
+        low, high = job.spec.workers
+        if not low <= workers <= high:
+            msg = f"job {job.id} runs with {low}..{high} workers, not {workers}"
+            raise Fatal(msg)
+
+
+_LACK = {
+    Cause.QUOTA: "its queue is at its limit and it asks for {gpus} GPUs more",
+    Cause.FRAGMENTATION: "{gpus} GPUs are free, but not where a gang of this shape fits",
+    Cause.CAPACITY: "fewer than {gpus} GPUs are free",
+    Cause.TURN: "others go first",
+}
+
+
+def _shrunk(allocation: Allocation, workers: int) -> Allocation:
+    """The allocation without its last workers."""
+    surplus = allocation.workers - workers
+    kept: list[Part] = []
+    for part in reversed(allocation.parts):
+        if part.role != WORKER or not surplus:
+            kept.append(part)
+            continue
+        drop = min(surplus, part.workers)
+        surplus -= drop
+        stay = part.workers - drop
+        if stay:
+            each = len(part.gpus) // part.workers
+            kept.append(part._replace(workers=stay, gpus=part.gpus[: stay * each]))
+    return Allocation(tuple(reversed(kept)))
+
+
+def _difference(old: Iterable[Part], new: Iterable[Part]) -> tuple[list[Part], list[Part]]:
+    """What to give back and what to take to get from one allocation to another."""
+    gone, added = list(old), []
+    for part in new:
+        if part in gone:
+            gone.remove(part)
+        else:
+            added.append(part)
+    return gone, added

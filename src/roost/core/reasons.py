@@ -1,0 +1,45 @@
+"""Why a job is where it is: one cause token, and a sentence that a person can act on."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from roost.core.spec import JobId
+
+
+class Cause(IntEnum):
+    """What a waiting job lacks. The order is that of ``waits`` in a job's record."""
+
+    QUOTA = 0  # its queue is at its limit
+    FRAGMENTATION = 1  # enough is free, but in the wrong places
+    CAPACITY = 2  # not enough is free
+    TURN = 3  # it would fit, but others go first
+
+    @property
+    def token(self) -> str:
+        """The word users see."""
+        return _TOKENS[self]
+
+
+_TOKENS = {
+    Cause.QUOTA: "over-quota",
+    Cause.FRAGMENTATION: "fragmentation",
+    Cause.CAPACITY: "no-capacity",
+    Cause.TURN: "not-its-turn",
+}
+
+
+class Reason(NamedTuple):
+    """Why a job waits; ``starts_at`` is set when a reservation says when it will not."""
+
+    cause: Cause
+    text: str
+    starts_at: float | None = None
+
+
+class Explanation(NamedTuple):
+    """A reason with the jobs that go first, nearest to the front first."""
+
+    reason: Reason
+    ahead: tuple[JobId, ...]

@@ -1,0 +1,257 @@
+"""What people ask for and what machines offer: the immutable half of the vocabulary.
+
+Quantities are integers in the smallest unit that matters (milli-GPUs, milli-CPUs, MiB), so the
+books of the ledger balance exactly. Names carry the unit when it is not an SI base unit.
+What becomes of a job afterwards is in ``state``; where it runs is in ``allocation``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NamedTuple, NewType
+
+from roost.errors import InvalidSpec
+
+JobId = NewType("JobId", str)
+NodeId = NewType("NodeId", str)
+QueueId = NewType("QueueId", str)
+
+#: Milli-GPUs in one device: a share of 1000 is the whole GPU.
+WHOLE = 1000
+
+
+def _not_negative(name: str, value: float) -> None:
+    if not value >= 0:  # also refuses NaN
+        msg = f"{name} must be a number of seconds >= 0, got {value}"
+        raise InvalidSpec(msg)
+
+
+class RunId(NamedTuple):
+    """One attempt of a job; it fences late reports from older attempts."""
+
+    job: JobId
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.job}#{self.attempt}"
+
+
+class Qos(StrEnum):
+    """What a share of a GPU means when neighbours are idle or busy."""
+
+    FIXED = "fixed"
+    EQUAL = "equal"
+    BEST_EFFORT = "best-effort"
+
+
+class Level(IntEnum):
+    """The levels of the topology tree, from a device up to everything."""
+
+    GPU = 0
+    SOCKET = 1
+    NODE = 2
+    SWITCH = 3
+    CLUSTER = 4
+
+
+class Range(NamedTuple):
+    """How few and how many workers a job can run with; equal ends make it rigid."""
+
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one worker needs on its node.
+
+    ``share_milli`` below 1000 asks for a part of one device; ``gpu_memory_mib`` limits the worker
+    on each device (0: in proportion to its share). ``kinds`` lists the GPU kinds that will do;
+    empty means any.
+    """
+
+    gpus: int = 1
+    share_milli: int = WHOLE
+    gpu_memory_mib: int = 0
+    qos: Qos = Qos.FIXED
+    kinds: tuple[str, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse amounts that make no sense."""
+        for name in ("gpus", "gpu_memory_mib", "cpu_milli", "memory_mib"):
+            if getattr(self, name) < 0:
+                msg = f"{name} must not be negative, got {getattr(self, name)}"
+                raise InvalidSpec(msg)
+        if not 0 < self.share_milli <= WHOLE:
+            msg = f"share_milli must be in 1..{WHOLE}, got {self.share_milli}"
+            raise InvalidSpec(msg)
+        if self.share_milli < WHOLE and self.gpus != 1:
+            msg = f"a share of a GPU needs gpus=1, got gpus={self.gpus}"
+            raise InvalidSpec(msg)
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPU demand of one worker in milli-GPUs."""
+        return self.gpus * self.share_milli
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A fixed number of extra workers beside the main ones, such as parameter servers."""
+
+    name: str
+    workers: int
+    resources: Resources
+
+    def __post_init__(self) -> None:
+        """A role without workers is not a role."""
+        if self.workers < 1:
+            msg = f"role {self.name!r} needs at least one worker, got {self.workers}"
+            raise InvalidSpec(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What it costs a job to be disturbed, in seconds.
+
+    ``checkpoint_every_s`` is the period between checkpoints: 0 saves all the time (a stop loses
+    nothing), infinity never saves (a stop loses everything).
+    """
+
+    checkpoint_every_s: float = 0.0
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    resize_s: float = 0.0
+    suspend_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse negative and undefined times."""
+        for name in ("checkpoint_every_s", "checkpoint_s", "restart_s", "resize_s", "suspend_s"):
+            _not_negative(name, getattr(self, name))
+
+
+_RIGID = Range(1, 1)
+_ONE_GPU = Resources()
+_FREE = Costs()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a user submits.
+
+    ``run_time_s`` is an estimate of the run time with ``workers.min`` workers on the reference
+    GPU, declared by the user or predicted; ``None`` when nobody knows. ``within`` asks for all
+    workers inside one cell of that level.
+    """
+
+    workers: Range = _RIGID
+    resources: Resources = _ONE_GPU
+    roles: tuple[Role, ...] = ()
+    queue: QueueId = QueueId("default")
+    priority: int = 0
+    user: str = ""
+    application: str = ""
+    run_time_s: float | None = None
+    costs: Costs = _FREE
+    min_run_s: float = 0.0
+    max_retries: int = 0
+    preemptible: bool = True
+    within: Level | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what can never run."""
+        low, high = self.workers
+        if not 1 <= low <= high:
+            msg = f"workers must satisfy 1 <= min <= max, got {low}..{high}"
+            raise InvalidSpec(msg)
+        if self.run_time_s is not None:
+            _not_negative("run_time_s", self.run_time_s)
+        _not_negative("min_run_s", self.min_run_s)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the number of workers may change."""
+        return self.workers.max > self.workers.min
+
+    @property
+    def gpus(self) -> float:
+        """GPUs needed to start, counting shares."""
+        return self.gpu_milli(self.workers.min) / WHOLE
+
+    def gpu_milli(self, workers: int) -> int:
+        """GPU demand in milli-GPUs with that many workers, roles included."""
+        own = workers * self.resources.gpu_milli
+        return own + sum(role.workers * role.resources.gpu_milli for role in self.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A gang as a placer sees it: all of these workers or none."""
+
+    workers: int
+    resources: Resources
+    roles: tuple[Role, ...] = ()
+    within: Level | None = None
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPU demand of the whole gang in milli-GPUs."""
+        own = self.workers * self.resources.gpu_milli
+        return own + sum(role.workers * role.resources.gpu_milli for role in self.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A machine: its devices, and the switch it hangs on."""
+
+    id: NodeId
+    gpus: int = 8
+    kind: str = "gpu"
+    gpu_memory_mib: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    sockets: int = 1
+    switch: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse machines that cannot be."""
+        for name in ("gpus", "gpu_memory_mib", "cpu_milli", "memory_mib"):
+            if getattr(self, name) < 0:
+                msg = f"node {self.id}: {name} must not be negative, got {getattr(self, name)}"
+                raise InvalidSpec(msg)
+        if self.sockets < 1:
+            msg = f"node {self.id}: sockets must be at least 1, got {self.sockets}"
+            raise InvalidSpec(msg)
+
+    def socket_of(self, gpu: int) -> int:
+        """The socket that a device hangs on; devices are spread evenly and in order."""
+        return gpu * self.sockets // self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A tenant: what it was promised (``quota_milli``), its cap (``limit_milli``), its weight."""
+
+    id: QueueId
+    quota_milli: int | None = None
+    limit_milli: int | None = None
+    weight: float = 1.0
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a promise above the cap, and weights that divide by zero."""
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            msg = f"queue {self.id}: weight must be positive, got {self.weight}"
+            raise InvalidSpec(msg)
+        for name in ("quota_milli", "limit_milli"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                msg = f"queue {self.id}: {name} must not be negative, got {value}"
+                raise InvalidSpec(msg)
+        if None not in (self.quota_milli, self.limit_milli) and self.quota_milli > self.limit_milli:  # type: ignore[operator]
+            msg = f"queue {self.id}: quota {self.quota_milli} is above the limit {self.limit_milli}"
+            raise InvalidSpec(msg)

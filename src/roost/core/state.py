@@ -1,0 +1,200 @@
+"""What the core knows of jobs, runs and queues: the evolving half of the vocabulary.
+
+These are the core's own records. Only the controller changes them; policies read them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from roost.core.allocation import WORKER, Allocation, Part
+from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, RunId
+from roost.errors import Fatal
+
+if TYPE_CHECKING:
+    from roost.core.reasons import Reason
+    from roost.core.waiting import Line
+
+
+class JobState(StrEnum):
+    """One spelling in every interface."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    RESIZING = "resizing"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen to the job."""
+        return self in _OVER
+
+
+_OVER = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """A tenant and what its runs hold now (stops under way count as done)."""
+
+    spec: QueueSpec
+    used_milli: int = 0
+    used_cpu_milli: int = 0
+    used_memory_mib: int = 0
+
+    def charge(self, job: Job, allocation: Allocation, sign: int = 1) -> None:
+        """Book what an allocation takes, or with ``sign=-1`` what it gives back."""
+        resources = job.spec.resources
+        for part in allocation.parts:
+            self.used_milli += sign * len(part.gpus) * part.share_milli
+            need = resources if part.role == WORKER else needs(job, part)
+            if need.cpu_milli:
+                self.used_cpu_milli += sign * part.workers * need.cpu_milli
+            if need.memory_mib:
+                self.used_memory_mib += sign * part.workers * need.memory_mib
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One attempt of a job.
+
+    ``after`` holds the runs that must leave first; while it is not empty the run is *reserved*.
+    ``done_s`` is the work done at ``measured_at``; from there on ``rate`` extrapolates.
+    ``changed_at`` is when it last started or changed size. ``leaving`` are parts that it still uses
+    but that are promised to others.
+    """
+
+    id: RunId
+    job: Job
+    allocation: Allocation
+    workers: int
+    gpu_milli: int
+    placed_at: float
+    done_s: float
+    rate: float
+    after: set[RunId] = field(default_factory=set)
+    started_at: float | None = None
+    measured_at: float = 0.0
+    changed_at: float = 0.0
+    stopping: str | None = None
+    suspending: bool = False
+    suspended: bool = False
+    resuming: bool = False
+    target: Allocation | None = None
+    leaving: tuple[Part, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Up and running, with no change under way: only such runs may be disturbed."""
+        return (
+            self.started_at is not None
+            and self.stopping is None
+            and self.target is None
+            and not self.suspending
+        )
+
+    @property
+    def parked(self) -> bool:
+        """Suspended, and not on its way back: it holds no device."""
+        return self.suspended and not self.resuming
+
+    def done(self, now: float) -> float:
+        """Work done so far, as far as anyone has told."""
+        if self.started_at is None:
+            return self.done_s
+        return self.done_s + (now - self.measured_at) * self.rate
+
+    def remaining_s(self, now: float) -> float:
+        """Seconds until the job is done here, by the estimates; infinite when unknown."""
+        total = self.job.run_time_s
+        if total is None:
+            return math.inf
+        left = total - self.done(now)
+        if self.started_at is None and self.id.attempt > 1:
+            left += self.job.spec.costs.restart_s * self.rate
+        return left / self.rate if left > 0 else 0.0
+
+    def ends_at(self, now: float) -> float:
+        """When the run will be over, by the estimates."""
+        return now + self.remaining_s(now)
+
+    def attained_gpu_s(self, now: float) -> float:
+        """GPU-seconds the job has held in all its runs."""
+        held = self.job.attained_gpu_s
+        if self.started_at is not None:
+            held += (now - self.measured_at) * self.gpu_milli / WHOLE
+        return held
+
+    def disturbance_s(self, now: float) -> float:
+        """What a stop would cost the job: its restart, and work since the last checkpoint."""
+        costs = self.job.spec.costs
+        if self.started_at is None:
+            return costs.restart_s
+        since = now - self.started_at
+        every = costs.checkpoint_every_s
+        lost = 0.0 if every == 0 else since if math.isinf(every) else since % every
+        return costs.restart_s + lost
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A job: what was asked, and what became of it so far.
+
+    ``run_time_s`` is what its user declared or, failing that, what earlier jobs of the same user
+    and application took; ``None`` when there were none.
+    """
+
+    id: JobId
+    seq: int
+    spec: JobSpec
+    queue: Queue
+    submitted_at: float
+    run_time_s: float | None
+    state: JobState = JobState.QUEUED
+    run: Run | None = None
+    line: Line | None = None
+    attempts: int = 0
+    failures: int = 0
+    saved_s: float = 0.0
+    attained_gpu_s: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    queued_at: float = 0.0
+    preemptions: int = 0
+    resizes: int = 0
+    held: bool = False
+    cancelling: bool = False
+    reason: Reason | None = None
+    waits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
+    joined: tuple[float, ...] = ()
+
+    @property
+    def remaining_s(self) -> float:
+        """Run time left for a waiting job with its least workers; infinite when unknown."""
+        total = self.run_time_s
+        if total is None:
+            return math.inf
+        return total - self.saved_s if total > self.saved_s else 0.0
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPUs it needs to start, in milli-GPUs."""
+        return self.spec.gpu_milli(self.spec.workers.min)
+
+
+def needs(job: Job, part: Part) -> Resources:
+    """What one worker of a part's role needs."""
+    if part.role == WORKER:
+        return job.spec.resources
+    for role in job.spec.roles:
+        if role.name == part.role:
+            return role.resources
+    msg = f"job {job.id} has no role {part.role!r}"
+    raise Fatal(msg)

@@ -1,0 +1,191 @@
+"""Jobs that wait, in lines of equals.
+
+Jobs of one shape are the same to a placer, so they stand in one line, sorted by what the policy
+orders by. A decision looks at the heads of lines, not at all jobs: with thousands waiting there
+are still only as many lines as there are shapes. Why a line waits is noted on the line; each job's
+share of that time is settled when it leaves, so the split of queueing delay costs O(1) per job.
+
+A key must not change while a job waits; a policy whose keys do change calls ``rekey``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from roost.core.reasons import Cause, Reason
+from roost.core.spec import QueueId, Shape
+from roost.core.state import Job
+
+#: Anything that sorts; smaller goes first.
+Key: TypeAlias = float | tuple[float, ...]
+KeyOf: TypeAlias = Callable[[Job], Key]
+#: A job's place in a line: its key, its number (ties go to the older one), the job.
+Entry: TypeAlias = tuple[Key, int, Job]
+
+_NO_REASON = Reason(Cause.TURN, "not considered yet")
+
+
+def by_arrival(job: Job) -> Key:
+    """First come, first served."""
+    return job.seq
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Waiting jobs of one shape, and of one queue where the queue has a limit.
+
+    ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
+    stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
+    """
+
+    shape: Shape
+    gpu_milli: int
+    queue: QueueId | None
+    epoch: int
+    entries: list[Entry] = field(default_factory=list)
+    refused_at: int = -1
+    blocked: object | None = None
+    reason: Reason = _NO_REASON
+    since: float = 0.0
+    totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
+
+    @property
+    def head(self) -> Job:
+        """The job that goes first."""
+        return self.entries[0][2]
+
+    def settle(self, now: float) -> list[float]:
+        """Seconds spent on each cause until now."""
+        if now > self.since:
+            self.totals[self.reason.cause] += now - self.since
+            self.since = now
+        return self.totals
+
+    def blame(self, reason: Reason, now: float) -> None:
+        """Say why the line waits from now on."""
+        if reason.cause != self.reason.cause:
+            self.settle(now)
+        self.reason = reason
+
+
+class Waiting:
+    """All waiting jobs, in lines."""
+
+    def __init__(self) -> None:
+        self.lines: dict[tuple[Shape, QueueId | None], Line] = {}
+        #: Lines that somebody stands in.
+        self.open: dict[Line, None] = {}
+        self.key: KeyOf = by_arrival
+        self.by_queue = False
+        self.epoch = 0
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Job]:
+        """All waiting jobs in order."""
+        return (entry[2] for entry in heapq.merge(*(line.entries for line in self.open)))
+
+    def order_by(self, key: KeyOf, now: float, *, by_queue: bool = False) -> None:
+        """Sort by another key from now on, with a line per queue if asked for."""
+        if key != self.key or by_queue != self.by_queue:
+            jobs = self._disband(now)
+            self.key, self.by_queue = key, by_queue
+            self._reform(jobs, now)
+
+    def regroup(self, now: float) -> None:
+        """Form the lines anew: a queue's limit came or went."""
+        self._reform(self._disband(now), now)
+
+    def _disband(self, now: float) -> list[Job]:
+        jobs = sorted((entry[2] for line in self.open for entry in line.entries), key=by_arrival)
+        for job in jobs:
+            self.leave(job, now)
+        return jobs
+
+    def _reform(self, jobs: list[Job], now: float) -> None:
+        self.lines.clear()
+        self.epoch += 1
+        for job in jobs:
+            since = job.queued_at
+            self.join(job, now)
+            job.queued_at = since
+
+    def line_of(self, job: Job) -> Line:
+        """The line in which a job stands or would stand."""
+        if job.line is not None and job.line.epoch == self.epoch:
+            return job.line
+        spec = job.spec
+        limited = self.by_queue or job.queue.spec.limit_milli is not None
+        queue = job.queue.spec.id if limited else None
+        shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
+        line = self.lines.get((shape, queue))
+        if line is None:
+            line = self.lines[shape, queue] = Line(shape, shape.gpu_milli, queue, self.epoch)
+        job.line = line
+        return line
+
+    def join(self, job: Job, now: float) -> None:
+        """A job starts to wait."""
+        line = self.line_of(job)
+        if not line.entries:
+            line.since, line.blocked = now, None
+        self._insert(line, job)
+        job.joined = tuple(line.settle(now))
+        job.queued_at = now
+        self.count += 1
+
+    def leave(self, job: Job, now: float) -> None:
+        """A job waits no longer: it gets a place, or nobody wants it any more."""
+        line = self.line_of(job)
+        self._remove(line, job)
+        waits = job.waits
+        for cause, total in enumerate(line.settle(now)):
+            waits[cause] += total - job.joined[cause]
+        self.count -= 1
+
+    def rejoin(self, job: Job, now: float) -> None:
+        """Undo ``leave`` within the same instant."""
+        line = self.line_of(job)
+        self._insert(line, job)
+        for cause, total in enumerate(line.settle(now)):
+            job.waits[cause] -= total - job.joined[cause]
+        self.count += 1
+
+    def rekey(self, job: Job, change: Callable[[Job], None]) -> None:
+        """Change something about a waiting job that its key depends on."""
+        line = self.line_of(job)
+        self._remove(line, job)
+        change(job)
+        self._insert(line, job)
+        line.refused_at, line.blocked = -1, None
+
+    def rekey_all(self, change: Callable[[], None]) -> None:
+        """Change something that all keys depend on."""
+        change()
+        for line in self.open:
+            line.entries = sorted((self.key(job), job.seq, job) for _, _, job in line.entries)
+
+    def forget_refusals(self) -> None:
+        """Try every line again at the next decision."""
+        for line in self.open:
+            line.refused_at, line.blocked = -1, None
+
+    def _insert(self, line: Line, job: Job) -> None:
+        if not line.entries:
+            self.open[line] = None
+        insort(line.entries, (self.key(job), job.seq, job))
+
+    def _remove(self, line: Line, job: Job) -> None:
+        entries = line.entries
+        if entries[0][2] is job:
+            del entries[0]
+        else:
+            del entries[bisect_left(entries, (self.key(job), job.seq))]
+        if not entries:
+            del self.open[line]

@@ -1,0 +1,1 @@
+"""Performance models: how fast a job goes on what it was given."""

@@ -1,0 +1,27 @@
+"""Where a gang goes: placers, chosen apart from the policy that says who goes next."""
+
+from __future__ import annotations
+
+from roost.core.plan import Placer
+from roost.errors import unknown
+from roost.placement.arrange import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
+
+__all__ = ["PLACERS", "placer"]
+
+#: Name → placer; the first line of each docstring is its help text.
+PLACERS: dict[str, Placer] = {
+    "first-fit": FirstFit(),
+    "consolidate": Consolidate(),
+    "pack": Pack(),
+    "spread": Spread(),
+    "topology": Topology(),
+    "anywhere": Anywhere(),
+}
+
+
+def placer(name: str) -> Placer:
+    """The placer of that name."""
+    try:
+        return PLACERS[name]
+    except KeyError:
+        raise unknown("placer", name, PLACERS) from None

@@ -1,0 +1,100 @@
+"""Alnair's elastic allocator: jobs grow into idle GPUs and shrink when others come.
+
+After the elastic-training scheduler of Alnair (CentaurusInfra): a new job gets its maximum if that
+is free, else all that is free if that is at least its minimum; else other jobs are shrunk towards
+their minimum until enough is free. GPUs that nobody waits for are given back out to running jobs.
+A job whose size just changed is left alone for ``calm_s``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roost.core.plan import Plan
+from roost.core.state import Job, Run
+from roost.core.waiting import Line
+from roost.policies.fifo import arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Alnair:
+    """Alnair's elastic allocator: grow into what is idle, shrink to let others in."""
+
+    calm_s: float = 60.0
+
+    def __call__(self, plan: Plan) -> None:
+        """Let jobs in by arrival, then give out what nobody waits for."""
+        lines = list(plan.lines(arrival))
+        while lines:
+            line = min(lines, key=lambda line: line.entries[0][:2])
+            started = self._let_in(plan, line)
+            if not started:
+                plan.hold(line)
+            if not started or not line.entries:
+                lines.remove(line)
+        if not plan.waiting.count:
+            self._give_out(plan)
+
+    def _let_in(self, plan: Plan, line: Line) -> bool:
+        job = line.head
+        return self._place_largest(plan, job) or self._make_room(plan, line)
+
+    @staticmethod
+    def _place_largest(plan: Plan, job: Job) -> bool:
+        """Start a job as large as what is free allows."""
+        low, high = job.spec.workers
+        each = job.spec.resources.gpu_milli
+        if each:
+            fixed = job.gpu_milli - low * each
+            high = min(high, (plan.ledger.free_milli - fixed) // each)
+        return any(plan.place(job, workers) for workers in _downwards(high, low))
+
+    def _make_room(self, plan: Plan, line: Line) -> bool:
+        """Shrink others, those with most to spare first, until the job's minimum fits."""
+        job = line.head
+        if plan.over_limit(job, line.gpu_milli):
+            return False
+        mark = plan.mark()
+        for run in sorted(self._resizable(plan), key=_spare_milli, reverse=True):
+            if not _spare_milli(run):
+                break
+            plan.resize(run, run.job.spec.workers.min)
+            if plan.ledger.free_milli >= line.gpu_milli and self._place_largest(plan, job):
+                return True
+        plan.undo(mark)
+        return False
+
+    def _give_out(self, plan: Plan) -> None:
+        """Let running jobs grow into idle GPUs, the smallest for their size first."""
+        runs = sorted(self._resizable(plan), key=lambda run: run.workers / run.job.spec.workers.max)
+        for run in runs:
+            each = run.job.spec.resources.gpu_milli
+            if not each or plan.ledger.free_milli < each:
+                continue
+            most = min(run.job.spec.workers.max, run.workers + plan.ledger.free_milli // each)
+            any(plan.resize(run, workers) for workers in _downwards(most, run.workers + 1))
+
+    def _resizable(self, plan: Plan) -> list[Run]:
+        """Elastic runs that may change size now; asks to be woken for those that soon may."""
+        found = []
+        for run in plan.running:
+            if run.job.spec.elastic and run.settled:
+                calm_at = run.changed_at + self.calm_s
+                if calm_at <= plan.now:
+                    found.append(run)
+                else:
+                    plan.wake(calm_at)
+        return found
+
+
+def _spare_milli(run: Run) -> int:
+    return (run.workers - run.job.spec.workers.min) * run.job.spec.resources.gpu_milli
+
+
+def _downwards(high: int, low: int) -> list[int]:
+    """Sizes to try: the largest, then ever smaller ones, and the least."""
+    sizes = []
+    while high > low:
+        sizes.append(high)
+        high = low + (high - low) // 2
+    return [*sizes, low] if high >= low else sizes

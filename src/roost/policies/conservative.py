@@ -1,0 +1,224 @@
+"""First come, first served with conservative backfilling: every waiting job has a reservation.
+
+Feitelson and Weil, "Utilization and predictability in scheduling the IBM SP2 with backfilling"
+(1998). A job may start early only in a hole that delays nobody's reservation; when a run ends
+early, reservations move forward in order of arrival, never back. With true run times none slips.
+
+The plan is made in whole GPUs per node: a gang that fits on one node stays on one node, a larger
+one takes whole nodes. This policy places jobs where it reserved, so the placer has no say.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
+
+from roost.core.allocation import Allocation, Part
+from roost.core.ledger import Node
+from roost.core.plan import Plan
+from roost.core.reasons import Cause, Reason
+from roost.core.spec import WHOLE
+from roost.core.state import Job
+from roost.policies.backfill import expected_end
+from roost.policies.fifo import arrival
+
+#: Nodes and the workers on each.
+Spots: TypeAlias = list[tuple[Node, int]]
+
+_TOO_FAR_BACK = Reason(Cause.TURN, "too far back in line to have a reservation yet")
+
+
+@dataclass(slots=True)
+class Booking:
+    """A reservation: from when to when, and where."""
+
+    start: float
+    end: float
+    spots: Spots
+    gpus_each: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conservative:
+    """First come, first served with conservative backfill: a reservation for every waiting job.
+
+    ``depth`` is how many waiting jobs have one.
+    """
+
+    depth: int = 200
+
+    def __call__(self, plan: Plan) -> None:
+        """Bring all reservations up to date and start those whose time has come."""
+        old: dict[Job, Booking] = plan.memo.get("bookings", {})
+        plan.lines(arrival)
+        jobs = list(islice(plan.waiting, self.depth))
+        profile = _Profile(plan)
+        if not all(profile.add(old[job]) for job in jobs if job in old):
+            profile = _Profile(plan)  # someone outstayed the estimate: begin again
+            old = {}
+        bookings: dict[Job, Booking] = {}
+        for job in jobs:
+            if job in old:
+                profile.remove(old[job])
+            booking = profile.earliest(job)
+            if booking is None:
+                continue
+            if booking.start <= plan.now and self._start(plan, job, booking):
+                profile.add(booking)
+                continue
+            profile.add(booking)
+            bookings[job] = booking
+            text = f"{job.gpu_milli / WHOLE:g} GPUs are reserved for it"
+            line = plan.waiting.line_of(job)
+            plan.hold_job(job, Reason(plan.lack(line), text, booking.start))
+        plan.memo["bookings"] = bookings
+        self._say_why(plan)
+        if bookings:
+            plan.wake(max(plan.now, min(booking.start for booking in bookings.values())))
+
+    @staticmethod
+    def _start(plan: Plan, job: Job, booking: Booking) -> bool:
+        """Start a job where it was reserved; False when that is not free after all."""
+        if plan.over_limit(job, job.gpu_milli):
+            return False
+        if job.spec.roles or job.spec.within is not None:
+            return plan.place(job)
+        need = job.spec.resources
+        parts: list[Part] = []
+        for node, workers in booking.spots:
+            if plan.ledger.room(node, need) < workers:
+                return False
+            parts += plan.ledger.pick(node, need, workers)
+        plan.place_at(job, Allocation(tuple(parts)))
+        return True
+
+    @staticmethod
+    def _say_why(plan: Plan) -> None:
+        for line in plan.waiting.open:
+            cause = plan.lack(line)
+            if cause is not line.reason.cause or line.reason is _TOO_FAR_BACK:
+                plan.hold(line)
+
+
+@dataclass(slots=True)
+class _Node:
+    """How many GPUs of a node are free from when on: changes by time."""
+
+    node: Node
+    free: int
+    changes: dict[float, int] = field(default_factory=dict)
+
+    def change(self, at: float, by: int) -> None:
+        total = self.changes.get(at, 0) + by
+        if total:
+            self.changes[at] = total
+        else:
+            self.changes.pop(at, None)
+
+    def room(self, start: float, end: float) -> int:
+        """The fewest free GPUs at any time in between."""
+        level = least = None
+        free = self.free
+        for at in sorted(self.changes):
+            if at >= end:
+                break
+            if at > start and level is None:
+                level = least = free
+            free += self.changes[at]
+            if at > start:
+                least = free if least is None else min(least, free)
+        return free if least is None else least
+
+    def first_fit(self, gpus: int, now: float, length: float) -> float:
+        """The earliest time from which so many GPUs stay free that long."""
+        start: float | None = now if self.free >= gpus else None
+        free = self.free
+        for at in sorted(self.changes):
+            if start is not None and at >= start + length:
+                break
+            free += self.changes[at]
+            if at <= now:
+                start = now if free >= gpus else None
+            elif free < gpus:
+                start = None
+            elif start is None:
+                start = at
+        return math.inf if start is None else start
+
+
+class _Profile:
+    """Free GPUs of every node over time: what runs hold, and what is reserved."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.now = plan.now
+        self.nodes = {node: _Node(node, node.shown) for node in plan.ledger.order if node.up}
+        self.largest = max((node.spec.gpus for node in self.nodes), default=0)
+        for run in plan.running:
+            if run.stopping is None and not run.parked:
+                end = expected_end(run, plan.now)
+                for part in (run.target or run.allocation).parts:
+                    node = plan.ledger.nodes[part.node]
+                    if node in self.nodes and part.share_milli == WHOLE and end < math.inf:
+                        self.nodes[node].change(end, len(part.gpus))
+
+    def add(self, booking: Booking) -> bool:
+        """Reserve; False when that would take what is not there."""
+        fits = True
+        for node, workers in booking.spots:
+            if node not in self.nodes:
+                return False
+            entry, gpus = self.nodes[node], workers * booking.gpus_each
+            fits = fits and entry.room(max(booking.start, self.now), booking.end) >= gpus
+            self._book(entry, booking, gpus)
+        return fits
+
+    def remove(self, booking: Booking) -> None:
+        """Take a reservation back."""
+        for node, workers in booking.spots:
+            self._book(self.nodes[node], booking, -workers * booking.gpus_each)
+
+    def _book(self, entry: _Node, booking: Booking, gpus: int) -> None:
+        entry.change(booking.start, -gpus)
+        if booking.end < math.inf:
+            entry.change(booking.end, gpus)
+
+    def earliest(self, job: Job) -> Booking | None:
+        """The first time at which a job fits for as long as it is expected to run."""
+        length = max(job.remaining_s, 1e-9)
+        need, workers = job.spec.resources, job.spec.workers.min
+        each = need.gpus if need.share_milli == WHOLE else 1
+        kinds = need.kinds
+        nodes = [n for n in self.nodes.values() if not kinds or n.node.spec.kind in kinds]
+        total = each * workers
+        if total <= self.largest:
+            best = min(
+                ((n.first_fit(total, self.now, length), n.node.index, n) for n in nodes),
+                key=lambda item: item[:2],
+                default=(math.inf, 0, None),
+            )
+            if best[2] is None or best[0] == math.inf:
+                return None
+            return Booking(best[0], best[0] + length, [(best[2].node, workers)], each)
+        return self._earliest_wide(nodes, workers, each, length)
+
+    def _earliest_wide(
+        self, nodes: list[_Node], workers: int, each: int, length: float
+    ) -> Booking | None:
+        """The first time at which enough whole nodes are free at once."""
+        times = {self.now}
+        for entry in nodes:
+            times.update(at for at in entry.changes if at > self.now)
+        for start in sorted(times):
+            spots: Spots = []
+            left = workers
+            for entry in nodes:
+                size = entry.node.spec.gpus
+                if size >= each and entry.room(start, start + length) >= size:
+                    take = min(left, size // each)
+                    spots.append((entry.node, take))
+                    left -= take
+                    if not left:
+                        return Booking(start, start + length, spots, each)
+        return None

@@ -1,0 +1,76 @@
+"""Gittins index on GPU-seconds held, with the service of finished jobs as the distribution.
+
+Gittins, "Bandit processes and dynamic allocation indices" (1979); used on GPU clusters by Tiresias
+(NSDI 2019). The index of a job that has had service a is the best rate at which more service can
+be expected to finish it:
+
+    G(a) = max over d of  P(S <= a + d | S > a) / E[min(S - a, d) | S > a]
+
+S is learnt from the jobs that have finished here; until there are enough of them, less attained
+service simply goes first. Levels are powers of two, so an index is a short table.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from roost.core.plan import Plan
+from roost.policies.levels import Levels
+
+#: Limits of the levels in GPU-seconds: a minute of one GPU, doubling to two GPU-years.
+_LIMITS = [60.0 * 2**k for k in range(21)]
+#: With fewer finished jobs than this, nothing is known.
+_ENOUGH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Gittins:
+    """Gittins index on attained service, learnt from finished jobs.
+
+    ``upside_down`` puts the smallest index first, as the simulator published with Tiresias does:
+    only for comparing figures with it.
+    """
+
+    min_run_s: float = 0.0
+    upside_down: bool = False
+
+    def __call__(self, plan: Plan) -> None:
+        """Learn when the number of finished jobs has doubled, then fill by index."""
+        levels: Levels = plan.memo.setdefault(
+            "gittins", Levels(list(_LIMITS), [float(n) for n in range(len(_LIMITS) + 1)])
+        )
+        learnt = plan.memo.get("gittins learnt from", 0)
+        if len(plan.history) >= max(_ENOUGH, 2 * learnt):
+            plan.memo["gittins learnt from"] = len(plan.history)
+            self._learn(plan, levels)
+        levels.fill(plan, self.min_run_s)
+
+    def _learn(self, plan: Plan, levels: Levels) -> None:
+        sign = 1.0 if self.upside_down else -1.0
+        ranks = [sign * index for index in gittins_index(plan.history, levels.limits)]
+        plan.waiting.rekey_all(lambda: setattr(levels, "ranks", ranks))
+        plan.reconsider()
+
+
+def gittins_index(service: Sequence[float], limits: Sequence[float]) -> list[float]:
+    """The index at the start of each level: nothing yet, then at each limit."""
+    samples = sorted(service)
+    sums = [0.0, *accumulate(samples)]
+    ends = [*limits, samples[-1]]
+    indices = []
+    for attained in [0.0, *limits]:
+        first = bisect_right(samples, attained)
+        alive = len(samples) - first
+        best = 0.0
+        for end in ends:
+            if alive and end > attained:
+                last = bisect_right(samples, end)
+                finished = last - first
+                served = sums[last] - sums[first] - finished * attained
+                served += (len(samples) - last) * (end - attained)
+                best = max(best, finished / served if served > 0 else 0.0)
+        indices.append(best)
+    return indices

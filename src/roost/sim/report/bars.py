@@ -1,0 +1,143 @@
+"""The bars of the timeline: segments joined across neighbouring GPUs, in rows, cut to size.
+
+A bar is one run's hold on neighbouring devices of a node. Shares of one device are put beside each
+other in its row. Times are whole ticks since the origin; ``contents`` chooses both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from roost.sim.results import Results, Segment
+
+WHOLE = 1000
+
+
+class Clock(NamedTuple):
+    """Turns simulated seconds into whole ticks since the origin."""
+
+    origin: float
+    tick: float
+
+    def at(self, time: float) -> int:
+        """Count the ticks from the origin to a moment."""
+        return self.ticks(time - self.origin)
+
+    def ticks(self, seconds: float) -> int:
+        """Count the ticks in a length of time."""
+        return round(seconds / self.tick)
+
+
+class _Bar(NamedTuple):
+    row: int
+    start: int
+    end: int
+    job: int
+    span: int
+    share: int
+    offset: int
+
+
+def node_rows(runs: Iterable[Results]) -> dict[str, int]:
+    """GPUs per node that appears in any timeline, in natural order (node-2 before node-10)."""
+    gpus: dict[str, int] = {}
+    for run in runs:
+        even = run.gpus // run.nodes if run.nodes and run.gpus % run.nodes == 0 else 1
+        for segment in run.segments:
+            gpus[segment.node] = max(gpus.get(segment.node, even), segment.gpu + 1)
+    return dict(sorted(gpus.items(), key=lambda item: _natural(item[0])))
+
+
+def bars(
+    segments: Sequence[Segment], nodes: dict[str, int], clock: Clock, most: int
+) -> dict[str, Any]:
+    """Columns of the largest ``most`` bars.
+
+    Bars are ordered by row and start; ``start`` holds the gap to the one before in its row.
+    """
+    first = dict(zip(nodes, _running_sum(nodes.values()), strict=True))
+    every = [*_gangs(segments, first, clock), *_shares(segments, first, clock)]
+    kept = sorted(sorted(every, key=_area, reverse=True)[:most])
+    per_row = [0] * sum(nodes.values())
+    gaps = []
+    before = (-1, 0)
+    for bar in kept:
+        per_row[bar.row] += 1
+        gaps.append(bar.start - (before[1] if before[0] == bar.row else 0))
+        before = (bar.row, bar.start)
+    return {
+        "total": len(every),
+        "shown": sum(map(_area, kept)) / max(1, sum(map(_area, every))),
+        "rows": per_row,
+        "start": gaps,
+        "length": [bar.end - bar.start for bar in kept],
+        "job": [bar.job for bar in kept],
+        "span": [bar.span for bar in kept],
+        "shares": [
+            [index, bar.offset, bar.share] for index, bar in enumerate(kept) if bar.share < WHOLE
+        ],
+    }
+
+
+def _gangs(segments: Sequence[Segment], first: dict[str, int], clock: Clock) -> list[_Bar]:
+    """Join whole devices side by side that one run held for the same time."""
+    whole = [segment for segment in segments if segment.share_milli >= WHOLE]
+    whole.sort(key=attrgetter("node", "job", "start", "end", "gpu"))
+    joined: list[_Bar] = []
+    before = None
+    span = 0
+    for one in whole:
+        together = before is not None and (
+            (one.node, one.job, one.start, one.end, one.gpu)
+            == (before.node, before.job, before.start, before.end, before.gpu + 1)
+        )
+        span = span + 1 if together else 1
+        row = first[one.node] + one.gpu + 1 - span
+        bar = _Bar(row, clock.at(one.start), clock.at(one.end), one.job, span, WHOLE, 0)
+        joined[-1 if together else len(joined) :] = [bar]
+        before = one
+    return joined
+
+
+def _shares(segments: Sequence[Segment], first: dict[str, int], clock: Clock) -> list[_Bar]:
+    """Put shares of one device beside each other: each gets the lowest gap it fits in."""
+    parts = [segment for segment in segments if segment.share_milli < WHOLE]
+    parts.sort(key=attrgetter("node", "gpu", "start"))
+    stacked: list[_Bar] = []
+    active: list[_Bar] = []
+    for one in parts:
+        row, start = first[one.node] + one.gpu, clock.at(one.start)
+        active = sorted(
+            (bar for bar in active if bar.row == row and bar.end > start), key=attrgetter("offset")
+        )
+        offset = 0
+        for bar in active:
+            if bar.offset - offset >= one.share_milli:
+                break
+            offset = max(offset, bar.offset + bar.share)
+        offset = max(0, min(offset, WHOLE - one.share_milli))
+        bar = _Bar(row, start, clock.at(one.end), one.job, 1, one.share_milli, offset)
+        stacked.append(bar)
+        active.append(bar)
+    return stacked
+
+
+def _area(bar: _Bar) -> int:
+    return (bar.end - bar.start) * bar.span * bar.share
+
+
+def _running_sum(values: Iterable[int]) -> list[int]:
+    total, sums = 0, []
+    for value in values:
+        sums.append(total)
+        total += value
+    return sums
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]

@@ -1,0 +1,291 @@
+"""The heap driver: it gives the core its events in virtual time and performs its actions.
+
+    while something can still happen:
+        take everything that happens at the next instant
+        hand it to the core as one batch
+        let the world perform the actions
+
+A simulation can be saved between two instants and resumed later (``saved``), observed batch by
+batch, and is the same to the last bit for the same inputs and seed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from roost.core.actions import Action
+from roost.core.controller import Core, Policy
+from roost.core.decisions import Decision
+from roost.core.events import Event, NodeJoined, QueueChanged, Submitted, Woke
+from roost.core.plan import Placer
+from roost.core.spec import WHOLE, JobId, NodeSpec, QueueSpec, Shape
+from roost.errors import InvalidSpec
+from roost.perf.speed import Speed, SpeedModel
+from roost.sim.failures import Breakdowns, Failures
+from roost.sim.results import JobRow, Results, Segment, Series
+from roost.sim.world import TrueJob, World
+from roost.traces.workload import TraceJob, Workload
+
+#: Sees every batch: its events, what was decided, and the actions that followed.
+Observer: TypeAlias = Callable[[Sequence[Event], Sequence[Decision], Sequence[Action]], None]
+#: Told now and then how far a run is: virtual time, jobs over, jobs in all.
+Progress: TypeAlias = Callable[[float, int, int], None]
+
+_REPORT_EVERY = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything that a run depends on."""
+
+    workload: Workload
+    nodes: Sequence[NodeSpec]
+    policy: Policy
+    placer: Placer
+    policy_name: str = ""
+    placer_name: str = ""
+    queues: Sequence[QueueSpec] = ()
+    speed: SpeedModel = field(default_factory=Speed)
+    failures: Failures = field(default_factory=Failures)
+    seed: int = 0
+    skip_impossible: bool = False
+    timeline: bool = False
+
+
+class Simulation:
+    """One run of one policy on one workload."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.core = Core(setup.policy, setup.placer)
+        jobs = check(setup)
+        self.jobs = {job.id: TrueJob(job, index) for index, job in enumerate(jobs)}
+        self.world = World(self.jobs, setup.speed)
+        if setup.timeline:
+            self.world.timeline = []
+        self.now = 0.0
+        self.events = 0
+        self.batches = 0
+        self.cpu_s = 0.0
+        self.wall_s = 0.0
+        self._arrivals = jobs
+        self._arrived = 0
+        self._samples: list[tuple[float, float, float, float, int, int]] = []
+        for queue in setup.queues:
+            self.world.schedule(QueueChanged(0.0, queue))
+        for node in setup.nodes:
+            self.world.schedule(NodeJoined(0.0, node))
+        self._breakdowns: dict[Event, Breakdowns] = {}
+        for source in setup.failures.sources(setup.nodes, setup.seed):
+            self._breaks_next(source)
+
+    @property
+    def over(self) -> bool:
+        """Whether every job is over."""
+        return self.core.finished == len(self._arrivals)
+
+    def run(
+        self,
+        until: float = math.inf,
+        *,
+        observer: Observer | None = None,
+        progress: Progress | None = None,
+    ) -> Results:
+        """Go on until every job is over, or until that time."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        core, world = self.core, self.world
+        arrivals = self._arrivals
+        failing = bool(self._breakdowns)
+        while True:
+            arrival = (
+                arrivals[self._arrived].submitted_at if self._arrived < len(arrivals) else math.inf
+            )
+            now = min(arrival, world.next_time, core.wake_at)
+            if now > until or now == math.inf or (failing and self.over):
+                break
+            self.now = now
+            events = world.due(now)
+            if failing:
+                self._refill(events)
+            while arrival <= now:
+                job = arrivals[self._arrived]
+                events.append(Submitted(now, job.id, job.spec))
+                self._arrived += 1
+                arrival = (
+                    arrivals[self._arrived].submitted_at
+                    if self._arrived < len(arrivals)
+                    else math.inf
+                )
+            if core.wake_at <= now:
+                events.append(Woke(now))
+            actions = core.handle(*events)
+            for action in actions:
+                world.perform(action, now)
+            if observer is not None:
+                observer(events, core.decisions, actions)
+            self.events += len(events)
+            self.batches += 1
+            self._sample()
+            if progress is not None and self.batches % _REPORT_EVERY == 0:
+                progress(now, core.finished, len(arrivals))
+        self.wall_s += time.perf_counter() - wall
+        self.cpu_s += time.process_time() - cpu
+        if progress is not None:
+            progress(self.now, core.finished, len(arrivals))
+        return self.results()
+
+    def _sample(self) -> None:
+        """Take the readings of this instant; a later batch of the same instant replaces them."""
+        core, gauges, samples = self.core, self.world.gauges, self._samples
+        sample = (
+            self.now,
+            core.ledger.capacity_milli / WHOLE,
+            gauges.allocated,
+            gauges.useful,
+            core.waiting.count,
+            len(core.runs),
+        )
+        if samples and samples[-1][0] == self.now:
+            samples[-1] = sample
+        else:
+            samples.append(sample)
+
+    # -- failures ------------------------------------------------------------------------------
+
+    def _breaks_next(self, source: Breakdowns) -> None:
+        event = next(source)
+        self._breakdowns[event] = source
+        self.world.schedule(event)
+
+    def _refill(self, events: Sequence[Event]) -> None:
+        """Every breakdown that happened is followed by the next one of its source."""
+        for event in events:
+            source = self._breakdowns.pop(event, None)
+            if source is not None:
+                self._breaks_next(source)
+
+    # -- what is left --------------------------------------------------------------------------
+
+    def results(self) -> Results:
+        """What the run has shown so far."""
+        setup, core = self.setup, self.core
+        rows = [self._row(job) for job in self.jobs.values()]
+        return Results(
+            policy=setup.policy_name,
+            placer=setup.placer_name,
+            workload=setup.workload.name,
+            seed=setup.seed,
+            nodes=len(setup.nodes),
+            gpus=sum(node.gpus for node in setup.nodes),
+            jobs=rows,
+            series=_series(self._samples, rows),
+            segments=self._segments(),
+            events=self.events,
+            decisions=self.batches,
+            preemptions=sum(job.preemptions for job in core.jobs.values()),
+            wall_s=self.wall_s,
+            cpu_s=self.cpu_s,
+        )
+
+    def _row(self, true: TrueJob) -> JobRow:
+        trace = true.trace
+        job = self.core.jobs.get(trace.id)
+        quota, fragmentation, capacity, turn = job.waits if job else (0.0, 0.0, 0.0, 0.0)
+        return JobRow(
+            id=trace.id,
+            queue=trace.spec.queue,
+            gpus=trace.spec.gpus,
+            submitted_at=trace.submitted_at,
+            started_at=job.started_at if job else None,
+            finished_at=job.finished_at if job else None,
+            outcome=job.state.value if job else "queued",
+            work_s=trace.work_s,
+            service_gpu_s=true.service_gpu_s,
+            lost_gpu_s=true.lost_gpu_s,
+            runs=job.attempts if job else 0,
+            preemptions=job.preemptions if job else 0,
+            resizes=job.resizes if job else 0,
+            wait_quota_s=quota,
+            wait_fragmentation_s=fragmentation,
+            wait_capacity_s=capacity,
+            wait_turn_s=turn,
+        )
+
+    def _segments(self) -> list[Segment]:
+        return [
+            Segment(held.run.job.index, part.node, gpu, part.share_milli, held.start, held.end)
+            for held in self.world.timeline or ()
+            for part in held.allocation.parts
+            for gpu in part.gpus
+        ]
+
+
+def check(setup: Setup) -> list[TraceJob]:
+    """The jobs to run, in order; refuses what can never run and names it."""
+    if not setup.workload.jobs:
+        msg = f"workload {setup.workload.name!r} has no jobs"
+        raise InvalidSpec(msg)
+    if not setup.nodes:
+        msg = "the cluster has no nodes"
+        raise InvalidSpec(msg)
+    empty = Core(setup.policy, setup.placer)
+    for node in setup.nodes:
+        empty.ledger.join(node)
+    limits = {queue.id: queue.limit_milli for queue in setup.queues}
+    verdicts: dict[Shape, bool] = {}
+    seen: set[JobId] = set()
+    jobs: list[TraceJob] = []
+    for job in setup.workload.jobs:
+        if job.id in seen:
+            msg = f"job id {job.id!r} appears twice in {setup.workload.name!r}"
+            raise InvalidSpec(msg)
+        seen.add(job.id)
+        spec = job.spec
+        shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
+        fits = verdicts.get(shape)
+        if fits is None:
+            fits = verdicts[shape] = setup.placer(empty.ledger, shape) is not None
+        limit = limits.get(spec.queue)
+        if fits and (limit is None or shape.gpu_milli <= limit):
+            jobs.append(job)
+        elif not setup.skip_impossible:
+            raise InvalidSpec(_impossible(job, setup, limit if fits else None))
+    if not jobs:
+        msg = f"no job of {setup.workload.name!r} can ever run on this cluster"
+        raise InvalidSpec(msg)
+    return jobs
+
+
+def _impossible(job: TraceJob, setup: Setup, limit: int | None) -> str:
+    asks = f"job {job.id!r} can never run: it asks for {job.spec.gpus:g} GPUs"
+    if limit is not None:
+        return f"{asks}, its queue {job.spec.queue!r} is limited to {limit / WHOLE:g}"
+    gpus = sum(node.gpus for node in setup.nodes)
+    kinds = f" of kind {'|'.join(job.spec.resources.kinds)}" if job.spec.resources.kinds else ""
+    return (
+        f"{asks}{kinds}, the cluster has {gpus} on {len(setup.nodes)} nodes "
+        f"(use a larger cluster, or --skip-impossible)"
+    )
+
+
+def _series(
+    samples: Sequence[tuple[float, float, float, float, int, int]], rows: Sequence[JobRow]
+) -> Series:
+    """Readings as columns, with the demand of all unfinished jobs worked out afterwards."""
+    if not samples:
+        return Series()
+    times, capacity, allocated, useful, queued, running = map(list, zip(*samples, strict=True))
+    changes = [(row.submitted_at, row.gpus) for row in rows]
+    changes += [(row.finished_at, -row.gpus) for row in rows if row.finished_at is not None]
+    changes.sort()
+    demand, total, index = [], 0.0, 0
+    for moment in times:
+        while index < len(changes) and changes[index][0] <= moment:
+            total += changes[index][1]
+            index += 1
+        demand.append(total)
+    return Series(times, capacity, allocated, useful, queued, running, demand)

@@ -1,0 +1,1 @@
+"""What tests of Roost and of its plug-ins share: builders and checks."""

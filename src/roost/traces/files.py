@@ -1,0 +1,103 @@
+"""Files in and out: whole texts, plain or gzipped, and writes that happen entirely or not at all.
+
+Every failure is a RoostError of one line that names the file. What the text says is for others.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from roost.errors import InvalidSpec, NotFound
+
+_GZIP = b"\x1f\x8b"
+
+
+class Text(NamedTuple):
+    """A file that was read: the name errors give it, and what it says."""
+
+    file: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and extensions."""
+        name = Path(self.file).name
+        return name.removesuffix(".gz").rpartition(".")[0] or name
+
+
+#: Where a trace comes from: a path, or a text that is already here.
+Source = str | os.PathLike[str] | Text
+
+
+def load(source: Source) -> Text:
+    """Read a text file, gzipped or not; raises NotFound or InvalidSpec."""
+    if isinstance(source, Text):
+        return source
+    file = os.fspath(source)
+    content = _unzipped(file, _content(file))
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        msg = f"{file} is not a text file: byte {error.start} is not UTF-8"
+        raise InvalidSpec(msg) from None
+    if "\0" in text:
+        msg = f"{file} is not a text file: it contains zero bytes"
+        raise InvalidSpec(msg)
+    return Text(file, text)
+
+
+def save(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file, gzipped if it is named so; on failure the old file stays as it was."""
+    content = text.encode()
+    if os.fspath(path).endswith(".gz"):
+        content = gzip.compress(content, mtime=0)
+    try:
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            msg = f"cannot write {path}: it is not a regular file"
+            raise InvalidSpec(msg)
+        _replace(target, content)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        msg = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+        raise InvalidSpec(msg) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    # In the same folder, so that the last step is a rename.
+    draft = target.with_name(f".{uuid4().hex}.tmp")
+    try:
+        draft.write_bytes(content)
+        draft.replace(target)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def _content(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except FileNotFoundError:
+        msg = f"no such file: {file}"
+        raise NotFound(msg) from None
+    except IsADirectoryError:
+        msg = f"{file} is a folder, not a file"
+        raise InvalidSpec(msg) from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        msg = f"cannot read {file!r}: {getattr(error, 'strerror', None) or error}"
+        raise InvalidSpec(msg) from None
+
+
+def _unzipped(file: str, content: bytes) -> bytes:
+    if not content.startswith(_GZIP):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        msg = f"{file} is a damaged gzip file: {error}"
+        raise InvalidSpec(msg) from None

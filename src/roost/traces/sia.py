@@ -1,0 +1,59 @@
+"""Sia's workloads (SOSP'23): adaptive jobs of five applications.
+
+Columns: name, time (s), application, num_replicas, batch_size. They do not say how long a job
+runs, so each application has a nominal run time: that of one T4 with the best batch size in each
+epoch, computed from the measured tables of Sia's artifact (shared/reference/sia.md, 1.10). A job
+may have 1 to 64 workers with one GPU each, the bounds Sia itself puts (1.6), and pays the start
+penalty of its application (1.1) for every restart and resize. The replicas and batch size in the
+file are what the rigid baselines use; they are checked and dropped. Times stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roost.core.spec import Costs, JobId, JobSpec, Range
+from roost.traces.files import Source
+from roost.traces.rows import Reading, Row
+from roost.traces.workload import TraceJob, Workload
+
+
+class Application(NamedTuple):
+    """What the file does not say about a job: its run time on one T4, and its costs."""
+
+    run_time_s: float
+    costs: Costs
+
+
+def _application(hours: float, penalty_s: float) -> Application:
+    return Application(round(hours * 3600.0, 1), Costs(restart_s=penalty_s, resize_s=penalty_s))
+
+
+APPLICATIONS = {
+    "cifar10": _application(1.859, 50.0),
+    "deepspeech2": _application(5.511, 25.0),
+    "bert": _application(4.511, 120.0),
+    "yolov3": _application(10.32, 80.0),
+    "imagenet": _application(177.5, 250.0),
+}
+_WORKERS = Range(1, 64)
+
+
+def read_sia(source: Source, *, skip_bad_rows: bool = False) -> Workload:
+    """Read a Sia workload."""
+    reading = Reading(source, skip_bad_rows=skip_bad_rows)
+    rows = reading.rows("name", "time", "application", "num_replicas", "batch_size")
+    return reading.workload(rows, _job, key="name", from_zero=False)
+
+
+def _job(row: Row) -> TraceJob:
+    run_time_s, costs = row.choice("application", APPLICATIONS)
+    for column in ("num_replicas", "batch_size"):
+        row.whole(column, low=1)
+    spec = JobSpec(
+        workers=_WORKERS,
+        application=row.text("application"),
+        run_time_s=run_time_s,
+        costs=costs,
+    )
+    return TraceJob(JobId(row.text("name")), row.number("time"), spec, run_time_s)
