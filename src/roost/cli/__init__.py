@@ -1,1 +1,95 @@
-"""The ``roost`` command."""
+"""The ``roost`` command. Each verb lives in a module of its own, imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from roost import __version__
+from roost.errors import RoostError
+
+#: Verb → the module that has it, and its line in the overview.
+_VERBS = {
+    "demo": ("demo", "Replay a bundled workload under several policies and write a report."),
+    "simulate": ("simulate", "Replay a workload under one policy."),
+    "compare": ("compare", "Replay a workload under several policies and seeds, side by side."),
+    "policies": ("listing", "List the scheduling policies, or show one."),
+    "placers": ("listing", "List the placers: where a job goes once it may run."),
+    "generate": ("workloads", "Write a synthetic workload as csv."),
+    "inspect": ("workloads", "Say what is in a trace file, or convert it to Roost's csv."),
+    "diff": ("diff", "Compare the event logs of two runs."),
+    "bench": ("bench", "Measure Roost itself."),
+}
+
+
+class _Verbs(click.Group):
+    """Finds verbs without importing them all: ``roost --help`` must stay quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """All verbs, in the order in which people meet them."""
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        """The verb of that name."""
+        if name not in _VERBS:
+            return None
+        module = importlib.import_module(f"roost.cli.{_VERBS[name][0]}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that was typed; an unknown one names the nearest."""
+        if args and args[0] not in _VERBS and not args[0].startswith("-"):
+            from roost.errors import unknown  # noqa: PLC0415 - only on the way out
+
+            raise unknown("command", args[0], _VERBS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The overview, from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _VERBS.items()])
+
+
+@click.command(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Try: roost demo",
+)
+@click.version_option(__version__, prog_name="roost")
+def cli() -> None:
+    """Roost, a deep-learning cluster manager."""
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line; errors are one line on standard error and exit status 2."""
+    try:
+        return cli.main(args, prog_name="roost", standalone_mode=False)
+    except click.ClickException as error:
+        return _fail(error.format_message(), hint=_usage(error))
+    except RoostError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone
+        return sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}")
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return sys.exit(130)
+
+
+def _usage(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"try {context.command_path} --help" if context is not None else ""
+
+
+def _fail(message: str, hint: str = "") -> Any:
+    click.echo(f"roost: error: {message}{f' ({hint})' if hint else ''}", err=True)
+    return sys.exit(2)

@@ -35,12 +35,17 @@ class Allocation:
     @property
     def workers(self) -> int:
         """Main workers, not counting other roles."""
+        if len(self.parts) == 1:
+            return self.parts[0].workers
         return sum(part.workers for part in self.parts if part.role == WORKER)
 
     @property
     def gpu_milli(self) -> int:
         """GPUs held, in milli-GPUs."""
-        return sum(part.gpu_milli for part in self.parts)
+        milli = 0
+        for part in self.parts:
+            milli += len(part.gpus) * part.share_milli
+        return milli
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:

@@ -16,6 +16,7 @@ last of those it waits for has gone.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, assert_never
 
@@ -43,7 +44,7 @@ from roost.core.events import (
 )
 from roost.core.ledger import Ledger, Node
 from roost.core.plan import Placer, Plan
-from roost.core.reasons import Explanation
+from roost.core.reasons import Explanation, Reason
 from roost.core.spec import WHOLE, JobId, JobSpec, QueueId, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.waiting import Waiting
@@ -64,7 +65,6 @@ class Core:
 
     def __init__(self, policy: Policy, placer: Placer) -> None:
         self.policy = policy
-        self.placer = placer
         self.now = -math.inf
         self.wake_at = math.inf
         self.jobs: dict[JobId, Job] = {}
@@ -85,21 +85,43 @@ class Core:
         self._leaving: dict[RunId, list[Run]] = {}
         self._actions: list[Action] = []
         self._replan: Event | None = None
+        self._judged_at = -1
+        self._plan = Plan(
+            self.ledger,
+            self.waiting,
+            self.jobs,
+            self.runs,
+            self.queues,
+            placer,
+            self.memo,
+            self.history,
+        )
 
     # -- the way in ----------------------------------------------------------------------------
 
     def handle(self, *events: Event) -> list[Action]:
-        """Fold a batch of events, decide once, and say what to do."""
+        """Fold a batch of events, decide once, and say what to do.
+
+        An event that cannot be (a second job of one name, a node that nobody knows) raises
+        ``Conflict`` or ``NotFound`` and changes nothing; those before it in the batch stand, and
+        what follows from them comes with the next call.
+        """
         self._fold(events)
         if self._replan is None:
             self.decisions = []
         else:
             cause, self._replan = self._replan, None
-            plan = self._plan()
+            plan = self._plan
+            plan.begin(self.now)
             if self.wake_at <= self.now:
                 self.wake_at = math.inf
             self.policy(plan)
             self.decisions = plan.decisions
+            self.waiting.returned.clear()
+            stamp = self.ledger.stamp
+            if plan.said or self.waiting.opened or stamp != self._judged_at:
+                plan.judge()
+                self._judged_at, self.waiting.opened = stamp, False
             self.wake_at = min(self.wake_at, plan.wake_at)
             if self.decisions:
                 self._commit(self.decisions, cause)
@@ -110,25 +132,30 @@ class Core:
         """Fold a batch as the journal has it: the policy is not asked again."""
         self._fold(events)
         cause, self._replan = self._replan, None
-        plan = self._plan()
+        plan = self._plan
+        plan.begin(self.now)
         for decision in decisions:
             self._write(plan, decision)
         self._commit(plan.decisions, cause)
+        self.wake_at = self.now  # what the policy asked for is not in the journal
         actions, self._actions = self._actions, []
         return actions
 
     def explain(self, job_id: JobId, *, limit: int = 20) -> Explanation | None:
         """Why a job waits and who goes first; None when it does not wait."""
         job = self.job(job_id)
-        run = job.run
-        if job.state.over or job.held or job.line is None or not (run is None or run.parked):
+        if not job.waiting:
             return None
         ahead: list[JobId] = []
         for other in self.waiting:
             if other is job or len(ahead) == limit:
                 break
             ahead.append(other.id)
-        return Explanation(job.reason or job.line.reason, tuple(ahead))
+        reason = self.waiting.line_of(job).reason
+        if job_id in self._plan.promises:
+            text, starts_at = self._plan.promises[job_id]
+            reason = Reason(reason.cause, text, starts_at)
+        return Explanation(reason, tuple(ahead))
 
     def job(self, job_id: JobId) -> Job:
         """The job of that name."""
@@ -206,7 +233,7 @@ class Core:
 
     def _started(self, event: Started) -> bool:
         run = self.runs.get(event.run)
-        if run is None or run.started_at is not None:
+        if run is None or run.started_at is not None or run.parked or run.after:
             return False
         job = run.job
         run.started_at = run.measured_at = run.changed_at = event.time
@@ -218,7 +245,7 @@ class Core:
             job.state = JobState.RUNNING
             if job.held:
                 self._set_aside(run, event)
-        return False
+        return self._plan.awaits_starts and self.waiting.count > 0
 
     def _progressed(self, event: Progressed) -> bool:
         run = self.runs.get(event.run)
@@ -233,9 +260,11 @@ class Core:
         if run is None:
             return False
         job = run.job
+        if job.waiting:  # it was suspended
+            self.waiting.leave(job, event.time)
         self._account(run)
         self._release(run)
-        self._forget(run)
+        self._forget(run, event)
         job.run = None
         job.saved_s = event.saved_s
         outcome = Outcome.CANCELLED if job.cancelling else event.outcome
@@ -251,7 +280,7 @@ class Core:
 
     def _resized(self, event: Resized) -> bool:
         run = self.runs.get(event.run)
-        if run is None or run.target is None:
+        if run is None or run.target is None or run.after:
             return False
         job = run.job
         self._account(run)
@@ -261,12 +290,12 @@ class Core:
         run.target, run.leaving = None, ()
         run.changed_at = event.time
         self._touch(run)
+        self._left(run, event)
         job.resizes += 1
         if run.stopping is None:
             job.state = JobState.RUNNING
             if job.held:
                 self._set_aside(run, event)
-        self._left(run)
         return True
 
     def _suspended(self, event: Suspended) -> bool:
@@ -280,7 +309,7 @@ class Core:
         run.started_at, run.leaving = None, ()
         run.done_s = job.saved_s = event.done_s
         job.state = JobState.SUSPENDED
-        self._left(run)
+        self._left(run, event)
         if job.cancelling:
             self._actions.append(Stop(run.id, "cancelled", event))
         elif not job.held:
@@ -296,7 +325,7 @@ class Core:
         if run is not None and not run.parked:
             self._end(run, event, "cancelled")
             return True
-        if not job.held:
+        if job.waiting:
             self.waiting.leave(job, event.time)
         if run is None:
             self._finish(job, JobState.CANCELLED)
@@ -306,7 +335,7 @@ class Core:
 
     def _hold_back(self, event: SuspendRequested) -> bool:
         job = self.job(event.job)
-        if job.state.over or job.held:
+        if job.state.over or job.cancelling or job.held:
             return False
         job.held = True
         run = job.run
@@ -319,7 +348,7 @@ class Core:
 
     def _let_go(self, event: ResumeRequested) -> bool:
         job = self.job(event.job)
-        if not job.held:
+        if job.state.over or job.cancelling or not job.held:
             return False
         job.held = False
         run = job.run
@@ -330,24 +359,10 @@ class Core:
 
     def _queue_changed(self, event: QueueChanged) -> bool:
         queue = self._queue(event.queue.id)
-        queue.spec = event.queue
-        self.waiting.regroup(event.time)
+        self.waiting.regroup(event.time, lambda: setattr(queue, "spec", event.queue))
         return True
 
     # -- 3. decisions --------------------------------------------------------------------------
-
-    def _plan(self) -> Plan:
-        return Plan(
-            self.now,
-            self.ledger,
-            self.waiting,
-            self.jobs,
-            self.runs,
-            self.queues,
-            self.placer,
-            self.memo,
-            self.history,
-        )
 
     def _write(self, plan: Plan, decision: Decision) -> None:
         job = self.job(decision.job)
@@ -425,6 +440,7 @@ class Core:
     def _go(self, run: Run, cause: Event | None) -> None:
         """Everyone who was in the way has left: let the run begin or change."""
         action: Action
+        run.launched_at = self.now
         if run.target is not None:
             same = run.target.workers == run.workers
             action = (Migrate if same else Resize)(run.id, run.target, cause)
@@ -497,18 +513,18 @@ class Core:
                 self.ledger.release(part, needs(run.job, part))
             run.job.queue.charge(run.job, booked, -1)
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: Run, event: Event) -> None:
         del self.runs[run.id]
         run.after = set()
         self._hold_devices(run, None)
-        self._left(run)
+        self._left(run, event)
 
     def _leave(self, run: Run, parts: tuple[Part, ...]) -> None:
         if parts:
             run.leaving = parts
             self._leaving.setdefault(run.id, [])
 
-    def _left(self, run: Run) -> None:
+    def _left(self, run: Run, event: Event) -> None:
         """A run holds nothing of others any more: those it kept waiting may go."""
         waiters = self._leaving.pop(run.id, None)
         if waiters is None:
@@ -517,7 +533,7 @@ class Core:
             if run.id in waiter.after:
                 waiter.after.discard(run.id)
                 if not waiter.after:
-                    self._go(waiter, self._replan)
+                    self._go(waiter, event)
 
     def _in_the_way(self, allocation: Allocation, run: Run) -> set[RunId]:
         """Runs that still use what an allocation needs."""
@@ -538,16 +554,15 @@ class Core:
         nodes = self.ledger.nodes
         for part in run.allocation.parts:
             nodes[part.node].runs.pop(run, None)
-        if run.target is not None:
-            for part in run.target.parts:
-                nodes[part.node].runs.pop(run, None)
+        for part in (*run.leaving, *(run.target.parts if run.target else ())):
+            nodes[part.node].runs.pop(run, None)
         if allocation is None:
             return
         milli = 0
         for part in allocation.parts:
             held = len(part.gpus) * part.share_milli
             runs = nodes[part.node].runs
-            runs[run] = runs.get(run, 0) + held
+            runs[run] = runs[run] + held if run in runs else held
             milli += held
         run.allocation = allocation
         run.gpu_milli = milli
@@ -625,14 +640,12 @@ def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:
 
 
 def _dropped(old: Allocation, new: Allocation) -> tuple[Part, ...]:
-    """What a reshape gives up, devices that it keeps left out."""
-    kept: dict[tuple[str, int], int] = {}
-    for part in new.parts:
-        for gpu in part.gpus:
-            kept[part.node, gpu] = kept.get((part.node, gpu), 0) + 1
+    """What a reshape gives up; a device is given up if less of it is kept."""
+    kept = Counter((part.node, gpu) for part in new.parts for gpu in part.gpus)
+    held = Counter((part.node, gpu) for part in old.parts for gpu in part.gpus)
     dropped = []
     for part in old.parts:
-        gone = tuple(gpu for gpu in part.gpus if (part.node, gpu) not in kept)
+        gone = tuple(g for g in part.gpus if kept[part.node, g] < held[part.node, g])
         if gone or (not part.gpus and part not in new.parts):
             dropped.append(part._replace(gpus=gone))
     return tuple(dropped)

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from roost.core.allocation import WORKER, Part
-from roost.core.spec import WHOLE, NodeId, NodeSpec, Resources
+from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources
 from roost.errors import Conflict, Fatal, NotFound
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Ledger:
         self.switches: dict[str, int] = {}
         self.free_milli: int = 0
         self.capacity_milli: int = 0
+        self._could: dict[tuple[Resources, int, int], bool] = {}
         #: Grows whenever something was given back: what was refused before may now fit.
         self.releases: int = 0
         #: Nodes in the order in which their books changed, newest last.
@@ -123,6 +124,7 @@ class Ledger:
             self.switches[spec.switch] = self.switches.get(spec.switch, 0) | node.bit
             while len(self.at_least) <= spec.gpus:
                 self.at_least.append(0)
+            self._could.clear()
         elif node.up:
             msg = f"node {spec.id} is already here"
             raise Conflict(msg)
@@ -131,6 +133,8 @@ class Ledger:
             raise Conflict(msg)
         node.up = True
         self.up |= node.bit
+        if not spec.gpus:
+            self.full |= node.bit
         self.capacity_milli += node.healthy.bit_count() * WHOLE
         self._show(node)
         self.releases += 1
@@ -142,6 +146,8 @@ class Ledger:
         if node.up:
             node.up = False
             self.up ^= node.bit
+            if not node.spec.gpus:
+                self.full ^= node.bit
             self.capacity_milli -= node.healthy.bit_count() * WHOLE
             self._show(node)
         return node
@@ -319,6 +325,48 @@ class Ledger:
                 node.idle, node.cpu_left, node.memory_left = books
                 self._show(node)
 
+    @contextmanager
+    def confined(self, parts: Iterable[Part], within: Level | None) -> Iterator[None]:
+        """Show only the cell of that level in which these parts are."""
+        if within is None or within is Level.CLUSTER:
+            yield
+            return
+        first = next(iter(parts))
+        spec = self.nodes[first.node].spec
+        if within is Level.SWITCH:
+            with self.only(self.switches[spec.switch]):
+                yield
+            return
+        gpu = first.gpus[0] if first.gpus else 0
+        with self.only(self.nodes[first.node].bit, cell_of(spec, gpu, within)):
+            yield
+
+    @contextmanager
+    def only(self, nodes: int, gpus: int = -1) -> Iterator[None]:
+        """Show only these nodes and, if it is a single one, only these of its devices."""
+        before = self.at_least, self.full, self.sharing, self.up
+        self.at_least = [mask & nodes for mask in self.at_least]
+        self.full &= nodes
+        self.sharing &= nodes
+        self.up &= nodes
+        node = self.order[nodes.bit_length() - 1] if gpus != -1 else None
+        if node is None:
+            try:
+                yield
+            finally:
+                self.at_least, self.full, self.sharing, self.up = before
+            return
+        books = node.idle, node.shared
+        node.idle &= gpus
+        node.shared = {gpu: device for gpu, device in node.shared.items() if gpus >> gpu & 1}
+        count = node.idle.bit_count()
+        self.at_least = [mask if level <= count else 0 for level, mask in enumerate(self.at_least)]
+        try:
+            yield
+        finally:
+            node.idle, node.shared = books
+            self.at_least, self.full, self.sharing, self.up = before
+
     # -- finding room --------------------------------------------------------------------------
 
     def candidates(self, need: Resources) -> int:
@@ -385,6 +433,22 @@ class Ledger:
         idle = [(gpu, fresh) for gpu in devices(node.idle)] if fresh else []
         return [(gpu, count) for _, gpu, count in found] + idle
 
+    def could(self, need: Resources, workers: int) -> bool:
+        """Whether some node, were it empty, could hold so many workers."""
+        if (
+            need.gpus
+            and need.share_milli == WHOLE
+            and not (need.kinds or need.cpu_milli or need.memory_mib or need.gpu_memory_mib)
+        ):
+            return need.gpus * workers < len(self.at_least)
+        key = (need, workers, self.up)
+        found = self._could.get(key)
+        if found is None:
+            mask = self.up & self.of_kinds(need.kinds) if need.kinds else self.up
+            found = any(_empty_room(node.spec, need) >= workers for node in self.select(mask))
+            self._could[key] = found
+        return found
+
     def pick(self, node: Node, need: Resources, workers: int, role: str = WORKER) -> list[Part]:
         """Choose devices for workers that ``room`` says fit: near each other, or shared ones."""
         if not need.gpus:
@@ -398,6 +462,16 @@ class Ledger:
         count = need.gpus * workers
         mask = node.idle if node.spec.sockets == 1 else _near(node, count)
         return [Part(node.id, lowest(mask, count), WHOLE, workers, role)]
+
+
+def cell_of(node: NodeSpec, gpu: int, level: Level) -> int:
+    """The devices that share a cell of that level with a device of a node."""
+    if level is Level.GPU:
+        return 1 << gpu
+    if level is Level.SOCKET:
+        own = node.socket_of(gpu)
+        return mask_of(tuple(g for g in range(node.gpus) if node.socket_of(g) == own))
+    return (1 << node.gpus) - 1
 
 
 def memory_on(node: NodeSpec, need: Resources) -> int:
@@ -417,3 +491,21 @@ def _near(node: Node, count: int) -> int:
         sockets[spec.socket_of(gpu)] |= 1 << gpu
     fitting = [mask for mask in sockets if mask.bit_count() >= count]
     return min(fitting, key=int.bit_count, default=node.idle)
+
+
+def _empty_room(spec: NodeSpec, need: Resources) -> int:
+    """How many such workers an empty node holds."""
+    count = PLENTY
+    if need.gpus:
+        memory = memory_on(spec, need)
+        if memory and memory > spec.gpu_memory_mib:
+            return 0
+        per_gpu = WHOLE // need.share_milli
+        if memory and need.share_milli < WHOLE:
+            per_gpu = min(per_gpu, spec.gpu_memory_mib // memory)
+        count = spec.gpus * per_gpu if need.share_milli < WHOLE else spec.gpus // need.gpus
+    if need.cpu_milli and spec.cpu_milli:
+        count = min(count, spec.cpu_milli // need.cpu_milli)
+    if need.memory_mib and spec.memory_mib:
+        count = min(count, spec.memory_mib // need.memory_mib)
+    return count

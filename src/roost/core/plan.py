@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.ledger import Ledger
-from roost.core.reasons import Cause, Reason
+from roost.core.reasons import Cause
 from roost.core.spec import WHOLE, JobId, QueueId, RunId, Shape
 from roost.core.state import Job, Queue, Run, needs
 from roost.core.waiting import KeyOf, Line, Waiting
@@ -33,6 +33,7 @@ class Plan:
 
     __slots__ = (
         "_undo",
+        "awaits_starts",
         "decisions",
         "history",
         "jobs",
@@ -40,15 +41,16 @@ class Plan:
         "memo",
         "now",
         "placer",
+        "promises",
         "queues",
         "runs",
+        "said",
         "waiting",
         "wake_at",
     )
 
     def __init__(  # noqa: PLR0913, PLR0917 - the core builds it, nobody else
         self,
-        now: float,
         ledger: Ledger,
         waiting: Waiting,
         jobs: Mapping[JobId, Job],
@@ -56,9 +58,8 @@ class Plan:
         queues: Mapping[QueueId, Queue],
         placer: Placer,
         memo: dict[str, Any],
-        history: Sequence[float] = (),
+        history: Sequence[float],
     ) -> None:
-        self.now = now
         self.ledger = ledger
         self.waiting = waiting
         self.jobs = jobs
@@ -69,8 +70,16 @@ class Plan:
         self.memo = memo
         #: GPU-seconds that each job which is over has held, oldest first.
         self.history = history
+        self.begin(-math.inf)
+
+    def begin(self, now: float) -> None:
+        """Start on a clean sheet."""
+        self.now = now
         self.decisions: list[Decision] = []
         self.wake_at = math.inf
+        self.awaits_starts = False
+        self.said: dict[Line, tuple[str, Cause | None]] = {}
+        self.promises: dict[JobId, tuple[str, float]] = {}
         self._undo: list[Callable[[], None]] = []
 
     # -- what there is -------------------------------------------------------------------------
@@ -99,6 +108,8 @@ class Plan:
 
     def place(self, job: Job, workers: int | None = None) -> bool:
         """Start a waiting job where the placer finds room, with its least workers or so many."""
+        if not job.waiting:
+            return False
         line = self.waiting.line_of(job)
         shape, milli = line.shape, line.gpu_milli
         if workers is not None and workers != shape.workers:
@@ -122,11 +133,15 @@ class Plan:
 
     def place_at(self, job: Job, allocation: Allocation) -> None:
         """Start a waiting job exactly there."""
+        if not job.waiting:
+            raise Fatal(f"job {job.id} does not wait for a place")
+        self._check_gang(job, allocation)
+        if self.over_limit(job, allocation.gpu_milli):
+            raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
         for part in allocation.parts:
             self.ledger.take(part, needs(job, part))
         job.queue.charge(job, allocation)
         self.waiting.leave(job, self.now)
-        job.reason = None
         self.decisions.append(Place(job.id, allocation))
         self._undo.append(lambda: self._unplace(job, allocation))
 
@@ -146,11 +161,11 @@ class Plan:
             return False
         if workers < run.workers:
             return self.reshape(run, _shrunk(run.allocation, workers))
-        more = workers - run.workers
-        extra = more * job.spec.resources.gpu_milli
-        if job.queue.spec.limit_milli is not None and self.over_limit(job, extra):
+        more = Shape(workers - run.workers, job.spec.resources)
+        if self.over_limit(job, more.gpu_milli):
             return False
-        parts = self.placer(self.ledger, Shape(more, job.spec.resources, (), job.spec.within))
+        with self.ledger.confined(run.allocation.parts, job.spec.within):
+            parts = self.placer(self.ledger, more)
         if parts is None:
             return False
         return self.reshape(run, Allocation((*run.allocation.parts, *parts)))
@@ -160,8 +175,11 @@ class Plan:
         if not run.settled:
             return False
         job, old = run.job, run.allocation
+        self._check_gang(job, allocation)
+        if self.over_limit(job, allocation.gpu_milli - old.gpu_milli):
+            return False
         gone, new = _difference(old.parts, allocation.parts)
-        if gone and any(self._in_motion(part) for part in new if part not in old.parts):
+        if gone and any(self._in_motion(part) for part in new if not _inside(part, old)):
             return False  # two runs that wait for each other's places would wait for ever
         for part in gone:
             self.ledger.release(part, needs(job, part))
@@ -185,26 +203,29 @@ class Plan:
         self._undo.append(undo)
         return True
 
-    def hold(self, line: Line, reason: Reason | None = None) -> None:
-        """Leave a line waiting and say why; without a reason it is for lack of room."""
+    def hold(self, line: Line) -> None:
+        """Leave a line waiting because there is no room for its shape."""
         line.refused_at = self.ledger.releases
-        if reason is None:
-            cause = self.lack(line)
-            if cause == line.reason.cause:
-                return
-            reason = Reason(cause, _LACK[cause].format(gpus=f"{line.gpu_milli / WHOLE:g}"))
-        line.blame(reason, self.now)
 
-    def hold_job(self, job: Job, reason: Reason) -> None:
-        """Say of one job why it waits, beyond what is said of its line."""
-        job.reason = reason
+    def say(self, line: Line, text: str, cause: Cause | None = None) -> None:
+        """Say why a line waits, where the policy knows more than what is free."""
+        self.said[line] = (text, cause)
 
-    def hold_all(self, reason: Reason) -> None:
-        """Leave everyone waiting for the same reason."""
-        now = self.now
+    def promise(self, job: Job, text: str, starts_at: float) -> None:
+        """Say of one job that it will start at that time at the latest."""
+        self.promises[job.id] = (text, starts_at)
+
+    def judge(self) -> None:
+        """When all is decided: note what each line lacks. The core calls this, not the policy."""
+        now, said = self.now, self.said
         for line in self.waiting.open:
-            if line.reason is not reason:
-                line.blame(reason, now)
+            text, cause = said.get(line, _NOTHING)
+            line.said = text
+            line.blame(self.lack(line) if cause is None else cause, now)
+
+    def await_starts(self) -> None:
+        """Ask to be called when a run that is starting is up: only then can it be disturbed."""
+        self.awaits_starts = True
 
     def wake(self, at: float) -> None:
         """Ask to be called again at that time, whatever happens."""
@@ -235,16 +256,21 @@ class Plan:
         return limit is not None and job.queue.used_milli + extra_milli > limit
 
     def lack(self, line: Line) -> Cause:
-        """What a line that was refused lacks."""
+        """What a line lacks: its turn, if there is room for it."""
         if line.queue is not None and self.over_limit(line.head, line.gpu_milli):
             return Cause.QUOTA
-        kinds = line.shape.resources.kinds
-        if kinds:
-            mask = self.ledger.of_kinds(kinds)
-            free = sum(node.shown_milli for node in self.ledger.select(mask))
-        else:
-            free = self.ledger.free_milli
-        return Cause.FRAGMENTATION if free >= line.gpu_milli else Cause.CAPACITY
+        ledger = self.ledger
+        free, kinds = ledger.free_milli, line.shape.resources.kinds
+        if kinds and free >= line.gpu_milli:
+            nodes = ledger.select(ledger.of_kinds(kinds))
+            free = sum(node.shown_milli for node in nodes)
+        if free < line.gpu_milli:
+            return Cause.CAPACITY
+        if line.refused_at != ledger.releases:
+            if self.placer(ledger, line.shape) is not None:
+                return Cause.TURN
+            line.refused_at = ledger.releases
+        return Cause.FRAGMENTATION
 
     # -- how it is done ------------------------------------------------------------------------
 
@@ -278,6 +304,14 @@ class Plan:
         runs = self.ledger.nodes[part.node].runs
         return any(run.stopping is not None or run.target is not None for run in runs)
 
+    @classmethod
+    def _check_gang(cls, job: Job, allocation: Allocation) -> None:
+        """All workers and roles, or none."""
+        cls._check_size(job, allocation.workers)
+        for role in job.spec.roles:
+            if sum(p.workers for p in allocation.parts if p.role == role.name) != role.workers:
+                raise Fatal(f"job {job.id} needs {role.workers} workers of role {role.name!r}")
+
     @staticmethod
     def _check_size(job: Job, workers: int) -> None:
         low, high = job.spec.workers
@@ -286,12 +320,7 @@ class Plan:
             raise Fatal(msg)
 
 
-_LACK = {
-    Cause.QUOTA: "its queue is at its limit and it asks for {gpus} GPUs more",
-    Cause.FRAGMENTATION: "{gpus} GPUs are free, but not where a gang of this shape fits",
-    Cause.CAPACITY: "fewer than {gpus} GPUs are free",
-    Cause.TURN: "others go first",
-}
+_NOTHING: tuple[None, None] = (None, None)
 
 
 def _shrunk(allocation: Allocation, workers: int) -> Allocation:
@@ -320,3 +349,9 @@ def _difference(old: Iterable[Part], new: Iterable[Part]) -> tuple[list[Part], l
         else:
             added.append(part)
     return gone, added
+
+
+def _inside(part: Part, allocation: Allocation) -> bool:
+    """Whether an allocation has all devices of a part."""
+    held = {gpu for own in allocation.parts if own.node == part.node for gpu in own.gpus}
+    return held.issuperset(part.gpus)

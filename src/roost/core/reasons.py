@@ -30,8 +30,17 @@ _TOKENS = {
 }
 
 
+#: What is said of a line when the policy has nothing to add.
+LACK = {
+    Cause.QUOTA: "its queue is at its limit; it asks for {gpus} GPUs more",
+    Cause.FRAGMENTATION: "{gpus} GPUs are free, but not where a gang of this shape fits",
+    Cause.CAPACITY: "fewer than {gpus} GPUs are free",
+    Cause.TURN: "{gpus} GPUs would be free for it, but others go first",
+}
+
+
 class Reason(NamedTuple):
-    """Why a job waits; ``starts_at`` is set when a reservation says when it will not."""
+    """Why a job waits; ``starts_at`` is until when at the latest, where that was promised."""
 
     cause: Cause
     text: str

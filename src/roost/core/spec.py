@@ -168,6 +168,10 @@ class JobSpec:
         if not 1 <= low <= high:
             msg = f"workers must satisfy 1 <= min <= max, got {low}..{high}"
             raise InvalidSpec(msg)
+        names = [role.name for role in self.roles]
+        if "worker" in names or len(set(names)) < len(names):
+            msg = f"roles need names of their own, other than 'worker', got {names}"
+            raise InvalidSpec(msg)
         if self.run_time_s is not None:
             _not_negative("run_time_s", self.run_time_s)
         _not_negative("min_run_s", self.min_run_s)

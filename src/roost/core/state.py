@@ -15,7 +15,6 @@ from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, RunId
 from roost.errors import Fatal
 
 if TYPE_CHECKING:
-    from roost.core.reasons import Reason
     from roost.core.waiting import Line
 
 
@@ -81,6 +80,7 @@ class Run:
     rate: float
     after: set[RunId] = field(default_factory=set)
     started_at: float | None = None
+    launched_at: float = 0.0
     measured_at: float = 0.0
     changed_at: float = 0.0
     stopping: str | None = None
@@ -116,10 +116,11 @@ class Run:
         total = self.job.run_time_s
         if total is None:
             return math.inf
-        left = total - self.done(now)
-        if self.started_at is None and self.id.attempt > 1:
-            left += self.job.spec.costs.restart_s * self.rate
-        return left / self.rate if left > 0 else 0.0
+        left = (total - self.done(now)) / self.rate
+        if self.started_at is None and (self.id.attempt > 1 or self.resuming):
+            restart_s = self.job.spec.costs.restart_s
+            left += restart_s if self.after else max(0.0, self.launched_at + restart_s - now)
+        return left if left > 0 else 0.0
 
     def ends_at(self, now: float) -> float:
         """When the run will be over, by the estimates."""
@@ -133,14 +134,11 @@ class Run:
         return held
 
     def disturbance_s(self, now: float) -> float:
-        """What a stop would cost the job: its restart, and work since the last checkpoint."""
+        """What a stop would cost the job: its restart, and on average half a checkpoint period."""
         costs = self.job.spec.costs
-        if self.started_at is None:
+        if self.started_at is None or costs.checkpoint_every_s == 0:
             return costs.restart_s
-        since = now - self.started_at
-        every = costs.checkpoint_every_s
-        lost = 0.0 if every == 0 else since if math.isinf(every) else since % every
-        return costs.restart_s + lost
+        return costs.restart_s + min(now - self.started_at, costs.checkpoint_every_s / 2)
 
 
 @dataclass(slots=True, eq=False)
@@ -171,9 +169,9 @@ class Job:
     resizes: int = 0
     held: bool = False
     cancelling: bool = False
-    reason: Reason | None = None
     waits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     joined: tuple[float, ...] = ()
+    waiting: bool = False
 
     @property
     def remaining_s(self) -> float:

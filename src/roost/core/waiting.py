@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from roost.core.reasons import Cause, Reason
-from roost.core.spec import QueueId, Shape
+from roost.core.reasons import LACK, Cause, Reason
+from roost.core.spec import WHOLE, QueueId, Shape
 from roost.core.state import Job
 
 #: Anything that sorts; smaller goes first.
@@ -25,8 +25,6 @@ Key: TypeAlias = float | tuple[float, ...]
 KeyOf: TypeAlias = Callable[[Job], Key]
 #: A job's place in a line: its key, its number (ties go to the older one), the job.
 Entry: TypeAlias = tuple[Key, int, Job]
-
-_NO_REASON = Reason(Cause.TURN, "not considered yet")
 
 
 def by_arrival(job: Job) -> Key:
@@ -40,6 +38,7 @@ class Line:
 
     ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
     stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
+    ``cause`` is what the line lacks since ``since``; ``said`` what the policy has to say about it.
     """
 
     shape: Shape
@@ -49,7 +48,8 @@ class Line:
     entries: list[Entry] = field(default_factory=list)
     refused_at: int = -1
     blocked: object | None = None
-    reason: Reason = _NO_REASON
+    cause: Cause = Cause.TURN
+    said: str | None = None
     since: float = 0.0
     totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
 
@@ -61,15 +61,21 @@ class Line:
     def settle(self, now: float) -> list[float]:
         """Seconds spent on each cause until now."""
         if now > self.since:
-            self.totals[self.reason.cause] += now - self.since
+            self.totals[self.cause] += now - self.since
             self.since = now
         return self.totals
 
-    def blame(self, reason: Reason, now: float) -> None:
-        """Say why the line waits from now on."""
-        if reason.cause != self.reason.cause:
+    def blame(self, cause: Cause, now: float) -> None:
+        """From now on the line waits for this."""
+        if cause is not self.cause:
             self.settle(now)
-        self.reason = reason
+            self.cause = cause
+
+    @property
+    def reason(self) -> Reason:
+        """Why the line waits."""
+        text = self.said or LACK[self.cause].format(gpus=f"{self.gpu_milli / WHOLE:g}")
+        return Reason(self.cause, text)
 
 
 class Waiting:
@@ -81,6 +87,10 @@ class Waiting:
         self.open: dict[Line, None] = {}
         self.key: KeyOf = by_arrival
         self.by_queue = False
+        #: Jobs that ran before and wait again since the last decision.
+        self.returned: list[Job] = []
+        #: Whether a line was opened since the last decision.
+        self.opened = False
         self.epoch = 0
         self.count = 0
 
@@ -98,9 +108,11 @@ class Waiting:
             self.key, self.by_queue = key, by_queue
             self._reform(jobs, now)
 
-    def regroup(self, now: float) -> None:
-        """Form the lines anew: a queue's limit came or went."""
-        self._reform(self._disband(now), now)
+    def regroup(self, now: float, change: Callable[[], None]) -> None:
+        """Form the lines anew around a change to what they depend on."""
+        jobs = self._disband(now)
+        change()
+        self._reform(jobs, now)
 
     def _disband(self, now: float) -> list[Job]:
         jobs = sorted((entry[2] for line in self.open for entry in line.entries), key=by_arrival)
@@ -138,7 +150,8 @@ class Waiting:
         self._insert(line, job)
         job.joined = tuple(line.settle(now))
         job.queued_at = now
-        self.count += 1
+        if job.attempts:
+            self.returned.append(job)
 
     def leave(self, job: Job, now: float) -> None:
         """A job waits no longer: it gets a place, or nobody wants it any more."""
@@ -147,7 +160,6 @@ class Waiting:
         waits = job.waits
         for cause, total in enumerate(line.settle(now)):
             waits[cause] += total - job.joined[cause]
-        self.count -= 1
 
     def rejoin(self, job: Job, now: float) -> None:
         """Undo ``leave`` within the same instant."""
@@ -155,7 +167,6 @@ class Waiting:
         self._insert(line, job)
         for cause, total in enumerate(line.settle(now)):
             job.waits[cause] -= total - job.joined[cause]
-        self.count += 1
 
     def rekey(self, job: Job, change: Callable[[Job], None]) -> None:
         """Change something about a waiting job that its key depends on."""
@@ -179,7 +190,10 @@ class Waiting:
     def _insert(self, line: Line, job: Job) -> None:
         if not line.entries:
             self.open[line] = None
+            self.opened = True
         insort(line.entries, (self.key(job), job.seq, job))
+        job.waiting = True
+        self.count += 1
 
     def _remove(self, line: Line, job: Job) -> None:
         entries = line.entries
@@ -187,5 +201,7 @@ class Waiting:
             del entries[0]
         else:
             del entries[bisect_left(entries, (self.key(job), job.seq))]
+        job.waiting = False
+        self.count -= 1
         if not entries:
             del self.open[line]

@@ -7,12 +7,14 @@ None); the rest of a gang and the cell it must stay in are handled for all of th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from roost.core.allocation import WORKER, Part
-from roost.core.ledger import Ledger, Node
+from roost.core.ledger import Ledger, Node, cell_of, devices
 from roost.core.spec import WHOLE, Level, Resources, Shape
 
 #: Nodes and how many workers each takes.
@@ -30,41 +32,35 @@ class _Placer(ABC):
     def __call__(self, ledger: Ledger, shape: Shape) -> tuple[Part, ...] | None:
         """Choose devices for a whole gang, or None."""
         if shape.within is None or shape.within is Level.CLUSTER:
-            return self._gang(ledger, shape, -1)
-        if shape.within is Level.SWITCH:
-            for mask in ledger.switches.values():
-                if parts := self._gang(ledger, shape, mask):
-                    return parts
-            return None
-        for node in ledger.select(ledger.candidates(shape.resources)):
-            if parts := self._gang(ledger, shape, node.bit):
+            return self._gang(ledger, shape)
+        for nodes, gpus in _cells(ledger, shape.within):
+            with ledger.only(nodes, gpus):
+                parts = self._gang(ledger, shape)
+            if parts is not None:
                 return parts
         return None
 
-    def _gang(self, ledger: Ledger, shape: Shape, mask: int) -> tuple[Part, ...] | None:
-        parts = self._role(ledger, shape.resources, shape.workers, mask, WORKER)
+    def _gang(self, ledger: Ledger, shape: Shape) -> tuple[Part, ...] | None:
+        parts = self._role(ledger, shape.resources, shape.workers, WORKER)
         if parts is None or not shape.roles:
             return None if parts is None else tuple(parts)
         taken = [(part, shape.resources) for part in parts]
-        for part, need in taken:
-            ledger.take(part, need)
-        for role in shape.roles:
-            more = self._role(ledger, role.resources, role.workers, mask, role.name)
-            if more is None:
-                break
-            for part in more:
-                ledger.take(part, role.resources)
-                taken.append((part, role.resources))
-        else:
-            more = []
-        for part, need in reversed(taken):
-            ledger.release(part, need)
-        return None if more is None else tuple(part for part, _ in taken)
+        with ledger.trial():
+            for part, need in taken:
+                ledger.take(part, need)
+            for role in shape.roles:
+                parts = self._role(ledger, role.resources, role.workers, role.name)
+                if parts is None:
+                    break
+                for part in parts:
+                    ledger.take(part, role.resources)
+                    taken.append((part, role.resources))
+            for part, need in reversed(taken):
+                ledger.release(part, need)
+        return None if parts is None else tuple(part for part, _ in taken)
 
-    def _role(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int, role: str
-    ) -> list[Part] | None:
-        chosen = self._arrange(ledger, need, workers, mask)
+    def _role(self, ledger: Ledger, need: Resources, workers: int, role: str) -> list[Part] | None:
+        chosen = self._arrange(ledger, need, workers)
         if chosen is None:
             return None
         if len(chosen) == 1:
@@ -72,10 +68,22 @@ class _Placer(ABC):
         return [part for node, count in chosen for part in ledger.pick(node, need, count, role)]
 
     @abstractmethod
-    def _arrange(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int
-    ) -> Arrangement | None:
-        """Nodes of the set ``mask`` for so many workers, or None."""
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        """Nodes for so many workers, or None."""
+
+
+def _cells(ledger: Ledger, level: Level) -> Iterable[tuple[int, int]]:
+    """All cells of a level: their nodes and, inside a node, their devices."""
+    if level is Level.SWITCH:
+        yield from ((nodes, -1) for nodes in ledger.switches.values())
+        return
+    for node in ledger.select(ledger.up):
+        seen = 0
+        for gpu in range(max(node.spec.gpus, 1)):
+            if not seen >> gpu & 1:
+                cell = cell_of(node.spec, gpu, level) if node.spec.gpus else 0
+                seen |= cell
+                yield node.bit, cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,33 +92,26 @@ class FirstFit(_Placer):
 
     consolidates = True
 
-    def _arrange(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int
-    ) -> Arrangement | None:
-        if _one_node_could(ledger, need, workers):
-            for node in ledger.select(_with_room(ledger, need, workers) & mask):
-                if ledger.room(node, need) >= workers:
-                    return [(node, workers)]
-            return None
-        free = ledger.full & mask
-        if need.kinds:
-            free &= ledger.of_kinds(need.kinds)
-        return _spill(ledger, ledger.select(free), need, workers)
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        if not ledger.could(need, workers):
+            return _whole_nodes(ledger, need, workers)
+        for node in ledger.select(_with_room(ledger, need, workers)):
+            if ledger.room(node, need) >= workers:
+                return [(node, workers)]
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Pack(_Placer):
     """Best fit: the tightest node that holds the gang, else as few nodes as possible."""
 
-    def _arrange(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int
-    ) -> Arrangement | None:
-        single = _tightest(ledger, need, workers, mask)
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        single = _tightest(ledger, need, workers)
         if single is not None:
             return [(single, workers)]
         if workers == 1:
             return None
-        return _spill(ledger, _by_idle(ledger, need, mask, emptiest_first=True), need, workers)
+        return _spill(ledger, _emptiest_first(ledger, need), need, workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,27 +120,20 @@ class Consolidate(_Placer):
 
     consolidates = True
 
-    def _arrange(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int
-    ) -> Arrangement | None:
-        if _one_node_could(ledger, need, workers):
-            single = _tightest(ledger, need, workers, mask)
-            return None if single is None else [(single, workers)]
-        free = ledger.full & mask
-        if need.kinds:
-            free &= ledger.of_kinds(need.kinds)
-        return _spill(ledger, ledger.select(free), need, workers)
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        if not ledger.could(need, workers):
+            return _whole_nodes(ledger, need, workers)
+        single = _tightest(ledger, need, workers)
+        return None if single is None else [(single, workers)]
 
 
 @dataclass(frozen=True, slots=True)
 class Spread(_Placer):
     """Worst fit: workers one by one on the emptiest nodes, so that neighbours are few."""
 
-    def _arrange(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int
-    ) -> Arrangement | None:
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         rooms = []
-        for node in _by_idle(ledger, need, mask, emptiest_first=True):
+        for node in _emptiest_first(ledger, need):
             room = ledger.room(node, need)
             if room:
                 rooms.append([node, room, 0])
@@ -161,42 +155,36 @@ class Spread(_Placer):
 class Topology(_Placer):
     """The smallest cell that holds the gang: one socket, one node, one switch, then anywhere."""
 
-    def _arrange(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int
-    ) -> Arrangement | None:
-        single = _tightest(ledger, need, workers, mask)
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        single = _tightest(ledger, need, workers, _one_socket) or _tightest(ledger, need, workers)
         if single is not None:
             return [(single, workers)]
         cells: list[tuple[int, int, int, Arrangement]] = []
         for cell in ledger.switches.values():
-            chosen = _spill(
-                ledger, _by_idle(ledger, need, cell & mask, emptiest_first=True), need, workers
-            )
+            with ledger.only(cell):
+                chosen = _spill(ledger, _emptiest_first(ledger, need), need, workers)
             if chosen is not None:
-                slack = sum(node.shown for node in ledger.select(cell & mask))
+                slack = sum(node.shown for node in ledger.select(cell))
                 cells.append((len(chosen), slack, len(cells), chosen))
         if cells:
             return min(cells, key=lambda cell: cell[:3])[3]
-        return _spill(ledger, _by_idle(ledger, need, mask, emptiest_first=True), need, workers)
+        return _spill(ledger, _emptiest_first(ledger, need), need, workers)
 
 
 @dataclass(frozen=True, slots=True)
 class Anywhere(_Placer):
     """First fit without regard to locality: any free device will do, in node order."""
 
-    def _arrange(
-        self, ledger: Ledger, need: Resources, workers: int, mask: int
-    ) -> Arrangement | None:
-        return _spill(ledger, ledger.select(ledger.candidates(need) & mask), need, workers)
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        return _spill(ledger, ledger.select(ledger.candidates(need)), need, workers)
 
 
-def _one_node_could(ledger: Ledger, need: Resources, workers: int) -> bool:
-    """Whether some node, empty, has enough devices for the whole gang."""
-    if not need.gpus:
-        return workers == 1
-    if need.share_milli < WHOLE:
-        return workers <= (len(ledger.at_least) - 1) * (WHOLE // need.share_milli)
-    return need.gpus * workers < len(ledger.at_least)
+def _whole_nodes(ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+    """Only nodes with nobody on their GPUs; for workers without GPUs any node will do."""
+    mask = ledger.full if need.gpus else ledger.up
+    if need.kinds:
+        mask &= ledger.of_kinds(need.kinds)
+    return _spill(ledger, ledger.select(mask), need, workers)
 
 
 def _with_room(ledger: Ledger, need: Resources, workers: int) -> int:
@@ -208,38 +196,49 @@ def _with_room(ledger: Ledger, need: Resources, workers: int) -> int:
     return mask & ledger.of_kinds(need.kinds) if need.kinds else mask
 
 
-def _tightest(ledger: Ledger, need: Resources, workers: int, mask: int) -> Node | None:
-    """The node with the fewest idle devices that holds all workers."""
-    fitting = _with_room(ledger, need, workers) & mask
+def _tightest(
+    ledger: Ledger,
+    need: Resources,
+    workers: int,
+    suits: Callable[[Node, int], bool] | None = None,
+) -> Node | None:
+    """The node with the fewest idle devices that holds all workers, and suits."""
+    fitting = _with_room(ledger, need, workers)
     if not fitting:
         return None
     if need.gpus and need.share_milli < WHOLE and (sharing := fitting & ledger.sharing):
         for node in ledger.select(sharing):
             if ledger.room(node, need) >= workers:
                 return node
-    levels = ledger.at_least
-    for count in range(len(levels)):
-        exactly = fitting
-        if count:
-            exactly &= levels[count]
-        if count + 1 < len(levels):
-            exactly &= ~levels[count + 1]
-        for node in ledger.select(exactly):
-            if ledger.room(node, need) >= workers:
+    for nodes in _by_idle(ledger, fitting):
+        for node in ledger.select(nodes):
+            if ledger.room(node, need) >= workers and (
+                suits is None or suits(node, need.gpus * workers)
+            ):
                 return node
     return None
 
 
-def _by_idle(ledger: Ledger, need: Resources, mask: int, *, emptiest_first: bool) -> Iterable[Node]:
-    """Candidates by how many devices are idle."""
-    fitting = ledger.candidates(need) & mask
+def _one_socket(node: Node, gpus: int) -> bool:
+    """Whether one socket of a node has so many idle devices."""
+    spec = node.spec
+    if spec.sockets == 1:
+        return True
+    idle = Counter(spec.socket_of(gpu) for gpu in devices(node.idle))
+    return max(idle.values(), default=0) >= gpus
+
+
+def _by_idle(ledger: Ledger, nodes: int) -> list[int]:
+    """A set of nodes cut up by how many devices are idle, fewest first."""
     levels = ledger.at_least
-    counts = range(len(levels))
-    for count in reversed(counts) if emptiest_first else counts:
-        exactly = fitting & levels[count] if count else fitting
-        if count + 1 < len(levels):
-            exactly &= ~levels[count + 1]
-        yield from ledger.select(exactly)
+    cuts = [nodes, *(nodes & mask for mask in levels[1:]), 0]
+    return [mask & ~more for mask, more in pairwise(cuts)]
+
+
+def _emptiest_first(ledger: Ledger, need: Resources) -> Iterable[Node]:
+    """Candidates, those with the most idle devices first."""
+    for nodes in reversed(_by_idle(ledger, ledger.candidates(need))):
+        yield from ledger.select(nodes)
 
 
 def _spill(

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from roost.core.allocation import Allocation, Part
 from roost.core.plan import Plan
-from roost.core.reasons import Cause, Reason
 from roost.core.spec import WHOLE, Resources
 from roost.core.state import Job, Run, needs
 from roost.core.waiting import Line
@@ -21,8 +20,6 @@ from roost.policies.fifo import arrival
 
 #: A run past its estimate is expected to last this much longer, as a part of the estimate.
 _OVERDUE = 0.1
-
-_IN_THE_WAY = Reason(Cause.TURN, "it would fit, but delay the first in line")
 
 
 class Reservation(NamedTuple):
@@ -52,7 +49,7 @@ class Easy:
                     lines.remove(line)
                 continue
             plan.hold(line)
-            if line.reason.cause is not Cause.QUOTA:
+            if not plan.over_limit(line.head, line.gpu_milli):
                 self._fill_around(plan, line, lines)
                 return
             lines.remove(line)
@@ -63,7 +60,7 @@ class Easy:
         reservation = reserve(plan, job)
         if reservation is not None:
             text = f"first in line; {blocked.gpu_milli / WHOLE:g} GPUs are reserved for it"
-            plan.hold_job(job, Reason(blocked.reason.cause, text, reservation.start))
+            plan.promise(job, text, reservation.start)
         for line in sorted(lines, key=lambda line: line.entries[0][:2]):
             if line.refused_at != plan.ledger.releases:
                 self._fill_line(plan, line, job, reservation)
@@ -76,15 +73,21 @@ class Easy:
         for _, _, job in line.entries[: self.depth]:
             if job is first:
                 continue
-            beside = beside and _place_beside(plan, job, reservation)
-            if beside:
-                continue
+            if beside and _leaves_quota(plan, job, first):
+                beside = _place_beside(plan, job, reservation)
+                if beside:
+                    continue
             short = reservation is not None and plan.now + job.remaining_s <= reservation.start
             if short and not plan.place(job):
                 plan.hold(line)
                 return
         if line.entries and line.head is not first:
-            line.blame(_IN_THE_WAY, plan.now)
+            plan.say(line, "it would fit, but delay the first in line")
+
+
+def _leaves_quota(plan: Plan, job: Job, first: Job) -> bool:
+    """Whether a job of the same queue leaves the first in line its part of the queue's limit."""
+    return job.queue is not first.queue or not plan.over_limit(job, job.gpu_milli + first.gpu_milli)
 
 
 def _place_beside(plan: Plan, job: Job, reservation: Reservation | None) -> bool:

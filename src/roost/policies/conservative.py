@@ -18,16 +18,13 @@ from typing import TypeAlias
 from roost.core.allocation import Allocation, Part
 from roost.core.ledger import Node
 from roost.core.plan import Plan
-from roost.core.reasons import Cause, Reason
-from roost.core.spec import WHOLE
+from roost.core.spec import WHOLE, NodeId
 from roost.core.state import Job
 from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
 
 #: Nodes and the workers on each.
 Spots: TypeAlias = list[tuple[Node, int]]
-
-_TOO_FAR_BACK = Reason(Cause.TURN, "too far back in line to have a reservation yet")
 
 
 @dataclass(slots=True)
@@ -62,21 +59,19 @@ class Conservative:
         for job in jobs:
             if job in old:
                 profile.remove(old[job])
+            if plan.over_limit(job, job.gpu_milli):
+                continue
             booking = profile.earliest(job)
             if booking is None:
                 continue
-            if booking.start <= plan.now and self._start(plan, job, booking):
-                profile.add(booking)
-                continue
             profile.add(booking)
-            bookings[job] = booking
-            text = f"{job.gpu_milli / WHOLE:g} GPUs are reserved for it"
-            line = plan.waiting.line_of(job)
-            plan.hold_job(job, Reason(plan.lack(line), text, booking.start))
+            if booking.start > plan.now or not self._start(plan, job, booking):
+                bookings[job] = booking
+                text = f"{job.gpu_milli / WHOLE:g} GPUs are reserved for it"
+                plan.promise(job, text, max(plan.now, booking.start))
         plan.memo["bookings"] = bookings
-        self._say_why(plan)
-        if bookings:
-            plan.wake(max(plan.now, min(booking.start for booking in bookings.values())))
+        later = [booking.start for booking in bookings.values() if booking.start > plan.now]
+        plan.wake(min(later, default=math.inf))
 
     @staticmethod
     def _start(plan: Plan, job: Job, booking: Booking) -> bool:
@@ -93,13 +88,6 @@ class Conservative:
             parts += plan.ledger.pick(node, need, workers)
         plan.place_at(job, Allocation(tuple(parts)))
         return True
-
-    @staticmethod
-    def _say_why(plan: Plan) -> None:
-        for line in plan.waiting.open:
-            cause = plan.lack(line)
-            if cause is not line.reason.cause or line.reason is _TOO_FAR_BACK:
-                plan.hold(line)
 
 
 @dataclass(slots=True)
@@ -155,13 +143,17 @@ class _Profile:
         self.now = plan.now
         self.nodes = {node: _Node(node, node.shown) for node in plan.ledger.order if node.up}
         self.largest = max((node.spec.gpus for node in self.nodes), default=0)
+        ends: dict[tuple[NodeId, int], float] = {}
         for run in plan.running:
             if run.stopping is None and not run.parked:
                 end = expected_end(run, plan.now)
                 for part in (run.target or run.allocation).parts:
-                    node = plan.ledger.nodes[part.node]
-                    if node in self.nodes and part.share_milli == WHOLE and end < math.inf:
-                        self.nodes[node].change(end, len(part.gpus))
+                    for gpu in part.gpus:  # a shared one comes back when the last has left it
+                        ends[part.node, gpu] = max(end, ends.get((part.node, gpu), 0.0))
+        for (name, _), end in ends.items():
+            node = plan.ledger.nodes[name]
+            if node in self.nodes and end < math.inf:
+                self.nodes[node].change(end, 1)
 
     def add(self, booking: Booking) -> bool:
         """Reserve; False when that would take what is not there."""

@@ -16,7 +16,10 @@ from roost.core.plan import Plan
 from roost.core.state import Queue, Run
 from roost.core.waiting import Line
 from roost.policies.fifo import arrival
-from roost.policies.fill import displace
+from roost.policies.fill import displace, may_disturb
+
+#: Weights such as 0.1 are not exact; this much of a milli-GPU does not count.
+_ROUNDING_MILLI = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,7 @@ class FairShare:
         return found
 
     def _may_go(self, plan: Plan, run: Run) -> bool:
-        if not run.settled or not run.job.spec.preemptible or run.started_at is None:
-            return False
-        return run.started_at + max(self.min_run_s, run.job.spec.min_run_s) <= plan.now
+        return run.job.spec.preemptible and may_disturb(plan, run, self.min_run_s)
 
 
 def fair_shares(plan: Plan) -> dict[Queue, float]:
@@ -94,13 +95,16 @@ def fair_shares(plan: Plan) -> dict[Queue, float]:
         wants[queue] = queue.used_milli
     for line in plan.waiting.open:
         wants[line.head.queue] += line.gpu_milli * len(line.entries)
+    for queue in wants:
+        if queue.spec.limit_milli is not None:
+            wants[queue] = min(wants[queue], queue.spec.limit_milli)
     left = float(plan.ledger.capacity_milli)
     shares: dict[Queue, float] = {}
     open_queues = sorted(wants, key=lambda queue: wants[queue] / queue.spec.weight)
     weights = sum(queue.spec.weight for queue in open_queues)
     for queue in open_queues:
         share = min(wants[queue], left * queue.spec.weight / weights) if weights > 0 else 0.0
-        shares[queue] = share
         left -= share
         weights -= queue.spec.weight
+        shares[queue] = share + _ROUNDING_MILLI
     return shares

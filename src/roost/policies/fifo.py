@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roost.core.plan import Plan
-from roost.core.reasons import Cause, Reason
 from roost.core.spec import QueueId
 from roost.core.state import Job
 from roost.core.waiting import Key, Line
-
-_BEHIND = {
-    Cause.FRAGMENTATION: Reason(
-        Cause.FRAGMENTATION, "the first in line waits for GPUs that are free, but scattered"
-    ),
-    Cause.CAPACITY: Reason(Cause.CAPACITY, "the first in line waits for GPUs to be freed"),
-}
 
 
 def arrival(job: Job) -> Key:
@@ -37,14 +29,10 @@ def fifo(plan: Plan) -> None:
         refused = line.refused_at == plan.ledger.releases
         if not refused and plan.place(line.head):
             continue
-        cause = plan.lack(line)
-        if cause is Cause.QUOTA:
-            at_limit.add(line.queue)
-            plan.hold(line)
-            continue
-        line.refused_at = plan.ledger.releases
-        plan.hold_all(_BEHIND[cause])
-        return
+        plan.hold(line)
+        if line.queue is None or not plan.over_limit(line.head, line.gpu_milli):
+            return
+        at_limit.add(line.queue)
 
 
 def _first(lines: Iterable[Line], at_limit: set[QueueId | None]) -> Line | None:

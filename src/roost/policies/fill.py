@@ -28,6 +28,8 @@ from roost.core.waiting import Key, KeyOf, Line
 
 #: How many victims are tried, one after the other, where a gang's needs are not simply nodes.
 _PATIENCE = 64
+#: Among how many nodes that could be cleared the best is chosen.
+_CHOICE = 64
 
 
 class Order(Protocol):
@@ -80,14 +82,23 @@ class _Blocked:
     """Nodes that might be cleared for a line whose head had ``key``, as of ``stamp``.
 
     It errs on the side of hope: keys of runs only fall, so what was out of reach stays so until the
-    node changes, and what is in reach is checked before use. ``until`` is when a run that is still
-    protected may be disturbed.
+    node changes, and what is in reach is checked before use. ``hopeful`` maps such nodes to the
+    workers each would hold, ``workers`` is their sum. Nodes from ``cursor`` on have not been looked
+    at yet. ``until`` is when a run that is still protected may be disturbed.
     """
 
     key: Key
-    stamp: int = 0
-    hopeful: dict[Node, None] = field(default_factory=dict)
+    stamp: int
+    cursor: int = 0
+    hopeful: dict[Node, int] = field(default_factory=dict)
+    workers: int = 0
     until: float = math.inf
+
+    def note(self, node: Node, workers: int) -> None:
+        """A node might hold so many workers; 0: it is out of reach."""
+        self.workers += workers - self.hopeful.pop(node, 0)
+        if workers:
+            self.hopeful[node] = workers
 
 
 @dataclass(slots=True)
@@ -98,21 +109,150 @@ class _Rivals:
     entries: list[tuple[Key, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search for room for the head of a line, where room is a matter of idle GPUs per node.
+
+    ``single``: the gang goes on one node; else on nodes that are wholly free.
+    """
+
+    plan: Plan
+    line: Line
+    order: Order
+    min_run_s: float
+    single: bool
+
+    @property
+    def key(self) -> Key:
+        """The key that runs must stand behind."""
+        return self.line.entries[0][0]
+
+    def wanted(self, node: Node) -> tuple[int, int]:
+        """GPUs that must be idle on a node to be of use, and the workers that it then holds."""
+        shape = self.line.shape
+        if self.single:
+            return shape.resources.gpus * shape.workers, shape.workers
+        return node.spec.gpus, node.spec.gpus // shape.resources.gpus
+
+    def make_room(self) -> bool:
+        """Evict runs behind the head so that it fits, and place it; or change nothing."""
+        blocked = self._recall()
+        while self._look_further(blocked):
+            if self._clear(blocked):
+                return True
+        self.plan.wake(blocked.until)
+        return False
+
+    def _recall(self) -> _Blocked:
+        """What is known about making room here, brought up to date."""
+        line, ledger, blocked = self.line, self.plan.ledger, self.line.blocked
+        if (
+            isinstance(blocked, _Blocked)
+            and not self.key < blocked.key  # type: ignore[operator]
+            and self.plan.now < blocked.until
+        ):
+            changed = ledger.changed_since(blocked.stamp)
+            if changed is not None:
+                for node in changed:
+                    if node.index < blocked.cursor:
+                        self._examine(node, blocked)
+                blocked.stamp = ledger.stamp
+                return blocked
+        blocked = line.blocked = _Blocked(self.key, ledger.stamp)
+        return blocked
+
+    def _look_further(self, blocked: _Blocked) -> bool:
+        """Look at more nodes until there is a choice; False when they cannot be enough."""
+        every, workers = self.plan.ledger.order, self.line.shape.workers
+        while (
+            len(blocked.hopeful) < _CHOICE or blocked.workers < workers
+        ) and blocked.cursor < len(every):
+            self._examine(every[blocked.cursor], blocked)
+            blocked.cursor += 1
+        return blocked.workers >= workers
+
+    def _examine(self, node: Node, blocked: _Blocked) -> None:
+        """Note whether enough could be idle on a node without the runs behind the head."""
+        kinds, key = self.line.shape.resources.kinds, self.key
+        gpus, workers = self.wanted(node)
+        if not node.up or (kinds and node.spec.kind not in kinds) or node.spec.gpus < gpus:
+            blocked.note(node, 0)
+            return
+        missing = (gpus - node.shown) * WHOLE
+        if missing > 0:
+            for rival, held in _rivals(node, self.order, self.plan.now):
+                if rival <= key:  # type: ignore[operator]
+                    break
+                missing -= held
+                if missing <= 0:
+                    break
+        blocked.note(node, workers if missing <= 0 else 0)
+
+    def _clear(self, blocked: _Blocked) -> bool:
+        """Evict the least deserving runs on the nodes that need the fewest evictions.
+
+        Nodes where hope was in vain are struck off.
+        """
+        plan, left = self.plan, self.line.shape.workers
+        ranked = []
+        for node in islice(blocked.hopeful, max(_CHOICE, left)):
+            gpus, workers = self.wanted(node)
+            rivals = _rivals(node, self.order, plan.now)[:1]
+            ranked.append((node.shown - gpus, rivals, -node.index, node, workers))
+        ranked.sort(reverse=True)
+        mark = plan.mark()
+        for _, _, _, node, workers in ranked:
+            if self._clear_node(node, blocked):
+                left -= workers
+                if left <= 0:
+                    break
+        if left <= 0:
+            if plan.place(self.line.head):
+                return True
+            for _, _, _, node, _ in ranked:  # room, but not of the right sort
+                blocked.note(node, 0)
+        plan.undo(mark)
+        return False
+
+    def _clear_node(self, node: Node, blocked: _Blocked) -> bool:
+        plan = self.plan
+        gpus, _ = self.wanted(node)
+        here = plan.mark()
+        rivals = [run for run in node.runs if gives_way(run, self.key, self.order, plan)]
+        for run in _last_first(rivals, self.order, plan.now, self.min_run_s):
+            if node.shown >= gpus:
+                break
+            plan.evict(run, f"makes room for {self.line.head.id}")
+        if node.shown >= gpus:
+            return True
+        plan.undo(here)
+        blocked.note(node, 0)
+        for run in rivals:
+            free_at = _protected_until(run, self.min_run_s)
+            if plan.now < free_at < blocked.until:
+                blocked.until = free_at
+        return False
+
+
 def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
     """Evict runs behind the line's head so that it fits, and place it; or change nothing."""
     job = line.head
     if line.queue is not None and plan.over_limit(job, line.gpu_milli):
         return False
-    footprint = _footprint(plan, line)
-    if footprint is None:
-        rivals = [run for run in plan.running if _gives_way(run, line, order, plan.now)]
-        return displace(plan, job, _last_first(rivals, order, plan.now, min_run_s))
-    nodes, each = footprint
-    blocked = _refresh(plan, line, order, each)
-    if len(blocked.hopeful) >= nodes and _clear(plan, line, blocked, order, min_run_s, each, nodes):
-        return True
-    plan.wake(blocked.until)
-    return False
+    shape, need = line.shape, line.shape.resources
+    simple = (
+        need.gpus
+        and need.share_milli == WHOLE
+        and not (need.cpu_milli or need.memory_mib or shape.roles or shape.within)
+        and getattr(plan.placer, "consolidates", False)
+    )
+    if simple:
+        single = plan.ledger.could(need, shape.workers)
+        return _Search(plan, line, order, min_run_s, single).make_room()
+    key = line.entries[0][0]
+    rivals = [run for run in plan.running if gives_way(run, key, order, plan)]
+    free = [run for run in rivals if may_disturb(plan, run, min_run_s)]
+    return displace(plan, job, _last_first(free, order, plan.now, min_run_s))
 
 
 def displace(plan: Plan, job: Job, victims: Iterable[Run]) -> bool:
@@ -141,102 +281,44 @@ def _spare(plan: Plan, job: Job, mark: int, evicted: Iterable[Run]) -> bool:
     return True
 
 
-def _footprint(plan: Plan, line: Line) -> tuple[int, int] | None:
-    """How many nodes must have how many idle GPUs for the gang; None: it is not so simple."""
-    shape, need = line.shape, line.shape.resources
-    simple = need.gpus and need.share_milli == WHOLE and not shape.roles and shape.within is None
-    if not simple or not getattr(plan.placer, "consolidates", False):
-        return None
-    largest = len(plan.ledger.at_least) - 1
-    total = need.gpus * shape.workers
-    return (1, total) if total <= largest else (-(-total // largest), largest)
+def gives_way(run: Run, key: Key, order: Order, plan: Plan) -> bool:
+    """Whether a run stands behind a key; one that is still starting will be looked at later."""
+    if not run.job.spec.preemptible or run.stopping is not None or run.parked:
+        return False
+    if not order.running(run, plan.now) > key:  # type: ignore[operator]
+        return False
+    if not run.settled:
+        plan.await_starts()
+    return run.settled
 
 
-def _refresh(plan: Plan, line: Line, order: Order, each: int) -> _Blocked:
-    """Bring up to date which nodes might be cleared for the head of a line."""
-    ledger, now = plan.ledger, plan.now
-    key, kinds = line.entries[0][0], line.shape.resources.kinds
-    blocked = line.blocked
-    changed: Iterable[Node] | None = None
-    if isinstance(blocked, _Blocked) and not key < blocked.key and now < blocked.until:  # type: ignore[operator]
-        changed = ledger.changed_since(blocked.stamp)
-    if changed is None or not isinstance(blocked, _Blocked):
-        blocked = line.blocked = _Blocked(key)
-        changed = ledger.select(ledger.up)
-    wanted = each * WHOLE
-    for node in changed:
-        if (not kinds or node.spec.kind in kinds) and _hope(node, key, order, now) >= wanted:
-            blocked.hopeful[node] = None
-        else:
-            blocked.hopeful.pop(node, None)
-    blocked.stamp = ledger.stamp
-    return blocked
-
-
-def _hope(node: Node, key: Key, order: Order, now: float) -> int:
-    """At most so many milli-GPUs could be idle on a node without the runs behind ``key``."""
-    if not node.up:
-        return 0
-    milli = node.shown * WHOLE
-    for rival, held in _rivals(node, order, now):
-        if rival <= key:  # type: ignore[operator]
-            break
-        milli += held
-    return milli
+def may_disturb(plan: Plan, run: Run, min_run_s: float) -> bool:
+    """Whether a run has had its minimum time; if not, the policy is woken when it has."""
+    if not run.settled:
+        if run.stopping is None and not run.parked:
+            plan.await_starts()
+        return False
+    free_at = _protected_until(run, min_run_s)
+    if free_at > plan.now:
+        plan.wake(free_at)
+        return False
+    return True
 
 
 def _rivals(node: Node, order: Order, now: float) -> list[tuple[Key, int]]:
+    """What runs on a node could give up, as of the node's last change."""
     memo = node.memo
     if isinstance(memo, _Rivals) and memo.order is order:
         return memo.entries
     entries = [
         (order.running(run, now), held)
         for run, held in node.runs.items()
-        if run.settled and run.job.spec.preemptible
+        if run.stopping is None and run.job.spec.preemptible
     ]
-    entries.sort(reverse=True)
+    if len(entries) > 1:
+        entries.sort(reverse=True)
     node.memo = _Rivals(order, entries)
     return entries
-
-
-def _clear(  # noqa: PLR0913, PLR0917 - one step of _displace
-    plan: Plan, line: Line, blocked: _Blocked, order: Order, min_run_s: float, each: int, nodes: int
-) -> bool:
-    """Evict the least deserving runs on the nodes that need the fewest evictions."""
-    now, job = plan.now, line.head
-    ranked = [
-        (node.shown - each, _rivals(node, order, now)[:1], -node.index, node)
-        for node in blocked.hopeful
-    ]
-    ranked.sort(reverse=True)
-    mark = plan.mark()
-    for _, _, _, node in ranked:
-        here = plan.mark()
-        rivals = [run for run in node.runs if _gives_way(run, line, order, now)]
-        for run in _last_first(rivals, order, now, min_run_s):
-            if node.shown >= each:
-                break
-            plan.evict(run, f"makes room for {job.id}")
-        if node.shown >= each:
-            nodes -= 1
-            if not nodes:
-                break
-        else:
-            plan.undo(here)
-            del blocked.hopeful[node]
-            waits = [_protected_until(run, min_run_s) for run in rivals]
-            blocked.until = min(blocked.until, *(at for at in waits if at > now), math.inf)
-    if not nodes and plan.place(job):
-        return True
-    plan.undo(mark)
-    return False
-
-
-def _gives_way(run: Run, line: Line, order: Order, now: float) -> bool:
-    """Whether a run stands behind the head of a line."""
-    return (
-        run.settled and run.job.spec.preemptible and order.running(run, now) > line.entries[0][0]  # type: ignore[operator]
-    )
 
 
 def _last_first(runs: Iterable[Run], order: Order, now: float, min_run_s: float) -> list[Run]:

@@ -12,10 +12,10 @@ service simply goes first. Levels are powers of two, so an index is a short tabl
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+
+import numpy as np
 
 from roost.core.plan import Plan
 from roost.policies.levels import Levels
@@ -57,20 +57,16 @@ class Gittins:
 
 def gittins_index(service: Sequence[float], limits: Sequence[float]) -> list[float]:
     """The index at the start of each level: nothing yet, then at each limit."""
-    samples = sorted(service)
-    sums = [0.0, *accumulate(samples)]
-    ends = [*limits, samples[-1]]
+    samples = np.sort(np.asarray(service, dtype=float))
     indices = []
     for attained in [0.0, *limits]:
-        first = bisect_right(samples, attained)
-        alive = len(samples) - first
-        best = 0.0
-        for end in ends:
-            if alive and end > attained:
-                last = bisect_right(samples, end)
-                finished = last - first
-                served = sums[last] - sums[first] - finished * attained
-                served += (len(samples) - last) * (end - attained)
-                best = max(best, finished / served if served > 0 else 0.0)
-        indices.append(best)
+        left = samples[np.searchsorted(samples, attained, side="right") :] - attained
+        if not left.size:
+            indices.append(0.0)
+            continue
+        # The best d ends where some job does: try them all at once.
+        finished = np.arange(1, left.size + 1)
+        served = np.cumsum(left) + (left.size - finished) * left
+        last = np.append(np.diff(left) > 0, True)  # of jobs that end together
+        indices.append(float(np.max(finished[last] / served[last])))
     return indices

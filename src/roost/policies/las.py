@@ -13,6 +13,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE
 from roost.core.state import Job, Run
 from roost.core.waiting import Key
+from roost.errors import InvalidSpec
 from roost.policies.fill import fill
 
 
@@ -22,6 +23,11 @@ class Las:
 
     quantum_s: float = 600.0
     min_run_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """A quantum of nothing would never end."""
+        if not self.quantum_s > 0:
+            raise InvalidSpec(f"quantum_s must be positive, got {self.quantum_s}")
 
     def __call__(self, plan: Plan) -> None:
         """Fill by attained service; compare runs anew when a quantum has passed."""

@@ -8,30 +8,33 @@ time. Crossings are known in advance: the policy wakes itself for them while any
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from roost.core.decisions import Place
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE
+from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job, Run
 from roost.core.waiting import Key
 from roost.policies.fill import fill
 
-#: Crossings are computed in floating point; this much too little still counts as crossed.
-_ROUNDING_GPU_S = 1e-6
+#: A limit that will be crossed within this time counts as crossed when the wake-up for it comes.
+_ROUNDING_S = 1e-6
 
 
 @dataclass(slots=True, eq=False)
 class Levels:
     """An order by level. It lives in the plan's memo from one decision to the next.
 
-    ``forgiven`` is service that a promoted job no longer counts as having had.
+    ``forgiven`` is service that a promoted job no longer counts as having had; ``crossed`` is the
+    level of jobs whose crossing the clock was too coarse to show.
     """
 
     limits: list[float]
     ranks: list[float]
-    forgiven: dict[str, float] = field(default_factory=dict)
+    forgiven: dict[JobId, float] = field(default_factory=dict)
+    crossed: dict[JobId, int] = field(default_factory=dict)
     crossings: list[tuple[float, int, Job]] = field(default_factory=list)
 
     def waiting(self, job: Job) -> Key:
@@ -44,8 +47,13 @@ class Levels:
 
     def level(self, job: Job, attained_gpu_s: float) -> int:
         """How many limits a job's service has crossed."""
-        counted = attained_gpu_s - self.forgiven.get(job.id, 0.0)
-        return bisect_right(self.limits, counted + _ROUNDING_GPU_S)
+        level = bisect_right(self.limits, attained_gpu_s - self.forgiven.get(job.id, 0.0))
+        return max(level, self.crossed.get(job.id, 0))
+
+    def forgive(self, job: Job) -> None:
+        """Let a job start again from the top."""
+        self.forgiven[job.id] = job.attained_gpu_s
+        self.crossed.pop(job.id, None)
 
     def fill(self, plan: Plan, min_run_s: float) -> None:
         """Note crossings until now, fill by level, and ask to be woken for the next crossing."""
@@ -53,7 +61,7 @@ class Levels:
         fill(plan, self.waiting, self, min_run_s)
         for decision in plan.decisions:
             if isinstance(decision, Place):
-                job = self._placed(plan, decision)
+                job = plan.jobs[decision.job]
                 gpus = decision.allocation.gpu_milli / WHOLE
                 self._expect(job, plan.now, job.attained_gpu_s, gpus)
         if plan.waiting.count and self.crossings:
@@ -67,17 +75,24 @@ class Levels:
             run = job.run
             if run is None or run.parked or run.stopping is not None:
                 continue
+            attained, gpus = run.attained_gpu_s(now), run.gpu_milli / WHOLE
+            level = self.level(job, attained)
+            missing = self._missing(job, level, attained)
+            if 0 < missing <= gpus * _ROUNDING_S:
+                self.crossed[job.id] = level + 1  # but for the rounding of the clock
             for node in run.allocation.nodes:
                 plan.ledger.touch(plan.ledger.nodes[node])
-            self._expect(job, now, run.attained_gpu_s(now), run.gpu_milli / WHOLE)
+            self._expect(job, now, attained, gpus)
 
     def _expect(self, job: Job, now: float, attained: float, gpus: float) -> None:
-        counted = attained - self.forgiven.get(job.id, 0.0)
-        level = bisect_right(self.limits, counted + _ROUNDING_GPU_S)
-        if level < len(self.limits) and gpus:
-            at = now + (self.limits[level] - counted) / gpus
+        """Note when a run will cross its next limit, if it goes on from now."""
+        missing = self._missing(job, self.level(job, attained), attained)
+        if gpus and missing < math.inf:
+            at = max(now + missing / gpus, math.nextafter(now, math.inf))
             heapq.heappush(self.crossings, (at, job.seq, job))
 
-    @staticmethod
-    def _placed(plan: Plan, decision: Place) -> Job:
-        return plan.jobs[decision.job]
+    def _missing(self, job: Job, level: int, attained: float) -> float:
+        """Service until the next limit."""
+        if level >= len(self.limits):
+            return math.inf
+        return self.limits[level] - attained + self.forgiven.get(job.id, 0.0)

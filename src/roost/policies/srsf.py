@@ -27,8 +27,9 @@ class Srsf:
 
     def waiting(self, job: Job) -> Key:
         """GPU-seconds left."""
-        return job.remaining_s * job.gpu_milli / WHOLE
+        return job.remaining_s * job.gpu_milli / WHOLE if job.gpu_milli else 0.0
 
     def running(self, run: Run, now: float) -> Key:
         """GPU-seconds left, less what a stop would cost."""
-        return (run.remaining_s(now) - run.disturbance_s(now)) * run.gpu_milli / WHOLE
+        left = run.remaining_s(now) - run.disturbance_s(now)
+        return left * run.gpu_milli / WHOLE if run.gpu_milli else 0.0

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
 from roost.core.plan import Plan
-from roost.core.reasons import Cause, Reason
+from roost.core.reasons import Cause
 from roost.core.spec import WHOLE
 from roost.core.state import Queue
 from roost.core.waiting import Line
 from roost.policies.fifo import arrival
+
+#: Weights such as 0.1 are not exact; this much of a milli-GPU does not count.
+_ROUNDING_MILLI = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,12 @@ class StaticPartition:
                 if not line.entries:
                     lines.remove(line)
                 continue
+            if inside:
+                plan.hold(line)
+                return
+            text = f"its queue has {size_milli / WHOLE:g} GPUs of its own and uses them"
             for other in lines:
-                if inside:
-                    plan.hold(other)
-                else:
-                    text = f"queue {queue.spec.id} has {size_milli / WHOLE:g} GPUs and uses them"
-                    plan.hold(other, Reason(Cause.QUOTA, text))
+                plan.say(other, text, Cause.QUOTA)
             return
 
 
@@ -52,7 +56,7 @@ def slices(plan: Plan) -> dict[Queue, int]:
     rest = max(0, plan.ledger.capacity_milli - promised)
     weights = sum(queue.spec.weight for queue in queues if queue.spec.quota_milli is None)
     return {
-        queue: int(rest * queue.spec.weight / weights)
+        queue: math.floor(rest * queue.spec.weight / weights + _ROUNDING_MILLI)
         if queue.spec.quota_milli is None
         else queue.spec.quota_milli
         for queue in queues

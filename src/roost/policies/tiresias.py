@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from functools import partial
 
-from roost.core.decisions import Evict
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE
 from roost.core.state import Job
@@ -38,35 +36,21 @@ class Tiresias:
         levels: Levels = plan.memo.setdefault(
             "tiresias", Levels(list(self.limits), [float(n) for n in range(len(self.limits) + 1)])
         )
-        starving: list[tuple[float, int, Job, int]] = plan.memo.setdefault("starving", [])
         if self.promote:
-            self._promote(plan, levels, starving)
+            self._promote(plan, levels)
         levels.fill(plan, self.min_run_s)
-        if self.promote:
-            self._watch(plan, starving)
 
-    def _watch(self, plan: Plan, starving: list[tuple[float, int, Job, int]]) -> None:
-        """Remember when those who had to give way now will have starved."""
-        for decision in plan.decisions:
-            if isinstance(decision, Evict):
-                job = plan.jobs[decision.job]
-                run = job.run
-                if run is None:
-                    continue
-                ran_s = run.attained_gpu_s(plan.now) / (run.gpu_milli / WHOLE)
-                at = plan.now + self.promote * ran_s
-                heapq.heappush(starving, (at, job.seq, job, job.attempts))
-        if starving:
-            plan.wake(max(starving[0][0], plan.now))
-
-    def _promote(
-        self, plan: Plan, levels: Levels, starving: list[tuple[float, int, Job, int]]
-    ) -> None:
+    def _promote(self, plan: Plan, levels: Levels) -> None:
+        """Let those start again from the top who have waited too long for what they have run."""
+        starving: list[tuple[float, int, int, Job]] = plan.memo.setdefault("starving", [])
+        for job in plan.waiting.returned:
+            if job.gpu_milli:
+                ran_s = job.attained_gpu_s / (job.gpu_milli / WHOLE)
+                at = job.queued_at + self.promote * ran_s
+                heapq.heappush(starving, (at, job.seq, job.attempts, job))
         while starving and starving[0][0] <= plan.now:
-            _, _, job, attempts = heapq.heappop(starving)
-            if job.run is None and not job.state.over and not job.held and job.attempts == attempts:
-                plan.waiting.rekey(job, partial(_forgive, levels))
-
-
-def _forgive(levels: Levels, job: Job) -> None:
-    levels.forgiven[job.id] = job.attained_gpu_s
+            _, _, attempts, job = heapq.heappop(starving)
+            if job.waiting and job.attempts == attempts:
+                plan.waiting.rekey(job, levels.forgive)
+        if starving:
+            plan.wake(starving[0][0])

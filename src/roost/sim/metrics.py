@@ -10,12 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from roost.sim.results import JobRow, Results, Series
+from roost.sim.results import Results, Series
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Maybe: TypeAlias = float | None
@@ -116,11 +117,12 @@ def summarise(results: Results) -> Summary:
     with np.errstate(all="ignore"):
         jobs = _Columns.of(results)
         cluster = _Cluster.of(results.series, jobs)
+        sizes = {gpus: size_of(gpus) for gpus in {job.gpus for job in results.jobs}}
         whole = _summary(jobs, cluster, cluster.allocated, cluster.useful)
         return replace(
             whole,
             by_queue=_groups(jobs, cluster, sorted(set(jobs.queue)), jobs.queue),
-            by_size=_groups(jobs, cluster, _BUCKETS, [size_of(job.gpus) for job in results.jobs]),
+            by_size=_groups(jobs, cluster, _BUCKETS, [sizes[job.gpus] for job in results.jobs]),
         )
 
 
@@ -186,17 +188,15 @@ class _Columns:
 
     @classmethod
     def of(cls, results: Results) -> _Columns:
-        columns = dict(zip(JobRow._fields, zip(*results.jobs, strict=True), strict=False))
-
         def column(name: str) -> Floats:
-            return np.array(columns.get(name, ()), dtype=np.float64)
+            return np.array([*map(attrgetter(name), results.jobs)], dtype=np.float64)
 
         submitted, finished = column("submitted_at"), column("finished_at")
         work = column("work_s")
         fair = work * _contention(results.series, submitted, finished)
         return cls(
-            queue=columns.get("queue", ()),
-            outcome=columns.get("outcome", ()),
+            queue=[job.queue for job in results.jobs],
+            outcome=[job.outcome for job in results.jobs],
             submitted=submitted,
             finished=finished,
             waits=np.stack([column(f"wait_{cause}_s") for cause in CAUSES]),

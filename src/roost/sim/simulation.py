@@ -11,9 +11,11 @@ batch, and is the same to the last bit for the same inputs and seed.
 
 from __future__ import annotations
 
+import gc
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -36,6 +38,8 @@ Observer: TypeAlias = Callable[[Sequence[Event], Sequence[Decision], Sequence[Ac
 Progress: TypeAlias = Callable[[float, int, int], None]
 
 _REPORT_EVERY = 2048
+#: Objects made before the cycle collector looks at them.
+_GARBAGE = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Simulation:
         self._arrivals = jobs
         self._arrived = 0
         self._samples: list[tuple[float, float, float, float, int, int]] = []
-        for queue in setup.queues:
+        for queue in _all_queues(setup.queues, jobs):
             self.world.schedule(QueueChanged(0.0, queue))
         for node in setup.nodes:
             self.world.schedule(NodeJoined(0.0, node))
@@ -97,16 +101,22 @@ class Simulation:
     ) -> Results:
         """Go on until every job is over, or until that time."""
         wall, cpu = time.perf_counter(), time.process_time()
-        core, world = self.core, self.world
-        arrivals = self._arrivals
+        with _patient_collector():
+            self._loop(until, observer, progress)
+        self.wall_s += time.perf_counter() - wall
+        self.cpu_s += time.process_time() - cpu
+        if progress is not None:
+            progress(self.now, self.core.finished, len(self._arrivals))
+        return self.results()
+
+    def _loop(self, until: float, observer: Observer | None, progress: Progress | None) -> None:
+        core, world, arrivals = self.core, self.world, self._arrivals
         failing = bool(self._breakdowns)
+        arrival = self._next_arrival()
         while True:
-            arrival = (
-                arrivals[self._arrived].submitted_at if self._arrived < len(arrivals) else math.inf
-            )
             now = min(arrival, world.next_time, core.wake_at)
             if now > until or now == math.inf or (failing and self.over):
-                break
+                return
             self.now = now
             events = world.due(now)
             if failing:
@@ -115,11 +125,7 @@ class Simulation:
                 job = arrivals[self._arrived]
                 events.append(Submitted(now, job.id, job.spec))
                 self._arrived += 1
-                arrival = (
-                    arrivals[self._arrived].submitted_at
-                    if self._arrived < len(arrivals)
-                    else math.inf
-                )
+                arrival = self._next_arrival()
             if core.wake_at <= now:
                 events.append(Woke(now))
             actions = core.handle(*events)
@@ -132,11 +138,11 @@ class Simulation:
             self._sample()
             if progress is not None and self.batches % _REPORT_EVERY == 0:
                 progress(now, core.finished, len(arrivals))
-        self.wall_s += time.perf_counter() - wall
-        self.cpu_s += time.process_time() - cpu
-        if progress is not None:
-            progress(self.now, core.finished, len(arrivals))
-        return self.results()
+
+    def _next_arrival(self) -> float:
+        if self._arrived < len(self._arrivals):
+            return self._arrivals[self._arrived].submitted_at
+        return math.inf
 
     def _sample(self) -> None:
         """Take the readings of this instant; a later batch of the same instant replaces them."""
@@ -224,6 +230,26 @@ class Simulation:
         ]
 
 
+def _all_queues(declared: Sequence[QueueSpec], jobs: Sequence[TraceJob]) -> list[QueueSpec]:
+    """Queues that were declared, and those that jobs name, as if declared without a promise."""
+    queues = {queue.id: queue for queue in declared}
+    for job in jobs:
+        if job.spec.queue not in queues:
+            queues[job.spec.queue] = QueueSpec(job.spec.queue)
+    return list(queues.values())
+
+
+@contextmanager
+def _patient_collector() -> Iterator[None]:
+    """Let the cycle collector come by rarely: a run makes many lasting objects and no cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(_GARBAGE, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def check(setup: Setup) -> list[TraceJob]:
     """The jobs to run, in order; refuses what can never run and names it."""
     if not setup.workload.jobs:
@@ -239,7 +265,7 @@ def check(setup: Setup) -> list[TraceJob]:
     verdicts: dict[Shape, bool] = {}
     seen: set[JobId] = set()
     jobs: list[TraceJob] = []
-    for job in setup.workload.jobs:
+    for job in sorted(setup.workload.jobs, key=lambda job: job.submitted_at):
         if job.id in seen:
             msg = f"job id {job.id!r} appears twice in {setup.workload.name!r}"
             raise InvalidSpec(msg)

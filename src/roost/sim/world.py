@@ -108,8 +108,14 @@ class World:
 
     @property
     def next_time(self) -> float:
-        """When something happens next."""
-        return self._heap[0][0] if self._heap else math.inf
+        """When something happens next; ends that no longer hold do not count."""
+        heap = self._heap
+        while heap:
+            at, _, item, version = heap[0]
+            if not isinstance(item, TrueRun) or item.version == version:
+                return at
+            heapq.heappop(heap)
+        return math.inf
 
     def schedule(self, event: Event) -> None:
         """Let an event happen at its time."""
@@ -149,7 +155,7 @@ class World:
             case Exited() | Suspended():
                 if event.run not in self.runs:
                     return
-                self._leave(self.runs[event.run], event, events)
+                self._leave(self.runs[event.run], event)
             case _:
                 pass
         events.append(event)
@@ -191,7 +197,8 @@ class World:
         run.job.lost_gpu_s += (now - run.since) * run.gpus
         run.working = True
         run.since = now
-        run.phase_s = 0.0
+        if isinstance(event, Started):
+            run.phase_s = 0.0
         self.gauges.useful += run.gpus
         run.rate = self._rate(run)
         self._expect(run, now)
@@ -199,8 +206,7 @@ class World:
         spec = run.job.trace.spec
         if run.rate != 1.0 or spec.elastic:
             events.append(Progressed(now, run.id, run.done_s, run.rate))
-        if self.speed.interferes:
-            self._meet(run, now, events)
+        self._meet(run, now)
 
     def _stop(self, run_id: RunId, now: float) -> None:
         run = self.runs.get(run_id)
@@ -253,13 +259,15 @@ class World:
             and not mine.isdisjoint(_device_set(other.allocation))
         ]
 
-    def _meet(self, run: TrueRun, now: float, events: list[Event]) -> None:
-        """Neighbours came or went: those beside them change pace."""
+    def _meet(self, run: TrueRun, now: float) -> None:
+        """A neighbour came or went: those beside it change pace."""
+        if not self.speed.interferes:
+            return
         for other in self._neighbours(run):
             self._advance(other, now)
             other.rate = self._rate(other)
             self._expect(other, now)
-            events.append(Progressed(now, other.id, other.done_s, other.rate))
+            self.schedule(Progressed(now, other.id, other.done_s, other.rate))
 
     def _expect(self, run: TrueRun, now: float) -> None:
         """Plan the end of a working run; an older plan no longer holds."""
@@ -289,6 +297,7 @@ class World:
             run.working = False
             run.version += 1
             self.gauges.useful -= run.gpus
+            self._meet(run, now)
         else:
             run.job.lost_gpu_s += (now - run.since) * run.gpus
             run.since = now
@@ -303,17 +312,16 @@ class World:
         else:
             outcome = job.trace.outcome
         event = Exited(now, run.id, outcome, run.saved_s)
-        self._leave(run, event, events)
+        self._leave(run, event)
         events.append(event)
 
-    def _leave(self, run: TrueRun, event: Exited | Suspended, events: list[Event]) -> None:
+    def _leave(self, run: TrueRun, event: Exited | Suspended) -> None:
         """A run gives up its devices."""
         now = event.time
         self._note(run, now)
         self.gauges.allocated -= run.gpus
-        if self.speed.interferes:
-            self._meet(run, now, events)
         if isinstance(event, Suspended):
+            run.job.lost_gpu_s += (now - run.since) * run.gpus
             run.gpus = 0.0
             run.allocation = Allocation(())
             return
@@ -338,7 +346,7 @@ class World:
             ):
                 self._halt(run, now)
                 event = Exited(now, run.id, Outcome.LOST, run.saved_s)
-                self._leave(run, event, events)
+                self._leave(run, event)
                 events.append(event)
 
 

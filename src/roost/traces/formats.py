@@ -13,7 +13,7 @@ from importlib import import_module, resources
 from types import MappingProxyType
 
 from roost.errors import InvalidSpec, unknown
-from roost.traces.files import Source, Text, load
+from roost.files import Source, Text, load
 from roost.traces.workload import Workload
 
 Reader = Callable[..., Workload]

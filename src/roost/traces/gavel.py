@@ -23,7 +23,7 @@ from typing import Protocol
 
 from roost.core.spec import JobId, JobSpec
 from roost.errors import InvalidSpec, unknown
-from roost.traces.files import Source, load
+from roost.files import Source, load
 from roost.traces.rows import Reading, Row, rigid
 from roost.traces.workload import TraceJob, Workload
 

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 
 from roost.core.events import Outcome
 from roost.core.spec import JobId, JobSpec, QueueId, Resources
-from roost.traces.files import Source
+from roost.files import Source
 from roost.traces.rows import NoJob, Reading, Row, rigid
 from roost.traces.workload import TraceJob, Workload
 

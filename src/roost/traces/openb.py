@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 
 from roost.core.events import Outcome
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, Resources
-from roost.traces.files import Source
+from roost.files import Source
 from roost.traces.rows import Reading, Row
 from roost.traces.workload import TraceJob, Workload
 

@@ -8,7 +8,7 @@ The id of a job names its line.
 from __future__ import annotations
 
 from roost.core.spec import JobId, JobSpec, QueueId
-from roost.traces.files import Source
+from roost.files import Source
 from roost.traces.rows import Reading, Row, rigid
 from roost.traces.workload import TraceJob, Workload
 

@@ -23,7 +23,7 @@ from sys import intern
 from roost.core.events import Outcome
 from roost.core.spec import JobId, JobSpec, QueueId
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.traces.files import Source, Text
+from roost.files import Source, Text
 from roost.traces.rows import NoJob, Place, Reading, rigid, seconds
 from roost.traces.workload import TraceJob, Workload
 

@@ -18,7 +18,7 @@ from typing import Literal, Protocol, TypeVar
 
 from roost.core.spec import Range
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.traces.files import Source, load
+from roost.files import Source, load
 from roost.traces.workload import BadRow, TraceJob, Workload
 
 T = TypeVar("T")

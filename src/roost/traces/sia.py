@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roost.core.spec import Costs, JobId, JobSpec, Range
-from roost.traces.files import Source
+from roost.files import Source
 from roost.traces.rows import Reading, Row
 from roost.traces.workload import TraceJob, Workload
 

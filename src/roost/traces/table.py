@@ -38,7 +38,7 @@ from roost.core.spec import (
     Role,
 )
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.traces.files import Source, save
+from roost.files import Source, save
 from roost.traces.rows import Reading, Row
 from roost.traces.workload import TraceJob, Workload
 

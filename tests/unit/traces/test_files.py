@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.errors import InvalidSpec, NotFound, RoostError
-from roost.traces.files import Text, load, save
+from roost.files import Text, load, save
 
 
 def test_a_text_is_read_plain_or_gzipped_with_or_without_a_byte_order_mark(tmp_path: Path) -> None:

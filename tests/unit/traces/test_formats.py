@@ -10,7 +10,7 @@ import pytest
 
 from roost.errors import InvalidSpec, InvalidTrace, NotFound
 from roost.traces import FORMATS, bundled, read, recognise
-from roost.traces.files import Text
+from roost.files import Text
 
 SAMPLES = {
     "roost": "id,submitted_at,work_s\na,0,1\n",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.errors import InvalidSpec, InvalidTrace, NotFound
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.gavel import read_gavel
 
 TEN = 'LM (batch size 5)\tpy "x" --a, b\tlm\t--steps\t1\t600\t{}\t5\t-1.000000\t{}\n'

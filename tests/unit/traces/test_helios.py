@@ -6,7 +6,7 @@ import pytest
 
 from roost.core.events import Outcome
 from roost.errors import InvalidTrace
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.helios import read_helios
 from roost.traces.workload import BadRow, Workload
 

@@ -7,7 +7,7 @@ import pytest
 from roost.core.events import Outcome
 from roost.core.spec import NodeId, NodeSpec, Resources
 from roost.errors import InvalidTrace
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.openb import read_openb, read_openb_nodes
 from roost.traces.workload import TraceJob
 

@@ -6,7 +6,7 @@ import pytest
 
 from roost.core.spec import JobSpec, QueueId, Range
 from roost.errors import InvalidTrace
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.philly_csv import read_philly_csv
 from roost.traces.workload import TraceJob
 

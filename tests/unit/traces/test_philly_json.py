@@ -8,7 +8,7 @@ import pytest
 
 from roost.core.events import Outcome
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.philly_json import read_philly_json
 from roost.traces.workload import Workload
 

@@ -6,7 +6,7 @@ import pytest
 
 from roost.core.spec import JobId, JobSpec
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.rows import NoJob, Reading, Row, seconds
 from roost.traces.workload import BadRow, TraceJob, Workload
 

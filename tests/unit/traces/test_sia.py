@@ -6,7 +6,7 @@ import pytest
 
 from roost.core.spec import Costs
 from roost.errors import InvalidTrace
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.sia import read_sia
 
 HEADER = "name,time,application,num_replicas,batch_size\n"

@@ -24,7 +24,7 @@ from roost.core.spec import (
     Role,
 )
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.traces.files import Text
+from roost.files import Text
 from roost.traces.table import read_nodes, read_table, write_nodes, write_workload
 from roost.traces.workload import TraceJob, Workload
 
@@ -54,7 +54,10 @@ specs = st.builds(
     JobSpec,
     workers=st.tuples(st.integers(1, 99), st.integers(0, 99)).map(lambda w: Range(w[0], sum(w))),
     resources=resources(),
-    roles=st.lists(st.builds(Role, st.text(max_size=5), st.integers(1, 9), resources())).map(tuple),
+    roles=st.lists(
+        st.builds(Role, st.text(max_size=5), st.integers(1, 9), resources()),
+        unique_by=lambda role: role.name,
+    ).map(tuple),
     queue=ids.map(QueueId),
     priority=st.integers(-(2**40), 2**40),
     user=names,

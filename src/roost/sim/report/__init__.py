@@ -8,6 +8,7 @@ security policy with their hashes says so to the browser.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import html
 import json
@@ -16,6 +17,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from uuid import uuid4
 
 from roost.errors import InvalidSpec
 from roost.sim.report.contents import contents
@@ -23,10 +25,10 @@ from roost.sim.results import Results
 
 __all__ = ["render", "write_report"]
 
-#: Joined in this order into one script; a later file may use what an earlier one defines.
+#: Joined into one script, in this order: each constant before what reads it at the start.
 SCRIPTS = (
-    *("dom.js", "format.js", "model.js", "charts.js"),
-    *("figures.js", "timeline.js", "jobs.js", "page.js"),
+    *("dom.js", "format.js", "model.js", "charts.js", "compare.js", "groups.js"),
+    *("timeline.js", "explore.js", "jobs.js", "page.js"),
 )
 
 #: What could end the script element, or a line of JavaScript, from inside a JSON string.
@@ -39,13 +41,13 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[Results]) -> None:
     Raises ``InvalidSpec`` without runs, ``OSError`` where the page cannot be written.
     """
     page = render(runs).encode()
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    # In the same folder, so that the last step is a rename; renaming over a device would remove it.
+    draft = target.with_name(f".{uuid4().hex}.tmp")
     try:
-        with draft.open("wb") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
+        draft.write_bytes(page)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

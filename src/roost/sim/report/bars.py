@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from roost.sim.results import Results, Segment
@@ -84,22 +85,26 @@ def bars(
 
 def _gangs(segments: Sequence[Segment], first: dict[str, int], clock: Clock) -> list[_Bar]:
     """Join whole devices side by side that one run held for the same time."""
-    whole = [segment for segment in segments if segment.share_milli >= WHOLE]
-    whole.sort(key=attrgetter("node", "job", "start", "end", "gpu"))
+    whole = sorted(
+        (one.node, one.job, one.start, one.end, one.gpu)
+        for one in segments
+        if one.share_milli >= WHOLE
+    )
     joined: list[_Bar] = []
-    before = None
-    span = 0
-    for one in whole:
-        together = before is not None and (
-            (one.node, one.job, one.start, one.end, one.gpu)
-            == (before.node, before.job, before.start, before.end, before.gpu + 1)
-        )
-        span = span + 1 if together else 1
-        row = first[one.node] + one.gpu + 1 - span
-        bar = _Bar(row, clock.at(one.start), clock.at(one.end), one.job, span, WHOLE, 0)
-        joined[-1 if together else len(joined) :] = [bar]
-        before = one
+    for key, gang in groupby(whole, key=itemgetter(0, 1, 2, 3)):
+        node, job, start, end = key
+        gpus = [one[4] for one in gang]
+        for low, span in _stretches(gpus):
+            row = first[node] + low
+            joined.append(_Bar(row, clock.at(start), clock.at(end), job, span, WHOLE, 0))
     return joined
+
+
+def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Find runs of consecutive numbers in order: the first of each, and how many."""
+    cuts = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1]
+    edges = [0, *cuts, len(numbers)]
+    return [(numbers[low], high - low) for low, high in pairwise(edges)]
 
 
 def _shares(segments: Sequence[Segment], first: dict[str, int], clock: Clock) -> list[_Bar]:

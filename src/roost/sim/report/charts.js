@@ -3,7 +3,15 @@
 /** Make an empty chart as wide as its host; x and y map fractions of the plot to pixels. */
 function plot(host, { height, label, left = 46, right = 10, top = 10, bottom = 28 }) {
   const width = Math.max(220, host.clientWidth);
-  const svg = shape("svg", { class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, tabindex: 0 });
+  const svg = shape("svg", {
+    class: "plot",
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": label,
+    tabindex: 0,
+  });
   const inner = { x: left, y: top, width: width - left - right, height: height - top - bottom };
   host.replaceChildren(svg);
   return {
@@ -20,7 +28,11 @@ function yAxis(chart, ticks) {
     const y = Math.round(chart.y(at)) + 0.5;
     chart.svg.append(
       shape("line", { class: "grid", x1: chart.x(0), x2: chart.x(1), y1: y, y2: y }),
-      shape("text", { class: "tick", x: chart.inner.x - 8, y: y + 3.5, "text-anchor": "end" }, text),
+      shape(
+        "text",
+        { class: "tick", x: chart.inner.x - 8, y: y + 3.5, "text-anchor": "end" },
+        text,
+      ),
     );
   }
 }
@@ -42,17 +54,25 @@ function anchor(at) {
 }
 
 function timeAxis(chart) {
-  const { ticks, write } = timeTicks(0, horizon, chart.inner.width / 90);
-  xAxis(chart, ticks.map((seconds) => ({ at: seconds / horizon, text: seconds === 0 ? "0" : write(seconds) })));
+  const { ticks, write } = timeTicks(0, horizon, Math.max(3, chart.inner.width / 82));
+  xAxis(
+    chart,
+    ticks.map((seconds) => ({ at: seconds / horizon, text: seconds === 0 ? "0" : write(seconds) })),
+  );
 }
 
 function valueAxis(chart, max, count, write = decimal) {
-  yAxis(chart, linearTicks(max, count).map((value) => ({ at: value / max, text: write(value) })));
+  yAxis(
+    chart,
+    linearTicks(max, count).map((value) => ({ at: value / max, text: write(value) })),
+  );
 }
 
 /** A path through points given as fractions of the plot. */
 function pathOf(chart, points) {
-  return points.map(([x, y], i) => `${i ? "L" : "M"}${chart.x(x).toFixed(1)} ${chart.y(y).toFixed(1)}`).join("");
+  return points
+    .map(([x, y], i) => `${i ? "L" : "M"}${chart.x(x).toFixed(1)} ${chart.y(y).toFixed(1)}`)
+    .join("");
 }
 
 /** A path around the area between two lines of bin values, each a fraction of the height. */
@@ -88,12 +108,15 @@ function readOut(charts, read) {
     hideTip();
   }
   for (const chart of charts) {
-    const fractionAt = (event) => (event.clientX - chart.svg.getBoundingClientRect().left - chart.inner.x) / chart.inner.width;
+    const fractionAt = (event) =>
+      (event.clientX - chart.svg.getBoundingClientRect().left - chart.inner.x) / chart.inner.width;
     const showHere = (fraction) => {
       const box = chart.svg.getBoundingClientRect();
       show(fraction, box.left + chart.x(fraction), box.top + 20);
     };
-    chart.svg.addEventListener("pointermove", (event) => show(fractionAt(event), event.clientX, event.clientY));
+    chart.svg.addEventListener("pointermove", (event) =>
+      show(fractionAt(event), event.clientX, event.clientY),
+    );
     chart.svg.addEventListener("pointerleave", hide);
     chart.svg.addEventListener("blur", hide);
     chart.svg.addEventListener("keydown", (event) => {
@@ -110,7 +133,9 @@ function drawCross(chart, mark, fraction, dots) {
   const x = chart.x(fraction);
   mark.replaceChildren(
     shape("line", { x1: x, x2: x, y1: chart.y(1), y2: chart.y(0) }),
-    ...dots.map((dot) => shape("circle", { cx: chart.x(dot.x), cy: chart.y(dot.y), r: 3.5, fill: dot.colour })),
+    ...dots.map((dot) =>
+      shape("circle", { cx: chart.x(dot.x), cy: chart.y(dot.y), r: 3.5, fill: dot.colour }),
+    ),
   );
   mark.setAttribute("visibility", "visible");
 }
@@ -138,25 +163,53 @@ function timeFor({ x, y }, part) {
 function drawCompletion() {
   const shown = shownPolicies().filter(({ cdf }) => cdf.x.length > 0);
   const host = byId("cdf");
-  if (shown.length === 0) return host.replaceChildren(el("p", { class: "empty" }, "No job finished."));
+  if (shown.length === 0)
+    return host.replaceChildren(el("p", { class: "empty" }, "No job finished."));
   const all = shown.flatMap(({ cdf }) => cdf.x).filter((seconds) => seconds > 0);
-  const from = Math.log(Math.max(tick, Math.min(...all.length ? [smallest(all)] : [tick])));
-  const to = Math.max(from + 0.1, Math.log(Math.max(tick, largest(all))));
+  const from = Math.log(smallest([...all, largest([tick, ...all])]));
+  const to = Math.max(from + 0.1, Math.log(largest([tick, ...all])));
   const place = (seconds) => (Math.log(Math.max(seconds, Math.exp(from))) - from) / (to - from);
-  const chart = plot(host, { height: 330, label: "Distribution of completion times, one line per policy" });
-  yAxis(chart, [0, 0.25, 0.5, 0.75, 1].map((at) => ({ at, text: `${at * 100} %` })));
-  xAxis(chart, logTicks(Math.exp(from), Math.exp(to)).map((mark) => ({ at: place(mark), text: duration(mark) })));
+  const chart = plot(host, {
+    height: 330,
+    label: "Distribution of completion times, one line per policy",
+  });
+  yAxis(
+    chart,
+    [0, 0.25, 0.5, 0.75, 1].map((at) => ({ at, text: `${at * 100} %` })),
+  );
+  const marks = logTicks(Math.exp(from), Math.exp(to), (mark) => chart.x(place(mark)));
+  xAxis(
+    chart,
+    marks.map((mark) => ({ at: place(mark), text: moment(mark) })),
+  );
   for (const policy of shown) {
     const { x, y } = policy.cdf;
-    const steps = x.flatMap((seconds, i) => [[place(seconds), i ? y[i - 1] : 0], [place(seconds), y[i]]]);
-    chart.svg.append(shape("path", { class: "line", d: pathOf(chart, [...steps, [1, y[y.length - 1]]]), stroke: policy.colour, "stroke-dasharray": policy.dash }));
+    const steps = x.flatMap((seconds, i) => [
+      [place(seconds), i ? y[i - 1] : 0],
+      [place(seconds), y[i]],
+    ]);
+    chart.svg.append(
+      shape("path", {
+        class: "line",
+        d: pathOf(chart, [...steps, [1, y[y.length - 1]]]),
+        stroke: policy.colour,
+        "stroke-dasharray": policy.dash,
+        "data-policy": policy.index,
+      }),
+    );
   }
   readOut([chart], (fraction) => {
     const seconds = Math.exp(from + fraction * (to - from));
     const rows = shown.map((policy) => ({ policy, part: doneWithin(policy.cdf, seconds) }));
     return {
       title: `Done within ${duration(seconds)}`,
-      rows: rows.sort((a, b) => b.part - a.part).map(({ policy, part }) => ({ name: policy.name, value: percent(part), swatch: swatch(policy) })),
+      rows: rows
+        .sort((a, b) => b.part - a.part)
+        .map(({ policy, part }) => ({
+          name: policy.name,
+          value: percent(part),
+          swatch: swatch(policy),
+        })),
       dots: rows.map(({ policy, part }) => ({ x: fraction, y: part, colour: policy.colour })),
     };
   });
@@ -175,7 +228,10 @@ function completionTable() {
   return simpleTable(
     "Time within which a part of all jobs was done",
     ["Policy", ...parts.map((part) => `${Math.round(part * 100)} %`)],
-    shownPolicies().map((policy) => [policy.name, ...parts.map((part) => duration(timeFor(policy.cdf, part)))]),
+    shownPolicies().map((policy) => [
+      policy.name,
+      ...parts.map((part) => duration(timeFor(policy.cdf, part))),
+    ]),
   );
 }
 
@@ -184,18 +240,30 @@ function completionTable() {
 function drawUse() {
   const shown = shownPolicies();
   const host = byId("use-charts");
-  const most = Math.max(1e-9, ...policies.flatMap(({ series }) => [largest(series.capacity.hi ?? series.capacity.v), largest(series.allocated.hi ?? series.allocated.v)])) * 1.04;
-  const boxes = shown.map((policy) => el("figure", { class: "multiple" }, useTitle(policy), el("div", { class: "chart" })));
+  const most =
+    Math.max(
+      1e-9,
+      ...policies.flatMap(({ series }) => [
+        largest(series.capacity.hi ?? series.capacity.v),
+        largest(series.allocated.hi ?? series.allocated.v),
+      ]),
+    ) * 1.04;
+  const boxes = shown.map((policy) =>
+    el("figure", { class: "multiple" }, useTitle(policy), el("div", { class: "chart" })),
+  );
   host.replaceChildren(...boxes);
   const drawn = boxes.map((box, i) => drawOneUse(box.lastChild, shown[i], most));
-  readOut(drawn.map(({ chart }) => chart), (fraction) => ({
-    title: `After ${moment(fraction * horizon)}`,
-    rows: drawn.map(({ held, useful }, i) => ({
-      name: shown[i].name,
-      value: `${decimal(held.mean[binAt(held.mean, fraction)])} held, ${decimal(useful.mean[binAt(useful.mean, fraction)])} useful`,
-      swatch: swatch(shown[i]),
-    })),
-  }));
+  readOut(
+    drawn.map(({ chart }) => chart),
+    (fraction) => ({
+      title: `After ${moment(fraction * horizon)}`,
+      rows: drawn.map(({ held, useful }, i) => ({
+        name: shown[i].name,
+        value: `${decimal(held.mean[binAt(held.mean, fraction)])} held, ${decimal(useful.mean[binAt(useful.mean, fraction)])} useful`,
+        swatch: swatch(shown[i]),
+      })),
+    }),
+  );
 }
 
 function useTitle(policy) {
@@ -206,16 +274,34 @@ function useTitle(policy) {
 }
 
 function drawOneUse(host, policy, most) {
-  const chart = plot(host, { height: 150, left: 38, label: `GPUs in service, held and useful over time under ${policy.name}` });
+  const chart = plot(host, {
+    height: 150,
+    left: 38,
+    label: `GPUs in service, held and useful over time under ${policy.name}`,
+  });
   const bins = Math.max(40, Math.floor(chart.inner.width / 3));
-  const [capacity, held, useful] = ["capacity", "allocated", "useful"].map((kind) => resample(policy.series, kind, bins));
+  const [capacity, held, useful] = ["capacity", "allocated", "useful"].map((kind) =>
+    resample(policy.series, kind, bins),
+  );
   const scaled = (values) => values.map((value) => value / most);
   valueAxis(chart, most, 3, whole);
   timeAxis(chart);
   chart.svg.append(
-    shape("path", { class: "area", d: bandOf(chart, new Float64Array(bins), scaled(useful.mean)), fill: policy.colour }),
-    shape("path", { class: "band", d: bandOf(chart, scaled(held.low), scaled(held.high)), fill: policy.colour }),
-    shape("path", { class: "line thin", d: pathOf(chart, binPoints(scaled(held.mean))), stroke: policy.colour }),
+    shape("path", {
+      class: "area",
+      d: bandOf(chart, new Float64Array(bins), scaled(useful.mean)),
+      fill: policy.colour,
+    }),
+    shape("path", {
+      class: "band",
+      d: bandOf(chart, scaled(held.low), scaled(held.high)),
+      fill: policy.colour,
+    }),
+    shape("path", {
+      class: "line thin",
+      d: pathOf(chart, binPoints(scaled(held.mean))),
+      stroke: policy.colour,
+    }),
     shape("path", { class: "limit", d: pathOf(chart, binPoints(scaled(capacity.mean))) }),
   );
   return { chart, held, useful };
@@ -229,11 +315,17 @@ const TWIN_PARTS = 10;
 
 /** Averages of a series in ten equal parts of the time, one row per policy. */
 function overTimeTable(caption, kind, write) {
-  const head = Array.from({ length: TWIN_PARTS }, (_, i) => `to ${moment(((i + 1) * horizon) / TWIN_PARTS)}`);
+  const head = Array.from(
+    { length: TWIN_PARTS },
+    (_, i) => `to ${moment(((i + 1) * horizon) / TWIN_PARTS)}`,
+  );
   return simpleTable(
     caption,
     ["Policy", ...head],
-    shownPolicies().map((policy) => [policy.name, ...Array.from(resample(policy.series, kind, TWIN_PARTS).mean, write)]),
+    shownPolicies().map((policy) => [
+      policy.name,
+      ...Array.from(resample(policy.series, kind, TWIN_PARTS).mean, write),
+    ]),
   );
 }
 
@@ -244,7 +336,11 @@ function useTable() {
     el("h3", {}, "Held by runs, on average"),
     overTimeTable("GPUs held by runs, averaged over ten parts of the time", "allocated", decimal),
     el("h3", {}, "Doing work that counts, on average"),
-    overTimeTable("GPUs doing work that counts, averaged over ten parts of the time", "useful", decimal),
+    overTimeTable(
+      "GPUs doing work that counts, averaged over ten parts of the time",
+      "useful",
+      decimal,
+    ),
   );
 }
 
@@ -253,23 +349,38 @@ function useTable() {
 const LOADS = [
   { value: "queued", label: "Queued jobs", note: "Jobs that wait for GPUs" },
   { value: "running", label: "Running jobs", note: "Jobs that hold GPUs" },
-  { value: "demand", label: "GPUs asked for", note: "GPUs that all unfinished jobs ask for together" },
+  {
+    value: "demand",
+    label: "GPUs asked for",
+    note: "GPUs that all unfinished jobs ask for together",
+  },
 ];
 let load = LOADS[0];
 
 function drawLoad() {
   const shown = shownPolicies();
-  const chart = plot(byId("queue-chart"), { height: 260, label: `${load.label} over time, one line per policy` });
+  const chart = plot(byId("load-chart"), {
+    height: 260,
+    label: `${load.label} over time, one line per policy`,
+  });
   const bins = Math.max(60, Math.floor(chart.inner.width / 3));
   const lines = shown.map((policy) => resample(policy.series, load.value, bins));
   const most = Math.max(1, ...lines.map(({ mean }) => largest(mean))) * 1.06;
   valueAxis(chart, most, 5, whole);
   timeAxis(chart);
   lines.forEach(({ mean }, i) => {
-    const { colour, dash } = shown[i];
-    chart.svg.append(shape("path", { class: "line", d: pathOf(chart, binPoints(mean.map((value) => value / most))), stroke: colour, "stroke-dasharray": dash }));
+    const { colour, dash, index } = shown[i];
+    chart.svg.append(
+      shape("path", {
+        class: "line",
+        d: pathOf(chart, binPoints(mean.map((value) => value / most))),
+        stroke: colour,
+        "stroke-dasharray": dash,
+        "data-policy": index,
+      }),
+    );
   });
-  byId("queue-note").textContent = `${load.note}; averages, peaks in the read-out`;
+  byId("load-note").textContent = `${load.note}; averages, peaks in the read-out`;
   readOut([chart], (fraction) => ({
     title: `After ${moment(fraction * horizon)}`,
     rows: lines.map(({ mean, high }, i) => ({
@@ -277,7 +388,11 @@ function drawLoad() {
       value: loadText(mean[binAt(mean, fraction)], high[binAt(high, fraction)]),
       swatch: swatch(shown[i]),
     })),
-    dots: lines.map(({ mean }, i) => ({ x: fraction, y: mean[binAt(mean, fraction)] / most, colour: shown[i].colour })),
+    dots: lines.map(({ mean }, i) => ({
+      x: fraction,
+      y: mean[binAt(mean, fraction)] / most,
+      colour: shown[i].colour,
+    })),
   }));
 }
 

@@ -19,7 +19,9 @@ function dress(element, attributes, children) {
     else if (name === "style") setStyle(element, value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined),
+  );
   return element;
 }
 
@@ -35,10 +37,16 @@ function byId(id) {
 /** Make a row of buttons of which one is chosen. */
 function segmented(host, choices, chosen, choose) {
   const buttons = choices.map(({ value, label }) =>
-    el("button", { type: "button", "aria-pressed": String(value === chosen), onclick: () => pick(value) }, label),
+    el(
+      "button",
+      { type: "button", "aria-pressed": String(value === chosen), onclick: () => pick(value) },
+      label,
+    ),
   );
   function pick(value) {
-    choices.forEach((choice, i) => buttons[i].setAttribute("aria-pressed", String(choice.value === value)));
+    choices.forEach((choice, i) =>
+      buttons[i].setAttribute("aria-pressed", String(choice.value === value)),
+    );
     choose(value);
   }
   host.replaceChildren(...buttons);
@@ -46,7 +54,9 @@ function segmented(host, choices, chosen, choose) {
 
 function fillSelect(select, choices, chosen) {
   select.replaceChildren(
-    ...choices.map(({ value, label }) => el("option", { value, selected: value === chosen }, label)),
+    ...choices.map(({ value, label }) =>
+      el("option", { value, selected: value === chosen }, label),
+    ),
   );
 }
 
@@ -56,12 +66,25 @@ function simpleTable(caption, head, rows) {
     "table",
     {},
     el("caption", { class: "hidden" }, caption),
-    el("thead", {}, el("tr", {}, head.map((cell, i) => el("th", { scope: "col", class: i ? "number" : null }, cell)))),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        head.map((cell, i) => el("th", { scope: "col", class: i ? "number" : null }, cell)),
+      ),
+    ),
     el(
       "tbody",
       {},
       rows.map(([name, ...cells]) =>
-        el("tr", {}, el("th", { scope: "row" }, name), cells.map((cell) => el("td", { class: "number" }, cell))),
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, name),
+          cells.map((cell) => el("td", { class: "number" }, cell)),
+        ),
       ),
     ),
   );
@@ -77,7 +100,11 @@ function twin(id, make) {
 
 /** A header cell that sorts its table; calls sort(key) when pressed. */
 function sortHead({ key, label, hint, sorted, number, sort }) {
-  const arrow = el("span", { class: "arrow", "aria-hidden": "true" }, sorted ? (sorted > 0 ? "↑" : "↓") : "");
+  const arrow = el(
+    "span",
+    { class: "arrow", "aria-hidden": "true" },
+    sorted ? (sorted > 0 ? "↑" : "↓") : "",
+  );
   return el(
     "th",
     {
@@ -85,7 +112,11 @@ function sortHead({ key, label, hint, sorted, number, sort }) {
       class: number ? "number" : null,
       "aria-sort": sorted ? (sorted > 0 ? "ascending" : "descending") : "none",
     },
-    el("button", { type: "button", class: "sort", title: hint, "data-key": key, onclick: () => sort(key) }, label, arrow),
+    el(
+      "button",
+      { type: "button", class: "sort", title: hint, "data-key": key, onclick: () => sort(key) },
+      number ? [arrow, label] : [label, arrow],
+    ),
   );
 }
 
@@ -111,7 +142,13 @@ function showTip(x, y, title, rows) {
   tip.replaceChildren(
     el("div", { class: "tip-title" }, title),
     ...rows.map((row) =>
-      el("div", { class: "tip-row" }, row.swatch ?? "", el("span", {}, row.name), el("b", {}, row.value)),
+      el(
+        "div",
+        { class: "tip-row" },
+        row.swatch ?? "",
+        el("span", {}, row.name),
+        el("b", {}, row.value),
+      ),
     ),
   );
   tip.hidden = false;

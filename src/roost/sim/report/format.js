@@ -14,6 +14,11 @@ function decimal(value) {
   return value.toFixed(digits);
 }
 
+/** Write a count that is mostly whole, such as GPUs. */
+function amount(value) {
+  return Number.isInteger(value) ? whole(value) : decimal(value);
+}
+
 function whole(value) {
   return Math.round(value).toLocaleString("en-GB");
 }
@@ -56,14 +61,21 @@ function moment(seconds) {
 
 /** One formatter for all values of a figure, so that a column has one unit. */
 function columnFormat(unit, values) {
-  const known = values.filter((value) => value !== null).map(Math.abs).sort((a, b) => a - b);
+  const known = values
+    .filter((value) => value !== null)
+    .map(Math.abs)
+    .sort((a, b) => a - b);
   if (unit === "s") {
     const time = timeUnit(known[Math.floor(known.length / 2)] ?? 0);
     return { suffix: time.name, write: (value) => decimal(value / time.size) };
   }
   if (unit === "fraction") return { suffix: "%", write: (value) => (value * 100).toFixed(1) };
   if (unit === "gpu_h") return { suffix: "GPU h", write: decimal };
-  if (unit === "ratio") return { suffix: "", write: (value) => (Math.abs(value) >= 100 ? decimal(value) : value.toFixed(2)) };
+  if (unit === "ratio")
+    return {
+      suffix: "",
+      write: (value) => (Math.abs(value) >= 100 ? decimal(value) : value.toFixed(2)),
+    };
   const exact = known.every(Number.isInteger);
   return { suffix: "", write: exact ? whole : decimal };
 }
@@ -108,20 +120,31 @@ function timeTicks(from, to, count) {
   const rough = (to - from) / count;
   const step = TIME_STEPS.find((size) => size >= rough) ?? rough;
   const ticks = [];
-  for (let at = Math.ceil(from / step - 1e-9) * step; at <= to * 1.000001; at += step) ticks.push(at);
-  return { ticks, write: (seconds) => (step >= DAY ? `${Math.round(seconds / DAY)} d` : moment(Math.round(seconds * 1000) / 1000)) };
+  for (let at = Math.ceil(from / step - 1e-9) * step; at <= to * 1.000001; at += step)
+    ticks.push(at);
+  return {
+    ticks,
+    write: (seconds) =>
+      step >= DAY ? `${Math.round(seconds / DAY)} d` : moment(Math.round(seconds * 1000) / 1000),
+  };
 }
 
+/** Times for a logarithmic axis, those that matter most first. */
 const LOG_MARKS = [
-  ...[0.001, 0.01, 0.1, 1, 10],
-  ...[1, 10].map((count) => count * MINUTE),
-  ...[1, 10].map((count) => count * HOUR),
-  ...[4, 40, 400].map((count) => count * DAY),
+  ...[1, MINUTE, HOUR, DAY, 0.001, 0.01, 0.1, 10],
+  ...[10 * MINUTE, 10 * HOUR, 10 * DAY, 100 * DAY, 1000 * DAY],
+  ...[30, 30 * MINUTE, 3 * HOUR, 3 * DAY, 30 * DAY, 300 * DAY, 3, 3 * MINUTE],
 ];
 
-/** Times to mark on a logarithmic axis. */
-function logTicks(from, to) {
-  return LOG_MARKS.filter((mark) => mark >= from * 0.999 && mark <= to * 1.001);
+/** Times to mark on a logarithmic axis, as many as have room; pixel tells where a time comes. */
+function logTicks(from, to, pixel) {
+  const chosen = [];
+  for (const mark of LOG_MARKS) {
+    const inside = mark >= from * 0.999 && mark <= to * 1.001;
+    if (inside && chosen.every((other) => Math.abs(pixel(other) - pixel(mark)) > 62))
+      chosen.push(mark);
+  }
+  return chosen;
 }
 
 /** "2-4" as a range with a proper dash, "Mean rho" with the letter itself. */

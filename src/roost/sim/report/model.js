@@ -116,6 +116,13 @@ function swatch(policy) {
   return shape(
     "svg",
     { class: "swatch", width: 22, height: 10, "aria-hidden": "true" },
-    shape("line", { x1: 1, x2: 21, y1: 5, y2: 5, stroke: policy.colour, "stroke-dasharray": policy.dash }),
+    shape("line", {
+      x1: 1,
+      x2: 21,
+      y1: 5,
+      y2: 5,
+      stroke: policy.colour,
+      "stroke-dasharray": policy.dash,
+    }),
   );
 }

@@ -43,7 +43,11 @@ function startTheme() {
 function startDetail() {
   const selects = [...document.querySelectorAll(".shown-policy")];
   for (const select of selects) {
-    fillSelect(select, policies.map(({ name, index }) => ({ value: String(index), label: name })), "0");
+    fillSelect(
+      select,
+      policies.map(({ name, index }) => ({ value: String(index), label: name })),
+      "0",
+    );
     select.addEventListener("change", () => {
       selects.forEach((other) => (other.value = select.value));
       showInDetail(policies[Number(select.value)]);
@@ -66,15 +70,28 @@ function startCharts() {
     twin("cdf-twin", completionTable),
     twin("split-twin", splitTable),
     twin("use-twin", useTable),
-    twin("queue-twin", loadTable),
+    twin("load-twin", loadTable),
   ];
   const fillTwins = () => twins.forEach((fill) => fill());
-  segmented(byId("queue-kinds"), LOADS, load.value, (value) => {
+  segmented(byId("load-kinds"), LOADS, load.value, (value) => {
     load = LOADS.find((one) => one.value === value);
     drawLoad();
     fillTwins();
   });
-  [drawLegend, drawComparison, drawCompletion, drawSplit, drawUse, drawLoad, drawGroups, fillTwins].forEach(watch);
+  segmented(byId("split-kinds"), SPLITS, split, (value) => {
+    split = value;
+    drawSplit();
+  });
+  [
+    drawLegend,
+    drawComparison,
+    drawCompletion,
+    drawSplit,
+    drawUse,
+    drawLoad,
+    drawGroups,
+    fillTwins,
+  ].forEach(watch);
 }
 
 startTheme();

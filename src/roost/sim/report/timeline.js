@@ -16,7 +16,15 @@ const stage = byId("timeline-stage");
 const canvas = stage.querySelector(".timeline-canvas");
 const overview = stage.querySelector(".timeline-overview");
 
-const view = { from: 0, to: contents.horizon, top: 0, width: 0, height: 0, row: 10, followed: null, pointed: null };
+const view = {
+  from: 0,
+  to: contents.horizon,
+  top: 0,
+  width: 0,
+  height: 0,
+  row: 10,
+  followed: null,
+};
 const nodes = layNodes();
 let paint = {};
 const laidOut = new Map();
@@ -102,7 +110,7 @@ const drawTimeline = oncePerFrame(() => {
   context.beginPath();
   context.rect(GUTTER, AXIS, view.width - GUTTER, view.height - AXIS);
   context.clip();
-  drawNodes(context);
+  drawGround(context);
   drawBars(context, bars);
   drawFollowed(context, bars);
   context.restore();
@@ -144,12 +152,17 @@ function timeAt(x) {
   return view.from + (x - GUTTER) / pixelsPerTick();
 }
 
-function drawNodes(context) {
+/** Draw the ground that bars lie on: a band per node, and lines at round times. */
+function drawGround(context) {
   context.fillStyle = paint.row;
   for (const node of nodes) {
     const y = AXIS + nodeTop(node) - view.top;
-    if (y < view.height && y + node.gpus * view.row > AXIS) context.fillRect(GUTTER, y, view.width - GUTTER, node.gpus * view.row);
+    if (y < view.height && y + node.gpus * view.row > AXIS)
+      context.fillRect(GUTTER, y, view.width - GUTTER, node.gpus * view.row);
   }
+  context.fillStyle = paint.line;
+  for (const seconds of roundTimes().ticks)
+    context.fillRect(Math.round(xOf(seconds / tick)), AXIS, 1, view.height);
 }
 
 /** Rows to look at: those in view, and above them as many as the tallest bar may reach down. */
@@ -171,12 +184,12 @@ function drawBars(context, bars) {
 function drawRow(context, bars, row) {
   const scale = pixelsPerTick();
   const stop = bars.rowStart[row + 1];
-  const speck = { pixel: -1, filled: 0, bar: 0 };
+  const speck = { row, pixel: -1, filled: 0, bar: 0 };
   for (let i = firstAfter(bars, row, view.from); i < stop && bars.start[i] < view.to; i += 1) {
     if (bars.end[i] <= view.from) continue;
     const x = GUTTER + (bars.start[i] - view.from) * scale;
     const width = (bars.end[i] - bars.start[i]) * scale;
-    if (width >= 1.2) drawBar(context, bars, i, x, width);
+    if (width >= 1.2) drawBar(context, bars, i, { row, x, width });
     else addToSpeck(context, bars, speck, i, Math.floor(x), width);
   }
   flushSpeck(context, bars, speck);
@@ -195,15 +208,15 @@ function addToSpeck(context, bars, speck, i, pixel, width) {
 
 function flushSpeck(context, bars, speck) {
   if (speck.pixel < 0) return;
-  const { y, height } = barBox(bars, speck.bar);
+  const { y, height } = barBox(bars, speck.bar, speck.row);
   context.globalAlpha = strength(bars.job[speck.bar]) * Math.min(1, Math.max(0.35, speck.filled));
   context.fillStyle = colourOf(bars.job[speck.bar]);
   context.fillRect(speck.pixel, y, 1, height);
   speck.pixel = -1;
 }
 
-function drawBar(context, bars, i, x, width) {
-  const { y, height } = barBox(bars, i);
+function drawBar(context, bars, i, { row, x, width }) {
+  const { y, height } = barBox(bars, i, row);
   const left = Math.max(x, GUTTER - 4);
   const right = Math.min(x + width, view.width + 4);
   const gap = width > 5 ? 1 : 0;
@@ -211,7 +224,9 @@ function drawBar(context, bars, i, x, width) {
   context.fillStyle = colourOf(bars.job[i]);
   if (width > 9 && height > 7) roundBar(context, left, y, right - left - gap, height);
   else context.fillRect(left, y, right - left - gap, height);
-  if (height >= 11 && right - left > 46) writeOnBar(context, idOf(bars.job[i]), left, right, y + Math.min(height, 18) / 2);
+  if (height >= 11 && right - left > 46 && context.globalAlpha === 1) {
+    writeOnBar(context, idOf(bars.job[i]), { left, right, middle: y + Math.min(height, 18) / 2 });
+  }
 }
 
 function roundBar(context, x, y, width, height) {
@@ -220,13 +235,15 @@ function roundBar(context, x, y, width, height) {
   context.fill();
 }
 
-function barBox(bars, i) {
-  const row = rowOfBar(bars, i);
+function barBox(bars, i, row) {
   const gap = view.row >= 4 ? 1 : 0;
   const top = AXIS + rowTop(row) - view.top;
   if (bars.share[i] < 1000) {
     const inside = view.row - gap;
-    return { y: top + (bars.offset[i] / 1000) * inside, height: Math.max(0.8, (bars.share[i] / 1000) * inside - (inside > 8 ? 0.6 : 0)) };
+    return {
+      y: top + (bars.offset[i] / 1000) * inside,
+      height: Math.max(0.8, (bars.share[i] / 1000) * inside - (inside > 8 ? 0.6 : 0)),
+    };
   }
   return { y: top, height: Math.max(0.8, bars.span[i] * view.row - gap) };
 }
@@ -242,11 +259,11 @@ function rowOfBar(bars, i) {
   return low;
 }
 
-function writeOnBar(context, text, left, right, middle) {
+function writeOnBar(context, text, { left, right, middle }) {
   const from = Math.max(left, GUTTER) + 5;
   const room = right - from - 5;
   const fits = Math.floor(room / 6.2);
-  if (fits < 5) return;
+  if (fits < Math.min(text.length, 12)) return;
   context.fillStyle = paint.onBar;
   context.font = paint.small;
   context.textBaseline = "middle";
@@ -268,14 +285,18 @@ function drawFollowed(context, bars) {
   context.setLineDash([]);
   for (let i = 0; i < bars.count; i += 1) {
     if (bars.job[i] !== view.followed) continue;
-    const { y, height } = barBox(bars, i);
+    const { y, height } = barBox(bars, i, rowOfBar(bars, i));
     const x = xOf(bars.start[i]);
     context.strokeRect(x - 0.5, y - 0.5, Math.max(2, xOf(bars.end[i]) - x), height + 1);
   }
 }
 
+function roundTimes() {
+  return timeTicks(view.from * tick, view.to * tick, Math.max(3, (view.width - GUTTER) / 90));
+}
+
 function drawTimeAxis(context) {
-  const { ticks, write } = timeTicks(view.from * tick, view.to * tick, (view.width - GUTTER) / 110);
+  const { ticks, write } = roundTimes();
   context.fillStyle = paint.surface;
   context.fillRect(0, 0, view.width, AXIS);
   context.font = paint.small;
@@ -287,7 +308,7 @@ function drawTimeAxis(context) {
     context.textAlign = x > view.width - 30 ? "right" : x < GUTTER + 20 ? "left" : "center";
     context.fillText(seconds === 0 ? "0" : write(seconds), x, 9);
     context.fillStyle = paint.line;
-    context.fillRect(x - 0.5, AXIS - 6, 1, view.height);
+    context.fillRect(x - 0.5, AXIS - 6, 1, 6);
   }
 }
 
@@ -313,7 +334,12 @@ function drawScrollMark(context) {
   if (all <= room + 2) return;
   context.fillStyle = paint.muted;
   context.globalAlpha = 0.5;
-  context.fillRect(view.width - 4, AXIS + (view.top / all) * room, 3, Math.max(18, (room / all) * room));
+  context.fillRect(
+    view.width - 4,
+    AXIS + (view.top / all) * room,
+    3,
+    Math.max(18, (room / all) * room),
+  );
   context.globalAlpha = 1;
 }
 
@@ -330,7 +356,12 @@ function drawOverview() {
   context.fillStyle = paint.faint;
   mean.forEach((value, bin) => {
     const height = (value / most) * (OVERVIEW_HEIGHT - 4);
-    context.fillRect(GUTTER + (bin * width) / bins, OVERVIEW_HEIGHT - height, width / bins + 0.5, height);
+    context.fillRect(
+      GUTTER + (bin * width) / bins,
+      OVERVIEW_HEIGHT - height,
+      width / bins + 0.5,
+      height,
+    );
   });
   const left = GUTTER + view.from * scale;
   const shown = Math.max(3, (view.to - view.from) * scale);
@@ -363,7 +394,9 @@ function mixPaint() {
     window: of("--window"),
     onBar: of("--on-bar"),
     small: `11px ${getComputedStyle(document.body).fontFamily}`,
-    queues: Array.from({ length: QUEUE_HUES }, (_, hue) => Array.from({ length: SHADES }, (_, shade) => of(`--queue-${hue}-${shade}`))),
+    queues: Array.from({ length: QUEUE_HUES }, (_, hue) =>
+      Array.from({ length: SHADES }, (_, shade) => of(`--queue-${hue}-${shade}`)),
+    ),
   };
 }
 
@@ -383,250 +416,4 @@ function colourOf(job) {
 
 function strength(job) {
   return view.followed === null || view.followed === job ? 1 : 0.16;
-}
-
-// --- moving about -----------------------------------------------------------------------------------
-
-/** Show a stretch of time, kept within the run and above the closest zoom. */
-function lookAt(from, to) {
-  const span = Math.min(contents.horizon, Math.max(MIN_SPAN, to - from));
-  view.from = Math.max(0, Math.min(from + (to - from - span) / 2, contents.horizon - span));
-  view.to = view.from + span;
-  drawTimeline();
-}
-
-/** Zoom by a factor around a moment that stays where it is. */
-function zoom(factor, around = (view.from + view.to) / 2) {
-  const span = Math.min(contents.horizon, Math.max(MIN_SPAN, (view.to - view.from) * factor));
-  const part = (around - view.from) / (view.to - view.from);
-  lookAt(around - part * span, around + (1 - part) * span);
-}
-
-function move(ticks, pixelsDown = 0) {
-  view.top += pixelsDown;
-  lookAt(view.from + ticks, view.to + ticks);
-}
-
-function seeEverything() {
-  view.top = 0;
-  lookAt(0, contents.horizon);
-}
-
-function tallerRows(factor) {
-  const before = view.row;
-  view.row = Math.min(28, Math.max(1, view.row * factor));
-  view.top *= view.row / before;
-  drawTimeline();
-}
-
-const KEYS = {
-  ArrowLeft: () => move(-(view.to - view.from) * 0.15),
-  ArrowRight: () => move((view.to - view.from) * 0.15),
-  ArrowUp: () => move(0, -60),
-  ArrowDown: () => move(0, 60),
-  "+": () => zoom(1 / 1.6),
-  "=": () => zoom(1 / 1.6),
-  "-": () => zoom(1.6),
-  0: seeEverything,
-  Home: seeEverything,
-  Escape: () => follow(null),
-};
-
-function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
-  event.preventDefault();
-  KEYS[event.key]();
-}
-
-/** The wheel zooms with Ctrl (a pinch on a touchpad) or once the timeline has the focus. */
-function onWheel(event) {
-  if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
-  event.preventDefault();
-  if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-    move(((event.deltaX || event.deltaY) * (view.to - view.from)) / view.width);
-  } else {
-    zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * (event.ctrlKey ? 0.008 : 0.003)), timeAt(event.offsetX));
-  }
-}
-
-const fingers = new Map();
-let dragged = 0;
-
-function onDown(event) {
-  canvas.setPointerCapture(event.pointerId);
-  fingers.set(event.pointerId, [event.offsetX, event.offsetY]);
-  dragged = 0;
-}
-
-function onMove(event) {
-  const before = fingers.get(event.pointerId);
-  if (before === undefined) return pointAt(event);
-  const now = [event.offsetX, event.offsetY];
-  dragged += Math.abs(now[0] - before[0]) + Math.abs(now[1] - before[1]);
-  if (fingers.size === 2) pinch(event.pointerId, before, now);
-  else if (dragged > 3) move((before[0] - now[0]) / pixelsPerTick(), before[1] - now[1]);
-  fingers.set(event.pointerId, now);
-  hideTip();
-}
-
-function pinch(finger, before, now) {
-  const [other] = [...fingers].filter(([id]) => id !== finger).map(([, at]) => at);
-  const apart = (at) => Math.max(8, Math.abs(at[0] - other[0]));
-  zoom(apart(before) / apart(now), timeAt((now[0] + other[0]) / 2));
-}
-
-function onUp(event) {
-  const known = fingers.delete(event.pointerId);
-  if (known && dragged <= 3 && event.type === "pointerup") follow(barAt(event.offsetX, event.offsetY)?.job ?? null);
-}
-
-// --- one job ------------------------------------------------------------------------------------------
-
-/** The bar under a point of the canvas, or null. */
-function barAt(x, y) {
-  if (x < GUTTER || y < AXIS || rowCount === 0) return null;
-  const bars = barsOf(inDetail);
-  const row = rowAt(y);
-  const time = timeAt(x);
-  const slack = 1 / pixelsPerTick();
-  for (let above = row; above >= Math.max(0, row - bars.tallest + 1); above -= 1) {
-    for (let i = firstAfter(bars, above, time - slack); i < bars.rowStart[above + 1] && bars.start[i] <= time + slack; i += 1) {
-      const { y: top, height } = barBox(bars, i);
-      if (bars.end[i] >= time - slack && y >= top && y <= top + height) return { bars, index: i, job: bars.job[i], row: above };
-    }
-  }
-  return null;
-}
-
-function rowAt(y) {
-  let low = 0;
-  let high = rowCount - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (rowTop(middle) <= y - AXIS + view.top) low = middle;
-    else high = middle - 1;
-  }
-  return low;
-}
-
-function pointAt(event) {
-  const found = barAt(event.offsetX, event.offsetY);
-  canvas.classList.toggle("on-bar", found !== null);
-  if (found === null) return hideTip();
-  const { bars, index, job, row } = found;
-  const node = nodeOfRow[row];
-  const gpu = row - node.first;
-  const span = bars.span[index];
-  showTip(event.clientX, event.clientY, idOf(job), [
-    { name: "Queue", value: queues[intake().queue[job]] },
-    { name: "GPUs of the job", value: decimal(intake().gpus[job]) },
-    { name: "Here", value: `${node.name}, GPU ${span > 1 ? `${gpu}–${gpu + span - 1}` : gpu}${bars.share[index] < 1000 ? `, share ${bars.share[index] / 1000}` : ""}` },
-    { name: "Held for", value: duration((bars.end[index] - bars.start[index]) * tick) },
-    { name: "From", value: moment(bars.start[index] * tick) },
-    { name: "Run time alone", value: duration(intake().work[job] * tick) },
-  ]);
-}
-
-/** Follow one job: light its bars, dim the others, and tell its story below. */
-function follow(job) {
-  view.followed = job;
-  byId("timeline-job").replaceChildren(...(job === null ? [] : jobCard(job)));
-  drawTimeline();
-}
-
-/** Follow a job and bring all its bars into view. */
-function goTo(job) {
-  const bars = barsOf(inDetail);
-  const own = Array.from({ length: bars.count }, (_, i) => i).filter((i) => bars.job[i] === job);
-  const from = Math.min(intake().submitted[job], ...own.map((i) => bars.start[i]));
-  const to = Math.max(from + 1, ...own.map((i) => bars.end[i]));
-  if (own.length) view.top = rowTop(rowOfBar(bars, own[0])) - 80;
-  lookAt(from - (to - from) * 0.2, to + (to - from) * 0.2);
-  follow(job);
-  byId("timeline").scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-}
-
-function jobCard(job) {
-  const bars = barsOf(inDetail);
-  const own = Array.from({ length: bars.count }, (_, i) => i).filter((i) => bars.job[i] === job);
-  const place = tableRowOf(job);
-  const facts = [
-    ["Queue", queues[intake().queue[job]]],
-    ["GPUs", decimal(intake().gpus[job])],
-    ["Submitted", moment(intake().submitted[job] * tick)],
-    ["Run time alone", duration(intake().work[job] * tick)],
-    ["Bars", whole(own.length)],
-    ...(place < 0 ? [] : jobFacts(place)),
-  ];
-  return [
-    el("h3", {}, idOf(job)),
-    el("dl", {}, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
-    el("button", { type: "button", class: "plain", onclick: () => follow(null) }, "Stop following"),
-  ];
-}
-
-// --- start ----------------------------------------------------------------------------------------------
-
-function startTimeline() {
-  if (contents.policies.every(({ bars }) => bars.total === 0)) {
-    byId("timeline-stage").replaceChildren(el("p", { class: "empty" }, "The timeline was not recorded."));
-    byId("timeline-help").hidden = true;
-    return;
-  }
-  view.row = Math.max(2, Math.min(13, Math.floor((STAGE_HEIGHT - nodes.length * NODE_GAP) / rowCount)));
-  canvas.addEventListener("pointerdown", onDown);
-  canvas.addEventListener("pointermove", onMove);
-  canvas.addEventListener("pointerup", onUp);
-  canvas.addEventListener("pointercancel", onUp);
-  canvas.addEventListener("pointerleave", hideTip);
-  canvas.addEventListener("dblclick", seeEverything);
-  canvas.addEventListener("wheel", onWheel, { passive: false });
-  canvas.addEventListener("keydown", onKey);
-  overview.addEventListener("pointerdown", slide);
-  overview.addEventListener("pointermove", (event) => event.buttons && slide(event));
-  addZoomButtons();
-  watch(() => {
-    mixPaint();
-    drawTimeline();
-  });
-  describeTimeline();
-  watchDetail(() => {
-    describeTimeline();
-    follow(null);
-  });
-}
-
-/** Centre the view on a place of the overview. */
-function slide(event) {
-  const middle = ((event.offsetX - GUTTER) / (view.width - GUTTER)) * contents.horizon;
-  const span = view.to - view.from;
-  lookAt(middle - span / 2, middle + span / 2);
-}
-
-function addZoomButtons() {
-  const buttons = [
-    ["−", "Zoom out", () => zoom(1.6)],
-    ["+", "Zoom in", () => zoom(1 / 1.6)],
-    ["All", "See everything", seeEverything],
-    ["↕−", "Lower rows", () => tallerRows(1 / 1.4)],
-    ["↕+", "Higher rows", () => tallerRows(1.4)],
-  ];
-  byId("timeline-zoom").replaceChildren(
-    ...buttons.map(([text, label, act]) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text)),
-  );
-  byId("timeline-keys").replaceChildren(
-    ...queues.slice(0, QUEUE_HUES).map((queue, i) => el("li", {}, el("i", { class: `queue-${i}` }), i === QUEUE_HUES - 1 && queues.length > QUEUE_HUES ? "other queues" : queue)),
-  );
-}
-
-function describeTimeline() {
-  const { bars, name } = inDetail;
-  canvas.setAttribute("aria-label", `Timeline of ${name}: GPUs as rows, time from left to right. The table of jobs below has the same jobs.`);
-  const unused = contents.nodes - nodes.length;
-  const parts = [
-    `Rows: GPUs by node. Bars: runs, coloured by queue`,
-    bars.total > bars.job.length ? `the ${whole(bars.job.length)} largest of ${whole(bars.total)} bars, ${percent(bars.shown)} of the GPU time held` : null,
-    unused > 0 ? `${plural(unused, "node")} never used` : null,
-  ];
-  byId("timeline-note").textContent = parts.filter(Boolean).join("; ");
 }

@@ -57,6 +57,16 @@ def save(path: str | os.PathLike[str], text: str) -> None:
     content = text.encode()
     if os.fspath(path).endswith(".gz"):
         content = gzip.compress(content, mtime=0)
+    save_bytes(path, content)
+
+
+def load_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Read a file as it is; raises NotFound or InvalidSpec."""
+    return _content(os.fspath(path))
+
+
+def save_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file; on failure the old one stays as it was."""
     try:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():

@@ -1,0 +1,42 @@
+"""``roost demo``: Roost's main job on a workload that comes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnair"]
+
+
+@click.command()
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("demo.html"),
+    show_default=True,
+    help="Where to write the HTML page.",
+)
+def demo(report: Path) -> None:
+    """Replay a bundled workload on 8 nodes of 8 GPUs under several policies."""
+    from roost.cli.compare import run_and_show
+    from roost.core.spec import Costs, Level
+    from roost.perf.speed import Speed
+    from roost.sim.scenario import Scenario, uniform_cluster
+    from roost.traces import bundled
+
+    workload = bundled("demo")
+    scenario = Scenario(
+        workload=workload,
+        nodes=uniform_cluster(8, 8, sockets=2, nodes_per_switch=4),
+        speed=Speed(spread={Level.SWITCH: 0.9, Level.CLUSTER: 0.7}, scaling=0.9),
+        costs=Costs(checkpoint_every_s=600, checkpoint_s=5, restart_s=30, resize_s=5),
+        min_run_s=300,
+        timeline=True,
+    )
+    click.echo(
+        f"Replaying {len(workload.jobs)} jobs on 8 nodes of 8 GPUs under {len(_POLICIES)} policies."
+    )
+    click.echo()
+    run_and_show(scenario, _POLICIES, "consolidate", range(1), report=report)
+    click.echo("Open it in a browser; then try: roost compare --help")

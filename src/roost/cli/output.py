@@ -1,0 +1,62 @@
+"""Printing: tables for people, JSON and csv for programs, durations as people say them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+
+def duration(value: float | None) -> str:
+    """Seconds as people say them: 850 s, 14.2 m, 5.2 h, 3.1 d."""
+    if value is None:
+        return "-"
+    for limit, unit, name in ((100, 1, "s"), (6000, 60, "m"), (172800, 3600, "h")):
+        if abs(value) < limit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value / 86400:.3g} d"
+
+
+def percent(value: float | None) -> str:
+    """A fraction as per cent."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A count or a figure with thousands apart."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"  # noqa: PLR2004
+
+
+def print_table(rows: Sequence[Mapping[str, str]]) -> None:
+    """Upper-case headers, columns two spaces apart; the first column left, the others right."""
+    if not rows:
+        return
+    names = list(rows[0])
+    widths = {n: max(len(n), *(len(row[n]) for row in rows)) for n in names}
+    lines = [{n: n.upper() for n in names}, *rows]
+    for line in lines:
+        cells = [
+            line[n].ljust(widths[n]) if index == 0 else line[n].rjust(widths[n])
+            for index, n in enumerate(names)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def print_json(value: Any) -> None:
+    """Indented JSON; NaN and infinity do not occur."""
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Comma-separated values with a header."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    click.echo(out.getvalue(), nl=False)

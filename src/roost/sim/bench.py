@@ -1,0 +1,171 @@
+"""Measuring the simulator and the core: what it costs, next to what it gives.
+
+Every policy runs in a fresh process, one after the other, so that peak memory and CPU time are its
+own. Times cover building the simulation, running it and working out all metrics; reading the trace
+is not part of them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+from roost import traces
+from roost.core.actions import Action, Launch
+from roost.core.controller import Core
+from roost.core.events import Event, Exited, NodeJoined, Outcome, Started, Submitted
+from roost.core.spec import JobId, JobSpec, QueueId, Range
+from roost.errors import InvalidSpec
+from roost.placement import placer as find_placer
+from roost.policies import policy as find_policy
+from roost.sim.metrics import summarise
+from roost.sim.scenario import Scenario, uniform_cluster
+from roost.sim.simulation import Simulation
+from roost.traces.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which jobs of a trace take part: a slice of those of certain sizes and lengths."""
+
+    sizes: tuple[int, ...] = ()
+    min_run_s: float = 0.0
+    first: int = 0
+    count: int | None = None
+
+    def of(self, workload: Workload) -> Workload:
+        """The selected jobs, with time counted from the first of them."""
+        jobs = [
+            job
+            for job in workload.jobs
+            if job.work_s >= self.min_run_s and (not self.sizes or job.spec.gpus in self.sizes)
+        ]
+        jobs = jobs[self.first : None if self.count is None else self.first + self.count]
+        if not jobs:
+            raise InvalidSpec(f"no job of {workload.name!r} is selected")
+        start = jobs[0].submitted_at
+        moved = [replace(job, submitted_at=job.submitted_at - start) for job in jobs]
+        return Workload(workload.name, moved, workload.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One policy's row."""
+
+    policy: str
+    jobs: int
+    mean_jct_s: float
+    median_jct_s: float
+    makespan_s: float
+    mean_queued_s: float
+    preemptions: int
+    events: int
+    wall_s: float
+    cpu_s: float
+    peak_rss_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimBench:
+    """A trace, a cluster and a placer, for any policy."""
+
+    trace: str
+    nodes: int
+    gpus_per_node: int
+    placer: str
+    selection: Selection = Selection()
+
+    def measure(self, policy: str) -> Measured:
+        """Run one policy in a process of its own."""
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, context) as pool:
+            return pool.submit(_measure, self, policy).result()
+
+
+def _measure(bench: SimBench, policy: str) -> Measured:
+    workload = bench.selection.of(traces.read(bench.trace))
+    nodes = uniform_cluster(bench.nodes, bench.gpus_per_node)
+    scenario = Scenario(workload, nodes, skip_impossible=True)
+    wall, cpu = time.perf_counter(), time.process_time()
+    results = Simulation(scenario.setup(policy, bench.placer, 0)).run()
+    summary = summarise(results)
+    return Measured(
+        policy=policy,
+        jobs=summary.jobs,
+        mean_jct_s=summary.jct_mean or 0.0,
+        median_jct_s=summary.jct_median or 0.0,
+        makespan_s=summary.makespan or 0.0,
+        mean_queued_s=summary.delay_mean or 0.0,
+        preemptions=summary.preemptions,
+        events=results.events,
+        wall_s=time.perf_counter() - wall,
+        cpu_s=time.process_time() - cpu,
+        peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How long one decision takes, in milliseconds."""
+
+    policy: str
+    nodes: int
+    jobs: int
+    median_ms: float
+    worst_ms: float
+
+
+def time_decisions(policy: str, *, nodes: int, jobs: int, placer: str, rounds: int) -> Decision:
+    """Fill a cluster with half of the jobs, let the others wait, and time single decisions.
+
+    In each round one job ends and another is submitted, and everything that was refused is tried
+    again, as after a change that touches every line.
+    """
+    core = Core(find_policy(policy), find_placer(placer))
+    cluster = uniform_cluster(nodes, 8, nodes_per_switch=16)
+    core.handle(*(NodeJoined(0.0, node) for node in cluster))
+    half = jobs // 2
+    wide = max(1, nodes * 8 // half)
+    now = 1.0
+    for number in range(half):
+        _launch(core, now, _submit(core, now, number, wide, 1000.0 + number))
+    for number in range(half, jobs):
+        size = (1, 2, 4, 8, 16, 32, wide)[number % 7]
+        _submit(core, now, number, size, 100.0 + number)
+    samples = []
+    for round_ in range(rounds):
+        now += 10.0
+        core.waiting.forget_refusals()
+        run = next(iter(core.runs.values()))
+        events: list[Event] = [
+            Exited(now, run.id, Outcome.SUCCEEDED, 0.0),
+            Submitted(now, JobId(f"new-{round_}"), _spec(round_, 8, 500.0)),
+        ]
+        begin = time.perf_counter()
+        actions = core.handle(*events)
+        samples.append(1000 * (time.perf_counter() - begin))
+        _launch(core, now, actions)
+    return Decision(policy, nodes, jobs, statistics.median(samples), max(samples))
+
+
+def _submit(core: Core, now: float, number: int, gpus: int, run_s: float) -> list[Action]:
+    """Submit one job of that size."""
+    return core.handle(Submitted(now, JobId(f"job-{number}"), _spec(number, gpus, run_s)))
+
+
+def _launch(core: Core, now: float, actions: Sequence[Action]) -> None:
+    """Answer launches at once."""
+    started = [Started(now, action.run) for action in actions if isinstance(action, Launch)]
+    if started:
+        core.handle(*started)
+
+
+def _spec(number: int, gpus: int, run_s: float) -> JobSpec:
+    return JobSpec(
+        workers=Range(gpus, gpus), run_time_s=run_s, queue=QueueId(f"queue-{number % 10}")
+    )

@@ -1,0 +1,115 @@
+"""A scenario: everything about a simulation except the policy and the seed.
+
+It is a plain value that travels to other processes; ``setup`` makes a run of it. What a seed
+changes: the generated workload, failures, and errors of run-time estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from roost.core.spec import Costs, NodeId, NodeSpec, QueueSpec
+from roost.errors import InvalidSpec
+from roost.perf.speed import Speed, SpeedModel
+from roost.placement import placer
+from roost.policies import policy
+from roost.sim.failures import Failures
+from roost.sim.simulation import Setup
+from roost.traces.generate import Synthetic, generate
+from roost.traces.workload import TraceJob, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A workload, a cluster, and the physics between them.
+
+    ``costs`` and ``min_run_s`` replace those of every job. ``estimate_error`` is the spread of a
+    log-normal error on declared run times; None: as the workload has them.
+    """
+
+    workload: Workload | Synthetic
+    nodes: Sequence[NodeSpec]
+    queues: Sequence[QueueSpec] = ()
+    speed: SpeedModel = field(default_factory=Speed)
+    failures: Failures = field(default_factory=Failures)
+    costs: Costs | None = None
+    min_run_s: float | None = None
+    estimate_error: float | None = None
+    skip_impossible: bool = False
+    timeline: bool = False
+
+    @property
+    def random(self) -> bool:
+        """Whether another seed gives another run."""
+        failing = self.failures.node_mtbf_s is not None or self.failures.gpu_mtbf_s is not None
+        return failing or bool(self.estimate_error) or isinstance(self.workload, Synthetic)
+
+    @staticmethod
+    def check_names(policy_text: str, placer_name: str) -> None:
+        """Refuse names that nothing carries, before anything runs."""
+        policy(policy_text)
+        placer(placer_name)
+
+    def setup(self, policy_text: str, placer_name: str, seed: int) -> Setup:
+        """One run of this scenario."""
+        return Setup(
+            workload=self._jobs(seed),
+            nodes=self.nodes,
+            policy=policy(policy_text),
+            placer=placer(placer_name),
+            policy_name=policy_text,
+            placer_name=placer_name,
+            queues=self.queues,
+            speed=self.speed,
+            failures=self.failures,
+            seed=seed,
+            skip_impossible=self.skip_impossible,
+            timeline=self.timeline,
+        )
+
+    def _jobs(self, seed: int) -> Workload:
+        workload = self.workload
+        if isinstance(workload, Synthetic):
+            workload = generate(replace(workload, seed=workload.seed + seed))
+        if self.costs is None and self.min_run_s is None and not self.estimate_error:
+            return workload
+        chance = Random(f"estimates/{seed}")  # noqa: S311 - not for secrets
+        jobs = [self._changed(job, chance) for job in workload.jobs]
+        return Workload(workload.name, jobs, workload.nodes, workload.skipped)
+
+    def _changed(self, job: TraceJob, chance: Random) -> TraceJob:
+        spec = job.spec
+        if self.costs is not None:
+            spec = replace(spec, costs=self.costs)
+        if self.min_run_s is not None:
+            spec = replace(spec, min_run_s=self.min_run_s)
+        if self.estimate_error and spec.run_time_s is not None:
+            wrong = spec.run_time_s * chance.lognormvariate(0.0, self.estimate_error)
+            spec = replace(spec, run_time_s=wrong)
+        return replace(job, spec=spec)
+
+
+def uniform_cluster(  # noqa: PLR0913 - a cluster is what it is
+    nodes: int,
+    gpus_per_node: int,
+    *,
+    kind: str = "gpu",
+    sockets: int = 1,
+    nodes_per_switch: int = 0,
+    first: int = 0,
+) -> list[NodeSpec]:
+    """Nodes that are all alike, hanging on switches in order."""
+    if nodes < 1 or gpus_per_node < 1:
+        raise InvalidSpec(f"a cluster needs nodes and GPUs, got {nodes} x {gpus_per_node}")
+    return [
+        NodeSpec(
+            id=NodeId(f"node-{number:04d}"),
+            gpus=gpus_per_node,
+            kind=kind,
+            sockets=sockets,
+            switch=f"switch-{number // nodes_per_switch:03d}" if nodes_per_switch else "",
+        )
+        for number in range(first, first + nodes)
+    ]

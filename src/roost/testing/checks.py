@@ -1,0 +1,333 @@
+"""Checks of a whole core: everything it keeps up to date step by step, worked out again.
+
+``validate`` recomputes the books, the masks, the lines and the states from the jobs and their runs
+and compares; it costs as much as the cluster is large, so it is for tests. That a restart brings
+all of it back is checked in ``journal``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from roost.core import (
+    WHOLE,
+    Core,
+    Job,
+    JobState,
+    Ledger,
+    Node,
+    NodeId,
+    Part,
+    QueueId,
+    Resources,
+    Run,
+    RunId,
+    Shape,
+)
+from roost.core.ledger import memory_on
+from roost.core.state import needs
+from roost.testing.engine import overuse
+from roost.testing.gangs import gang_problems
+from roost.testing.usage import Usage, used, worst
+
+
+def validate(core: Core, *, limits: bool = True) -> None:
+    """Raise ``AssertionError`` with everything that is wrong about a core.
+
+    ``limits=False`` lets queues hold more than their limit: what they held before it was lowered
+    stays theirs.
+    """
+    found = [
+        *_ledger(core),
+        *_who_is_where(core),
+        *_masks(core.ledger),
+        *_queues(core, limits=limits),
+        *_jobs(core),
+        *_runs(core),
+        *_gangs(core),
+        *_lines(core),
+        *_promises(core),
+        *(f"processes use {what}" for what in overuse(core, map(_now_used, core.runs.values()))),
+    ]
+    if found:
+        raise AssertionError("\n".join(found))
+
+
+# -- the books: what is promised -----------------------------------------------------------------
+
+
+def _ledger(core: Core) -> Iterator[str]:
+    """Books of each node against what runs hold there."""
+    books = {name: _Books(node) for name, node in core.ledger.nodes.items()}
+    for run in core.runs.values():
+        if _booked(run):
+            for part in (run.target or run.allocation).parts:
+                books[part.node].take(part, needs(run.job, part))
+    for book in books.values():
+        yield from book.compare()
+
+
+def _who_is_where(core: Core) -> Iterator[str]:
+    """The runs that each node lists against those that hold, want or leave something there."""
+    there: dict[NodeId, set[RunId]] = {name: set() for name in core.ledger.nodes}
+    for run in core.runs.values():
+        if not run.parked:
+            target = run.target.parts if run.target is not None else ()
+            for part in (*run.allocation.parts, *target, *run.leaving):
+                there[part.node].add(run.id)
+    for name, node in core.ledger.nodes.items():
+        listed = {run.id for run in node.runs}
+        if listed != there[name]:
+            yield f"node {name} lists {sorted(listed)}, but {sorted(there[name])} are there"
+
+
+class _Books:
+    """A node's books, kept by simple addition."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.taken: Counter[int] = Counter()
+        self.memory: Counter[int] = Counter()
+        self.whole: set[int] = set()
+        self.cpu = node.spec.cpu_milli
+        self.ram = node.spec.memory_mib
+
+    def take(self, part: Part, need: Resources) -> None:
+        spec = self.node.spec
+        for gpu in part.gpus:
+            self.taken[gpu] += part.share_milli
+            if part.share_milli == WHOLE:
+                self.whole.add(gpu)
+                self.memory[gpu] += need.gpu_memory_mib if spec.gpu_memory_mib else 0
+            else:
+                self.memory[gpu] += memory_on(spec, need)
+        if spec.cpu_milli:
+            self.cpu -= need.cpu_milli * part.workers
+        if spec.memory_mib:
+            self.ram -= need.memory_mib * part.workers
+
+    def compare(self) -> Iterator[str]:
+        node = self.node
+        taken = sum(1 << gpu for gpu in self.taken)
+        idle = node.healthy & ~taken
+        shared = {
+            gpu: (WHOLE - milli, node.spec.gpu_memory_mib - self.memory[gpu])
+            for gpu, milli in self.taken.items()
+            if gpu not in self.whole
+        }
+        booked = {gpu: (d.left_milli, d.left_mib) for gpu, d in node.shared.items()}
+        for what, found, expected in (
+            ("taken", node.taken, taken),
+            ("idle", node.idle, idle),
+            ("shared", booked, shared),
+            ("cpu_left", node.cpu_left, self.cpu),
+            ("memory_left", node.memory_left, self.ram),
+        ):
+            if found != expected:
+                yield f"node {node.id}: {what} is {found}, should be {expected}"
+        for gpu, milli in self.taken.items():
+            if milli > WHOLE or self.memory[gpu] > node.spec.gpu_memory_mib:
+                mib = self.memory[gpu]
+                yield f"node {node.id}: GPU {gpu} is promised to {milli} milli-GPUs, {mib} MiB"
+        if self.cpu < 0 or self.ram < 0:
+            yield f"node {node.id}: {self.cpu} milli-CPUs and {self.ram} MiB are left"
+
+
+def _masks(ledger: Ledger) -> Iterator[str]:
+    """Masks and sums of a ledger against the books of its nodes."""
+    largest = max((node.spec.gpus for node in ledger.order), default=0)
+    at_least = [0] * (largest + 1)
+    full = sharing = up = free = capacity = 0
+    for node in ledger.order:
+        if not node.up:
+            continue
+        idle = node.idle.bit_count()
+        live = [d for gpu, d in node.shared.items() if node.healthy >> gpu & 1]
+        for level in range(1, idle + 1):
+            at_least[level] |= node.bit
+        up |= node.bit
+        full |= node.bit if idle == node.spec.gpus > 0 else 0
+        sharing |= node.bit if live else 0
+        free += idle * WHOLE + sum(device.left_milli for device in live)
+        capacity += node.healthy.bit_count() * WHOLE
+    for what, found, expected in (
+        ("at_least", ledger.at_least, at_least),
+        ("full", ledger.full, full),
+        ("sharing", ledger.sharing, sharing),
+        ("up", ledger.up, up),
+        ("free_milli", ledger.free_milli, free),
+        ("capacity_milli", ledger.capacity_milli, capacity),
+    ):
+        if found != expected:
+            yield f"ledger: {what} is {found}, should be {expected}"
+
+
+def _queues(core: Core, *, limits: bool) -> Iterator[str]:
+    used_by: dict[QueueId, Counter[str]] = {name: Counter() for name in core.queues}
+    for run in core.runs.values():
+        if _booked(run):
+            for part in (run.target or run.allocation).parts:
+                need = needs(run.job, part)
+                used_by[run.job.spec.queue].update(
+                    gpu=part.gpu_milli,
+                    cpu=part.workers * need.cpu_milli,
+                    memory=part.workers * need.memory_mib,
+                )
+    for name, queue in core.queues.items():
+        total = used_by[name]
+        found = (queue.used_milli, queue.used_cpu_milli, queue.used_memory_mib)
+        expected = (total["gpu"], total["cpu"], total["memory"])
+        if found != expected:
+            yield f"queue {name} uses {found}, should be {expected}"
+        limit = queue.spec.limit_milli
+        if limits and limit is not None and queue.used_milli > limit:
+            yield f"queue {name} uses {queue.used_milli}, its limit is {limit}"
+
+
+# -- jobs and runs -------------------------------------------------------------------------------
+
+
+def _jobs(core: Core) -> Iterator[str]:
+    standing = Counter(job.id for job in core.waiting)
+    for job in core.jobs.values():
+        if not _plausible(job):
+            yield f"job {job.id} is {job.state}, held={job.held}, with run {job.run}"
+        expected = 1 if _should_wait(job) else 0
+        if standing[job.id] != expected:
+            yield f"job {job.id} ({job.state}) stands in line {standing[job.id]} times"
+        if job.run is not None and core.runs.get(job.run.id) is not job.run:
+            yield f"job {job.id} has run {job.run.id}, which the core does not know"
+        if (job.finished_at is not None) != job.state.over:
+            yield f"job {job.id} is {job.state}, finished at {job.finished_at}"
+        if core.explain(job.id) is None and expected:
+            yield f"job {job.id} waits and cannot say why"
+    over = sum(job.state.over for job in core.jobs.values())
+    if core.finished != over:
+        yield f"{core.finished} jobs are counted as over, {over} are"
+
+
+def _should_wait(job: Job) -> bool:
+    lives = job.state.over or job.held or job.cancelling
+    return not lives and (job.run is None or job.run.parked)
+
+
+def _plausible(job: Job) -> bool:
+    """Whether a job's state fits its run."""
+    run = job.run
+    match job.state:
+        case JobState.QUEUED:
+            return run is None and not job.held
+        case JobState.STARTING:
+            if run is None or run.parked:
+                return False
+            return run.started_at is None or run.stopping is not None
+        case JobState.RUNNING:
+            return run is not None and run.started_at is not None and run.target is None
+        case JobState.RESIZING:
+            return run is not None and (run.target is not None or run.stopping is not None)
+        case JobState.SUSPENDED:
+            return job.held if run is None else run.parked
+        case _:
+            return run is None
+
+
+def _runs(core: Core) -> Iterator[str]:
+    for run in core.runs.values():
+        job = run.job
+        if job.run is not run or run.id != (job.id, job.attempts):
+            yield f"run {run.id} belongs to {job.id}, which has {job.run and job.run.id}"
+        if run.suspending and run.stopping is None:
+            yield f"run {run.id} is suspending but not stopping"
+        if run.parked and (run.stopping or run.target or run.after or run.started_at is not None):
+            yield f"run {run.id} is parked and still in motion"
+        if (run.stopping is not None or _shrinks(run)) != bool(run.leaving):
+            yield f"run {run.id} stops for {run.stopping!r} and leaves {run.leaving}"
+        held = sum(part.gpu_milli for part in run.allocation.parts)
+        if not run.parked and (run.gpu_milli, run.workers) != (held, run.allocation.workers):
+            yield f"run {run.id} says it holds {run.gpu_milli} with {run.workers} workers"
+
+
+def _shrinks(run: Run) -> bool:
+    """Whether a reshape gives up something on some device or node."""
+    if run.target is None:
+        return False
+    old, new = used(run.job.spec, run.allocation), used(run.job.spec, run.target)
+    fewer = any(milli > new.milli[device] for device, milli in old.milli.items())
+    before, after = (_without_devices(a.parts) for a in (run.allocation, run.target))
+    return fewer or bool(before - after)
+
+
+def _without_devices(parts: Iterable[Part]) -> Counter[tuple[NodeId, str]]:
+    """Workers that hold no device, by node and role."""
+    found: Counter[tuple[NodeId, str]] = Counter()
+    for part in parts:
+        if not part.gpus:
+            found[part.node, part.role] += part.workers
+    return found
+
+
+def _gangs(core: Core) -> Iterator[str]:
+    """Every allocation is a whole gang, in the cell and on the kinds that it asked for."""
+    for run in core.runs.values():
+        spec = run.job.spec
+        for allocation in () if run.parked else filter(None, (run.allocation, run.target)):
+            shape = Shape(allocation.workers, spec.resources, spec.roles, spec.within)
+            low, high = spec.workers
+            if not low <= allocation.workers <= high:
+                yield f"run {run.id} has {allocation.workers} workers, asked for {low}..{high}"
+            for problem in gang_problems(core.ledger, shape, allocation.parts):
+                yield f"run {run.id}: {problem}"
+
+
+# -- lines, and who waits for whom ---------------------------------------------------------------
+
+
+def _lines(core: Core) -> Iterator[str]:
+    waiting = core.waiting
+    standing = sum(len(line.entries) for line in waiting.open)
+    if waiting.count != standing:
+        yield f"{waiting.count} jobs are counted as waiting, {standing} stand in line"
+    for line in waiting.lines.values():
+        if bool(line.entries) != (line in waiting.open):
+            yield f"the line for {line.shape} has {len(line.entries)} jobs, but is not in open"
+    for line in waiting.open:
+        keys = [(key, seq) for key, seq, _ in line.entries]
+        if keys != sorted(keys):
+            yield f"the line for {line.shape} is out of order: {keys}"
+        for key, seq, job in line.entries:
+            spec = job.spec
+            shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
+            limited = waiting.by_queue or job.queue.spec.limit_milli is not None
+            if key != waiting.key(job) or seq != job.seq:
+                yield f"job {job.id} stands under {key}, should be {waiting.key(job)}"
+            if line.shape != shape or line.queue != (spec.queue if limited else None):
+                yield f"job {job.id} stands in the line of {line.shape}, {line.queue}"
+            if job.line is not line or line.epoch != waiting.epoch:
+                yield f"job {job.id} does not know its line"
+
+
+def _promises(core: Core) -> Iterator[str]:
+    """A reserved run waits for runs that really leave something it needs."""
+    for run in core.runs.values():
+        for other_id in run.after:
+            other = core.runs.get(other_id)
+            if other is None or not other.leaving:
+                yield f"run {run.id} waits for {other_id}, which leaves nothing"
+        if run.after and run.started_at is not None and run.target is None:
+            yield f"run {run.id} is up and waits for {run.after}"
+
+
+def _booked(run: Run) -> bool:
+    """Whether the books have a run: it holds its place, and is not on its way out."""
+    return run.stopping is None and not run.parked
+
+
+def _now_used(run: Run) -> Usage:
+    """What a run's processes may use now."""
+    if run.parked or (run.after and run.target is None):
+        return Usage()
+    usage = used(run.job.spec, run.allocation)
+    if run.target is not None and not run.after:
+        usage = worst(usage, used(run.job.spec, run.target))
+    return usage

@@ -1,0 +1,95 @@
+"""What allocations use of nodes and devices, counted from scratch: the ledger is not asked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from roost.core import WHOLE, WORKER, Allocation, JobSpec, NodeId, NodeSpec, Part, Resources
+
+
+@dataclass(slots=True)
+class Usage:
+    """Milli-GPUs and MiB by device, milli-CPUs and MiB by node."""
+
+    milli: dict[tuple[NodeId, int], int] = field(default_factory=lambda: defaultdict(int))
+    limits: list[tuple[NodeId, int, Resources]] = field(default_factory=list)
+    cpu: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
+    memory: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, other: Usage) -> None:
+        """Count another use on top."""
+        for device, milli in other.milli.items():
+            self.milli[device] += milli
+        self.limits += other.limits
+        for name, cpu in other.cpu.items():
+            self.cpu[name] += cpu
+        for name, memory in other.memory.items():
+            self.memory[name] += memory
+
+    def beyond(self, nodes: Mapping[NodeId, NodeSpec]) -> list[str]:
+        """What it takes beyond what these nodes have, in words."""
+        found = [
+            f"{milli} milli-GPUs of GPU {gpu} on {name}"
+            for (name, gpu), milli in self.milli.items()
+            if milli > WHOLE
+        ]
+        found += [
+            f"GPU {gpu} on {name}, which has {nodes[name].gpus}"
+            for name, gpu in self.milli
+            if not 0 <= gpu < nodes[name].gpus
+        ]
+        for (name, gpu), mib in self._device_memory(nodes).items():
+            if mib > nodes[name].gpu_memory_mib:
+                found.append(f"{mib} MiB of GPU {gpu} on {name}")
+        for name, cpu in self.cpu.items():
+            if nodes[name].cpu_milli and cpu > nodes[name].cpu_milli:
+                found.append(f"{cpu} milli-CPUs of {name}")
+        for name, memory in self.memory.items():
+            if nodes[name].memory_mib and memory > nodes[name].memory_mib:
+                found.append(f"{memory} MiB of {name}")
+        return found
+
+    def _device_memory(self, nodes: Mapping[NodeId, NodeSpec]) -> dict[tuple[NodeId, int], int]:
+        total: dict[tuple[NodeId, int], int] = defaultdict(int)
+        for name, gpu, need in self.limits:
+            device = nodes[name].gpu_memory_mib
+            if device:
+                share = device * need.share_milli // WHOLE
+                total[name, gpu] += need.gpu_memory_mib or share
+        return total
+
+
+def used(spec: JobSpec, allocation: Allocation) -> Usage:
+    """What a job uses on an allocation."""
+    usage = Usage()
+    for part in allocation.parts:
+        need = need_of(spec, part)
+        for gpu in part.gpus:
+            usage.milli[part.node, gpu] += part.share_milli
+            usage.limits.append((part.node, gpu, need))
+        usage.cpu[part.node] += part.workers * need.cpu_milli
+        usage.memory[part.node] += part.workers * need.memory_mib
+    return usage
+
+
+def worst(one: Usage, other: Usage) -> Usage:
+    """What a run may use while it goes from one allocation to another."""
+    both = Usage()
+    for device in one.milli.keys() | other.milli.keys():
+        both.milli[device] = max(one.milli[device], other.milli[device])
+        before = [limit for limit in one.limits if limit[:2] == device]
+        after = [limit for limit in other.limits if limit[:2] == device]
+        both.limits += before if len(before) > len(after) else after
+    for name in one.cpu.keys() | other.cpu.keys():
+        both.cpu[name] = max(one.cpu[name], other.cpu[name])
+        both.memory[name] = max(one.memory[name], other.memory[name])
+    return both
+
+
+def need_of(spec: JobSpec, part: Part) -> Resources:
+    """What one worker of a part's role needs."""
+    if part.role == WORKER:
+        return spec.resources
+    return next(role.resources for role in spec.roles if role.name == part.role)

@@ -1,0 +1,138 @@
+"""Conservative backfill: schedules worked out by hand. See also oracles/test_reservations."""
+
+from __future__ import annotations
+
+from roost.core import JobId
+from roost.policies.backfill import Easy
+from roost.policies.conservative import Conservative
+from roost.testing.builders import node, queue, role
+from tests.oracles.played import cluster, job, play, simulation
+
+
+def test_every_job_gets_the_first_hole_that_delays_nobody() -> None:
+    # a: 3 GPUs 0-10. b: all, 10-15. c: 2 GPUs, 15-20. d: 1 GPU for 20 s would run into b: 15-35,
+    # beside c. e: 1 GPU for 7 s fits before b: 3-10.
+    played = play(
+        Conservative(),
+        job("a", 0, 10, gpus=3),
+        job("b", 1, 5, gpus=4),
+        job("c", 2, 5, gpus=2),
+        job("d", 3, 20),
+        job("e", 3, 7),
+        nodes=cluster(4),
+    )
+
+    assert played.times == {
+        "a": (0, 10),
+        "b": (10, 15),
+        "c": (15, 20),
+        "d": (15, 35),
+        "e": (3, 10),
+    }
+
+
+def test_the_second_in_line_is_safe_too_unlike_with_easy() -> None:
+    # b: 3 GPUs 10-20. c: all 4, 20-30. d, 1 GPU for 30 s, is in nobody's way under EASY, which
+    # knows only b's reservation, and delays c until 33.
+    jobs = (
+        job("a", 0, 10, gpus=3),
+        job("b", 1, 10, gpus=3),
+        job("c", 2, 10, gpus=4),
+        job("d", 3, 30),
+    )
+
+    assert play(Easy(), *jobs, nodes=cluster(4)).times["c"] == (33, 43)
+    played = play(Conservative(), *jobs, nodes=cluster(4))
+    assert played.times == {"a": (0, 10), "b": (10, 20), "c": (20, 30), "d": (30, 60)}
+
+
+def test_everyone_is_told_when_it_starts() -> None:
+    jobs = [job("a", 0, 10, gpus=4), job("b", 1, 5, gpus=4), job("c", 2, 5, gpus=4)]
+    sim = simulation(Conservative(), jobs, cluster(4))
+    sim.run(until=5)
+
+    told = [sim.core.explain(JobId(name)) for name in "bc"]
+    assert [found.reason.starts_at for found in told if found] == [10, 15]
+
+
+def test_when_a_run_ends_early_all_move_forward_in_order() -> None:
+    played = play(
+        Conservative(),
+        job("a", 0, 4, gpus=4, declared=10.0),
+        job("b", 1, 5, gpus=4),
+        job("c", 2, 5, gpus=4),
+        nodes=cluster(4),
+    )
+
+    assert played.times == {"a": (0, 4), "b": (4, 9), "c": (9, 14)}
+
+
+def test_when_a_run_outstays_its_estimate_all_move_back() -> None:
+    played = play(
+        Conservative(),
+        job("a", 0, 100, gpus=4, declared=10.0),
+        job("b", 1, 5, gpus=4),
+        job("c", 2, 5, gpus=4),
+        nodes=cluster(4),
+    )
+
+    assert played.times == {"a": (0, 100), "b": (100, 105), "c": (105, 110)}
+
+
+def test_a_wide_gang_gets_whole_nodes() -> None:
+    # w needs both nodes: 10-15. s fits before it on n1 (2-10), t (9 s) does not and comes after.
+    played = play(
+        Conservative(),
+        job("a", 0, 10),
+        job("w", 1, 5, workers=8),
+        job("s", 2, 8, gpus=4),
+        job("t", 2, 9, gpus=3),
+        nodes=cluster(4, nodes=2),
+    )
+
+    assert played.times == {"a": (0, 10), "w": (10, 15), "s": (2, 10), "t": (15, 24)}
+
+
+def test_a_queue_at_its_limit_waits_and_time_goes_on() -> None:
+    played = play(
+        Conservative(),
+        job("a", 0, 10, queue="q"),
+        job("b", 0, 10, queue="q"),
+        nodes=cluster(4),
+        queues=[queue("q", limit_milli=1000)],
+    )
+
+    assert played.times == {"a": (0, 10), "b": (10, 20)}
+
+
+def test_a_node_without_cpus_left_is_waited_for_and_time_goes_on() -> None:
+    played = play(
+        Conservative(),
+        job("a", 0, 10, cpu_milli=3000),
+        job("b", 0, 10, cpu_milli=3000),
+        nodes=[node("n0", 4, cpu_milli=4000)],
+    )
+
+    assert played.times == {"a": (0, 10), "b": (10, 20)}
+
+
+def test_the_gpus_of_other_roles_are_waited_for_and_time_goes_on() -> None:
+    # 2 + 2 GPUs for w with its parameter server, and a holds 2 of 4.
+    played = play(
+        Conservative(),
+        job("a", 0, 10, gpus=2),
+        job("w", 1, 10, gpus=2, roles=(role("ps", 1, gpus=2),)),
+        nodes=cluster(4),
+    )
+
+    assert played.times == {"a": (0, 10), "w": (10, 20)}
+
+
+def test_a_job_of_whole_gpus_has_its_reservation_among_shared_ones() -> None:
+    # f shares a GPU until 100; g needs all four. Those who come later must not keep it out.
+    later = [job(f"h{i}", 2 + 5 * i, 60, 0.5) for i in range(30)]
+    played = play(
+        Conservative(), job("f", 0, 100, 0.5), job("g", 1, 10, gpus=4), *later, nodes=cluster(4)
+    )
+
+    assert played.times["g"] == (100, 110)
