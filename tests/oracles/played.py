@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict, Unpack
@@ -17,9 +18,12 @@ from roost.core import (
     Event,
     Exited,
     JobId,
+    NodeJoined,
+    NodeLost,
     NodeSpec,
     Outcome,
     Placer,
+    Plan,
     Policy,
     QueueSpec,
     Started,
@@ -167,3 +171,34 @@ def play(
 ) -> Played:
     """Run a workload to its end."""
     return finish(simulation(policy, jobs, nodes, **more))
+
+
+def rebooted(at: float, spec: NodeSpec) -> tuple[Event, Event]:
+    """A node is lost with everything on it, and is back at once."""
+    return NodeLost(at, spec.id), NodeJoined(at, spec)
+
+
+@dataclass(slots=True)
+class Script:
+    """A policy that does as it is told: first come, first served, and this at those times.
+
+    ``sizes`` maps (time, job) to a number of workers: to start with, or to change to. Suspended are
+    the runs in ``aside``, by time and job; such a job is resumed at its time in ``back``.
+    """
+
+    sizes: dict[tuple[float, str], int] = field(default_factory=dict)
+    aside: frozenset[tuple[float, str]] = frozenset()
+    back: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, plan: Plan) -> None:
+        for run in list(plan.running):
+            at = (plan.now, run.job.id)
+            if at in self.aside:
+                plan.suspend(run, "as told")
+            elif at in self.sizes:
+                plan.resize(run, self.sizes[at])
+        for waiting in plan.pending:
+            if not waiting.attempts or self.back.get(waiting.id, 0.0) <= plan.now:
+                plan.place(waiting, self.sizes.get((plan.now, waiting.id)))
+        times = [at for at, _ in (*self.sizes, *self.aside)] + list(self.back.values())
+        plan.wake(min((at for at in times if at > plan.now), default=math.inf))

@@ -45,7 +45,7 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The verb that was typed; an unknown one names the nearest."""
         if args and args[0] not in _VERBS and not args[0].startswith("-"):
-            from roost.errors import unknown  # noqa: PLC0415 - only on the way out
+            from roost.errors import unknown
 
             raise unknown("command", args[0], _VERBS)
         return super().resolve_command(ctx, args)

@@ -210,10 +210,10 @@ class Asked:
 
     def _nodes(self) -> list[NodeSpec]:
         from roost.sim.scenario import uniform_cluster
-        from roost.traces import read_nodes
+        from roost.traces import read_cluster
 
         if self.cluster is not None:
-            return list(read_nodes(self.cluster))
+            return list(read_cluster(self.cluster))
         if self.nodes is None:
             return uniform_cluster(8, self.gpus_per_node) if self.synthetic is not None else []
         return uniform_cluster(

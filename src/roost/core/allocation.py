@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,3 +52,32 @@ class Allocation:
     def nodes(self) -> tuple[NodeId, ...]:
         """The nodes it touches, each once, in order."""
         return tuple(dict.fromkeys(part.node for part in self.parts))
+
+
+def beyond(more: Allocation, less: Allocation) -> tuple[Part, ...]:
+    """The parts of one allocation that take what another does not: of devices, or of nodes."""
+    devices = _devices(more)
+    devices.subtract(_devices(less))
+    workers = _workers(more)
+    workers.subtract(_workers(less))
+    found = []
+    for part in more.parts:
+        gpus = tuple(gpu for gpu in part.gpus if devices[part.node, gpu] > 0)
+        if gpus or workers[part.node, part.role] > 0:
+            found.append(part._replace(gpus=gpus))
+    return tuple(found)
+
+
+def _devices(allocation: Allocation) -> Counter[tuple[NodeId, int]]:
+    found: Counter[tuple[NodeId, int]] = Counter()
+    for part in allocation.parts:
+        for gpu in part.gpus:
+            found[part.node, gpu] += part.share_milli
+    return found
+
+
+def _workers(allocation: Allocation) -> Counter[tuple[NodeId, str]]:
+    found: Counter[tuple[NodeId, str]] = Counter()
+    for part in allocation.parts:
+        found[part.node, part.role] += part.workers
+    return found

@@ -16,12 +16,11 @@ last of those it waits for has gone.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, assert_never
 
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
-from roost.core.allocation import Allocation, Part
+from roost.core.allocation import Allocation, Part, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.events import (
     CancelRequested,
@@ -44,7 +43,7 @@ from roost.core.events import (
 )
 from roost.core.ledger import Ledger, Node
 from roost.core.plan import Placer, Plan
-from roost.core.reasons import Explanation, Reason
+from roost.core.reasons import Cause, Explanation, Reason
 from roost.core.spec import WHOLE, JobId, JobSpec, QueueId, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.waiting import Waiting
@@ -176,7 +175,7 @@ class Core:
             if self._observe(event) and self._replan is None:
                 self._replan = event
 
-    def _observe(self, event: Event) -> bool:  # noqa: C901, PLR0911, PLR0912 - one case per event
+    def _observe(self, event: Event) -> bool:  # noqa: C901, PLR0912 - one case per event
         """Fold one event; say whether it may change a decision."""
         match event:
             case Submitted():
@@ -392,7 +391,7 @@ class Core:
         reshapes = [d for d in later if isinstance(d, Reshape)]
         for reshape in reshapes:
             run = self._run_of(self.jobs[reshape.job])
-            self._leave(run, _dropped(run.allocation, reshape.allocation))
+            self._leave(run, beyond(run.allocation, reshape.allocation))
         for reshape in reshapes:
             self._begin_reshape(self._run_of(self.jobs[reshape.job]), reshape.allocation, cause)
         for decision in later:
@@ -413,7 +412,7 @@ class Core:
 
     def _begin_reshape(self, run: Run, target: Allocation, cause: Event | None) -> None:
         run.job.state = JobState.RESIZING
-        run.after = self._in_the_way(target, run)
+        run.after = self._in_the_way(beyond(target, run.allocation), run)
         for part in target.parts:
             self.ledger.nodes[part.node].runs.setdefault(run, 0)
         if not run.after:
@@ -433,13 +432,15 @@ class Core:
             job.run = self.runs[run.id] = run
         self._hold_devices(run, allocation)
         run.rate = run.workers / job.spec.workers.min
-        run.after = self._in_the_way(allocation, run)
+        run.after = self._in_the_way(allocation.parts, run)
         if not run.after:
             self._go(run, cause)
 
     def _go(self, run: Run, cause: Event | None) -> None:
         """Everyone who was in the way has left: let the run begin or change."""
         action: Action
+        if run.target is None and self.now > run.placed_at:  # others had to leave first
+            run.job.waits[Cause.CAPACITY] += self.now - run.placed_at
         run.launched_at = self.now
         if run.target is not None:
             same = run.target.workers == run.workers
@@ -535,12 +536,12 @@ class Core:
                 if not waiter.after:
                     self._go(waiter, event)
 
-    def _in_the_way(self, allocation: Allocation, run: Run) -> set[RunId]:
-        """Runs that still use what an allocation needs."""
+    def _in_the_way(self, parts: Iterable[Part], run: Run) -> set[RunId]:
+        """Runs that still use what these parts need."""
         found: set[RunId] = set()
         if not self._leaving:
             return found
-        for part in allocation.parts:
+        for part in parts:
             node = self.ledger.nodes[part.node]
             for other in node.runs:
                 if other is not run and other.leaving and _clash(part, other.leaving, node):
@@ -637,15 +638,3 @@ def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:
         other.node == part.node and (counted or not set(other.gpus).isdisjoint(part.gpus))
         for other in leaving
     )
-
-
-def _dropped(old: Allocation, new: Allocation) -> tuple[Part, ...]:
-    """What a reshape gives up; a device is given up if less of it is kept."""
-    kept = Counter((part.node, gpu) for part in new.parts for gpu in part.gpus)
-    held = Counter((part.node, gpu) for part in old.parts for gpu in part.gpus)
-    dropped = []
-    for part in old.parts:
-        gone = tuple(g for g in part.gpus if kept[part.node, g] < held[part.node, g])
-        if gone or (not part.gpus and part not in new.parts):
-            dropped.append(part._replace(gpus=gone))
-    return tuple(dropped)

@@ -103,6 +103,7 @@ class Ledger:
         self.free_milli: int = 0
         self.capacity_milli: int = 0
         self._could: dict[tuple[Resources, int, int], bool] = {}
+        self._largest = (0, 0)
         #: Grows whenever something was given back: what was refused before may now fit.
         self.releases: int = 0
         #: Nodes in the order in which their books changed, newest last.
@@ -343,29 +344,28 @@ class Ledger:
 
     @contextmanager
     def only(self, nodes: int, gpus: int = -1) -> Iterator[None]:
-        """Show only these nodes and, if it is a single one, only these of its devices."""
-        before = self.at_least, self.full, self.sharing, self.up
+        """Show only these nodes and, if it is a single one, only these of its devices.
+
+        What is taken meanwhile must be released before the end.
+        """
+        node = self.order[nodes.bit_length() - 1]
+        books = node.idle, node.shared
+        if gpus != -1:
+            node.idle &= gpus
+            node.shared = {gpu: device for gpu, device in node.shared.items() if gpus >> gpu & 1}
+            self._show(node)
+        masks = self.at_least, self.full, self.sharing, self.up
         self.at_least = [mask & nodes for mask in self.at_least]
         self.full &= nodes
         self.sharing &= nodes
         self.up &= nodes
-        node = self.order[nodes.bit_length() - 1] if gpus != -1 else None
-        if node is None:
-            try:
-                yield
-            finally:
-                self.at_least, self.full, self.sharing, self.up = before
-            return
-        books = node.idle, node.shared
-        node.idle &= gpus
-        node.shared = {gpu: device for gpu, device in node.shared.items() if gpus >> gpu & 1}
-        count = node.idle.bit_count()
-        self.at_least = [mask if level <= count else 0 for level, mask in enumerate(self.at_least)]
         try:
             yield
         finally:
-            node.idle, node.shared = books
-            self.at_least, self.full, self.sharing, self.up = before
+            self.at_least, self.full, self.sharing, self.up = masks
+            if gpus != -1:
+                node.idle, node.shared = books
+                self._show(node)
 
     # -- finding room --------------------------------------------------------------------------
 
@@ -433,6 +433,13 @@ class Ledger:
         idle = [(gpu, fresh) for gpu in devices(node.idle)] if fresh else []
         return [(gpu, count) for _, gpu, count in found] + idle
 
+    @property
+    def largest(self) -> int:
+        """The most GPUs that a node in service has."""
+        if self._largest[0] is not self.up:
+            self._largest = self.up, max((n.spec.gpus for n in self.select(self.up)), default=0)
+        return self._largest[1]
+
     def could(self, need: Resources, workers: int) -> bool:
         """Whether some node, were it empty, could hold so many workers."""
         if (
@@ -440,12 +447,14 @@ class Ledger:
             and need.share_milli == WHOLE
             and not (need.kinds or need.cpu_milli or need.memory_mib or need.gpu_memory_mib)
         ):
-            return need.gpus * workers < len(self.at_least)
+            return need.gpus * workers <= self.largest
         key = (need, workers, self.up)
         found = self._could.get(key)
         if found is None:
             mask = self.up & self.of_kinds(need.kinds) if need.kinds else self.up
             found = any(_empty_room(node.spec, need) >= workers for node in self.select(mask))
+            if len(self._could) > _MEMORY:
+                self._could.clear()
             self._could[key] = found
         return found
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from roost.core.allocation import WORKER, Allocation, Part
+from roost.core.allocation import WORKER, Allocation, Part, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.ledger import Ledger
 from roost.core.reasons import Cause
@@ -49,7 +49,7 @@ class Plan:
         "wake_at",
     )
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the core builds it, nobody else
+    def __init__(  # noqa: PLR0913 - the core builds it, nobody else
         self,
         ledger: Ledger,
         waiting: Waiting,
@@ -176,10 +176,11 @@ class Plan:
             return False
         job, old = run.job, run.allocation
         self._check_gang(job, allocation)
-        if self.over_limit(job, allocation.gpu_milli - old.gpu_milli):
+        extra = allocation.gpu_milli - old.gpu_milli
+        if extra > 0 and self.over_limit(job, extra):
             return False
         gone, new = _difference(old.parts, allocation.parts)
-        if gone and any(self._in_motion(part) for part in new if not _inside(part, old)):
+        if beyond(old, allocation) and any(map(self._in_motion, beyond(allocation, old))):
             return False  # two runs that wait for each other's places would wait for ever
         for part in gone:
             self.ledger.release(part, needs(job, part))
@@ -349,9 +350,3 @@ def _difference(old: Iterable[Part], new: Iterable[Part]) -> tuple[list[Part], l
         else:
             added.append(part)
     return gone, added
-
-
-def _inside(part: Part, allocation: Allocation) -> bool:
-    """Whether an allocation has all devices of a part."""
-    held = {gpu for own in allocation.parts if own.node == part.node for gpu in own.gpus}
-    return held.issuperset(part.gpus)

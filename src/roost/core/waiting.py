@@ -161,6 +161,16 @@ class Waiting:
         for cause, total in enumerate(line.settle(now)):
             waits[cause] += total - job.joined[cause]
 
+    def waits(self, job: Job, now: float) -> list[float]:
+        """Seconds that a job has waited for each cause, until now."""
+        if not job.waiting:
+            return job.waits
+        totals = self.line_of(job).settle(now)
+        return [
+            waited + total - since
+            for waited, total, since in zip(job.waits, totals, job.joined, strict=True)
+        ]
+
     def rejoin(self, job: Job, now: float) -> None:
         """Undo ``leave`` within the same instant."""
         line = self.line_of(job)

@@ -11,6 +11,7 @@ one takes whole nodes. This policy places jobs where it reserved, so the placer 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias
@@ -18,7 +19,7 @@ from typing import TypeAlias
 from roost.core.allocation import Allocation, Part
 from roost.core.ledger import Node
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE, NodeId
+from roost.core.spec import WHOLE, NodeId, RunId
 from roost.core.state import Job
 from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
@@ -37,6 +38,22 @@ class Booking:
     gpus_each: int
 
 
+@dataclass(slots=True)
+class _Memory:
+    """What the last decision left: reservations, when runs were to end, and how much there was."""
+
+    bookings: dict[Job, Booking]
+    ends: dict[RunId, float]
+    capacity_milli: int
+
+    def follows(self, before: _Memory, now: float) -> bool:
+        """Whether all went as planned: nobody ended early or late, and no node came or went."""
+        return self.capacity_milli == before.capacity_milli and all(
+            end <= now if run not in self.ends else math.isclose(self.ends[run], end)
+            for run, end in before.ends.items()
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Conservative:
     """First come, first served with conservative backfill: a reservation for every waiting job.
@@ -48,29 +65,31 @@ class Conservative:
 
     def __call__(self, plan: Plan) -> None:
         """Bring all reservations up to date and start those whose time has come."""
-        old: dict[Job, Booking] = plan.memo.get("bookings", {})
         plan.lines(arrival)
         jobs = list(islice(plan.waiting, self.depth))
-        profile = _Profile(plan)
-        if not all(profile.add(old[job]) for job in jobs if job in old):
-            profile = _Profile(plan)  # someone outstayed the estimate: begin again
-            old = {}
-        bookings: dict[Job, Booking] = {}
+        before = plan.memo.get("conservative", _Memory({}, {}, 0))
+        memory = _Memory({}, _expected_ends(plan), plan.ledger.capacity_milli)
+        old = before.bookings
+        as_planned = memory.follows(before, plan.now)
+        profile = _Profile(plan, memory.ends)
+        kept = [profile.add(old[job]) for job in jobs if job in old]
+        if not all(kept) and not as_planned:
+            profile, old = _Profile(plan, memory.ends), {}  # someone outstayed the estimate
         for job in jobs:
-            if job in old:
-                profile.remove(old[job])
-            if plan.over_limit(job, job.gpu_milli):
-                continue
-            booking = profile.earliest(job)
-            if booking is None:
-                continue
-            profile.add(booking)
+            booking = old.get(job)
+            if booking is None or booking.start <= plan.now or not as_planned:
+                if booking is not None:
+                    profile.remove(booking)
+                booking = None if plan.over_limit(job, job.gpu_milli) else profile.earliest(job)
+                if booking is None:
+                    continue
+                profile.add(booking)
             if booking.start > plan.now or not self._start(plan, job, booking):
-                bookings[job] = booking
+                memory.bookings[job] = booking
                 text = f"{job.gpu_milli / WHOLE:g} GPUs are reserved for it"
                 plan.promise(job, text, max(plan.now, booking.start))
-        plan.memo["bookings"] = bookings
-        later = [booking.start for booking in bookings.values() if booking.start > plan.now]
+        plan.memo["conservative"] = memory
+        later = [b.start for b in memory.bookings.values() if b.start > plan.now]
         plan.wake(min(later, default=math.inf))
 
     @staticmethod
@@ -88,6 +107,14 @@ class Conservative:
             parts += plan.ledger.pick(node, need, workers)
         plan.place_at(job, Allocation(tuple(parts)))
         return True
+
+
+def _expected_ends(plan: Plan) -> dict[RunId, float]:
+    return {
+        run.id: expected_end(run, plan.now)
+        for run in plan.running
+        if run.stopping is None and not run.parked
+    }
 
 
 @dataclass(slots=True)
@@ -139,18 +166,17 @@ class _Node:
 class _Profile:
     """Free GPUs of every node over time: what runs hold, and what is reserved."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, ends: Mapping[RunId, float]) -> None:
         self.now = plan.now
         self.nodes = {node: _Node(node, node.shown) for node in plan.ledger.order if node.up}
         self.largest = max((node.spec.gpus for node in self.nodes), default=0)
-        ends: dict[tuple[NodeId, int], float] = {}
-        for run in plan.running:
-            if run.stopping is None and not run.parked:
-                end = expected_end(run, plan.now)
-                for part in (run.target or run.allocation).parts:
-                    for gpu in part.gpus:  # a shared one comes back when the last has left it
-                        ends[part.node, gpu] = max(end, ends.get((part.node, gpu), 0.0))
-        for (name, _), end in ends.items():
+        last: dict[tuple[NodeId, int], float] = {}
+        for run_id, end in ends.items():
+            run = plan.runs[run_id]
+            for part in (run.target or run.allocation).parts:
+                for gpu in part.gpus:  # a shared one comes back when the last has left it
+                    last[part.node, gpu] = max(end, last.get((part.node, gpu), 0.0))
+        for (name, _), end in last.items():
             node = plan.ledger.nodes[name]
             if node in self.nodes and end < math.inf:
                 self.nodes[node].change(end, 1)

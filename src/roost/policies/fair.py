@@ -18,9 +18,6 @@ from roost.core.waiting import Line
 from roost.policies.fifo import arrival
 from roost.policies.fill import displace, may_disturb
 
-#: Weights such as 0.1 are not exact; this much of a milli-GPU does not count.
-_ROUNDING_MILLI = 1e-6
-
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
@@ -95,9 +92,9 @@ def fair_shares(plan: Plan) -> dict[Queue, float]:
         wants[queue] = queue.used_milli
     for line in plan.waiting.open:
         wants[line.head.queue] += line.gpu_milli * len(line.entries)
-    for queue in wants:
+    for queue, want in wants.items():
         if queue.spec.limit_milli is not None:
-            wants[queue] = min(wants[queue], queue.spec.limit_milli)
+            wants[queue] = min(want, queue.spec.limit_milli)
     left = float(plan.ledger.capacity_milli)
     shares: dict[Queue, float] = {}
     open_queues = sorted(wants, key=lambda queue: wants[queue] / queue.spec.weight)
@@ -106,5 +103,5 @@ def fair_shares(plan: Plan) -> dict[Queue, float]:
         share = min(wants[queue], left * queue.spec.weight / weights) if weights > 0 else 0.0
         left -= share
         weights -= queue.spec.weight
-        shares[queue] = share + _ROUNDING_MILLI
+        shares[queue] = round(share, 3)  # weights such as 0.1 are not exact
     return shares

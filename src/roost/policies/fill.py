@@ -109,30 +109,26 @@ class _Rivals:
     entries: list[tuple[Key, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Search:
     """A search for room for the head of a line, where room is a matter of idle GPUs per node.
 
-    ``single``: the gang goes on one node; else on nodes that are wholly free.
+    Runs must stand behind ``key`` to be evicted. ``gpus`` is what the gang needs on one node; None:
+    it is larger than that and goes on nodes that are wholly free.
     """
 
     plan: Plan
     line: Line
     order: Order
     min_run_s: float
-    single: bool
-
-    @property
-    def key(self) -> Key:
-        """The key that runs must stand behind."""
-        return self.line.entries[0][0]
+    key: Key
+    gpus: int | None
 
     def wanted(self, node: Node) -> tuple[int, int]:
         """GPUs that must be idle on a node to be of use, and the workers that it then holds."""
-        shape = self.line.shape
-        if self.single:
-            return shape.resources.gpus * shape.workers, shape.workers
-        return node.spec.gpus, node.spec.gpus // shape.resources.gpus
+        if self.gpus is not None:
+            return self.gpus, self.line.shape.workers
+        return node.spec.gpus, node.spec.gpus // self.line.shape.resources.gpus
 
     def make_room(self) -> bool:
         """Evict runs behind the head so that it fits, and place it; or change nothing."""
@@ -153,7 +149,7 @@ class _Search:
         ):
             changed = ledger.changed_since(blocked.stamp)
             if changed is not None:
-                for node in changed:
+                for node in dict.fromkeys(changed):
                     if node.index < blocked.cursor:
                         self._examine(node, blocked)
                 blocked.stamp = ledger.stamp
@@ -175,9 +171,6 @@ class _Search:
         """Note whether enough could be idle on a node without the runs behind the head."""
         kinds, key = self.line.shape.resources.kinds, self.key
         gpus, workers = self.wanted(node)
-        if not node.up or (kinds and node.spec.kind not in kinds) or node.spec.gpus < gpus:
-            blocked.note(node, 0)
-            return
         missing = (gpus - node.shown) * WHOLE
         if missing > 0:
             for rival, held in _rivals(node, self.order, self.plan.now):
@@ -186,7 +179,10 @@ class _Search:
                 missing -= held
                 if missing <= 0:
                     break
-        blocked.note(node, workers if missing <= 0 else 0)
+        if missing <= 0 and node.up and (not kinds or node.spec.kind in kinds):
+            blocked.note(node, workers)
+        elif node in blocked.hopeful:
+            blocked.note(node, 0)
 
     def _clear(self, blocked: _Blocked) -> bool:
         """Evict the least deserving runs on the nodes that need the fewest evictions.
@@ -246,10 +242,10 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
         and not (need.cpu_milli or need.memory_mib or shape.roles or shape.within)
         and getattr(plan.placer, "consolidates", False)
     )
-    if simple:
-        single = plan.ledger.could(need, shape.workers)
-        return _Search(plan, line, order, min_run_s, single).make_room()
     key = line.entries[0][0]
+    if simple:
+        gpus = need.gpus * shape.workers if plan.ledger.could(need, shape.workers) else None
+        return _Search(plan, line, order, min_run_s, key, gpus).make_room()
     rivals = [run for run in plan.running if gives_way(run, key, order, plan)]
     free = [run for run in rivals if may_disturb(plan, run, min_run_s)]
     return displace(plan, job, _last_first(free, order, plan.now, min_run_s))

@@ -13,9 +13,6 @@ from roost.core.state import Queue
 from roost.core.waiting import Line
 from roost.policies.fifo import arrival
 
-#: Weights such as 0.1 are not exact; this much of a milli-GPU does not count.
-_ROUNDING_MILLI = 1e-6
-
 
 @dataclass(frozen=True, slots=True)
 class StaticPartition:
@@ -56,7 +53,7 @@ def slices(plan: Plan) -> dict[Queue, int]:
     rest = max(0, plan.ledger.capacity_milli - promised)
     weights = sum(queue.spec.weight for queue in queues if queue.spec.quota_milli is None)
     return {
-        queue: math.floor(rest * queue.spec.weight / weights + _ROUNDING_MILLI)
+        queue: math.floor(round(rest * queue.spec.weight / weights, 3))  # 0.1 is not exact
         if queue.spec.quota_milli is None
         else queue.spec.quota_milli
         for queue in queues

@@ -65,7 +65,7 @@ def _until_done(futures: Sequence[Future[Results]]) -> Iterator[None]:
 
 
 def _begin(scenario: Scenario, placer: str, progress: Any) -> None:
-    global _scenario, _placer, _progress  # noqa: PLW0603 - once per process
+    global _scenario, _placer, _progress
     _scenario, _placer, _progress = scenario, placer, progress
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-import pickle  # noqa: S403 - restricted below
+import pickle
 from importlib.metadata import entry_points
 from typing import Any
 

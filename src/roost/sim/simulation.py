@@ -200,7 +200,8 @@ class Simulation:
     def _row(self, true: TrueJob) -> JobRow:
         trace = true.trace
         job = self.core.jobs.get(trace.id)
-        quota, fragmentation, capacity, turn = job.waits if job else (0.0, 0.0, 0.0, 0.0)
+        waits = self.core.waiting.waits(job, self.now) if job else (0.0, 0.0, 0.0, 0.0)
+        quota, fragmentation, capacity, turn = waits
         return JobRow(
             id=trace.id,
             queue=trace.spec.queue,
@@ -287,13 +288,17 @@ def check(setup: Setup) -> list[TraceJob]:
 
 
 def _impossible(job: TraceJob, setup: Setup, limit: int | None) -> str:
-    asks = f"job {job.id!r} can never run: it asks for {job.spec.gpus:g} GPUs"
+    spec, need = job.spec, job.spec.resources
+    asks = f"job {job.id!r} can never run: it asks for {spec.gpus:g} GPUs"
     if limit is not None:
-        return f"{asks}, its queue {job.spec.queue!r} is limited to {limit / WHOLE:g}"
+        return f"{asks}, its queue {spec.queue!r} is limited to {limit / WHOLE:g}"
+    if need.kinds:
+        asks += f" of kind {'|'.join(need.kinds)}"
+    if need.cpu_milli or need.memory_mib:
+        asks += f", each worker with {need.cpu_milli / 1000:g} CPUs and {need.memory_mib} MiB"
     gpus = sum(node.gpus for node in setup.nodes)
-    kinds = f" of kind {'|'.join(job.spec.resources.kinds)}" if job.spec.resources.kinds else ""
     return (
-        f"{asks}{kinds}, the cluster has {gpus} on {len(setup.nodes)} nodes "
+        f"{asks}; no such place on {len(setup.nodes)} nodes with {gpus} GPUs "
         f"(use a larger cluster, or --skip-impossible)"
     )
 

@@ -147,7 +147,7 @@ def _masks(ledger: Ledger) -> Iterator[str]:
         for level in range(1, idle + 1):
             at_least[level] |= node.bit
         up |= node.bit
-        full |= node.bit if idle == node.spec.gpus > 0 else 0
+        full |= node.bit if idle == node.spec.gpus else 0
         sharing |= node.bit if live else 0
         free += idle * WHOLE + sum(device.left_milli for device in live)
         capacity += node.healthy.bit_count() * WHOLE

@@ -4,7 +4,7 @@
 workload to play with. Generating is in ``roost.traces.generate``, which needs numpy.
 """
 
-from roost.traces.formats import FORMATS, Format, bundled, read, recognise
+from roost.traces.formats import FORMATS, Format, bundled, read, read_cluster, recognise
 from roost.traces.table import read_nodes, write_nodes, write_workload
 from roost.traces.workload import BadRow, TraceJob, Workload
 
@@ -16,6 +16,7 @@ __all__ = [
     "Workload",
     "bundled",
     "read",
+    "read_cluster",
     "read_nodes",
     "recognise",
     "write_nodes",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module, resources
 from types import MappingProxyType
 
+from roost.core.spec import NodeSpec
 from roost.errors import InvalidSpec, unknown
 from roost.files import Source, Text, load
 from roost.traces.workload import Workload
@@ -132,6 +133,16 @@ def recognise(source: Source) -> str:
         return best
     msg = f"cannot tell the format of {text.file}; give one of: {', '.join(FORMATS)}"
     raise InvalidSpec(msg)
+
+
+def read_cluster(source: Source) -> tuple[NodeSpec, ...]:
+    """Read a table of nodes: Roost's own, or that of Alibaba's openb."""
+    from roost.traces.openb import read_openb_nodes  # noqa: PLC0415 - as for all formats
+    from roost.traces.table import read_nodes  # noqa: PLC0415
+
+    text = load(source)
+    header = text.text.partition("\n")[0].split(",")
+    return read_openb_nodes(text) if "sn" in header else read_nodes(text)
 
 
 def bundled(name: str) -> Workload:

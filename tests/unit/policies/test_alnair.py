@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play
+
 from roost.core import Costs, Resize
 from roost.policies.alnair import Alnair
-from tests.oracles.played import cluster, job, play
 
 
 def test_a_job_gets_its_maximum_if_that_is_free() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play, simulation
+
 from roost.core import Costs, JobId
 from roost.policies.backfill import Easy
 from roost.testing.builders import queue
-from tests.oracles.played import cluster, job, play, simulation
 
 #: 3 of 4 GPUs are busy until 10; b wants all four.
 BLOCKED = (job("a", 0, 10, gpus=3), job("b", 1, 5, gpus=4))

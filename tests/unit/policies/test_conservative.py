@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play, simulation
+
 from roost.core import JobId
 from roost.policies.backfill import Easy
 from roost.policies.conservative import Conservative
 from roost.testing.builders import node, queue, role
-from tests.oracles.played import cluster, job, play, simulation
 
 
 def test_every_job_gets_the_first_hole_that_delays_nobody() -> None:

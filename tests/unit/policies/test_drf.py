@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import Played, cluster, job, play
+
 from roost.policies.drf import Drf
 from roost.testing.builders import node, queue
-from tests.oracles.played import Played, cluster, job, play
 
 
 def at_once(played: Played) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.oracles.played import Played, cluster, job, play
+
 from roost.policies.fair import FairShare
 from roost.testing.builders import queue
 from roost.traces.workload import TraceJob
-from tests.oracles.played import Played, cluster, job, play
 
 
 def several(count: int, name: str, at: float, work_s: float) -> Iterable[TraceJob]:

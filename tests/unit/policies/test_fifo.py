@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play
+
 from roost.policies.fifo import fifo
 from roost.testing.builders import queue
-from tests.oracles.played import cluster, job, play
 
 
 def test_nobody_passes_the_head_of_the_line() -> None:

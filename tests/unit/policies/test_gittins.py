@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.played import Played, cluster, finish, job, simulation
 
 from roost.policies.gittins import Gittins, gittins_index
-from tests.oracles.played import Played, cluster, finish, job, simulation
 
 #: 64 finished jobs of 70 GPU-s each: a job that has had 60 is nearly done, one that has had 120
 #: is like none ever seen. G(0) = 1/70, G(60) = 1/10, G(120) = 0.

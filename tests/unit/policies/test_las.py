@@ -6,8 +6,9 @@ that job has had, and runs are compared anew once per quantum from the first dec
 
 from __future__ import annotations
 
-from roost.policies.las import Las
 from tests.oracles.played import cluster, job, play
+
+from roost.policies.las import Las
 
 
 def test_a_run_gives_way_when_it_is_more_than_a_quantum_ahead() -> None:

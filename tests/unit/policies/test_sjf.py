@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play
+
 from roost.policies.sjf import sjf
 from roost.testing.builders import queue
-from tests.oracles.played import cluster, job, play
 
 
 def test_the_shortest_goes_first() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play
+
 from roost.core import Costs
 from roost.policies.srsf import Srsf
-from tests.oracles.played import cluster, job, play
 
 
 def test_waiting_jobs_go_by_time_times_gpus() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.oracles.played import cluster, job, play
 
 from roost.core import Costs
 from roost.placement import placer
 from roost.policies.srtf import Srtf
 from roost.testing.builders import node
-from tests.oracles.played import cluster, job, play
 
 
 def test_the_example_of_every_textbook() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play
+
 from roost.policies.static import StaticPartition
 from roost.testing.builders import queue
-from tests.oracles.played import cluster, job, play
 
 HALVES = [queue("a"), queue("b")]
 

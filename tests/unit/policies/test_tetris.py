@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.oracles.played import cluster, job, play
+
 from roost.core import Plan
 from roost.policies.tetris import Tetris, alignment
 from roost.testing.builders import node, queue
-from tests.oracles.played import cluster, job, play
 
 
 def test_less_remaining_work_goes_first() -> None:

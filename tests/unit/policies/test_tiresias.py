@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.oracles.played import cluster, finish, job, play, simulation
 
 from roost.core import NodeId, NodeJoined, NodeLost
 from roost.errors import InvalidSpec
 from roost.policies.tiresias import Tiresias
-from tests.oracles.played import cluster, finish, job, play, simulation
 
 SHORTS = [job(f"b{i}", 20 + 9 * i, 9) for i in range(9)]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from roost.errors import InvalidSpec, InvalidTrace, NotFound
-from roost.traces import FORMATS, bundled, read, recognise
 from roost.files import Text
+from roost.traces import FORMATS, bundled, read, recognise
 
 SAMPLES = {
     "roost": "id,submitted_at,work_s\na,0,1\n",
