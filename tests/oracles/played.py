@@ -1,7 +1,7 @@
 """Plays a small workload in the simulator and tells who ran when, in words a test can compare.
 
-    played = play(fifo, job("a", 0, 10, gpus=2), job("b", 1, 5), nodes=cluster(2))
-    assert played.times == {"a": (0, 10), "b": (10, 15)}
+played = play(fifo, job("a", 0, 10, gpus=2), job("b", 1, 5), nodes=cluster(2))
+assert played.times == {"a": (0, 10), "b": (10, 15)}
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ REPLICATIONS = 20
 JOBS = 1500
 WARM_UP = 300
 #: The standard error of a mean, relative to the true value, that a formula must be told apart by.
-PRECISION = 0.06
+PRECISION = 0.07
 
 
 def waits(arrivals: Sequence[float], services: Sequence[float], gpus: int) -> list[float]:

@@ -102,7 +102,7 @@ def test_whoever_came_first_everyone_ends_up_with_its_share(
     sim = simulation(FairShare(), jobs, cluster(gpus))
     sim.run(until=50)
 
-    running = [found.queue.spec.id for found in _running(sim.core)]
+    running = [str(found.queue.spec.id) for found in _running(sim.core)]
     shares = poured([Tenant(want, 1.0) for want in wants], gpus)
     for i, share in enumerate(shares):
         assert running.count(f"q{i}") >= int(share + 1e-6)

@@ -1,16 +1,23 @@
-"""How hard to look: the same few examples every time, or new ones with ``explore``.
+"""How hard to look: the same few examples every time, or ``ROOST_EFFORT`` times as many new ones.
 
-pytest tests/property --hypothesis-profile=explore
+ROOST_EFFORT=20 pytest tests/property
 """
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-_CALM = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+from roost.testing.strategies import EFFORT
 
 settings.register_profile(
-    "roost", derandomize=True, deadline=None, print_blob=False, suppress_health_check=_CALM
+    "roost",
+    derandomize=EFFORT == 1,
+    deadline=None,
+    print_blob=False,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
 )
-settings.register_profile("explore", settings.get_profile("roost"), derandomize=False)
 settings.load_profile("roost")

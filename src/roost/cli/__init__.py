@@ -1,15 +1,22 @@
-"""The ``roost`` command. Each verb lives in a module of its own, imported when it is used."""
+"""The ``roost`` command. Each verb lives in a module of its own, imported when it is used.
+
+Exit statuses: 0 done, 1 two logs differ, 2 an error, told in one line on standard error; 130 after
+Ctrl-C, 143 when terminated. However a run ends, drafts of files are removed and processes ended.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
 from roost import __version__
-from roost.errors import RoostError
+from roost.errors import RoostError, unknown
 
 #: Verb → the module that has it, and its line in the overview.
 _VERBS = {
@@ -44,16 +51,27 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The verb that was typed; an unknown one names the nearest."""
-        if args and args[0] not in _VERBS and not args[0].startswith("-"):
-            from roost.errors import unknown
-
-            raise unknown("command", args[0], _VERBS)
+        typed = args[0] if args else ""
+        if typed not in _VERBS and not typed.startswith("-") and not ctx.resilient_parsing:
+            raise unknown("command", typed, _VERBS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The overview, from the table above."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _VERBS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb. What click would answer in its own way is answered here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read our output has gone, and what is still on its way there has no place.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted" if sys.stderr.isatty() else "interrupted", err=True)
+            ctx.exit(130)
 
 
 @click.command(
@@ -68,21 +86,27 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; errors are one line on standard error and exit status 2."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminated)
     try:
         return cli.main(args, prog_name="roost", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except click.ClickException as error:
         return _fail(error.format_message(), hint=_usage(error))
     except RoostError as error:
         return _fail(str(error))
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone
-        return sys.exit(0)
+    except MemoryError:
+        return _fail("out of memory")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        return sys.exit(130)
+
+
+def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -90,6 +114,7 @@ def _usage(error: click.ClickException) -> str:
     return f"try {context.command_path} --help" if context is not None else ""
 
 
-def _fail(message: str, hint: str = "") -> Any:
-    click.echo(f"roost: error: {message}{f' ({hint})' if hint else ''}", err=True)
-    return sys.exit(2)
+def _fail(message: str, hint: str = "") -> int:
+    line = " ".join(message.splitlines())
+    click.echo(f"roost: error: {line}{f' ({hint})' if hint else ''}", err=True)
+    return 2

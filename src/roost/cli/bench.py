@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
-from roost.cli.options import Duration, output_option
+from roost.cli.kinds import Duration
+from roost.cli.options import output_option
 from roost.cli.output import number, print_csv, print_json, print_table
+from roost.errors import InvalidSpec
 
 
 @click.group()
@@ -23,9 +25,15 @@ Examples:
   roost bench sim --trace philly.csv --nodes 64 --sizes 1,2,4,8,16,32 --min-run 1s \\
       --first 30000 --count 5000 --policies fifo,tiresias:promote=0,gittins -o json"""
 )
-@click.option("--trace", required=True, type=click.Path(path_type=Path), help="A trace file.")
-@click.option("--nodes", type=click.IntRange(1), required=True)
-@click.option("--gpus-per-node", type=click.IntRange(1), default=8, show_default=True)
+@click.option(
+    "--trace",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A trace file.",
+)
+@click.option("--nodes", type=click.IntRange(1), required=True, metavar="N")
+@click.option("--gpus-per-node", type=click.IntRange(1), default=8, show_default=True, metavar="N")
 @click.option("--policies", default="fifo,srtf,las", show_default=True)
 @click.option("--placer", default="first-fit", show_default=True)
 @click.option("--sizes", default="", help="Only jobs of these numbers of GPUs, e.g. 1,2,4.")
@@ -133,7 +141,8 @@ def decide(  # noqa: PLR0913 - a verb takes its options
 
 def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
     """Numbers from a list such as 1,2,4."""
-    try:
-        return tuple(int(item) for item in (text or "").split(",") if item)
-    except ValueError:
-        raise click.BadParameter(f"{option} takes whole numbers such as 1,2,4") from None
+    items = [item.strip() for item in (text or "").split(",")]
+    wrong = [item for item in items if item and not item.isdecimal()]
+    if wrong:
+        raise InvalidSpec(f"{option} takes whole numbers such as 1,2,4, not {wrong[0]!r}")
+    return tuple(int(item) for item in items if item)

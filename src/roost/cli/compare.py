@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli.options import Asked, output_option, placer_option, report_option, scenario_options
+from roost.cli.asked import Asked
+from roost.cli.kinds import Verb, option
+from roost.cli.options import (
+    complete_policies,
+    output_option,
+    placer_option,
+    progress_option,
+    report_option,
+    scenario_options,
+)
+from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from roost.sim.scenario import Scenario
 
+_runs = functools.partial(option, section="Run", metavar="N")
+
 
 @click.command(
+    cls=Verb,
     epilog="""\b
 Examples:
   roost compare jobs.csv --nodes 16 --policies fifo,srtf,tiresias,alnair
   roost compare --synthetic jobs=1000,load=0.95 --nodes 8 --seeds 5 --report compare.html
-  roost compare jobs.csv --nodes 16 --policies fifo,tiresias:limits=600/3600 -o json"""
+  roost compare jobs.csv --nodes 16 --policies fifo,tiresias:limits=600/3600 -o json""",
 )
 @scenario_options
-@click.option(
+@option(
     "-p",
     "--policies",
+    section="Policy",
+    metavar="NAME,...",
     default="fifo,backfill,srtf,tiresias,gittins,drf,fair,alnair",
     show_default=True,
-    help="Policies, the first being what the others are compared with.",
+    shell_complete=complete_policies,
+    help="Who runs next; the first is what the others are compared with.",
 )
 @placer_option
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first.")
-@click.option("-j", "--processes", type=click.IntRange(1), help="At a time; default: all cores.")
+@_runs("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds.")
+@_runs("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
+@_runs("-j", "--processes", type=click.IntRange(1), help="Runs at a time; default: all cores.")
 @output_option
 @report_option
+@progress_option
 def compare(  # noqa: PLR0913 - a verb takes its options
     asked: Asked,
     policies: str,
@@ -42,8 +60,10 @@ def compare(  # noqa: PLR0913 - a verb takes its options
     seeds: int,
     seed: int,
     processes: int | None,
+    *,
     output: str,
     report: Path | None,
+    progress: bool | None,
 ) -> None:
     """Replay the workload TRACE under several policies and compare what became of it."""
     names = split_policies(policies)
@@ -63,6 +83,7 @@ def compare(  # noqa: PLR0913 - a verb takes its options
         processes=processes,
         output=output,
         report=report,
+        progress=progress,
     )
 
 
@@ -75,9 +96,10 @@ def run_and_show(  # noqa: PLR0913 - the whole of a comparison
     processes: int | None = None,
     output: str = "table",
     report: Path | None = None,
+    progress: bool | None = None,
 ) -> None:
-    """Run every policy with every seed, print the comparison and write the report."""
-    from roost.cli.figures import print_comparison
+    """Run every policy with every seed, write the report and print the comparison."""
+    from roost.cli.figures import print_comparison, write_page
     from roost.cli.progress import watching
     from roost.sim.many import run_many
 
@@ -85,13 +107,13 @@ def run_and_show(  # noqa: PLR0913 - the whole of a comparison
     for name in names:  # a typo shows before anything runs
         scenario.check_names(name, placer)
     labels = [name if len(seeds) == 1 else f"{name}, seed {seed}" for name, seed in cases]
-    with watching(labels) as watcher:
+    with watching(labels, show=progress) as watcher:
         runs = run_many(scenario, cases, placer, processes=processes, watcher=watcher)
-    if report is not None:
-        from roost.sim.report import write_report
-
-        write_report(report, runs)
-    print_comparison(runs, output)
+    try:
+        if report is not None:
+            write_page(report, runs)
+    finally:  # also on a full disk: the runs may have taken long
+        print_comparison(runs, output)
     if report is not None:
         click.echo(f"report: {report}", err=output != "table")
 
@@ -105,4 +127,6 @@ def split_policies(text: str) -> list[str]:
             names[-1] += f",{item}"
         elif item.strip():
             names.append(item.strip())
+    if not names:
+        raise InvalidSpec("name at least one policy; see roost policies")
     return list(dict.fromkeys(names))

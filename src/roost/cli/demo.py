@@ -6,14 +6,16 @@ from pathlib import Path
 
 import click
 
+from roost.cli.kinds import OutFile
+
 _POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnair"]
 
 
 @click.command()
 @click.option(
     "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("demo.html"),
+    type=OutFile(),
+    default="demo.html",
     show_default=True,
     help="Where to write the HTML page.",
 )

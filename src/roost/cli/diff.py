@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -24,13 +23,13 @@ def diff(left: Path, right: Path) -> None:
 
     found = compare_logs(left, right)
     if found.same:
-        click.echo(f"the same: {sum(found.left_counts.values())} lines")
+        click.echo(f"the same: {sum(found.left_counts.values()):,} lines")
         return
     click.echo(f"first difference at line {found.line}:")
     for line in found.before:
         click.echo(f"    {line}")
-    click.echo(f"  - {found.left or '(end)'}")
-    click.echo(f"  + {found.right or '(end)'}")
+    click.echo(f"  - {'(end)' if found.left is None else found.left}")
+    click.echo(f"  + {'(end)' if found.right is None else found.right}")
     click.echo()
     kinds = sorted({*found.left_counts, *found.right_counts})
     print_table(
@@ -43,4 +42,4 @@ def diff(left: Path, right: Path) -> None:
             for kind in kinds
         ]
     )
-    sys.exit(1)
+    click.get_current_context().exit(1)

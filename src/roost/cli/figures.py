@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -83,6 +84,7 @@ def print_run(results: Results, output: str) -> None:
                 "nodes": results.nodes,
                 "gpus": results.gpus,
                 "events": results.events,
+                "simulated_s": _simulated(results),
                 "cpu_s": results.cpu_s,
                 **summary.to_dict(),
             }
@@ -92,9 +94,9 @@ def print_run(results: Results, output: str) -> None:
         print_csv([row._asdict() for row in results.jobs])
         return
     click.echo(
-        f"{results.policy} on {results.workload}: {summary.finished} of {summary.jobs} jobs over, "
-        f"{results.nodes} nodes, {results.gpus} GPUs, {results.events:,} events "
-        f"in {results.cpu_s:.2f} CPU s"
+        f"{results.policy} on {results.workload}: {summary.finished:,} of {summary.jobs:,} jobs "
+        f"over after {duration(_simulated(results))}, {results.nodes:,} nodes, "
+        f"{results.gpus:,} GPUs, {results.events:,} events in {results.cpu_s:.2f} CPU s"
     )
     click.echo()
     print_table(
@@ -117,6 +119,19 @@ def print_run(results: Results, output: str) -> None:
     )
     outcomes = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
     click.echo(f"outcomes: {outcomes}")
+
+
+def write_page(path: Path, runs: Sequence[Results]) -> None:
+    """Write the HTML report, entirely or not at all."""
+    from roost.files import save_bytes
+    from roost.sim.report import render
+
+    save_bytes(path, render(runs).encode(errors="replace"))
+
+
+def _simulated(results: Results) -> float:
+    """The time of the last event."""
+    return results.series.time[-1] if results.series.time else 0.0
 
 
 def _with_ci(value: Estimate, write: Callable[[float | None], str]) -> str:

@@ -2,41 +2,90 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from typing import Any
 
 import click
+
+from roost.cli.output import print_json
+
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print them.",
+)
 
 
 @click.command(
     epilog="""\b
 Examples:
   roost policies
-  roost policies tiresias"""
+  roost policies tiresias
+  roost policies -o json"""
 )
 @click.argument("name", required=False)
-def policies(name: str | None) -> None:
+@_output
+def policies(name: str | None, output: str) -> None:
     """List the scheduling policies with one line each, or show one with its parameters."""
     from roost import policies as found
 
-    if name is None:
-        width = max(map(len, found.names()))
-        for each in found.names():
-            click.echo(f"{each:<{width}}  {found.summary(each)}")
-        return
-    click.echo(f"{name}: {found.summary(name)}")
-    for key, value in found.parameters(name).items():
-        text = "/".join(f"{part:g}" for part in value) if isinstance(value, tuple) else value
-        click.echo(f"  {key}={text}")
-    if found.parameters(name):
-        click.echo(f"set as {name}:key=value,key=value")
+    if output == "json":
+        about = [_policy(each) for each in ([name] if name else found.names())]
+        print_json(about[0] if name else about)
+    elif name is None:
+        _print_lines({each: found.summary(each) for each in found.names()})
+    else:
+        click.echo(f"{name}: {found.summary(name)}")
+        parameters = found.parameters(name)
+        for key, value in parameters.items():
+            click.echo(f"  {key}={_shown(value)}")
+        if parameters:
+            click.echo(f"set as {name}:key=value,key=value")
 
 
 @click.command()
-def placers() -> None:
+@_output
+def placers(output: str) -> None:
     """List the placers with one line each."""
     from roost.placement import PLACERS
 
-    width = max(map(len, PLACERS))
-    for name, placer in PLACERS.items():
-        line = (inspect.getdoc(placer) or "").partition("\n")[0]
+    lines = {
+        name: (inspect.getdoc(each) or "").partition("\n")[0] for name, each in PLACERS.items()
+    }
+    if output == "json":
+        print_json([{"name": name, "summary": line} for name, line in lines.items()])
+    else:
+        _print_lines(lines)
+
+
+def _policy(name: str) -> dict[str, Any]:
+    from roost import policies as found
+
+    return {
+        "name": name,
+        "summary": found.summary(name),
+        "parameters": {key: _shown(value) for key, value in found.parameters(name).items()},
+    }
+
+
+def _shown(value: object) -> str:
+    """A default as it would be typed."""
+    match value:
+        case tuple():
+            return "/".join(map(_shown, value))
+        case float():
+            return f"{value:g}"
+        case dataclasses.MISSING:
+            return "..."
+        case _:
+            return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _print_lines(lines: dict[str, str]) -> None:
+    width = max(map(len, lines))
+    for name, line in lines.items():
         click.echo(f"{name:<{width}}  {line}")

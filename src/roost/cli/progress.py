@@ -8,11 +8,16 @@ from contextlib import contextmanager
 
 from roost.cli.output import duration
 
+#: With more runs than that, those which are over make room for the others.
+_SCREEN = 16
+
 
 @contextmanager
-def watching(labels: Sequence[str]) -> Iterator[Callable[[int, float, int, int], None] | None]:
-    """A bar per run; nothing where nobody looks (standard error is not a terminal)."""
-    if not sys.stderr.isatty():
+def watching(
+    labels: Sequence[str], *, show: bool | None = None
+) -> Iterator[Callable[[int, float, int, int], None] | None]:
+    """A bar per run that has begun; nothing where nobody looks, unless told what to ``show``."""
+    if show is False or (show is None and not sys.stderr.isatty()):
         yield None
         return
     from rich.console import Console
@@ -23,13 +28,19 @@ def watching(labels: Sequence[str]) -> Iterator[Callable[[int, float, int, int],
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("jobs, simulated {task.fields[virtual]}"),
-        console=Console(stderr=True),
+        console=Console(stderr=True, force_terminal=show),
         transient=True,
     )
     with bar:
-        tasks = [bar.add_task(label, total=None, virtual="0 s") for label in labels]
+        tasks = [bar.add_task(label, total=None, visible=False, virtual="") for label in labels]
 
         def watch(index: int, now: float, done: int, total: int) -> None:
-            bar.update(tasks[index], completed=done, total=total or None, virtual=duration(now))
+            bar.update(
+                tasks[index],
+                completed=done,
+                total=total,
+                visible=total > 0 and (done < total or len(labels) <= _SCREEN),
+                virtual=duration(now),
+            )
 
         yield watch

@@ -5,80 +5,127 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from roost.cli.asked import Asked
+from roost.cli.kinds import Duration, OutFile, Verb, option
 from roost.cli.options import (
-    Asked,
-    Duration,
+    complete_policies,
     output_option,
     placer_option,
+    progress_option,
     report_option,
     scenario_options,
 )
-from roost.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from roost.sim.results import Results
+    from roost.sim.simulation import Simulation
+
+#: What can be said about a run that is already under way.
+_LATER = {"resume", "stop_at", "save", "events", "output", "report", "progress"}
 
 
 @click.command(
+    cls=Verb,
     epilog="""\b
 Examples:
   roost simulate jobs.csv --nodes 16 --policy srtf --restart 30s --checkpoint-every 10m
   roost simulate --synthetic jobs=2000,load=0.9 --nodes 8 --policy tiresias --report run.html
   roost simulate jobs.csv --nodes 16 --stop-at 2d --save half.roost
-  roost simulate --resume half.roost"""
+  roost simulate --resume half.roost --report run.html""",
 )
 @scenario_options
-@click.option("-p", "--policy", default="fifo", show_default=True, help="See roost policies.")
+@option(
+    "-p",
+    "--policy",
+    section="Policy",
+    metavar="NAME",
+    default="fifo",
+    show_default=True,
+    shell_complete=complete_policies,
+    help="Who runs next; see roost policies.",
+)
 @placer_option
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--stop-at", type=Duration(), help="Stop at that virtual time.")
-@click.option("--save", type=click.Path(path_type=Path), help="Save the state there at the end.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Go on with a saved run.")
-@click.option("--events", type=click.Path(path_type=Path), help="Write the event log (see diff).")
+@option(
+    "--seed",
+    section="Run",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Of generated jobs, failures and errors of estimates.",
+)
+@option("--stop-at", section="Run", type=Duration(endless=True), help="Stop at that time.")
+@option("--save", section="Run", type=OutFile(), help="Save the run where it stops.")
+@option(
+    "--resume",
+    section="Run",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Go on with a saved run as it was, without TRACE and all of the above.",
+)
 @output_option
 @report_option
+@option(
+    "--events",
+    section="Output",
+    type=OutFile(),
+    help="Write the event log, for roost diff. A resumed run logs what happens from there on: "
+    "its log put after the one of the saved run is that of the whole.",
+)
+@progress_option
 def simulate(  # noqa: PLR0913 - a verb takes its options
     asked: Asked,
     policy: str,
     placer: str,
     seed: int,
+    *,
     stop_at: float | None,
     save: Path | None,
     resume: Path | None,
-    events: Path | None,
     output: str,
     report: Path | None,
+    events: Path | None,
+    progress: bool | None,
 ) -> None:
     """Replay the workload TRACE under one policy and print what became of it."""
-    from roost.cli.figures import print_run
-    from roost.cli.progress import watching
+    from roost.cli.figures import print_run, write_page
     from roost.sim import saved
-    from roost.sim.log import LogWriter
     from roost.sim.simulation import Simulation
 
     if resume is not None:
-        if asked.trace is not None or asked.synthetic is not None:
-            raise InvalidSpec("--resume goes on with a saved run; it takes no other workload")
+        asked.refuse(asked.typed.keys() - _LATER, "does not go with --resume, which tells it")
         simulation = saved.load(resume)
     else:
-        scenario = asked.scenario(timeline=report is not None)
+        # A saved run may be asked for its report later, and that shows all of it.
+        scenario = asked.scenario(timeline=report is not None or save is not None)
         simulation = Simulation(scenario.setup(policy, placer, seed))
+    results = _run(simulation, stop_at, events, progress=progress)
+    try:
+        if save is not None:
+            saved.save(simulation, save)
+        if report is not None:
+            write_page(report, [results])
+    finally:  # also on a full disk: the run may have taken long
+        print_run(results, output)
+    if report is not None:
+        click.echo(f"report: {report}", err=output != "table")
+
+
+def _run(
+    simulation: Simulation, stop_at: float | None, events: Path | None, *, progress: bool | None
+) -> Results:
+    from roost.cli.progress import watching
+    from roost.sim.log import write_log
+
     with contextlib.ExitStack() as stack:
-        observer = None
-        if events is not None:
-            observer = LogWriter(stack.enter_context(events.open("w", encoding="utf-8")))
-        watch = stack.enter_context(watching([simulation.setup.policy_name]))
-        results = simulation.run(
+        observer = None if events is None else stack.enter_context(write_log(events))
+        watch = stack.enter_context(watching([simulation.setup.policy_name], show=progress))
+        return simulation.run(
             math.inf if stop_at is None else stop_at,
             observer=observer,
             progress=None if watch is None else lambda *figures: watch(0, *figures),
         )
-    if save is not None:
-        saved.save(simulation, save)
-    if report is not None:
-        from roost.sim.report import write_report
-
-        write_report(report, [results])
-    print_run(results, output)
-    if report is not None:
-        click.echo(f"report: {report}", err=output != "table")

@@ -41,7 +41,7 @@ from roost.core.events import (
     SuspendRequested,
     Woke,
 )
-from roost.core.ledger import Ledger, Node
+from roost.core.ledger import Ledger, Node, mask_of
 from roost.core.plan import Placer, Plan
 from roost.core.reasons import Cause, Explanation, Reason
 from roost.core.spec import WHOLE, JobId, JobSpec, QueueId, QueueSpec, RunId
@@ -115,6 +115,7 @@ class Core:
             if self.wake_at <= self.now:
                 self.wake_at = math.inf
             self.policy(plan)
+            plan.close()
             self.decisions = plan.decisions
             self.waiting.returned.clear()
             stamp = self.ledger.stamp
@@ -135,6 +136,7 @@ class Core:
         plan.begin(self.now)
         for decision in decisions:
             self._write(plan, decision)
+        plan.close()
         self._commit(plan.decisions, cause)
         self.wake_at = self.now  # what the policy asked for is not in the journal
         actions, self._actions = self._actions, []
@@ -286,7 +288,7 @@ class Core:
         grown = run.target.workers / run.workers
         self._hold_devices(run, run.target)
         run.rate *= grown
-        run.target, run.leaving = None, ()
+        run.target = None
         run.changed_at = event.time
         self._touch(run)
         self._left(run, event)
@@ -305,7 +307,7 @@ class Core:
         self._account(run)
         self._hold_devices(run, None)
         run.suspending, run.suspended, run.stopping = False, True, None
-        run.started_at, run.leaving = None, ()
+        run.started_at = None
         run.done_s = job.saved_s = event.done_s
         job.state = JobState.SUSPENDED
         self._left(run, event)
@@ -524,12 +526,19 @@ class Core:
         if parts:
             run.leaving = parts
             self._leaving.setdefault(run.id, [])
+            for part in parts:
+                self.ledger.nodes[part.node].leaving |= mask_of(part.gpus)
 
     def _left(self, run: Run, event: Event) -> None:
         """A run holds nothing of others any more: those it kept waiting may go."""
         waiters = self._leaving.pop(run.id, None)
         if waiters is None:
             return
+        parts, run.leaving = run.leaving, ()
+        for node in {part.node: self.ledger.nodes[part.node] for part in parts}.values():
+            node.leaving = 0
+            for part in (part for other in node.runs for part in other.leaving):
+                node.leaving |= mask_of(part.gpus) if part.node == node.id else 0
         for waiter in waiters:
             if run.id in waiter.after:
                 waiter.after.discard(run.id)

@@ -60,7 +60,10 @@ class Device:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A node's books. ``taken``, ``healthy`` and ``idle`` (healthy, not taken) are device masks.
+    """A node's books.
+
+    ``taken``, ``healthy``, ``visible`` and ``idle`` (healthy, visible, not taken) are masks of
+    devices, as is ``leaving``: devices that are free, but that a run has yet to leave.
 
     ``shown`` and ``shown_milli`` are what the ledger's masks and sums say of it: nothing while it
     is down. ``runs`` maps each run on it to the milli-GPUs it holds here. ``memo`` is what a policy
@@ -73,7 +76,9 @@ class Node:
     up: bool = False
     taken: int = 0
     healthy: int = 0
+    visible: int = -1
     idle: int = 0
+    leaving: int = 0
     shared: dict[int, Device] = field(default_factory=dict)
     cpu_left: int = 0
     memory_left: int = 0
@@ -86,6 +91,10 @@ class Node:
     def id(self) -> NodeId:
         """Its name."""
         return self.spec.id
+
+    def count_idle(self) -> None:
+        """Work out which devices are idle."""
+        self.idle = self.healthy & self.visible & ~self.taken
 
 
 class Ledger:
@@ -165,7 +174,7 @@ class Ledger:
         node.healthy ^= bit
         if node.up:
             self.capacity_milli += WHOLE if healthy else -WHOLE
-        node.idle = node.healthy & ~node.taken
+        node.count_idle()
         self._show(node)
         if healthy:
             self.releases += 1
@@ -210,7 +219,7 @@ class Ledger:
             if mask & ~node.taken:
                 raise Fatal(f"{part} is given back twice")
             node.taken ^= mask
-            node.idle = node.healthy & ~node.taken
+            node.count_idle()
         else:
             self._unshare(node, part, need)
         if need.cpu_milli and node.spec.cpu_milli:
@@ -244,7 +253,7 @@ class Ledger:
         if device.left_milli == WHOLE:
             del node.shared[gpu]
             node.taken ^= 1 << gpu
-            node.idle = node.healthy & ~node.taken
+            node.count_idle()
 
     def _show(self, node: Node) -> None:
         """Bring masks and sums up to date with a node's books."""
@@ -252,14 +261,13 @@ class Ledger:
         milli = count * WHOLE
         bit = node.bit
         if node.shared or self.sharing & bit:
-            live = node.up and any(node.healthy >> gpu & 1 for gpu in node.shared)
+            usable = node.healthy & node.visible
+            live = node.up and any(usable >> gpu & 1 for gpu in node.shared)
             if live != bool(self.sharing & bit):
                 self.sharing ^= bit
             if live:
                 milli += sum(
-                    device.left_milli
-                    for gpu, device in node.shared.items()
-                    if node.healthy >> gpu & 1
+                    device.left_milli for gpu, device in node.shared.items() if usable >> gpu & 1
                 )
         shown = node.shown
         if count != shown:
@@ -312,8 +320,9 @@ class Ledger:
         before: dict[NodeId, tuple[int, int, int]] = {}
         for part, need in parts:
             node = self.nodes[part.node]
-            before.setdefault(node.id, (node.idle, node.cpu_left, node.memory_left))
-            node.idle &= ~mask_of(part.gpus)
+            before.setdefault(node.id, (node.visible, node.cpu_left, node.memory_left))
+            node.visible &= ~mask_of(part.gpus)
+            node.count_idle()
             node.cpu_left = max(0, node.cpu_left - need.cpu_milli * part.workers)
             node.memory_left = max(0, node.memory_left - need.memory_mib * part.workers)
         for name in before:
@@ -323,7 +332,8 @@ class Ledger:
         finally:
             for name, books in before.items():
                 node = self.nodes[name]
-                node.idle, node.cpu_left, node.memory_left = books
+                node.visible, node.cpu_left, node.memory_left = books
+                node.count_idle()
                 self._show(node)
 
     @contextmanager
@@ -349,10 +359,9 @@ class Ledger:
         What is taken meanwhile must be released before the end.
         """
         node = self.order[nodes.bit_length() - 1]
-        books = node.idle, node.shared
         if gpus != -1:
-            node.idle &= gpus
-            node.shared = {gpu: device for gpu, device in node.shared.items() if gpus >> gpu & 1}
+            visible, node.visible = node.visible, node.visible & gpus
+            node.count_idle()
             self._show(node)
         masks = self.at_least, self.full, self.sharing, self.up
         self.at_least = [mask & nodes for mask in self.at_least]
@@ -364,7 +373,8 @@ class Ledger:
         finally:
             self.at_least, self.full, self.sharing, self.up = masks
             if gpus != -1:
-                node.idle, node.shared = books
+                node.visible = visible
+                node.count_idle()
                 self._show(node)
 
     # -- finding room --------------------------------------------------------------------------
@@ -424,7 +434,7 @@ class Ledger:
             count = device.left_milli // need.share_milli
             if memory:
                 count = min(count, device.left_mib // memory)
-            if count and node.healthy >> gpu & 1:
+            if count and node.healthy & node.visible & 1 << gpu:
                 found.append((device.left_milli, gpu, count))
         found.sort()
         fresh = WHOLE // need.share_milli
@@ -470,6 +480,8 @@ class Ledger:
             return parts
         count = need.gpus * workers
         mask = node.idle if node.spec.sockets == 1 else _near(node, count)
+        if node.leaving and (left := mask & ~node.leaving).bit_count() >= count:
+            mask = left
         return [Part(node.id, lowest(mask, count), WHOLE, workers, role)]
 
 

@@ -216,8 +216,12 @@ class Plan:
         """Say of one job that it will start at that time at the latest."""
         self.promises[job.id] = (text, starts_at)
 
+    def close(self) -> None:
+        """All is decided, and cannot be undone any more. The core calls this, not the policy."""
+        self._undo.clear()
+
     def judge(self) -> None:
-        """When all is decided: note what each line lacks. The core calls this, not the policy."""
+        """Note what each line lacks, when all is decided. The core calls this, not the policy."""
         now, said = self.now, self.said
         for line in self.waiting.open:
             text, cause = said.get(line, _NOTHING)

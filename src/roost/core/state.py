@@ -122,6 +122,11 @@ class Run:
             left += restart_s if self.after else max(0.0, self.launched_at + restart_s - now)
         return left if left > 0 else 0.0
 
+    def work_left_s(self, now: float) -> float:
+        """Work that is left, in seconds at the pace of the job's least workers."""
+        total = self.job.run_time_s
+        return math.inf if total is None else max(0.0, total - self.done(now))
+
     def ends_at(self, now: float) -> float:
         """When the run will be over, by the estimates."""
         return now + self.remaining_s(now)

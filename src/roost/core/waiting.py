@@ -165,11 +165,13 @@ class Waiting:
         """Seconds that a job has waited for each cause, until now."""
         if not job.waiting:
             return job.waits
-        totals = self.line_of(job).settle(now)
-        return [
+        line = self.line_of(job)
+        waits = [
             waited + total - since
-            for waited, total, since in zip(job.waits, totals, job.joined, strict=True)
+            for waited, total, since in zip(job.waits, line.totals, job.joined, strict=True)
         ]
+        waits[line.cause] += now - line.since
+        return waits
 
     def rejoin(self, job: Job, now: float) -> None:
         """Undo ``leave`` within the same instant."""

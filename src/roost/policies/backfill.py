@@ -8,10 +8,14 @@ reservation never slips when the estimates are true.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from roost.core.allocation import Allocation, Part
+from roost.core.decisions import Place
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, Resources
 from roost.core.state import Job, Run, needs
@@ -20,10 +24,12 @@ from roost.policies.fifo import arrival
 
 #: A run past its estimate is expected to last this much longer, as a part of the estimate.
 _OVERDUE = 0.1
+#: Not to be taken for that: the same moment, computed twice.
+_ROUNDING_S = 1e-6
 
 
 class Reservation(NamedTuple):
-    """When a job can start at the latest, and where."""
+    """When a job can start at the latest, and what must be kept free for it until then."""
 
     start: float
     parts: tuple[tuple[Part, Resources], ...]
@@ -102,40 +108,71 @@ def _place_beside(plan: Plan, job: Job, reservation: Reservation | None) -> bool
     return True
 
 
+class Hold(NamedTuple):
+    """Devices that a job has, and until when by the estimates."""
+
+    end: float
+    seq: int
+    job: Job
+    parts: tuple[Part, ...]
+
+
+def holds(plan: Plan) -> list[Hold]:
+    """All jobs that hold devices, also those placed in this plan; not those that are leaving."""
+    found = [
+        Hold(
+            expected_end(run, plan.now), run.job.seq, run.job, (run.target or run.allocation).parts
+        )
+        for run in plan.running
+        if run.stopping is None and not run.parked
+    ]
+    for decision in plan.decisions:
+        if isinstance(decision, Place):
+            job = plan.jobs[decision.job]
+            end = plan.now + job.remaining_s + (job.spec.costs.restart_s if job.attempts else 0.0)
+            found.append(Hold(end, job.seq, job, decision.allocation.parts))
+    return found
+
+
 def reserve(plan: Plan, job: Job) -> Reservation | None:
     """The earliest moment at which a job will fit, by the estimates; None: nobody knows."""
     ledger, need = plan.ledger, plan.waiting.line_of(job).gpu_milli
-    ending = sorted(
-        (expected_end(run, plan.now), run.job.seq, run) for run in plan.running if _holds(run)
-    )
-    gone: list[Run] = []
+    ending = sorted((hold for hold in holds(plan) if hold.end < math.inf), key=_by_end)
+    gone: list[Hold] = []
     found = None
     with ledger.trial():
-        for end, _, run in ending:
-            if end == float("inf"):
+        for moment, ended in groupby(ending, key=attrgetter("end")):
+            for hold in ended:
+                for part in hold.parts:
+                    ledger.release(part, needs(hold.job, part))
+                gone.append(hold)
+            parts = plan.probe(job) if ledger.free_milli >= need else None
+            if parts is not None:
+                found = Reservation(moment, _kept_free(plan, job, parts))
                 break
-            for part in run.allocation.parts:
-                ledger.release(part, needs(run.job, part))
-            gone.append(run)
-            if ledger.free_milli >= need:
-                parts = plan.probe(job)
-                if parts is not None:
-                    found = Reservation(end, tuple((part, needs(job, part)) for part in parts))
-                    break
-        for run in reversed(gone):
-            for part in run.allocation.parts:
-                ledger.take(part, needs(run.job, part))
+        for hold in reversed(gone):
+            for part in hold.parts:
+                ledger.take(part, needs(hold.job, part))
     return found
+
+
+def _kept_free(plan: Plan, job: Job, parts: tuple[Part, ...]) -> tuple[tuple[Part, Resources], ...]:
+    """What others must keep off: the devices, or whole nodes where the placer wants them empty."""
+    kept = [(part, needs(job, part)) for part in parts]
+    if getattr(plan.placer, "consolidates", False) and len({part.node for part in parts}) > 1:
+        for index, (part, need) in enumerate(kept):
+            every = tuple(range(plan.ledger.nodes[part.node].spec.gpus))
+            kept[index] = (part._replace(gpus=every), need)
+    return tuple(kept)
+
+
+def _by_end(hold: Hold) -> tuple[float, int]:
+    return hold.end, hold.seq
 
 
 def expected_end(run: Run, now: float) -> float:
     """When a run will be over; one that has outstayed its estimate gets a little longer."""
-    left = run.remaining_s(now)
-    if left <= 0:
-        left = max(1.0, _OVERDUE * (run.job.run_time_s or 0.0))
-    return now + left
-
-
-def _holds(run: Run) -> bool:
-    """Whether a run's devices are its own: not being left, and not about to change."""
-    return run.stopping is None and not run.parked and run.target is None
+    expected = run.job.run_time_s or 0.0
+    if run.done(now) > expected + _ROUNDING_S and run.remaining_s(now) <= 0:
+        return now + max(1.0, _OVERDUE * expected)
+    return now + run.remaining_s(now)

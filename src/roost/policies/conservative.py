@@ -24,8 +24,11 @@ from roost.core.state import Job
 from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
 
-#: Nodes and the workers on each.
-Spots: TypeAlias = list[tuple[Node, int]]
+#: The finest grid of times that a plan is made on.
+_GRAIN_S = 2.0**-30
+
+#: Nodes, the workers on each, and the GPUs kept free for them.
+Spots: TypeAlias = list[tuple[Node, int, int]]
 
 
 @dataclass(slots=True)
@@ -35,7 +38,6 @@ class Booking:
     start: float
     end: float
     spots: Spots
-    gpus_each: int
 
 
 @dataclass(slots=True)
@@ -77,23 +79,38 @@ class Conservative:
             profile, old = _Profile(plan, memory.ends), {}  # someone outstayed the estimate
         for job in jobs:
             booking = old.get(job)
-            if booking is None or booking.start <= plan.now or not as_planned:
-                if booking is not None:
-                    profile.remove(booking)
-                booking = None if plan.over_limit(job, job.gpu_milli) else profile.earliest(job)
-                if booking is None:
-                    continue
-                profile.add(booking)
-            if booking.start > plan.now or not self._start(plan, job, booking):
+            if booking is None or not as_planned:
+                booking = self._book(plan, job, profile, booking)
+            if booking is None:
+                if job is jobs[0]:
+                    plan.place(job)
+                continue
+            if not profile.due(booking) or not self._start(
+                plan, job, booking, first=job is jobs[0]
+            ):
                 memory.bookings[job] = booking
                 text = f"{job.gpu_milli / WHOLE:g} GPUs are reserved for it"
                 plan.promise(job, text, max(plan.now, booking.start))
         plan.memo["conservative"] = memory
-        later = [b.start for b in memory.bookings.values() if b.start > plan.now]
+        later = [b.start for b in memory.bookings.values() if not profile.due(b)]
         plan.wake(min(later, default=math.inf))
 
     @staticmethod
-    def _start(plan: Plan, job: Job, booking: Booking) -> bool:
+    def _book(plan: Plan, job: Job, profile: _Profile, old: Booking | None) -> Booking | None:
+        """Reserve for a job as early as can be, and never later than before."""
+        if old is not None:
+            profile.remove(old)
+        if plan.over_limit(job, job.gpu_milli):
+            return None
+        booking = profile.earliest(job)
+        if old is not None and (booking is None or old.start < booking.start):
+            booking = old
+        if booking is not None:
+            profile.add(booking)
+        return booking
+
+    @staticmethod
+    def _start(plan: Plan, job: Job, booking: Booking, *, first: bool) -> bool:
         """Start a job where it was reserved; False when that is not free after all."""
         if plan.over_limit(job, job.gpu_milli):
             return False
@@ -101,9 +118,11 @@ class Conservative:
             return plan.place(job)
         need = job.spec.resources
         parts: list[Part] = []
-        for node, workers in booking.spots:
+        for node, workers, _ in booking.spots:
             if plan.ledger.room(node, need) < workers:
-                return False
+                # If CPUs or memory are short there, the first in line may look elsewhere.
+                enough = all(node.shown >= gpus for node, _, gpus in booking.spots)
+                return first and enough and plan.place(job)
             parts += plan.ledger.pick(node, need, workers)
         plan.place_at(job, Allocation(tuple(parts)))
         return True
@@ -164,10 +183,15 @@ class _Node:
 
 
 class _Profile:
-    """Free GPUs of every node over time: what runs hold, and what is reserved."""
+    """Free GPUs of every node over time: what runs hold, and what is reserved.
+
+    Times are kept on a grid: the same moment, computed twice, may differ in its last digits, and
+    two reservations that follow each other must not seem to overlap for that.
+    """
 
     def __init__(self, plan: Plan, ends: Mapping[RunId, float]) -> None:
         self.now = plan.now
+        self.grain = max(_GRAIN_S, 2.0 ** math.ceil(math.log2(8 * math.ulp(max(self.now, 1.0)))))
         self.nodes = {node: _Node(node, node.shown) for node in plan.ledger.order if node.up}
         self.largest = max((node.spec.gpus for node in self.nodes), default=0)
         last: dict[tuple[NodeId, int], float] = {}
@@ -179,55 +203,72 @@ class _Profile:
         for (name, _), end in last.items():
             node = plan.ledger.nodes[name]
             if node in self.nodes and end < math.inf:
-                self.nodes[node].change(end, 1)
+                self.nodes[node].change(self._on_grid(end), 1)
+
+    def _on_grid(self, time: float) -> float:
+        return time if time == math.inf else round(time / self.grain) * self.grain
+
+    def due(self, booking: Booking) -> bool:
+        """Whether a reservation's time has come."""
+        return booking.start <= self.now + self.grain
 
     def add(self, booking: Booking) -> bool:
         """Reserve; False when that would take what is not there."""
         fits = True
-        for node, workers in booking.spots:
+        for node, _, gpus in booking.spots:
             if node not in self.nodes:
                 return False
-            entry, gpus = self.nodes[node], workers * booking.gpus_each
-            fits = fits and entry.room(max(booking.start, self.now), booking.end) >= gpus
+            entry = self.nodes[node]
+            start = self._on_grid(max(booking.start, self.now))
+            fits = fits and entry.room(start, self._on_grid(booking.end)) >= gpus
             self._book(entry, booking, gpus)
         return fits
 
     def remove(self, booking: Booking) -> None:
         """Take a reservation back."""
-        for node, workers in booking.spots:
-            self._book(self.nodes[node], booking, -workers * booking.gpus_each)
+        for node, _, gpus in booking.spots:
+            self._book(self.nodes[node], booking, -gpus)
+
+    def began(self, booking: Booking, gpus_each: int) -> None:
+        """A gang runs: of its last node it only holds what it needs."""
+        for node, workers, gpus in booking.spots:
+            self._book(self.nodes[node], booking, -max(0, gpus - workers * gpus_each))
 
     def _book(self, entry: _Node, booking: Booking, gpus: int) -> None:
-        entry.change(booking.start, -gpus)
+        entry.change(self._on_grid(booking.start), -gpus)
         if booking.end < math.inf:
-            entry.change(booking.end, gpus)
+            entry.change(self._on_grid(booking.end), gpus)
 
     def earliest(self, job: Job) -> Booking | None:
         """The first time at which a job fits for as long as it is expected to run."""
-        length = max(job.remaining_s, 1e-9)
+        length = max(self._on_grid(job.remaining_s), self.grain)
         need, workers = job.spec.resources, job.spec.workers.min
-        each = need.gpus if need.share_milli == WHOLE else 1
+        each = need.gpus
+        if need.share_milli < WHOLE:  # as many to a device as it holds
+            workers = -(-workers // (WHOLE // need.share_milli))
         kinds = need.kinds
         nodes = [n for n in self.nodes.values() if not kinds or n.node.spec.kind in kinds]
         total = each * workers
+        now = self._on_grid(self.now)
         if total <= self.largest:
             best = min(
-                ((n.first_fit(total, self.now, length), n.node.index, n) for n in nodes),
+                ((n.first_fit(total, now, length), n.node.index, n) for n in nodes),
                 key=lambda item: item[:2],
                 default=(math.inf, 0, None),
             )
             if best[2] is None or best[0] == math.inf:
                 return None
-            return Booking(best[0], best[0] + length, [(best[2].node, workers)], each)
+            return Booking(best[0], best[0] + length, [(best[2].node, job.spec.workers.min, total)])
         return self._earliest_wide(nodes, workers, each, length)
 
     def _earliest_wide(
         self, nodes: list[_Node], workers: int, each: int, length: float
     ) -> Booking | None:
         """The first time at which enough whole nodes are free at once."""
-        times = {self.now}
+        now = self._on_grid(self.now)
+        times = {now}
         for entry in nodes:
-            times.update(at for at in entry.changes if at > self.now)
+            times.update(at for at in entry.changes if at > now)
         for start in sorted(times):
             spots: Spots = []
             left = workers
@@ -235,8 +276,8 @@ class _Profile:
                 size = entry.node.spec.gpus
                 if size >= each and entry.room(start, start + length) >= size:
                     take = min(left, size // each)
-                    spots.append((entry.node, take))
+                    spots.append((entry.node, take, size))
                     left -= take
                     if not left:
-                        return Booking(start, start + length, spots, each)
+                        return Booking(start, start + length, spots)
         return None

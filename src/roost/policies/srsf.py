@@ -31,5 +31,5 @@ class Srsf:
 
     def running(self, run: Run, now: float) -> Key:
         """GPU-seconds left, less what a stop would cost."""
-        left = run.remaining_s(now) - run.disturbance_s(now)
-        return left * run.gpu_milli / WHOLE if run.gpu_milli else 0.0
+        left = run.work_left_s(now) - run.disturbance_s(now) * run.rate
+        return left * run.job.gpu_milli / WHOLE if run.gpu_milli else 0.0

@@ -24,9 +24,12 @@ class Srtf:
         fill(plan, self.waiting, self, self.min_run_s)
 
     def waiting(self, job: Job) -> Key:
-        """Time left."""
+        """Work left, in seconds at the pace of its least workers."""
         return job.remaining_s
 
     def running(self, run: Run, now: float) -> Key:
-        """Time left, less what a stop would cost: the gain must pay for the move."""
-        return run.remaining_s(now) - run.disturbance_s(now)
+        """Work left, less what a stop would cost: the gain must pay for the move.
+
+        Not time left: on a slow GPU an equal job that waits would seem shorter.
+        """
+        return run.work_left_s(now) - run.disturbance_s(now) * run.rate

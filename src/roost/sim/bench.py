@@ -7,22 +7,23 @@ is not part of them.
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import statistics
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from roost import traces
 from roost.core.actions import Action, Launch
 from roost.core.controller import Core
 from roost.core.events import Event, Exited, NodeJoined, Outcome, Started, Submitted
 from roost.core.spec import JobId, JobSpec, QueueId, Range
-from roost.errors import InvalidSpec
+from roost.errors import InvalidSpec, Retryable
 from roost.placement import placer as find_placer
 from roost.policies import policy as find_policy
+from roost.sim.many import workers
 from roost.sim.metrics import summarise
 from roost.sim.scenario import Scenario, uniform_cluster
 from roost.sim.simulation import Simulation
@@ -82,9 +83,15 @@ class SimBench:
 
     def measure(self, policy: str) -> Measured:
         """Run one policy in a process of its own."""
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(1, context) as pool:
-            return pool.submit(_measure, self, policy).result()
+        try:
+            with workers(1) as submit:
+                measured: Measured = submit(_measure, self, policy).result()
+                return measured
+        except BrokenProcessPool:
+            raise Retryable(
+                f"the process that measured {policy!r} was killed, for want of memory perhaps",
+                after=0.0,
+            ) from None
 
 
 def _measure(bench: SimBench, policy: str) -> Measured:
@@ -105,8 +112,18 @@ def _measure(bench: SimBench, policy: str) -> Measured:
         events=results.events,
         wall_s=time.perf_counter() - wall,
         cpu_s=time.process_time() - cpu,
-        peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak_rss_mib=_peak_rss_mib(),
     )
+
+
+def _peak_rss_mib() -> float:
+    """The most memory that this process has held."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    except (OSError, IndexError):
+        # Includes the peak of the process that started this one: Linux keeps it across exec.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @dataclass(frozen=True, slots=True)

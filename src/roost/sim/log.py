@@ -1,19 +1,23 @@
 """A run as a list of lines, and two runs compared line by line.
 
 Each line is one JSON object: an event, a decision or an action, with its time. Two runs that should
-be equal are equal to the last byte; where they are not, the first difference is where to look.
+be equal are equal to the last byte; where they are not, the first difference is where to look. A
+run that was saved and resumed has a log for each part: one after the other they are the whole log.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
+from uuid import uuid4
 
 from roost.core.actions import Action
 from roost.core.decisions import Decision
@@ -39,6 +43,34 @@ class LogWriter:
         for what, items in (("event", events), ("decision", decisions), ("action", actions)):
             for item in items:
                 self._out.write(_line(now, what, item))
+
+
+@contextmanager
+def write_log(path: str | os.PathLike[str]) -> Iterator[LogWriter]:
+    """An observer that writes to a file, which is there only once the run is over.
+
+    What goes wrong on the way leaves an older file as it was. A pipe or a device is written to
+    while the run goes on.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            with target.open("w", encoding="utf-8") as out:
+                yield LogWriter(out)
+            return
+        # In the same folder, so that the last step is a rename.
+        draft = target.with_name(f".{uuid4().hex}.tmp")
+        try:
+            with draft.open("x", encoding="utf-8") as out:
+                yield LogWriter(out)
+            draft.replace(target)
+        finally:
+            with suppress(OSError):
+                draft.unlink()
+    except BrokenPipeError:
+        raise  # whoever read the pipe has gone
+    except OSError as error:
+        raise InvalidSpec(f"cannot write {path}: {error.strerror}") from error
 
 
 @dataclass(slots=True)
@@ -82,14 +114,16 @@ def _lines(path: str | Path) -> Iterator[str]:
                 yield line.rstrip("\n")
     except FileNotFoundError:
         raise NotFound(f"no such file: {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSpec(f"cannot read {path}: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidSpec(f"{path} is not a Roost event log: it is not text") from None
+    except OSError as error:
+        raise InvalidSpec(f"cannot read {path}: {error.strerror}") from None
 
 
 def _kind(line: str, path: str | Path, number: int) -> str:
     try:
         return str(json.loads(line)["kind"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidSpec(f"{path}, line {number} is not a line of a Roost event log") from None
 
 

@@ -1,15 +1,19 @@
 """Saving a simulation between two instants, and going on with it later.
 
-The file is a pickle behind a header. Loading admits only Roost's own classes, plain containers and
-the modules of installed policies, so a file from elsewhere cannot run code of its choice.
+The file is a pickle behind a header with Roost's version and a digest, so that a damaged file is
+known for one. A file from elsewhere cannot run code of its choice: loading admits what a simulation
+is made of, by name, and nothing that reads, writes or starts anything. The exception are installed
+policies: of their modules, everything is admitted, for policies may sort by functions of theirs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pickle
 from importlib.metadata import entry_points
+from types import FunctionType, MethodType
 from typing import Any
 
 from roost import __version__
@@ -19,7 +23,12 @@ from roost.policies import GROUP
 from roost.sim.simulation import Simulation
 
 _MAGIC = b"roost simulation\n"
-_OWN = ("roost.core.", "roost.perf.", "roost.placement.", "roost.policies.", "roost.sim.")
+#: Modules whose classes may be here; none of them does I/O.
+_PARTS = ("roost.core.", "roost.perf.", "roost.placement.")
+_MODULES = (
+    *("roost.sim.failures", "roost.sim.simulation", "roost.sim.world"),
+    "roost.traces.workload",
+)
 _PLAIN = {
     ("builtins", "set"),
     ("builtins", "frozenset"),
@@ -29,29 +38,46 @@ _PLAIN = {
 
 
 def save(simulation: Simulation, path: str | os.PathLike[str]) -> None:
-    """Write a simulation to a file, entirely or not at all."""
-    body = pickle.dumps(simulation, protocol=pickle.HIGHEST_PROTOCOL)
-    save_bytes(path, _MAGIC + f"{__version__}\n".encode() + body)
+    """Write a simulation to a file, entirely or not at all.
+
+    Raises InvalidSpec where that is not possible, also for a policy that ``load`` would refuse.
+    """
+    policy, name = simulation.setup.policy, simulation.setup.policy_name
+    kind = policy if isinstance(policy, FunctionType) else type(policy)
+    if not _policies(kind.__module__):
+        raise InvalidSpec(
+            f"a run of policy {name!r} cannot be saved: it is from {kind.__module__!r}, "
+            f"which no entry point of {GROUP!r} names"
+        )
+    try:
+        body = pickle.dumps(simulation, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PickleError, AttributeError, TypeError) as error:
+        raise InvalidSpec(f"a run of policy {name!r} cannot be saved: {error}") from error
+    save_bytes(path, _MAGIC + f"{__version__}\n{_digest(body)}\n".encode() + body)
 
 
 def load(path: str | os.PathLike[str]) -> Simulation:
     """Read a simulation that ``save`` wrote."""
     content = load_bytes(path)
     if not content.startswith(_MAGIC):
-        raise InvalidSpec(f"{os.fspath(path)} is not a saved simulation")
-    version, _, body = content[len(_MAGIC) :].partition(b"\n")
-    if version.decode(errors="replace") != __version__:
-        raise InvalidSpec(
-            f"{os.fspath(path)} was saved by Roost {version.decode(errors='replace')}, "
-            f"this is {__version__}"
-        )
+        raise InvalidSpec(f"{path} is not a saved simulation")
+    version, digest, body = (*content[len(_MAGIC) :].split(b"\n", 2), b"", b"")[:3]
+    if version != __version__.encode():
+        other = version.decode(errors="replace")
+        raise InvalidSpec(f"{path} was saved by Roost {other!r}, this is {__version__!r}")
+    if digest != _digest(body).encode():
+        raise InvalidSpec(f"{path} is damaged: its digest is not that of its content")
     try:
         found = _Unpickler(io.BytesIO(body)).load()
-    except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, ValueError) as error:
-        raise InvalidSpec(f"{os.fspath(path)} is damaged: {error}") from None
+    except Exception as error:  # noqa: BLE001 - a hostile pickle can raise any
+        raise InvalidSpec(f"{path} is not a saved simulation: {error}") from None
     if not isinstance(found, Simulation):
-        raise InvalidSpec(f"{os.fspath(path)} is not a saved simulation")
+        raise InvalidSpec(f"{path} is not a saved simulation")
     return found
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
 
 
 class _Unpickler(pickle.Unpickler):
@@ -63,21 +89,27 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if (module, name) == ("builtins", "getattr"):
             return _method
-        if _admitted(module) or module == "roost.traces.workload":
+        policies = _policies(module)
+        if "." not in name and (policies or module.startswith(_PARTS) or module in _MODULES):
             found = super().find_class(module, name)
-            if getattr(found, "__module__", None) == module:  # not something it imported
+            kinds = (type, FunctionType) if policies else type
+            if isinstance(found, kinds) and found.__module__ == module:  # not what it imported
                 return found
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong in a saved simulation")
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong there")
 
 
-def _admitted(module: str) -> bool:
-    return module.startswith(_OWN) or module in {
-        entry.module for entry in entry_points(group=GROUP)
-    }
+def _method(owner: object, name: str) -> MethodType:
+    """A policy's method, such as the key by which it sorts."""
+    if _policies(type(owner).__module__) and not name.startswith("_"):
+        found = getattr(owner, name)
+        if isinstance(found, MethodType):
+            return found
+    raise pickle.UnpicklingError(f"{type(owner).__name__}.{name} does not belong there")
 
 
-def _method(owner: object, name: str) -> Any:
-    """A bound method, such as the key by which a policy sorts."""
-    if not _admitted(type(owner).__module__) or name.startswith("_"):
-        raise pickle.UnpicklingError(f"{name!r} does not belong in a saved simulation")
-    return getattr(owner, name)
+def _policies(module: str) -> bool:
+    """Whether policies live there: Roost's own, or installed ones in their module or below it."""
+    if module.startswith("roost."):
+        return module.startswith("roost.policies.")
+    homes = {entry.module for entry in entry_points(group=GROUP)}
+    return any(module == home or module.startswith(f"{home}.") for home in homes)

@@ -77,6 +77,7 @@ class Simulation:
         self.cpu_s = 0.0
         self.wall_s = 0.0
         self._arrivals = jobs
+        self._capacity_milli = WHOLE * sum(node.gpus for node in setup.nodes)
         self._arrived = 0
         self._samples: list[tuple[float, float, float, float, int, int]] = []
         for queue in _all_queues(setup.queues, jobs):
@@ -115,7 +116,7 @@ class Simulation:
         arrival = self._next_arrival()
         while True:
             now = min(arrival, world.next_time, core.wake_at)
-            if now > until or now == math.inf or (failing and self.over):
+            if now > until or now == math.inf or (failing and self._nothing_more_to_see()):
                 return
             self.now = now
             events = world.due(now)
@@ -138,6 +139,17 @@ class Simulation:
             self._sample()
             if progress is not None and self.batches % _REPORT_EVERY == 0:
                 progress(now, core.finished, len(arrivals))
+
+    def _nothing_more_to_see(self) -> bool:
+        """Nodes fail for ever; this is when every job is over, or waits though all are up."""
+        core = self.core
+        return self.over or (
+            self._arrived == len(self._arrivals)
+            and not core.runs
+            and core.wake_at == math.inf
+            and core.ledger.capacity_milli == self._capacity_milli
+            and bool(self._samples)
+        )
 
     def _next_arrival(self) -> float:
         if self._arrived < len(self._arrivals):

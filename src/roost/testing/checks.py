@@ -41,7 +41,7 @@ def validate(core: Core, *, limits: bool = True) -> None:
     found = [
         *_ledger(core),
         *_who_is_where(core),
-        *_masks(core.ledger),
+        *mask_problems(core.ledger),
         *_queues(core, limits=limits),
         *_jobs(core),
         *_runs(core),
@@ -134,7 +134,7 @@ class _Books:
             yield f"node {node.id}: {self.cpu} milli-CPUs and {self.ram} MiB are left"
 
 
-def _masks(ledger: Ledger) -> Iterator[str]:
+def mask_problems(ledger: Ledger) -> Iterator[str]:
     """Masks and sums of a ledger against the books of its nodes."""
     largest = max((node.spec.gpus for node in ledger.order), default=0)
     at_least = [0] * (largest + 1)

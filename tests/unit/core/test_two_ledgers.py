@@ -92,13 +92,12 @@ def test_a_share_waits_for_the_run_that_leaves_its_device() -> None:
 
 def test_a_run_does_not_wait_for_devices_that_it_does_not_use() -> None:
     core = core_with(policy("srtf"), node("n0", 2))
-    core.handle(Submitted(0.0, LONG, spec(1, 900.0)))
-    core.handle(Started(1.0, run("long")))
-    core.handle(CancelRequested(2.0, LONG))
+    core.handle(Submitted(0.0, job("a"), spec(1, 5.0)), Submitted(0.0, LONG, spec(1, 900.0)))
+    core.handle(Exited(1.0, run("a"), Outcome.SUCCEEDED), CancelRequested(1.0, LONG))
 
-    (launch,) = core.handle(Submitted(3.0, SHORT, spec(1, 10.0)))
-
-    assert isinstance(launch, Launch), "one of the two GPUs is idle"
+    assert core.handle(Submitted(2.0, SHORT, spec(1, 10.0))) == [
+        Launch(run("short"), spec(1, 10.0), held("n0", (0,)))
+    ]
 
 
 def test_cpus_are_waited_for_where_they_are_counted() -> None:

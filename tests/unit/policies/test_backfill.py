@@ -146,3 +146,29 @@ def test_a_restart_under_way_does_not_move_the_reservation() -> None:
     )
 
     assert played.times == {"k": (0, 1000), "j": (0, 120), "h": (120, 130), "s": (130, 195)}
+
+
+def test_jobs_of_one_instant_are_reserved_for_like_any_other() -> None:
+    # j starts; h is reserved for 10; c would delay it and waits until h is over.
+    played = play(
+        Easy(),
+        job("j", 0, 10, gpus=5),
+        job("h", 0, 10, gpus=8),
+        job("c", 0, 1000),
+        nodes=cluster(8),
+    )
+
+    assert played.times == {"j": (0, 10), "h": (10, 20), "c": (20, 1020)}
+
+
+def test_a_gang_that_needs_whole_nodes_is_not_kept_off_the_last_of_them() -> None:
+    # h is reserved for 10, on all of n0 and one GPU of n1. c must not spoil n1 for it.
+    played = play(
+        Easy(),
+        job("a", 0, 10, gpus=4),
+        job("h", 1, 10, workers=5),
+        job("c", 2, 100),
+        nodes=cluster(4, nodes=2),
+    )
+
+    assert played.times["h"] == (10, 20)

@@ -137,3 +137,23 @@ def test_a_job_of_whole_gpus_has_its_reservation_among_shared_ones() -> None:
     )
 
     assert played.times["g"] == (100, 110)
+
+
+def test_a_wide_gang_keeps_its_place_when_others_are_booked_beside_it() -> None:
+    # h is told 1: all of n0, and one GPU of n1, where c is booked beside it.
+    played = play(
+        Conservative(),
+        job("a", 0, 1, workers=8),
+        job("b", 0, 2, gpus=4),
+        job("h", 0, 1, workers=5),
+        job("c", 0, 1),
+        nodes=cluster(4, nodes=3),
+    )
+
+    assert played.times["h"] == (1, 2)
+
+
+def test_a_gang_of_shares_starts_where_it_fits() -> None:
+    played = play(Conservative(), job("a", 0, 10, 0.25, workers=3), nodes=cluster(2))
+
+    assert played.times == {"a": (0, 10)}

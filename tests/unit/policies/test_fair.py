@@ -1,4 +1,4 @@
-"""Max-min fair share with preemption: schedules worked out by hand. See also oracles/test_shares."""
+"""Max-min fair share with preemption: schedules by hand. See also oracles/test_shares."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def test_a_queue_takes_back_its_share_and_not_more() -> None:
     # a borrowed all 4 GPUs. At 10, b wants 4 and is entitled to 2: the youngest two of a go.
     # At 100, a0 and a1 end; a holds nothing then and is served first: a2, a3 100-190 (they had
     # saved 10 s). b0, b1 10-110; b2, b3 110-210.
-    played = play(FairShare(), *several(4, "a", 0, 100), *several(4, "b", 10, 100), nodes=cluster(4))
+    played = play(
+        FairShare(), *several(4, "a", 0, 100), *several(4, "b", 10, 100), nodes=cluster(4)
+    )
 
     assert played.times == {
         "a0": (0, 100),
@@ -108,7 +110,10 @@ def test_a_queue_is_not_pushed_below_its_share() -> None:
 
 def test_runs_are_left_alone_for_a_minimum_time() -> None:
     played = play(
-        FairShare(min_run_s=100), *several(2, "a", 0, 1000), *several(1, "b", 10, 10), nodes=cluster(2)
+        FairShare(min_run_s=100),
+        *several(2, "a", 0, 1000),
+        *several(1, "b", 10, 10),
+        nodes=cluster(2),
     )
 
     assert played.times == {"a0": (0, 1000), "a1": (0, 1010), "b0": (100, 110)}

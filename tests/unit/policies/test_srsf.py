@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.oracles.played import cluster, job, play
 
-from roost.core import Costs
+from roost.core import Costs, Level
+from roost.perf.speed import Speed
 from roost.policies.srsf import Srsf
 
 
@@ -50,3 +51,16 @@ def test_a_run_is_left_alone_for_its_minimum_time() -> None:
     played = play(Srsf(min_run_s=7), job("a", 0, 100), job("b", 1, 5), nodes=cluster(gpus=1))
 
     assert played.times == {"a": (0, 105), "b": (7, 12)}
+
+
+def test_across_nodes_equals_do_not_displace_each_other() -> None:
+    # Both gangs span two nodes and go at half the speed.
+    played = play(
+        Srsf(),
+        job("a", 0, 60, workers=4),
+        job("b", 1, 60, workers=4),
+        nodes=cluster(2, nodes=2),
+        speed=Speed(spread={Level.SWITCH: 0.5}),
+    )
+
+    assert played.times == {"a": (0, 120), "b": (120, 240)}

@@ -6,6 +6,7 @@ import pytest
 from tests.oracles.played import cluster, job, play
 
 from roost.core import Costs
+from roost.perf.speed import Speed
 from roost.placement import placer
 from roost.policies.srtf import Srtf
 from roost.testing.builders import node
@@ -177,3 +178,26 @@ def test_room_is_made_where_cpus_are_short() -> None:
     )
 
     assert played.times == {"a": (0, 1010), "b": (10, 20)}
+
+
+@pytest.mark.parametrize("costs", [Costs(), Costs(checkpoint_every_s=float("inf"))])
+def test_on_a_slow_gpu_equals_do_not_displace_each_other(costs: Costs) -> None:
+    # At 1, a has 59.5 s of work left and b 60; that both go at half the speed changes nothing.
+    played = play(
+        Srtf(),
+        job("a", 0, 60, costs=costs),
+        job("b", 1, 60, costs=costs),
+        nodes=[node("n0", 1, kind="slow")],
+        speed=Speed(kinds={"slow": 0.5}),
+    )
+
+    assert played.times == {"a": (0, 120), "b": (120, 240)}
+
+
+def test_checkpoints_that_cost_time_do_not_make_equals_displace_each_other() -> None:
+    costs = Costs(checkpoint_every_s=600, checkpoint_s=60)
+    played = play(
+        Srtf(), job("a", 0, 6000, costs=costs), job("b", 1, 6000, costs=costs), nodes=cluster(1)
+    )
+
+    assert played.times == {"a": (0, 6600), "b": (6600, 13200)}

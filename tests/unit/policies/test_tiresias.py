@@ -92,9 +92,7 @@ def test_a_job_that_waited_long_enough_starts_again_from_the_top() -> None:
     # a runs 0-20 and is displaced by b0, having run 20 s; promote=2: at 60 it has waited 40 s and
     # is promoted. b4 (56-65) is of its level and runs on. a 65-75: 10 more GPU-s, demoted again.
     # Then b5 to b8 until 111, long before a has waited twice its 30 s. a 111-181.
-    played = play(
-        Tiresias(limits=(10.0,), promote=2), job("a", 0, 100), *SHORTS, nodes=cluster(1)
-    )
+    played = play(Tiresias(limits=(10.0,), promote=2), job("a", 0, 100), *SHORTS, nodes=cluster(1))
 
     assert played.began["a"] == [0, 65, 111]
     assert played.times["a"] == (0, 181)
@@ -103,9 +101,7 @@ def test_a_job_that_waited_long_enough_starts_again_from_the_top() -> None:
 
 
 def test_without_promotion_a_demoted_job_waits_for_all_others() -> None:
-    played = play(
-        Tiresias(limits=(10.0,), promote=0), job("a", 0, 100), *SHORTS, nodes=cluster(1)
-    )
+    played = play(Tiresias(limits=(10.0,), promote=0), job("a", 0, 100), *SHORTS, nodes=cluster(1))
 
     assert played.began["a"] == [0, 101]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
+from itertools import islice, pairwise
 from statistics import fmean, stdev
 
 import pytest
@@ -54,9 +54,7 @@ def test_a_job_on_a_lost_node_starts_again_elsewhere() -> None:
 
 
 def test_with_nowhere_to_go_it_waits_until_the_node_is_back() -> None:
-    played = when(
-        NodeLost(30.0, A), NodeJoined(50.0, N0), jobs=[job("a", 0, 100)], nodes=[N0]
-    )
+    played = when(NodeLost(30.0, A), NodeJoined(50.0, N0), jobs=[job("a", 0, 100)], nodes=[N0])
 
     assert played.times == {"a": (0, 120)}
     assert played.rows["a"].wait_capacity_s == 20
@@ -160,7 +158,7 @@ def test_a_failure_does_not_use_up_retries() -> None:
 def gaps(source: Breakdowns, count: int) -> tuple[list[float], list[float]]:
     """Times up and times down."""
     times = [0.0, *(event.time for event in islice(source, 2 * count))]
-    lengths = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    lengths = [later - earlier for earlier, later in pairwise(times)]
     return lengths[::2], lengths[1::2]
 
 
@@ -215,7 +213,7 @@ def test_the_share_of_time_in_service_is_mtbf_over_mtbf_plus_mttr() -> None:
         seed=3,
     )
     series = sim.run(until=400_000).series
-    lengths = [b - a for a, b in zip(series.time, series.time[1:], strict=False)]
+    lengths = [later - earlier for earlier, later in pairwise(series.time)]
     capacity = sum(c * t for c, t in zip(series.capacity, lengths, strict=False)) / sum(lengths)
 
     assert capacity / 8 == pytest.approx(0.9, abs=0.01)

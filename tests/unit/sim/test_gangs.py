@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from roost.testing.builders import node, role
 from tests.oracles.played import Script, cluster, job, play, simulation
 
-from roost.core import Action, Costs, Decision, Event, Launch
+from roost.core import Action, Costs, Decision, Event, Launch, Level
 from roost.placement import PLACERS
 from roost.policies.fifo import fifo
 from roost.policies.srtf import Srtf
@@ -69,3 +70,15 @@ def test_a_gang_is_launched_when_the_last_one_in_its_way_has_left() -> None:
 
 def _leaving_in(seconds: float) -> Costs:
     return Costs(suspend_s=seconds)
+
+
+def test_a_gang_with_roles_inside_a_cell_leaves_the_books_as_they_were() -> None:
+    # a has a parameter server beside it on the same socket; b then needs the whole node.
+    played = play(
+        fifo,
+        job("a", 0, 10, roles=(role("ps"),), within=Level.SOCKET),
+        job("b", 1, 10, gpus=8),
+        nodes=[node("n0", 8, sockets=2)],
+    )
+
+    assert played.times == {"a": (0, 10), "b": (10, 20)}

@@ -11,7 +11,9 @@ from roost.policies.fifo import fifo
 
 
 def test_a_job_that_was_killed_is_cancelled_after_as_much_work() -> None:
-    played = play(fifo, job("a", 0, 40, outcome=Outcome.CANCELLED), job("b", 1, 5), nodes=cluster(1))
+    played = play(
+        fifo, job("a", 0, 40, outcome=Outcome.CANCELLED), job("b", 1, 5), nodes=cluster(1)
+    )
 
     assert played.times == {"a": (0, 40), "b": (40, 45)}
     assert played.rows["a"].outcome == "cancelled"
@@ -39,9 +41,7 @@ def test_attempts_end_where_they_failed_and_are_retried() -> None:
 
 
 def test_when_retries_are_spent_the_job_is_over() -> None:
-    played = play(
-        fifo, job("a", 0, 100, fails_at_s=(30.0, 50.0), max_retries=1), nodes=cluster(1)
-    )
+    played = play(fifo, job("a", 0, 100, fails_at_s=(30.0, 50.0), max_retries=1), nodes=cluster(1))
 
     assert played.times == {"a": (0, 50)}
     assert played.rows["a"].outcome == "failed"

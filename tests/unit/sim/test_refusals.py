@@ -47,9 +47,7 @@ from roost.traces.workload import TraceJob
         ),
     ],
 )
-def test_an_impossible_job_is_refused(
-    asked: TraceJob, nodes: list[NodeSpec], message: str
-) -> None:
+def test_an_impossible_job_is_refused(asked: TraceJob, nodes: list[NodeSpec], message: str) -> None:
     with pytest.raises(InvalidSpec, match=message):
         play(fifo, job("fine", 0, 1), asked, nodes=nodes)
 

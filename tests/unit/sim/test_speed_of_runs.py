@@ -154,7 +154,7 @@ def test_speed_need_not_grow_with_the_workers() -> None:
 
 
 def test_neighbours_slow_each_other_down_while_they_are_together() -> None:
-    # a alone 0-20; both at half the speed until b is done, 80 s later (60 of a's 100 done); a alone.
+    # a alone 0-20; both at half the speed until b is done, 80 s later (60 of a's 100 done).
     played = play(
         fifo,
         job("a", 0, 100, 0.5),

@@ -1,0 +1,123 @@
+"""Kinds of values on the command line, and a command whose help comes in sections."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.types import OptionHelpExtra
+
+from roost.settings import seconds
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: In this order in the help.
+_SECTIONS = (
+    *("Workload", "Policy", "Cluster", "Costs", "Physics", "Failures", "Run", "Output"),
+    "Other",
+)
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with s, m, h, d or w; without end only where that makes sense."""
+
+    name = "duration"
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self._endless = endless
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds from a text such as 15m."""
+        if isinstance(value, float):
+            return value
+        try:
+            found = seconds(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a duration such as 90s, 15m, 2h or 1d", param, ctx)
+        if math.isinf(found) and not self._endless:
+            self.fail(f"{value!r} is without end; a duration is such as 90s or 1d", param, ctx)
+        return found
+
+
+class Number(click.ParamType[float]):
+    """A number from 0 up to a most, if there is one; infinity and NaN are none."""
+
+    name = "number"
+
+    def __init__(self, most: float = math.inf) -> None:
+        self._most = most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number that a text such as 0.5 stands for."""
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if not (0 <= found <= self._most and math.isfinite(found)):
+            upto = "" if math.isinf(self._most) else f" to {self._most:g}"
+            self.fail(f"{value!r} is not a number from 0{upto or ' up'}", param, ctx)
+        return found
+
+
+class OutFile(click.Path):
+    """A file to be written; where that cannot work, it is refused before anything runs."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, if there is a folder for it."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        real = Path(os.path.realpath(path))
+        if not real.exists() or real.is_file():  # a pipe or a device needs no folder
+            why = None
+            if not real.parent.is_dir():
+                why = f"there is no folder {str(real.parent)!r}"
+            elif not os.access(real.parent, os.W_OK | os.X_OK):
+                why = f"nothing can be written to the folder {str(real.parent)!r}"
+            if why is not None:
+                self.fail(f"cannot write {str(path)!r}: {why}", param, ctx)
+        return path
+
+
+class Option(click.Option):
+    """An option that belongs to a section of the help, and does not tell its range."""
+
+    def __init__(self, *args: Any, section: str = "Other", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+    def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
+        """What stands in brackets after the help."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
+
+class Verb(click.Command):
+    """A command whose options are told section by section."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all options, each under the title of its section."""
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                sections[getattr(param, "section", "Other")].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """Decorates a command with an ``Option``."""
+    return click.option(*names, cls=Option, **settings)

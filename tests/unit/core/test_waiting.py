@@ -1,0 +1,212 @@
+"""Lines of waiting jobs: their order, why they wait, and how long for what."""
+
+from __future__ import annotations
+
+import pytest
+
+from roost.core import (
+    CancelRequested,
+    Cause,
+    Exited,
+    Job,
+    JobId,
+    Outcome,
+    Plan,
+    Queue,
+    QueueChanged,
+    Started,
+    Submitted,
+    Waiting,
+    Woke,
+)
+from roost.policies import policy
+from roost.policies.fifo import fifo
+from roost.testing.builders import core_with, job, node, queue, run, spec
+from roost.testing.checks import validate
+
+
+def waiting_job(seq: int, gpus: float = 1, tenant: str = "q") -> Job:
+    return Job(JobId(f"j{seq}"), seq, spec(gpus), Queue(queue(tenant)), 0.0, None)
+
+
+def test_jobs_of_one_shape_stand_in_one_line() -> None:
+    waiting = Waiting()
+    for seq in range(6):
+        waiting.join(waiting_job(seq, gpus=1 + seq % 2, tenant=f"q{seq}"), 0.0)
+
+    assert len(waiting) == 6
+    assert sorted(len(line.entries) for line in waiting.open) == [3, 3]
+    assert [found.seq for found in waiting] == list(range(6))
+
+
+def test_a_line_per_queue_is_formed_where_a_policy_asks_for_it() -> None:
+    waiting = Waiting()
+    for seq in range(6):
+        waiting.join(waiting_job(seq, tenant=f"q{seq % 3}"), 0.0)
+
+    waiting.order_by(lambda found: -found.seq, 1.0, by_queue=True)
+
+    assert len(waiting.open) == 3
+    assert [found.seq for found in waiting] == [5, 4, 3, 2, 1, 0]
+    assert all(len({e[2].queue.spec.id for e in line.entries}) == 1 for line in waiting.open)
+
+
+def test_those_of_equal_rank_go_in_order_of_arrival() -> None:
+    waiting = Waiting()
+    waiting.order_by(lambda found: found.saved_s, 0.0)
+    for seq in (3, 1, 2):
+        waiting.join(waiting_job(seq), 0.0)
+
+    assert [found.seq for found in waiting] == [1, 2, 3]
+
+
+def test_a_job_leaves_from_the_middle_of_its_line() -> None:
+    waiting = Waiting()
+    jobs = [waiting_job(seq) for seq in range(4)]
+    for found in jobs:
+        waiting.join(found, 0.0)
+
+    waiting.leave(jobs[2], 1.0)
+
+    assert [found.seq for found in waiting] == [0, 1, 3]
+    assert jobs[2].waits == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_leaving_can_be_undone_within_the_instant() -> None:
+    waiting = Waiting()
+    one = waiting_job(0)
+    waiting.join(one, 0.0)
+
+    waiting.leave(one, 5.0)
+    waiting.rejoin(one, 5.0)
+    waiting.leave(one, 7.0)
+
+    assert sum(one.waits) == 7.0
+    assert len(waiting) == 0
+
+
+def test_time_is_put_down_to_what_was_lacking_then() -> None:
+    waiting = Waiting()
+    one, two = waiting_job(0), waiting_job(1)
+    waiting.join(one, 0.0)
+    line = waiting.line_of(one)
+    line.blame(Cause.CAPACITY, 0.0)
+    waiting.join(two, 4.0)
+    line.blame(Cause.FRAGMENTATION, 10.0)
+    waiting.leave(one, 13.0)
+    waiting.leave(two, 14.0)
+
+    assert one.waits == [0.0, 3.0, 10.0, 0.0]
+    assert two.waits == [0.0, 4.0, 6.0, 0.0]
+
+
+def test_the_waits_of_a_job_add_up_over_all_its_waiting() -> None:
+    core = core_with(fifo, node("n0", 1))
+    core.handle(Submitted(0.0, job("a"), spec(1)))
+    core.handle(Submitted(2.0, job("b"), spec(1)))
+    core.handle(Exited(10.0, run("a"), Outcome.SUCCEEDED))
+    core.handle(Submitted(11.0, job("c"), spec(1)))
+    core.handle(Exited(15.0, run("b"), Outcome.LOST))
+    core.handle(Exited(20.0, run("b", 2), Outcome.SUCCEEDED))
+
+    assert sum(core.jobs[job("a")].waits) == 0.0
+    assert core.jobs[job("b")].waits == [0.0, 0.0, 8.0, 0.0], "it goes before c again at once"
+    assert core.jobs[job("c")].waits == [0.0, 0.0, 9.0, 0.0]
+
+
+def test_waits_survive_another_order_and_other_limits() -> None:
+    core = core_with(fifo, node("n0", 1))
+    core.handle(Submitted(0.0, job("a"), spec(1)), Submitted(0.0, job("b"), spec(1)))
+
+    core.policy = policy("drf")
+    core.handle(Woke(3.0))
+    core.handle(QueueChanged(5.0, queue(limit_milli=1000)))
+    core.handle(Exited(9.0, run("a"), Outcome.SUCCEEDED))
+
+    quota, fragmentation, capacity, turn = core.jobs[job("b")].waits
+    assert (quota, fragmentation, turn) == (4.0, 0.0, 0.0)
+    assert capacity == 5.0
+    assert core.jobs[job("b")].queued_at == 0.0
+
+
+def test_a_waiting_job_says_why_and_who_is_ahead() -> None:
+    core = core_with(fifo, node("n0", 2), node("n1", 2))
+    core.handle(Submitted(0.0, job("a"), spec(1)), Submitted(0.0, job("b"), spec(2)))
+    core.handle(Submitted(0.0, job("c"), spec(2)), Submitted(0.0, job("d"), spec(1)))
+
+    first, second = core.explain(job("c")), core.explain(job("d"))
+
+    assert first is not None
+    assert second is not None
+    assert (first.reason.cause, first.ahead) == (Cause.CAPACITY, ())
+    assert (second.reason.cause, second.ahead) == (Cause.TURN, ("c",))
+    assert core.explain(job("a")) is None, "it does not wait"
+
+
+def test_pieces_that_do_not_make_a_whole_are_fragmentation() -> None:
+    core = core_with(fifo, node("n0", 2), node("n1", 2))
+    core.handle(*(Submitted(0.0, job(name), spec(1)) for name in "abcd"))
+    core.handle(Exited(1.0, run("a"), Outcome.SUCCEEDED), Submitted(1.0, job("e"), spec(2)))
+    scarce = core.explain(job("e"))
+    core.handle(Exited(2.0, run("c"), Outcome.SUCCEEDED))
+    scattered = core.explain(job("e"))
+
+    assert scarce is not None
+    assert scattered is not None
+    assert scarce.reason.cause is Cause.CAPACITY
+    assert scattered.reason.cause is Cause.FRAGMENTATION
+    core.handle(Exited(5.0, run("b"), Outcome.SUCCEEDED))
+    assert core.jobs[job("e")].waits == [0.0, 3.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5, 50])
+def test_only_so_many_of_those_ahead_are_named(limit: int) -> None:
+    core = core_with(fifo)
+    core.handle(*(Submitted(0.0, job(f"j{n}"), spec(1)) for n in range(10)))
+
+    explained = core.explain(job("j9"), limit=limit)
+
+    assert explained is not None
+    assert explained.ahead == tuple(f"j{n}" for n in range(min(limit, 9)))
+
+
+def test_a_reservation_says_when() -> None:
+    core = core_with(policy("backfill"), node("n0", 2))
+    core.handle(Submitted(0.0, job("a"), spec(1, 50.0)), Submitted(0.0, job("b"), spec(2, 10.0)))
+    core.handle(Started(0.0, run("a")))
+    core.handle(Submitted(1.0, job("c"), spec(1, 20.0)), Submitted(1.0, job("d"), spec(1, 60.0)))
+
+    explained = core.explain(job("b"))
+
+    assert explained is not None
+    assert explained.reason.starts_at == 50.0
+    assert run("c") in core.runs, "it ends before that"
+    assert run("d") not in core.runs, "it would not"
+
+
+def test_a_cpu_job_of_unknown_length_can_be_cancelled_under_srsf() -> None:
+    core = core_with(policy("srsf"), node("n0", 0, cpu_milli=1000))
+    core.handle(*(Submitted(0.0, job(f"j{n}"), spec(0, cpu_milli=1000)) for n in range(5)))
+
+    core.handle(CancelRequested(1.0, job("j3")))
+
+    assert [found.id for found in core.waiting] == ["j1", "j2", "j4"]
+    validate(core)
+
+
+def test_a_policy_may_change_its_keys_if_it_says_so() -> None:
+    ranks = {job("a"): 1.0, job("b"): 2.0}
+
+    def by_rank(found: Job) -> float:
+        return ranks[found.id]
+
+    def order(plan: Plan) -> None:
+        plan.lines(by_rank)
+
+    core = core_with(order)
+    core.handle(Submitted(0.0, job("a"), spec(1)), Submitted(0.0, job("b"), spec(1)))
+    core.waiting.rekey(core.jobs[job("b")], lambda found: ranks.update({found.id: 0.0}))
+    assert [found.id for found in core.waiting] == ["b", "a"]
+    core.waiting.rekey_all(lambda: ranks.update({job("a"): -1.0}))
+    assert [found.id for found in core.waiting] == ["a", "b"]
+    validate(core)
