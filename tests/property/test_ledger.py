@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from roost.core import Ledger, NodeSpec, Part, Resources, Shape
+from roost.core import Ledger, Level, NodeSpec, Part, Resources, Role, Shape
 from roost.placement import PLACERS, placer
+from roost.testing.builders import worker
 from roost.testing.checks import mask_problems
 from roost.testing.gangs import gang_problems
 from roost.testing.strategies import clusters, examples, roles, workers
@@ -41,17 +42,19 @@ class LedgerMachine(RuleBasedStateMachine):
         where: str,
         need: Resources,
         count: int,
-        extra: tuple[()],
+        extra: tuple[Role, ...],
         hide: bool,  # noqa: FBT001
     ) -> None:
-        within = data.draw(st.sampled_from((None, None, 0, 1, 2, 3, 4)), label="within")
-        shape = Shape(count, need, extra, within)  # type: ignore[arg-type]
-        hidden = data.draw(st.sampled_from(self.taken), label="hidden") if hide else []
-        with self.ledger.hidden(hidden):
+        within = data.draw(st.sampled_from((None, None, *Level)), label="within")
+        shape = Shape(count, need, extra, within)
+        reserved = placer("pack")(self.ledger, Shape(1, worker(1))) or () if hide else ()
+        with self.ledger.hidden([(part, worker(1)) for part in reserved]):
             parts = placer(where)(self.ledger, shape)
         if parts is None:
             return
         assert gang_problems(self.ledger, shape, parts) == []
+        devices = {(part.node, gpu) for part in parts for gpu in part.gpus}
+        assert devices.isdisjoint((part.node, gpu) for part in reserved for gpu in part.gpus)
         needs = {role.name: role.resources for role in shape.roles}
         gang = [(part, needs.get(part.role, need)) for part in parts]
         for part, wanted in gang:
@@ -121,7 +124,11 @@ TestLedger.settings = settings(max_examples=examples(60), stateful_step_count=30
 @given(clusters(), workers(), st.integers(1, 6), roles(), st.data())
 @settings(max_examples=examples(60))
 def test_placers_agree_on_what_can_never_be_placed(
-    cluster: list[NodeSpec], need: Resources, count: int, extra: tuple[()], data: st.DataObject
+    cluster: list[NodeSpec],
+    need: Resources,
+    count: int,
+    extra: tuple[Role, ...],
+    data: st.DataObject,
 ) -> None:
     """Where the freest placer finds no room on an empty cluster, none does."""
     ledger = Ledger()

@@ -66,7 +66,11 @@ def compare(  # noqa: PLR0913 - a verb takes its options
     progress: bool | None,
 ) -> None:
     """Replay the workload TRACE under several policies and compare what became of it."""
+    from roost.sim.scenario import Scenario
+
     names = split_policies(policies)
+    for name in names:  # a typo shows before a large trace is read
+        Scenario.check_names(name, placer)
     scenario = asked.scenario(timeline=report is not None)
     if seeds > 1 and not scenario.random:
         click.echo(
@@ -104,8 +108,6 @@ def run_and_show(  # noqa: PLR0913 - the whole of a comparison
     from roost.sim.many import run_many
 
     cases = [(name, seed) for name in names for seed in seeds]
-    for name in names:  # a typo shows before anything runs
-        scenario.check_names(name, placer)
     labels = [name if len(seeds) == 1 else f"{name}, seed {seed}" for name, seed in cases]
     with watching(labels, show=progress) as watcher:
         runs = run_many(scenario, cases, placer, processes=processes, watcher=watcher)

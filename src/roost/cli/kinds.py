@@ -110,7 +110,7 @@ class Verb(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(param, click.Option):
                 sections[getattr(param, "section", "Other")].append(record)
         for title, records in sections.items():
             if records:

@@ -22,8 +22,9 @@ _costs = functools.partial(option, section="Costs")
 _physics = functools.partial(option, section="Physics")
 _failures = functools.partial(option, section="Failures")
 
-_COUNT = {"type": click.IntRange(1), "metavar": "N"}
-_FILE = {"type": click.Path(path_type=Path), "metavar": "FILE"}
+_COUNT: dict[str, Any] = {"type": click.IntRange(1), "metavar": "N"}
+_REPAIR: dict[str, Any] = {"type": Duration(), "default": "1h", "show_default": True}
+_FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "metavar": "FILE"}
 _WILD = 10.0
 
 
@@ -60,7 +61,9 @@ output_option = option(
     show_default=True,
     help="How to print the figures.",
 )
-report_option = option("--report", section="Output", type=OutFile(), help="Write an HTML page.")
+report_option = option(
+    "--report", section="Output", type=OutFile(), help="Write an HTML page there."
+)
 progress_option = option(
     "--progress/--no-progress",
     section="Output",
@@ -70,7 +73,13 @@ progress_option = option(
 
 _SCENARIO = (
     click.argument("trace", required=False, type=click.Path(path_type=Path)),
-    _workload("--format", "trace_format", metavar="NAME", default="auto", help="Format of TRACE."),
+    _workload(
+        "--format",
+        "trace_format",
+        metavar="NAME",
+        default="auto",
+        help="Format of TRACE; see roost inspect.",
+    ),
     _workload(
         "--synthetic",
         metavar="KEY=VALUE,...",
@@ -87,11 +96,13 @@ _SCENARIO = (
         help="Spread of a log-normal error of declared run times.",
     ),
     _cluster("--nodes", **_COUNT, help="Number of nodes; 8 for generated jobs."),
-    _cluster("--gpus-per-node", **_COUNT, default=8, show_default=True),
-    _cluster("--nodes-per-switch", **_COUNT, default=16, show_default=True),
-    _cluster("--sockets", **_COUNT, default=2, show_default=True, help="Per node."),
-    _cluster("--kind", default="gpu", show_default=True, metavar="KIND", help="Their kind of GPU."),
-    _cluster("--cluster", **_FILE, help="A csv of nodes instead."),
+    _cluster("--gpus-per-node", **_COUNT, default=8, show_default=True, help="GPUs per node."),
+    _cluster(
+        "--nodes-per-switch", **_COUNT, default=16, show_default=True, help="Nodes per switch."
+    ),
+    _cluster("--sockets", **_COUNT, default=2, show_default=True, help="Sockets per node."),
+    _cluster("--kind", default="gpu", show_default=True, metavar="KIND", help="Kind of GPU."),
+    _cluster("--cluster", **_FILE, help="A csv of nodes instead of all these."),
     _cluster(
         "--queue",
         "queues",
@@ -99,17 +110,19 @@ _SCENARIO = (
         metavar="NAME:KEY=VALUE,...",
         help="A queue's quota_milli, limit_milli, weight or priority, e.g. vision:weight=2.",
     ),
-    _costs("--restart", type=Duration(), help="Of starting again."),
-    _costs("--resize", type=Duration(), help="Of a change of size."),
-    _costs("--suspend", type=Duration(), help="Of being suspended."),
-    _costs("--checkpoint-cost", type=Duration(), help="Of one checkpoint."),
+    _costs("--restart", type=Duration(), help="Time to start again."),
+    _costs("--resize", type=Duration(), help="Time to change size."),
+    _costs("--suspend", type=Duration(), help="Time to suspend."),
+    _costs("--checkpoint-cost", type=Duration(), help="Time that one checkpoint takes."),
     _costs(
         "--checkpoint-every",
         type=Duration(endless=True),
-        help="Time between checkpoints; 0: saves all the time, inf: never.",
+        help="Time between checkpoints; 0: saved all the time, inf: never.",
     ),
     _costs("--min-run", type=Duration(endless=True), help="No preemption before that."),
-    _physics("--speed", metavar="KIND=FACTOR,...", help="Of kinds of GPU, e.g. V100=1,K80=0.25."),
+    _physics(
+        "--speed", metavar="KIND=FACTOR,...", help="Speed by kind of GPU, e.g. V100=1,K80=0.25."
+    ),
     _physics(
         "--spread",
         metavar="LEVEL=FACTOR,...",
@@ -130,11 +143,9 @@ _SCENARIO = (
         help="Part of the speed that is lost to each neighbour on a GPU.",
     ),
     _failures("--node-mtbf", type=Duration(), help="Mean time between failures of a node."),
-    _failures(
-        "--node-mttr", type=Duration(), default="1h", show_default=True, help="To repair it."
-    ),
+    _failures("--node-mttr", **_REPAIR, help="Mean time to repair a node."),
     _failures("--gpu-mtbf", type=Duration(), help="Mean time between failures of a GPU."),
-    _failures("--gpu-mttr", type=Duration(), default="1h", show_default=True, help="To repair it."),
+    _failures("--gpu-mttr", **_REPAIR, help="Mean time to repair a GPU."),
 )
 
 

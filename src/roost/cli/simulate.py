@@ -58,14 +58,16 @@ Examples:
     show_default=True,
     help="Of generated jobs, failures and errors of estimates.",
 )
-@option("--stop-at", section="Run", type=Duration(endless=True), help="Stop at that time.")
+@option(
+    "--stop-at", section="Run", type=Duration(endless=True), help="Stop at that simulated time."
+)
 @option("--save", section="Run", type=OutFile(), help="Save the run where it stops.")
 @option(
     "--resume",
     section="Run",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Go on with a saved run as it was, without TRACE and all of the above.",
+    help="Go on with a saved run; all that it depends on is as it was.",
 )
 @output_option
 @report_option
@@ -74,7 +76,7 @@ Examples:
     section="Output",
     type=OutFile(),
     help="Write the event log, for roost diff. A resumed run logs what happens from there on: "
-    "its log put after the one of the saved run is that of the whole.",
+    "put after the log of the saved run, it is the log of the whole.",
 )
 @progress_option
 def simulate(  # noqa: PLR0913 - a verb takes its options
@@ -94,12 +96,14 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     """Replay the workload TRACE under one policy and print what became of it."""
     from roost.cli.figures import print_run, write_page
     from roost.sim import saved
+    from roost.sim.scenario import Scenario
     from roost.sim.simulation import Simulation
 
     if resume is not None:
         asked.refuse(asked.typed.keys() - _LATER, "does not go with --resume, which tells it")
         simulation = saved.load(resume)
     else:
+        Scenario.check_names(policy, placer)  # a typo shows before a large trace is read
         # A saved run may be asked for its report later, and that shows all of it.
         scenario = asked.scenario(timeline=report is not None or save is not None)
         simulation = Simulation(scenario.setup(policy, placer, seed))

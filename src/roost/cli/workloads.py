@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roost.cli.kinds import OutFile
 from roost.cli.output import duration, print_table
 
 if TYPE_CHECKING:
@@ -20,15 +21,16 @@ Examples:
   roost generate jobs.csv
   roost generate jobs.csv --set jobs=5000,arrivals=diurnal,load=0.9,gpus=512,elastic=0.3 --seed 7"""
 )
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("path", type=OutFile())
 @click.option("--set", "settings", default="", metavar="KEY=VALUE,...", help="See below.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True)
 def generate(path: Path, settings: str, seed: int) -> None:
     """Write a synthetic workload to the csv file PATH.
 
     Sizes and run times are fitted to Microsoft's Philly trace. What can be set: jobs, arrivals
-    (poisson, diurnal, bursty or uniform), load and gpus (or rate), queues, elastic, fractional,
-    killed, failed, run_time_scale, max_run_s, estimate_error.
+    (poisson, diurnal, bursty or uniform), daily_swing, load and gpus (or rate), queues, gpu_weights
+    (such as 1:70/2:20/8:10), elastic, fractional, killed, failed, run_time_scale, max_run_s,
+    estimate_error.
     """
     from roost.settings import build
     from roost.traces import write_workload
@@ -48,10 +50,17 @@ Examples:
   roost inspect trace.csv --format philly-csv --to jobs.csv"""
 )
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--format", "trace_format", default="auto", help="Its format, if it is not clear.")
+@click.option(
+    "--format", "trace_format", metavar="NAME", default="auto", help="Its format, if not clear."
+)
 @click.option("--skip-bad-rows", is_flag=True, help="Count malformed rows and go on.")
-@click.option("--throughputs", type=click.Path(path_type=Path), help="For Gavel traces.")
-@click.option("--to", type=click.Path(path_type=Path), help="Write the jobs here as csv.")
+@click.option(
+    "--throughputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Rates of the jobs of a Gavel trace.",
+)
+@click.option("--to", type=OutFile(), help="Write the jobs here as csv.")
 def inspect(
     path: Path | None,
     trace_format: str,

@@ -25,7 +25,7 @@ from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
 
 #: The finest grid of times that a plan is made on.
-_GRAIN_S = 2.0**-30
+_GRAIN_S = 2.0**-36
 
 #: Nodes, the workers on each, and the GPUs kept free for them.
 Spots: TypeAlias = list[tuple[Node, int, int]]
@@ -85,9 +85,10 @@ class Conservative:
                 if job is jobs[0]:
                     plan.place(job)
                 continue
-            if not profile.due(booking) or not self._start(
-                plan, job, booking, first=job is jobs[0]
-            ):
+            first = job is jobs[0]
+            if profile.due(booking) and self._start(plan, job, booking, first=first):
+                profile.began(booking, job.spec.resources.gpus)
+            else:
                 memory.bookings[job] = booking
                 text = f"{job.gpu_milli / WHOLE:g} GPUs are reserved for it"
                 plan.promise(job, text, max(plan.now, booking.start))

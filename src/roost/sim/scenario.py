@@ -6,7 +6,8 @@ changes: the generated workload, failures, and errors of run-time estimates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -20,13 +21,16 @@ from roost.sim.simulation import Setup
 from roost.traces.generate import Synthetic, generate
 from roost.traces.workload import TraceJob, Workload
 
+#: Beyond that, estimates are infinite or zero.
+_WILD = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A workload, a cluster, and the physics between them.
 
     ``costs`` and ``min_run_s`` replace those of every job. ``estimate_error`` is the spread of a
-    log-normal error on declared run times; None: as the workload has them.
+    log-normal error on declared run times, at most 10; None: as the workload has them.
     """
 
     workload: Workload | Synthetic
@@ -39,6 +43,14 @@ class Scenario:
     estimate_error: float | None = None
     skip_impossible: bool = False
     timeline: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse errors that cannot be drawn, and two things of one name."""
+        error = self.estimate_error
+        if error is not None and not 0 <= error <= _WILD:
+            raise InvalidSpec(f"estimate_error must be from 0 to {_WILD:g}, got {error}")
+        _check_names("queue", (queue.id for queue in self.queues))
+        _check_names("node", (node.id for node in self.nodes))
 
     @property
     def random(self) -> bool:
@@ -113,3 +125,9 @@ def uniform_cluster(  # noqa: PLR0913 - a cluster is what it is
         )
         for number in range(first, first + nodes)
     ]
+
+
+def _check_names(kind: str, names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidSpec(f"{kind} {name!r} is given twice")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from roost.testing.builders import node, role
 from tests.oracles.played import Script, cluster, job, play, simulation
 
 from roost.core import Action, Costs, Decision, Event, Launch, Level
 from roost.placement import PLACERS
 from roost.policies.fifo import fifo
 from roost.policies.srtf import Srtf
+from roost.testing.builders import node, role
 
 
 def test_a_gang_waits_until_all_of_it_fits_and_holds_nothing_meanwhile() -> None:
