@@ -6,6 +6,7 @@ Ctrl-C, 143 when terminated. However a run ends, drafts of files are removed and
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -101,8 +102,10 @@ def main(args: list[str] | None = None) -> Any:
     except MemoryError:
         return _fail("out of memory")
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}")
+        # Files are written elsewhere, with errors of their own.
+        output = "standard output" if error.errno == errno.ENOSPC else None
+        where = error.filename or output
+        return _fail(f"{where}: {error.strerror}" if where else str(error))
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:

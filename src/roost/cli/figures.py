@@ -69,11 +69,14 @@ def print_comparison(runs: Sequence[Results], output: str) -> None:
         )
 
 
-def print_run(results: Results, output: str) -> None:
-    """One run: the headline figures, then queues and sizes."""
+def print_run(results: Results, output: str, stop_at: float | None = None) -> None:
+    """One run: the headline figures, then queues and sizes; it may have been stopped early."""
     from roost.sim.metrics import summarise
 
     summary = summarise(results)
+    ended_at = results.series.time[-1] if results.series.time else 0.0
+    if stop_at is not None and summary.finished < summary.jobs:
+        ended_at = max(ended_at, stop_at)
     if output == "json":
         print_json(
             {
@@ -84,7 +87,7 @@ def print_run(results: Results, output: str) -> None:
                 "nodes": results.nodes,
                 "gpus": results.gpus,
                 "events": results.events,
-                "simulated_s": _simulated(results),
+                "simulated_s": ended_at,
                 "cpu_s": results.cpu_s,
                 **summary.to_dict(),
             }
@@ -95,7 +98,7 @@ def print_run(results: Results, output: str) -> None:
         return
     click.echo(
         f"{results.policy} on {results.workload}: {summary.finished:,} of {summary.jobs:,} jobs "
-        f"over after {duration(_simulated(results))}, {results.nodes:,} nodes, "
+        f"over after {duration(ended_at)}, {results.nodes:,} nodes, "
         f"{results.gpus:,} GPUs, {results.events:,} events in {results.cpu_s:.2f} CPU s"
     )
     click.echo()
@@ -127,11 +130,6 @@ def write_page(path: Path, runs: Sequence[Results]) -> None:
     from roost.sim.report import render
 
     save_bytes(path, render(runs).encode(errors="replace"))
-
-
-def _simulated(results: Results) -> float:
-    """The time of the last event."""
-    return results.series.time[-1] if results.series.time else 0.0
 
 
 def _with_ci(value: Estimate, write: Callable[[float | None], str]) -> str:

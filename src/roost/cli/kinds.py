@@ -70,21 +70,23 @@ class Number(click.ParamType[float]):
 class OutFile(click.Path):
     """A file to be written; where that cannot work, it is refused before anything runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stream: bool = False) -> None:
         super().__init__(dir_okay=False, readable=False)
+        self._stream = stream
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, if there is a folder for it."""
+        """The path, if it can be that of a file, or of a pipe or a device for a stream."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        real = Path(os.path.realpath(path))
-        if not real.exists() or real.is_file():  # a pipe or a device needs no folder
-            why = None
-            if not real.parent.is_dir():
-                why = f"there is no folder {str(real.parent)!r}"
-            elif not os.access(real.parent, os.W_OK | os.X_OK):
-                why = f"nothing can be written to the folder {str(real.parent)!r}"
-            if why is not None:
-                self.fail(f"cannot write {str(path)!r}: {why}", param, ctx)
+        folder = Path(os.path.realpath(path)).parent
+        if path.exists() and not path.is_file():
+            why = "" if self._stream and not path.is_dir() else "it is not a regular file"
+        elif not folder.is_dir():
+            why = f"there is no folder {str(folder)!r}"
+        else:
+            fine = os.access(folder, os.W_OK | os.X_OK)
+            why = "" if fine else f"nothing can be written to the folder {str(folder)!r}"
+        if why:
+            self.fail(f"cannot write {str(path)!r}: {why}", param, ctx)
         return path
 
 

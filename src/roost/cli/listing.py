@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from typing import Any
 
 import click
@@ -68,8 +69,23 @@ def _policy(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "summary": found.summary(name),
-        "parameters": {key: _shown(value) for key, value in found.parameters(name).items()},
+        "parameters": {key: _plain(value) for key, value in found.parameters(name).items()},
     }
+
+
+def _plain(value: object) -> object:
+    """A default as JSON; null where there is none."""
+    match value:
+        case tuple():
+            return [_plain(part) for part in value]
+        case bool() | int() | str() | None:
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case dataclasses.MISSING:
+            return None
+        case _:
+            return str(value)
 
 
 def _shown(value: object) -> str:

@@ -167,7 +167,7 @@ def _typed() -> dict[str, str]:
     """The options that were typed, as they are written."""
     context = click.get_current_context()
     return {
-        param.name: param.opts[-1]
+        param.name: param.opts[-1] if isinstance(param, click.Option) else param.human_readable_name
         for param in context.command.params
         if context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     }

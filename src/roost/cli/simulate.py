@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +75,7 @@ Examples:
 @option(
     "--events",
     section="Output",
-    type=OutFile(),
+    type=OutFile(stream=True),
     help="Write the event log, for roost diff. A resumed run logs what happens from there on: "
     "put after the log of the saved run, it is the log of the whole.",
 )
@@ -114,7 +115,7 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
         if report is not None:
             write_page(report, [results])
     finally:  # also on a full disk: the run may have taken long
-        print_run(results, output)
+        print_run(results, output, stop_at)
     if report is not None:
         click.echo(f"report: {report}", err=output != "table")
 
@@ -128,8 +129,8 @@ def _run(
     with contextlib.ExitStack() as stack:
         observer = None if events is None else stack.enter_context(write_log(events))
         watch = stack.enter_context(watching([simulation.setup.policy_name], show=progress))
-        return simulation.run(
-            math.inf if stop_at is None else stop_at,
-            observer=observer,
-            progress=None if watch is None else lambda *figures: watch(0, *figures),
-        )
+        tell = None if watch is None else functools.partial(watch, 0)
+        if tell is not None:
+            tell(simulation.now, simulation.core.finished, len(simulation.jobs))
+        until = math.inf if stop_at is None else stop_at
+        return simulation.run(until, observer=observer, progress=tell)

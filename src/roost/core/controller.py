@@ -241,6 +241,7 @@ class Core:
         run.resuming = False
         if job.started_at is None:
             job.started_at = event.time
+        self._foresee(run)
         self._touch(run)
         if run.stopping is None:
             job.state = JobState.RUNNING
@@ -253,6 +254,7 @@ class Core:
         if run is not None and run.started_at is not None and event.rate > 0:
             self._account(run)
             run.done_s, run.rate = event.done_s, event.rate
+            self._foresee(run)
             self._touch(run)
         return False
 
@@ -290,6 +292,7 @@ class Core:
         run.rate *= grown
         run.target = None
         run.changed_at = event.time
+        self._foresee(run)
         self._touch(run)
         self._left(run, event)
         job.resizes += 1
@@ -435,23 +438,25 @@ class Core:
         self._hold_devices(run, allocation)
         run.rate = run.workers / job.spec.workers.min
         run.after = self._in_the_way(allocation.parts, run)
-        if not run.after:
+        if run.after:
+            self._foresee(run)
+        else:
             self._go(run, cause)
 
     def _go(self, run: Run, cause: Event | None) -> None:
         """Everyone who was in the way has left: let the run begin or change."""
         action: Action
-        if run.target is None and self.now > run.placed_at:  # others had to leave first
-            run.job.waits[Cause.CAPACITY] += self.now - run.placed_at
-        run.launched_at = self.now
         if run.target is not None:
             same = run.target.workers == run.workers
             action = (Migrate if same else Resize)(run.id, run.target, cause)
-        elif run.resuming:
-            run.suspended = False
-            action = Resume(run.id, run.allocation, cause)
         else:
-            action = Launch(run.id, run.job.spec, run.allocation, cause)
+            run.job.waits[Cause.CAPACITY] += self.now - run.placed_at  # for others to leave
+            self._foresee(run)
+            if run.resuming:
+                run.suspended = False
+                action = Resume(run.id, run.allocation, cause)
+            else:
+                action = Launch(run.id, run.job.spec, run.allocation, cause)
         self._actions.append(action)
 
     # -- leaving -------------------------------------------------------------------------------
@@ -605,6 +610,15 @@ class Core:
             msg = f"job {job.id} does not run"
             raise Fatal(msg)
         return job.run
+
+    def _foresee(self, run: Run) -> None:
+        """Work out when a run will end, if it goes on like this from now."""
+        total = run.job.run_time_s
+        if total is None:
+            return
+        run.ends_at = self.now + (total - run.done_s) / run.rate
+        if run.started_at is None and (run.id.attempt > 1 or run.resuming):
+            run.ends_at += run.job.spec.costs.restart_s
 
     def _touch(self, run: Run) -> None:
         """What is known of a run changed, and so what can be said of its nodes."""

@@ -65,7 +65,8 @@ class Run:
     """One attempt of a job.
 
     ``after`` holds the runs that must leave first; while it is not empty the run is *reserved*.
-    ``done_s`` is the work done at ``measured_at``; from there on ``rate`` extrapolates.
+    ``done_s`` is the work done at ``measured_at``; from there on ``rate`` extrapolates, to its end
+    at ``ends_at``.
     ``changed_at`` is when it last started or changed size. ``leaving`` are parts that it still uses
     but that are promised to others.
     """
@@ -80,7 +81,7 @@ class Run:
     rate: float
     after: set[RunId] = field(default_factory=set)
     started_at: float | None = None
-    launched_at: float = 0.0
+    ends_at: float = math.inf
     measured_at: float = 0.0
     changed_at: float = 0.0
     stopping: str | None = None
@@ -113,23 +114,13 @@ class Run:
 
     def remaining_s(self, now: float) -> float:
         """Seconds until the job is done here, by the estimates; infinite when unknown."""
-        total = self.job.run_time_s
-        if total is None:
-            return math.inf
-        left = (total - self.done(now)) / self.rate
-        if self.started_at is None and (self.id.attempt > 1 or self.resuming):
-            restart_s = self.job.spec.costs.restart_s
-            left += restart_s if self.after else max(0.0, self.launched_at + restart_s - now)
+        left = self.ends_at - (self.placed_at if self.started_at is None and self.after else now)
         return left if left > 0 else 0.0
 
     def work_left_s(self, now: float) -> float:
         """Work that is left, in seconds at the pace of the job's least workers."""
         total = self.job.run_time_s
         return math.inf if total is None else max(0.0, total - self.done(now))
-
-    def ends_at(self, now: float) -> float:
-        """When the run will be over, by the estimates."""
-        return now + self.remaining_s(now)
 
     def attained_gpu_s(self, now: float) -> float:
         """GPU-seconds the job has held in all its runs."""

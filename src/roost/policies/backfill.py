@@ -172,7 +172,9 @@ def _by_end(hold: Hold) -> tuple[float, int]:
 
 def expected_end(run: Run, now: float) -> float:
     """When a run will be over; one that has outstayed its estimate gets a little longer."""
-    expected = run.job.run_time_s or 0.0
-    if run.done(now) > expected + _ROUNDING_S and run.remaining_s(now) <= 0:
-        return now + max(1.0, _OVERDUE * expected)
-    return now + run.remaining_s(now)
+    end = run.ends_at
+    if end > now:
+        return end if run.started_at is not None else now + run.remaining_s(now)
+    if end > now - _ROUNDING_S:
+        return now
+    return now + max(1.0, _OVERDUE * (run.job.run_time_s or 0.0))

@@ -52,10 +52,10 @@ def write_log(path: str | os.PathLike[str]) -> Iterator[LogWriter]:
     What goes wrong on the way leaves an older file as it was. A pipe or a device is written to
     while the run goes on.
     """
-    target = Path(os.path.realpath(path))
+    place, target = Path(path), Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file():
-            with target.open("w", encoding="utf-8") as out:
+        if place.exists() and not place.is_file():
+            with place.open("w", encoding="utf-8") as out:
                 yield LogWriter(out)
             return
         # In the same folder, so that the last step is a rename.

@@ -70,7 +70,7 @@ def test_progress_is_believed_and_carried_on() -> None:
     a = core.runs[run("a")]
     assert a.done(6.0) == 50.0
     assert a.remaining_s(6.0) == 5.0
-    assert a.ends_at(6.0) == 11.0
+    assert a.ends_at == 11.0
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])

@@ -1,0 +1,66 @@
+"""A folder with the files that the documentation talks about, and the example package installed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import files
+
+from roost.traces import Workload, write_workload
+from roost.traces.generate import Synthetic, generate
+
+MODULE = "roost_urgent"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of someone who reads the documentation."""
+    workload = generate(Synthetic(jobs=40, gpus=16, max_run_s=7200.0))
+    write_workload(tmp_path / "jobs.csv", workload)
+    (tmp_path / "philly.csv").write_text(_flattened(workload), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    # With one core, runs stay in this process.
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The example package of the documentation, as if pip had installed it."""
+    home = tmp_path / "package"
+    home.mkdir()
+    for name, text in files().items():
+        (home / name).write_text(text, encoding="utf-8")
+    project = tomllib.loads((home / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = home / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n",
+        encoding="utf-8",
+    )
+    entries = [
+        f"[{group}]\n" + "\n".join(f"{name} = {target}" for name, target in points.items())
+        for group, points in project["entry-points"].items()
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join(entries), encoding="utf-8")
+    monkeypatch.syspath_prepend(home)
+    importlib.invalidate_caches()
+    yield home
+    sys.modules.pop(MODULE, None)
+
+
+def _flattened(workload: Workload) -> str:
+    lines = ["timestamp,duration,num_gpus,gpu_time,cluster"]
+    for job in workload.jobs:
+        gpus = job.spec.gpus
+        lines.append(
+            f"{job.submitted_at},{job.work_s},{gpus:g},{job.work_s * gpus},{job.spec.queue}"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,67 @@
+"""Every Python snippet in the documentation runs, and the example package passes its own tests."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import NAMES, files, page
+
+WITH_PYTHON = [
+    name
+    for name in NAMES
+    if any(block.language == "python" and not block.title for block in page(name).blocks)
+]
+
+
+@pytest.mark.parametrize("name", WITH_PYTHON)
+@pytest.mark.usefixtures("folder")
+def test_the_snippets_of_a_page_run(name: str) -> None:
+    namespace: dict[str, object] = {"__name__": "snippet"}
+    for block in page(name).blocks:
+        if block.language == "python" and not block.title:
+            tree = ast.parse(block.text)
+            ast.increment_lineno(tree, block.line - 1)
+            exec(compile(tree, name, "exec"), namespace)  # noqa: S102 - our own pages
+
+
+def test_every_block_says_its_language() -> None:
+    known = {"python", "console", "toml"}
+    wrong = [
+        f"{name}:{block.line} is {block.language!r}"
+        for name in NAMES
+        for block in page(name).blocks
+        if block.language not in known
+    ]
+    assert not wrong
+
+
+def test_the_readme_has_the_function_of_the_example_package() -> None:
+    (block,) = (block for block in page("README.md").blocks if block.language == "python")
+    shown, shipped = (_functions(text) for text in (block.text, files()["roost_urgent.py"]))
+    assert shown["smallest"] == shipped["smallest"]
+
+
+def test_the_example_package_passes_the_tests_it_comes_with(package: Path) -> None:
+    (package / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"],
+        cwd=package,
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _functions(source: str) -> dict[str, str]:
+    return {
+        node.name: ast.unparse(node)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+    }
