@@ -46,6 +46,17 @@ def test_a_policy_has_a_paragraph_with_its_parameters(name: str) -> None:
     assert f"[`{name}`](#{name})" in POLICIES.section("What all of them respect")
 
 
+def test_the_readme_counts_right() -> None:
+    text = page("README.md").text
+    words = {6: "six", 7: "seven", 14: "fourteen"}
+    for count, things in (
+        (len(OWN), "policies from the literature"),
+        (len(PLACERS), "placers"),
+        (len(FORMATS), "trace formats"),
+    ):
+        assert f"{words.get(count, count)} {things}" in text
+
+
 def test_policies_that_are_named_exist() -> None:
     titles = re.findall(r"^### `(.+)`$", POLICIES.section("Policies"), re.MULTILINE)
     assert sorted(titles) == OWN

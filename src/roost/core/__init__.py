@@ -23,7 +23,8 @@ from roost.core.events import (
     SuspendRequested,
     Woke,
 )
-from roost.core.ledger import Ledger, Node
+from roost.core.ledger import Ledger
+from roost.core.node import Node
 from roost.core.plan import Placer, Plan
 from roost.core.reasons import Cause, Explanation, Reason
 from roost.core.spec import (

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, assert_never
 
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
-from roost.core.allocation import Allocation, Part, beyond
+from roost.core.allocation import Allocation, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.events import (
     CancelRequested,
@@ -41,10 +41,13 @@ from roost.core.events import (
     SuspendRequested,
     Woke,
 )
-from roost.core.ledger import Ledger, Node, mask_of
+from roost.core.history import History
+from roost.core.ledger import Ledger
+from roost.core.node import Node
+from roost.core.occupancy import Occupancy, uses
 from roost.core.plan import Placer, Plan
 from roost.core.reasons import Cause, Explanation, Reason
-from roost.core.spec import WHOLE, JobId, JobSpec, QueueId, QueueSpec, RunId
+from roost.core.spec import JobId, QueueId, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.waiting import Waiting
 from roost.errors import Conflict, Fatal, NotFound
@@ -70,18 +73,14 @@ class Core:
         self.runs: dict[RunId, Run] = {}
         self.queues: dict[QueueId, Queue] = {}
         self.ledger = Ledger()
+        self.occupancy = Occupancy(self.ledger)
         self.waiting = Waiting()
         #: Jobs that are over.
         self.finished = 0
-        #: GPU-seconds that each of them held, oldest first.
-        self.history: list[float] = []
-        #: How many jobs of a user's application succeeded, and the work they took in all.
-        self._past: dict[tuple[str, str], tuple[int, float]] = {}
+        self.history = History()
         #: What the last ``handle`` decided, for the journal.
         self.decisions: list[Decision] = []
         self.memo: dict[str, Any] = {}
-        #: Runs that hold something others were promised, and who waits for them.
-        self._leaving: dict[RunId, list[Run]] = {}
         self._actions: list[Action] = []
         self._replan: Event | None = None
         self._judged_at = -1
@@ -93,7 +92,7 @@ class Core:
             self.queues,
             placer,
             self.memo,
-            self.history,
+            self.history.service,
         )
 
     # -- the way in ----------------------------------------------------------------------------
@@ -224,9 +223,7 @@ class Core:
             msg = f"job {event.job!r} exists already"
             raise Conflict(msg)
         queue = self._queue(event.spec.queue)
-        expected = event.spec.run_time_s
-        if expected is None:
-            expected = self._predict(event.spec)
+        expected = self.history.expected_s(event.spec)
         job = Job(event.job, len(self.jobs), event.spec, queue, event.time, expected)
         self.jobs[event.job] = job
         self.waiting.join(job, event.time)
@@ -241,7 +238,7 @@ class Core:
         run.resuming = False
         if job.started_at is None:
             job.started_at = event.time
-        self._foresee(run)
+        run.foresee(self.now)
         self._touch(run)
         if run.stopping is None:
             job.state = JobState.RUNNING
@@ -252,9 +249,9 @@ class Core:
     def _progressed(self, event: Progressed) -> bool:
         run = self.runs.get(event.run)
         if run is not None and run.started_at is not None and event.rate > 0:
-            self._account(run)
+            run.account(self.now)
             run.done_s, run.rate = event.done_s, event.rate
-            self._foresee(run)
+            run.foresee(self.now)
             self._touch(run)
         return False
 
@@ -265,7 +262,7 @@ class Core:
         job = run.job
         if job.waiting:  # it was suspended
             self.waiting.leave(job, event.time)
-        self._account(run)
+        run.account(self.now)
         self._release(run)
         self._forget(run, event)
         job.run = None
@@ -275,8 +272,6 @@ class Core:
             job.failures += 1
         if outcome in _ENDS and (outcome is not Outcome.FAILED or self._retries_spent(job)):
             self._finish(job, _ENDS[outcome])
-            if outcome is Outcome.SUCCEEDED:
-                self._remember(job)
         else:
             self._requeue(job)
         return True
@@ -286,13 +281,13 @@ class Core:
         if run is None or run.target is None or run.after:
             return False
         job = run.job
-        self._account(run)
+        run.account(self.now)
         grown = run.target.workers / run.workers
-        self._hold_devices(run, run.target)
+        self.occupancy.settle(run, run.target)
         run.rate *= grown
         run.target = None
         run.changed_at = event.time
-        self._foresee(run)
+        run.foresee(self.now)
         self._touch(run)
         self._left(run, event)
         job.resizes += 1
@@ -307,8 +302,8 @@ class Core:
         if run is None or not run.suspending:
             return False
         job = run.job
-        self._account(run)
-        self._hold_devices(run, None)
+        run.account(self.now)
+        self.occupancy.settle(run, None)
         run.suspending, run.suspended, run.stopping = False, True, None
         run.started_at = None
         run.done_s = job.saved_s = event.done_s
@@ -396,7 +391,7 @@ class Core:
         reshapes = [d for d in later if isinstance(d, Reshape)]
         for reshape in reshapes:
             run = self._run_of(self.jobs[reshape.job])
-            self._leave(run, beyond(run.allocation, reshape.allocation))
+            self.occupancy.leave(run, beyond(run.allocation, reshape.allocation))
         for reshape in reshapes:
             self._begin_reshape(self._run_of(self.jobs[reshape.job]), reshape.allocation, cause)
         for decision in later:
@@ -408,7 +403,7 @@ class Core:
         run = self._run_of(job)
         job.preemptions += 1
         run.stopping = decision.reason
-        self._leave(run, run.allocation.parts)
+        self.occupancy.leave(run, run.allocation.parts)
         if isinstance(decision, SetAside):
             run.suspending = True
             self._actions.append(Suspend(run.id, decision.reason, cause))
@@ -417,9 +412,8 @@ class Core:
 
     def _begin_reshape(self, run: Run, target: Allocation, cause: Event | None) -> None:
         run.job.state = JobState.RESIZING
-        run.after = self._in_the_way(beyond(target, run.allocation), run)
-        for part in target.parts:
-            self.ledger.nodes[part.node].runs.setdefault(run, 0)
+        run.after = self.occupancy.in_the_way(beyond(target, run.allocation), run)
+        self.occupancy.expect(run, target)
         if not run.after:
             self._go(run, cause)
 
@@ -435,11 +429,11 @@ class Core:
                 RunId(job.id, job.attempts), job, allocation, 0, 0, self.now, job.saved_s, 1.0
             )
             job.run = self.runs[run.id] = run
-        self._hold_devices(run, allocation)
+        self.occupancy.settle(run, allocation)
         run.rate = run.workers / job.spec.workers.min
-        run.after = self._in_the_way(allocation.parts, run)
+        run.after = self.occupancy.in_the_way(allocation.parts, run)
         if run.after:
-            self._foresee(run)
+            run.foresee(self.now)
         else:
             self._go(run, cause)
 
@@ -451,7 +445,7 @@ class Core:
             action = (Migrate if same else Resize)(run.id, run.target, cause)
         else:
             run.job.waits[Cause.CAPACITY] += self.now - run.placed_at  # for others to leave
-            self._foresee(run)
+            run.foresee(self.now)
             if run.resuming:
                 run.suspended = False
                 action = Resume(run.id, run.allocation, cause)
@@ -464,7 +458,7 @@ class Core:
     def _lose(self, node: Node, event: Event, why: str, gpu: int | None = None) -> None:
         """End every run that a failure hit."""
         for run in list(node.runs):
-            if run.stopping is None and (gpu is None or _uses(run, node, gpu)):
+            if run.stopping is None and (gpu is None or uses(run, node, gpu)):
                 self._end(run, event, why)
 
     def _end(self, run: Run, event: Event, why: str) -> None:
@@ -489,13 +483,13 @@ class Core:
         self._release(run)
         held = (*run.allocation.parts, *(run.target.parts if run.target else ()))
         run.target, run.after = None, set()
-        self._leave(run, held)
+        self.occupancy.leave(run, held)
 
     def _take_back(self, run: Run, event: Event) -> None:
         """A reserved run gives back what it was promised; its job waits again."""
         job = run.job
         self._release(run)
-        self._hold_devices(run, None)
+        self.occupancy.settle(run, None)
         run.after = set()
         if run.resuming:
             run.resuming = False
@@ -521,73 +515,21 @@ class Core:
                 self.ledger.release(part, needs(run.job, part))
             run.job.queue.charge(run.job, booked, -1)
 
+    def _left(self, run: Run, event: Event) -> None:
+        """A run holds nothing of others any more: those it kept waiting may go."""
+        for waiter in self.occupancy.left(run):
+            self._go(waiter, event)
+
     def _forget(self, run: Run, event: Event) -> None:
         del self.runs[run.id]
         run.after = set()
-        self._hold_devices(run, None)
+        self.occupancy.settle(run, None)
         self._left(run, event)
-
-    def _leave(self, run: Run, parts: tuple[Part, ...]) -> None:
-        if parts:
-            run.leaving = parts
-            self._leaving.setdefault(run.id, [])
-            for part in parts:
-                self.ledger.nodes[part.node].leaving |= mask_of(part.gpus)
-
-    def _left(self, run: Run, event: Event) -> None:
-        """A run holds nothing of others any more: those it kept waiting may go."""
-        waiters = self._leaving.pop(run.id, None)
-        if waiters is None:
-            return
-        parts, run.leaving = run.leaving, ()
-        for node in {part.node: self.ledger.nodes[part.node] for part in parts}.values():
-            node.leaving = 0
-            for part in (part for other in node.runs for part in other.leaving):
-                node.leaving |= mask_of(part.gpus) if part.node == node.id else 0
-        for waiter in waiters:
-            if run.id in waiter.after:
-                waiter.after.discard(run.id)
-                if not waiter.after:
-                    self._go(waiter, event)
-
-    def _in_the_way(self, parts: Iterable[Part], run: Run) -> set[RunId]:
-        """Runs that still use what these parts need."""
-        found: set[RunId] = set()
-        if not self._leaving:
-            return found
-        for part in parts:
-            node = self.ledger.nodes[part.node]
-            for other in node.runs:
-                if other is not run and other.leaving and _clash(part, other.leaving, node):
-                    found.add(other.id)
-        for run_id in found:
-            self._leaving[run_id].append(run)
-        return found
-
-    def _hold_devices(self, run: Run, allocation: Allocation | None) -> None:
-        """Note on the nodes what a run holds; None: nothing."""
-        nodes = self.ledger.nodes
-        for part in run.allocation.parts:
-            nodes[part.node].runs.pop(run, None)
-        for part in (*run.leaving, *(run.target.parts if run.target else ())):
-            nodes[part.node].runs.pop(run, None)
-        if allocation is None:
-            return
-        milli = 0
-        for part in allocation.parts:
-            held = len(part.gpus) * part.share_milli
-            runs = nodes[part.node].runs
-            runs[run] = runs[run] + held if run in runs else held
-            milli += held
-        run.allocation = allocation
-        run.gpu_milli = milli
-        run.workers = allocation.workers
 
     def _finish(self, job: Job, state: JobState) -> None:
         job.state, job.finished_at = state, self.now
         self.finished += 1
-        if job.attained_gpu_s:
-            self.history.append(job.attained_gpu_s)
+        self.history.add(job, succeeded=state is JobState.SUCCEEDED)
 
     def _requeue(self, job: Job) -> None:
         if job.held:
@@ -611,53 +553,11 @@ class Core:
             raise Fatal(msg)
         return job.run
 
-    def _foresee(self, run: Run) -> None:
-        """Work out when a run will end, if it goes on like this from now."""
-        total = run.job.run_time_s
-        if total is None:
-            return
-        run.ends_at = self.now + (total - run.done_s) / run.rate
-        if run.started_at is None and (run.id.attempt > 1 or run.resuming):
-            run.ends_at += run.job.spec.costs.restart_s
-
     def _touch(self, run: Run) -> None:
         """What is known of a run changed, and so what can be said of its nodes."""
         for part in run.allocation.parts:
             self.ledger.touch(self.ledger.nodes[part.node])
 
-    def _account(self, run: Run) -> None:
-        """Settle work and service up to now."""
-        if run.started_at is not None:
-            passed = self.now - run.measured_at
-            run.done_s += passed * run.rate
-            run.job.attained_gpu_s += passed * run.gpu_milli / WHOLE
-            run.measured_at = self.now
-
-    def _predict(self, spec: JobSpec) -> float | None:
-        """The mean work of earlier jobs of the same user and application."""
-        past = self._past.get((spec.user, spec.application))
-        return None if past is None or not spec.application else past[1] / past[0]
-
-    def _remember(self, job: Job) -> None:
-        if job.spec.application:
-            whose = (job.spec.user, job.spec.application)
-            count, total = self._past.get(whose, (0, 0.0))
-            self._past[whose] = (count + 1, total + job.saved_s)
-
     @staticmethod
     def _retries_spent(job: Job) -> bool:
         return job.failures > job.spec.max_retries
-
-
-def _uses(run: Run, node: Node, gpu: int) -> bool:
-    parts = (*run.allocation.parts, *(run.target.parts if run.target else ()))
-    return any(part.node == node.id and gpu in part.gpus for part in parts)
-
-
-def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:
-    """Whether a part needs what others are still leaving: devices, or a node's CPUs and memory."""
-    counted = bool(node.spec.cpu_milli or node.spec.memory_mib)
-    return any(
-        other.node == part.node and (counted or not set(other.gpus).isdisjoint(part.gpus))
-        for other in leaving
-    )

@@ -12,89 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING
 
 from roost.core.allocation import WORKER, Part
+from roost.core.node import (
+    PLENTY,
+    Device,
+    Node,
+    cell_of,
+    devices,
+    empty_room,
+    lowest,
+    mask_of,
+    memory_on,
+    near,
+)
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources
 from roost.errors import Conflict, Fatal, NotFound
 
-if TYPE_CHECKING:
-    from roost.core.state import Run
-
 #: How many changes are remembered before the older half is forgotten.
 _MEMORY = 65536
-#: More workers than any node holds; the room of a node for workers that need nothing.
-PLENTY = 1 << 30
-
-
-@cache
-def devices(mask: int) -> tuple[int, ...]:
-    """The device numbers in a mask, ascending."""
-    return tuple(index for index in range(mask.bit_length()) if mask >> index & 1)
-
-
-@cache
-def mask_of(gpus: tuple[int, ...]) -> int:
-    """The mask of device numbers."""
-    mask = 0
-    for gpu in gpus:
-        mask |= 1 << gpu
-    return mask
-
-
-@cache
-def lowest(mask: int, count: int) -> tuple[int, ...]:
-    """The first ``count`` devices in a mask."""
-    return devices(mask)[:count]
-
-
-@dataclass(slots=True, eq=False)
-class Device:
-    """What is left of a device that several workers share."""
-
-    left_milli: int
-    left_mib: int
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """A node's books.
-
-    ``taken``, ``healthy``, ``visible`` and ``idle`` (healthy, visible, not taken) are masks of
-    devices, as is ``leaving``: devices that are free, but that a run has yet to leave.
-
-    ``shown`` and ``shown_milli`` are what the ledger's masks and sums say of it: nothing while it
-    is down. ``runs`` maps each run on it to the milli-GPUs it holds here. ``memo`` is what a policy
-    remembers about it until something changes here.
-    """
-
-    spec: NodeSpec
-    index: int
-    bit: int
-    up: bool = False
-    taken: int = 0
-    healthy: int = 0
-    visible: int = -1
-    idle: int = 0
-    leaving: int = 0
-    shared: dict[int, Device] = field(default_factory=dict)
-    cpu_left: int = 0
-    memory_left: int = 0
-    shown: int = 0
-    shown_milli: int = 0
-    runs: dict[Run, int] = field(default_factory=dict)
-    memo: object | None = None
-
-    @property
-    def id(self) -> NodeId:
-        """Its name."""
-        return self.spec.id
-
-    def count_idle(self) -> None:
-        """Work out which devices are idle."""
-        self.idle = self.healthy & self.visible & ~self.taken
 
 
 class Ledger:
@@ -462,7 +398,7 @@ class Ledger:
         found = self._could.get(key)
         if found is None:
             mask = self.up & self.of_kinds(need.kinds) if need.kinds else self.up
-            found = any(_empty_room(node.spec, need) >= workers for node in self.select(mask))
+            found = any(empty_room(node.spec, need) >= workers for node in self.select(mask))
             if len(self._could) > _MEMORY:
                 self._could.clear()
             self._could[key] = found
@@ -479,54 +415,7 @@ class Ledger:
                 parts += [Part(node.id, (gpu,), need.share_milli, 1, role)] * chosen
             return parts
         count = need.gpus * workers
-        mask = node.idle if node.spec.sockets == 1 else _near(node, count)
+        mask = node.idle if node.spec.sockets == 1 else near(node, count)
         if node.leaving and (left := mask & ~node.leaving).bit_count() >= count:
             mask = left
         return [Part(node.id, lowest(mask, count), WHOLE, workers, role)]
-
-
-def cell_of(node: NodeSpec, gpu: int, level: Level) -> int:
-    """The devices that share a cell of that level with a device of a node."""
-    if level is Level.GPU:
-        return 1 << gpu
-    if level is Level.SOCKET:
-        own = node.socket_of(gpu)
-        return mask_of(tuple(g for g in range(node.gpus) if node.socket_of(g) == own))
-    return (1 << node.gpus) - 1
-
-
-def memory_on(node: NodeSpec, need: Resources) -> int:
-    """Device memory that a worker's share is charged with on such a node."""
-    if not node.gpu_memory_mib:
-        return 0
-    if need.gpu_memory_mib:
-        return need.gpu_memory_mib
-    return node.gpu_memory_mib * need.share_milli // WHOLE
-
-
-def _near(node: Node, count: int) -> int:
-    """Idle devices on the fullest socket that has enough of them, else all idle ones."""
-    spec = node.spec
-    sockets = [0] * spec.sockets
-    for gpu in devices(node.idle):
-        sockets[spec.socket_of(gpu)] |= 1 << gpu
-    fitting = [mask for mask in sockets if mask.bit_count() >= count]
-    return min(fitting, key=int.bit_count, default=node.idle)
-
-
-def _empty_room(spec: NodeSpec, need: Resources) -> int:
-    """How many such workers an empty node holds."""
-    count = PLENTY
-    if need.gpus:
-        memory = memory_on(spec, need)
-        if memory and memory > spec.gpu_memory_mib:
-            return 0
-        per_gpu = WHOLE // need.share_milli
-        if memory and need.share_milli < WHOLE:
-            per_gpu = min(per_gpu, spec.gpu_memory_mib // memory)
-        count = spec.gpus * per_gpu if need.share_milli < WHOLE else spec.gpus // need.gpus
-    if need.cpu_milli and spec.cpu_milli:
-        count = min(count, spec.cpu_milli // need.cpu_milli)
-    if need.memory_mib and spec.memory_mib:
-        count = min(count, spec.memory_mib // need.memory_mib)
-    return count

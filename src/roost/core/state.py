@@ -106,6 +106,23 @@ class Run:
         """Suspended, and not on its way back: it holds no device."""
         return self.suspended and not self.resuming
 
+    def account(self, now: float) -> None:
+        """Settle work and service up to now."""
+        if self.started_at is not None:
+            passed = now - self.measured_at
+            self.done_s += passed * self.rate
+            self.job.attained_gpu_s += passed * self.gpu_milli / WHOLE
+            self.measured_at = now
+
+    def foresee(self, now: float) -> None:
+        """Work out when it will end, if it goes on like this from now."""
+        total = self.job.run_time_s
+        if total is None:
+            return
+        self.ends_at = now + (total - self.done_s) / self.rate
+        if self.started_at is None and (self.id.attempt > 1 or self.resuming):
+            self.ends_at += self.job.spec.costs.restart_s
+
     def done(self, now: float) -> float:
         """Work done so far, as far as anyone has told."""
         if self.started_at is None:

@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from roost.core.allocation import WORKER, Part
-from roost.core.ledger import Ledger, Node, cell_of, devices
+from roost.core.ledger import Ledger
+from roost.core.node import Node, cell_of, devices
 from roost.core.spec import WHOLE, Level, Resources, Shape
 
 #: Nodes and how many workers each takes.

@@ -47,6 +47,7 @@ class Easy:
     def __call__(self, plan: Plan) -> None:
         """Start jobs in order; when one does not fit, reserve for it and fill around it."""
         lines = list(plan.lines(arrival))
+        passed_over = False
         while lines:
             line = min(lines, key=lambda line: line.entries[0][:2])
             refused = line.refused_at == plan.ledger.releases
@@ -56,15 +57,19 @@ class Easy:
                 continue
             plan.hold(line)
             if not plan.over_limit(line.head, line.gpu_milli):
-                self._fill_around(plan, line, lines)
+                self._fill_around(plan, line, lines, promise=not passed_over)
                 return
+            passed_over = True
             lines.remove(line)
 
-    def _fill_around(self, plan: Plan, blocked: Line, lines: list[Line]) -> None:
-        """Reserve for the job at the head, and start what does not delay it."""
+    def _fill_around(self, plan: Plan, blocked: Line, lines: list[Line], *, promise: bool) -> None:
+        """Reserve for the job at the head, and start what does not delay it.
+
+        It is no promise if others were passed over for their queue's limit: they may yet go first.
+        """
         job = blocked.head
         reservation = reserve(plan, job)
-        if reservation is not None:
+        if reservation is not None and promise:
             text = f"first in line; {blocked.gpu_milli / WHOLE:g} GPUs are reserved for it"
             plan.promise(job, text, reservation.start)
         for line in sorted(lines, key=lambda line: line.entries[0][:2]):

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Protocol
 
 from roost.core.decisions import Place
-from roost.core.ledger import Node
+from roost.core.node import Node
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE
 from roost.core.state import Job, Run

@@ -25,7 +25,7 @@ from roost.core import (
     RunId,
     Shape,
 )
-from roost.core.ledger import memory_on
+from roost.core.node import memory_on
 from roost.core.state import needs
 from roost.testing.engine import overuse
 from roost.testing.gangs import gang_problems

@@ -24,7 +24,7 @@ def snapshot(core: Core) -> dict[str, Any]:
         "nodes": {name: _node_books(node) for name, node in core.ledger.nodes.items()},
         "waiting": sorted(job.seq for job in core.waiting),
         "finished": core.finished,
-        "history": list(core.history),
+        "history": list(core.history.service),
     }
 
 

@@ -64,7 +64,7 @@ def test_an_exit_is_counted_once() -> None:
     core.handle(gone, gone)
 
     assert core.finished == 1
-    assert len(core.history) == 0, "it held its device for no time"
+    assert len(core.history.service) == 0, "it held its device for no time"
     validate(core)
 
 

@@ -172,3 +172,27 @@ def test_a_gang_that_needs_whole_nodes_is_not_kept_off_the_last_of_them() -> Non
     )
 
     assert played.times["h"] == (10, 20)
+
+
+def test_nothing_is_promised_while_an_older_job_waits_for_its_queue() -> None:
+    # From 45 on q2 is over its queue's limit and h first in line, to start at 61, when q1 ends. But
+    # q2 may start then too, and it came first.
+    sim = simulation(
+        Easy(),
+        [
+            job("a", 16, 15, gpus=3, queue="r"),
+            job("b", 20, 25, workers=8, queue="r"),
+            job("q1", 23, 16, workers=5, queue="q"),
+            job("c", 34, 18, gpus=2, queue="r"),
+            job("q2", 37, 16, queue="q"),
+            job("h", 39, 22, workers=5, queue="r"),
+        ],
+        cluster(4, nodes=3),
+        queues=[queue("q", limit_milli=5000)],
+    )
+    sim.run(until=50)
+
+    explained = sim.core.explain(JobId("h"))
+    assert explained is not None
+    assert explained.reason.starts_at is None
+

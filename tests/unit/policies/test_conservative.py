@@ -157,3 +157,49 @@ def test_a_gang_of_shares_starts_where_it_fits() -> None:
     played = play(Conservative(), job("a", 0, 10, 0.25, workers=3), nodes=cluster(2))
 
     assert played.times == {"a": (0, 10)}
+
+
+def test_a_later_job_does_not_use_up_the_limit_that_a_reservation_needs() -> None:
+    # q2 is reserved for 25; q3 fits on n2 at once, but its queue would be over its limit at 25.
+    played = play(
+        Conservative(),
+        job("r", 0, 25, workers=8),
+        job("q2", 3, 16, workers=5, queue="q"),
+        job("q3", 17, 16, queue="q"),
+        nodes=cluster(4, nodes=3),
+        queues=[queue("q", limit_milli=5000)],
+    )
+
+    assert played.times == {"r": (0, 25), "q2": (25, 41), "q3": (41, 57)}
+
+
+def test_a_gang_larger_than_any_node_of_its_kind_has_a_reservation() -> None:
+    # g needs two nodes of kind x, although the node of kind y would be large enough.
+    nodes = [node("n0", 2, kind="x"), node("n1", 4, kind="y"), node("n2", 2, kind="x")]
+    jobs = [
+        job("a", 0, 16, workers=8),
+        job("g", 5, 28, workers=3, kinds=("x",)),
+        job("b", 10, 30, gpus=2, kinds=("x",)),
+    ]
+    sim = simulation(Conservative(), jobs, nodes)
+    sim.run(until=12)
+
+    told = [sim.core.explain(JobId(name)) for name in "gb"]
+    assert [found.reason.starts_at for found in told if found] == [16, 44]
+    assert [row.started_at for row in sim.run().jobs] == [0, 16, 44]
+
+
+def test_a_reservation_knows_about_cpus() -> None:
+    # a and b use all CPUs until 10 and 20; c needs 6 of 8 and is told 20, when it starts.
+    jobs = [
+        job("a", 0, 10, cpu_milli=4000),
+        job("b", 0, 20, cpu_milli=4000),
+        job("c", 1, 5, cpu_milli=6000),
+    ]
+    sim = simulation(Conservative(), jobs, [node("n0", 8, cpu_milli=8000)])
+    sim.run(until=5)
+    told = sim.core.explain(JobId("c"))
+    assert told is not None
+    assert told.reason.starts_at in {20, None}  # the truth, or no promise at all
+
+    assert [row.started_at for row in sim.run().jobs] == [0, 0, 20]

@@ -53,7 +53,7 @@ def test_the_index_by_hand() -> None:
 
 def _two_jobs(policy: Gittins, history: Sequence[float]) -> Played:
     sim = simulation(policy, [job("a", 0, 200), job("b", 10, 200)], cluster(1))
-    sim.core.history.extend(history)
+    sim.core.history.service.extend(history)
     return finish(sim)
 
 

@@ -1,0 +1,104 @@
+"""Who really is on the devices: the second ledger.
+
+The ledger knows what is *free*: what nobody will use once the stops under way are done. This is
+the rest of the truth, as little of it as is needed: which runs are on which nodes, what some of
+them are still leaving, and who waits for that. What is free and not being left is *idle*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from roost.core.allocation import Allocation, Part
+from roost.core.ledger import Ledger
+from roost.core.node import Node, mask_of
+from roost.core.spec import RunId
+from roost.core.state import Run
+
+
+class Occupancy:
+    """Runs on nodes, and those who have yet to leave."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._nodes = ledger.nodes
+        #: Runs that hold something others were promised, and who waits for them.
+        self._leaving: dict[RunId, list[Run]] = {}
+
+    def settle(self, run: Run, allocation: Allocation | None) -> None:
+        """Note on the nodes what a run holds from now on; None: nothing."""
+        nodes = self._nodes
+        for part in run.allocation.parts:
+            nodes[part.node].runs.pop(run, None)
+        for part in (*run.leaving, *(run.target.parts if run.target else ())):
+            nodes[part.node].runs.pop(run, None)
+        if allocation is None:
+            return
+        milli = 0
+        for part in allocation.parts:
+            held = len(part.gpus) * part.share_milli
+            runs = nodes[part.node].runs
+            runs[run] = runs[run] + held if run in runs else held
+            milli += held
+        run.allocation = allocation
+        run.gpu_milli = milli
+        run.workers = allocation.workers
+
+    def expect(self, run: Run, target: Allocation) -> None:
+        """Note on the nodes that a run will come to them."""
+        for part in target.parts:
+            self._nodes[part.node].runs.setdefault(run, 0)
+
+    def leave(self, run: Run, parts: tuple[Part, ...]) -> None:
+        """A run was asked to give these parts up."""
+        if parts:
+            run.leaving = parts
+            self._leaving.setdefault(run.id, [])
+            for part in parts:
+                self._nodes[part.node].leaving |= mask_of(part.gpus)
+
+    def left(self, run: Run) -> list[Run]:
+        """A run holds nothing of others any more; returns those who need wait no longer."""
+        waiters = self._leaving.pop(run.id, None)
+        if waiters is None:
+            return []
+        parts, run.leaving = run.leaving, ()
+        for node in {part.node: self._nodes[part.node] for part in parts}.values():
+            node.leaving = 0
+            for part in (part for other in node.runs for part in other.leaving):
+                node.leaving |= mask_of(part.gpus) if part.node == node.id else 0
+        ready = []
+        for waiter in waiters:
+            if run.id in waiter.after:
+                waiter.after.discard(run.id)
+                if not waiter.after:
+                    ready.append(waiter)
+        return ready
+
+    def in_the_way(self, parts: Iterable[Part], run: Run) -> set[RunId]:
+        """Runs that still use what these parts need; ``left`` will tell when they do not."""
+        found: set[RunId] = set()
+        if not self._leaving:
+            return found
+        for part in parts:
+            node = self._nodes[part.node]
+            for other in node.runs:
+                if other is not run and other.leaving and _clash(part, other.leaving, node):
+                    found.add(other.id)
+        for run_id in found:
+            self._leaving[run_id].append(run)
+        return found
+
+
+def uses(run: Run, node: Node, gpu: int) -> bool:
+    """Whether a run is on a device, or about to be."""
+    parts = (*run.allocation.parts, *(run.target.parts if run.target else ()))
+    return any(part.node == node.id and gpu in part.gpus for part in parts)
+
+
+def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:
+    """Whether a part needs what others are still leaving: devices, or a node's CPUs and memory."""
+    counted = bool(node.spec.cpu_milli or node.spec.memory_mib)
+    return any(
+        other.node == part.node and (counted or not set(other.gpus).isdisjoint(part.gpus))
+        for other in leaving
+    )
