@@ -24,7 +24,7 @@ _NAMES = {int: "a whole number", float: "a number", bool: "yes or no", str: "a t
 _SEPARATORS = "/:"
 
 
-def build(kind: type[T], what: str, text: str, **given: object) -> T:
+def build(kind: type[T], what: str, text: str, /, **given: object) -> T:
     """An instance of a dataclass from ``key=value,...``; ``what`` names it in errors.
 
     Fields that are ``given`` cannot be set. A class that is no dataclass has no parameters.

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 
 from roost import policies
 from roost.core import (
+    Action,
     CancelRequested,
     Core,
     Event,
@@ -67,6 +68,18 @@ STRICT = {"fifo", "static", "conservative"}
 times = st.sampled_from((0.0, 0.0, 1.0, 7.0, 30.0))
 
 
+class Engine(FakeEngine):
+    """An engine that knows whether its core broke down: then there is nothing more to learn."""
+
+    failed = False
+
+    def tell(self, *events: Event) -> list[Action]:
+        self.failed = True
+        actions = super().tell(*events)
+        self.failed = False
+        return actions
+
+
 class CoreMachine(RuleBasedStateMachine):
     """Drives one core."""
 
@@ -85,7 +98,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.name = data.draw(st.sampled_from(self.policies), label="policy")
         self.placer = placer(where)
         self.policy = self.make(self.name)
-        self.engine = FakeEngine(Core(self.policy, self.placer))
+        self.engine = Engine(Core(self.policy, self.placer))
         self.cluster = {node.id: node for node in cluster}
         self.broken: set[tuple[NodeId, int]] = set()
         self.gone: list[RunId] = []
@@ -280,7 +293,7 @@ class CoreMachine(RuleBasedStateMachine):
                 self.allowed[name] = min(allowed, tenant.used_milli)
 
     def teardown(self) -> None:
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "engine") or self.engine.failed:
             return
         self.heal()
         self.finish()

@@ -15,7 +15,7 @@ import click
 from roost.errors import InvalidSpec, unknown
 
 if TYPE_CHECKING:
-    from roost.core.spec import Costs, Level, NodeSpec, QueueSpec
+    from roost.core.spec import Level, NodeSpec, QueueSpec
     from roost.sim.scenario import Scenario
     from roost.traces.generate import Synthetic
     from roost.traces.workload import Workload
@@ -48,7 +48,6 @@ class Asked:
     queues: tuple[str, ...]
     restart: float | None
     resize: float | None
-    suspend: float | None
     checkpoint_cost: float | None
     checkpoint_every: float | None
     min_run: float | None
@@ -130,11 +129,11 @@ class Asked:
 
     def _nodes(self) -> list[NodeSpec]:
         from roost.sim.scenario import uniform_cluster
-        from roost.traces import read_nodes
+        from roost.traces import read_cluster
 
         if self.cluster is not None:
             self.refuse(_OF_NODES, "does not go with --cluster, which tells the nodes")
-            return list(read_nodes(self.cluster))
+            return list(read_cluster(self.cluster))
         nodes = self.nodes
         if nodes is None and self.synthetic is not None:
             nodes = _SYNTHETIC_NODES
@@ -161,18 +160,14 @@ class Asked:
             found.append(build(QueueSpec, f"queue {name!r}", settings, id=QueueId(name)))
         return found
 
-    def _costs(self) -> Costs | None:
-        from roost.core.spec import Costs
-
+    def _costs(self) -> dict[str, float]:
         asked = {
             "restart_s": self.restart,
             "resize_s": self.resize,
-            "suspend_s": self.suspend,
             "checkpoint_every_s": self.checkpoint_every,
             "checkpoint_s": self.checkpoint_cost,
         }
-        given = {name: value for name, value in asked.items() if value is not None}
-        return Costs(**given) if given else None
+        return {name: value for name, value in asked.items() if value is not None}
 
     def _levels(self) -> dict[Level, float]:
         from roost.core.spec import Level

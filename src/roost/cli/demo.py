@@ -22,7 +22,7 @@ _POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnai
 def demo(report: Path) -> None:
     """Replay a bundled workload on 8 nodes of 8 GPUs under several policies."""
     from roost.cli.compare import run_and_show
-    from roost.core.spec import Costs, Level
+    from roost.core.spec import Level
     from roost.perf.speed import Speed
     from roost.sim.scenario import Scenario, uniform_cluster
     from roost.traces import bundled
@@ -32,7 +32,7 @@ def demo(report: Path) -> None:
         workload=workload,
         nodes=uniform_cluster(8, 8, sockets=2, nodes_per_switch=4),
         speed=Speed(spread={Level.SWITCH: 0.9, Level.CLUSTER: 0.7}, scaling=0.9),
-        costs=Costs(checkpoint_every_s=600, checkpoint_s=5, restart_s=30, resize_s=5),
+        costs={"checkpoint_every_s": 600, "checkpoint_s": 5, "restart_s": 30, "resize_s": 5},
         min_run_s=300,
         timeline=True,
     )

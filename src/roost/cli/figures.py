@@ -69,14 +69,20 @@ def print_comparison(runs: Sequence[Results], output: str) -> None:
         )
 
 
-def print_run(results: Results, output: str, stop_at: float | None = None) -> None:
-    """One run: the headline figures, then queues and sizes; it may have been stopped early."""
+def print_run(
+    results: Results, output: str, *, stopped_at: float | None = None, to_come: int = 0
+) -> None:
+    """One run: the headline figures, then queues and sizes.
+
+    It may have been stopped before all jobs were over, with some still to come.
+    """
     from roost.sim.metrics import summarise
+    from roost.sim.results import JobRow
 
     summary = summarise(results)
     ended_at = results.series.time[-1] if results.series.time else 0.0
-    if stop_at is not None and summary.finished < summary.jobs:
-        ended_at = max(ended_at, stop_at)
+    if stopped_at is not None:
+        ended_at = max(ended_at, stopped_at)
     if output == "json":
         print_json(
             {
@@ -88,17 +94,19 @@ def print_run(results: Results, output: str, stop_at: float | None = None) -> No
                 "gpus": results.gpus,
                 "events": results.events,
                 "simulated_s": ended_at,
+                "to_come": to_come,
                 "cpu_s": results.cpu_s,
                 **summary.to_dict(),
             }
         )
         return
     if output == "csv":
-        print_csv([row._asdict() for row in results.jobs])
+        print_csv([row._asdict() for row in results.jobs], JobRow._fields)
         return
+    coming = f" ({to_come:,} still to come)" if to_come else ""
     click.echo(
         f"{results.policy} on {results.workload}: {summary.finished:,} of {summary.jobs:,} jobs "
-        f"over after {duration(ended_at)}, {results.nodes:,} nodes, "
+        f"over after {duration(ended_at)}{coming}, {results.nodes:,} nodes, "
         f"{results.gpus:,} GPUs, {results.events:,} events in {results.cpu_s:.2f} CPU s"
     )
     click.echo()
@@ -121,7 +129,7 @@ def print_run(results: Results, output: str, stop_at: float | None = None) -> No
         f"not its turn {duration(summary.wait_turn)}"
     )
     outcomes = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
-    click.echo(f"outcomes: {outcomes}")
+    click.echo(f"outcomes: {outcomes or 'none yet'}")
 
 
 def write_page(path: Path, runs: Sequence[Results]) -> None:

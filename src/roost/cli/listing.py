@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from roost.cli.output import print_json
+from roost.errors import InvalidSpec
 
 _output = click.option(
     "-o",
@@ -38,7 +39,7 @@ def policies(name: str | None, output: str) -> None:
         about = [_policy(each) for each in ([name] if name else found.names())]
         print_json(about[0] if name else about)
     elif name is None:
-        _print_lines({each: found.summary(each) for each in found.names()})
+        _print_lines({each: _summary(each) for each in found.names()})
     else:
         click.echo(f"{name}: {found.summary(name)}")
         parameters = found.parameters(name)
@@ -105,3 +106,13 @@ def _print_lines(lines: dict[str, str]) -> None:
     width = max(map(len, lines))
     for name, line in lines.items():
         click.echo(f"{name:<{width}}  {line}")
+
+
+def _summary(name: str) -> str:
+    """A policy's line; a plug-in that does not load must not hide the others."""
+    from roost import policies as found
+
+    try:
+        return found.summary(name)
+    except InvalidSpec as error:
+        return f"({error})"

@@ -112,7 +112,6 @@ _SCENARIO = (
     ),
     _costs("--restart", type=Duration(), help="Time to start again."),
     _costs("--resize", type=Duration(), help="Time to change size."),
-    _costs("--suspend", type=Duration(), help="Time to suspend."),
     _costs("--checkpoint-cost", type=Duration(), help="Time that one checkpoint takes."),
     _costs(
         "--checkpoint-every",

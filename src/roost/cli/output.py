@@ -34,16 +34,15 @@ def number(value: float | None) -> str:
 
 
 def print_table(rows: Sequence[Mapping[str, str]]) -> None:
-    """Upper-case headers, columns two spaces apart; the first column left, the others right."""
+    """Upper-case headers, columns two spaces apart, figures to the right and words to the left."""
     if not rows:
         return
     names = list(rows[0])
     widths = {n: max(len(n), *(len(row[n]) for row in rows)) for n in names}
-    lines = [{n: n.upper() for n in names}, *rows]
-    for line in lines:
+    words = {n for n in names if any(row[n][:1].isalpha() for row in rows)} | {names[0]}
+    for line in [{n: n.upper() for n in names}, *rows]:
         cells = [
-            line[n].ljust(widths[n]) if index == 0 else line[n].rjust(widths[n])
-            for index, n in enumerate(names)
+            line[n].ljust(widths[n]) if n in words else line[n].rjust(widths[n]) for n in names
         ]
         click.echo("  ".join(cells).rstrip())
 
@@ -53,10 +52,10 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
-def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Comma-separated values with a header."""
+def print_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
+    """Comma-separated values with a header: ``names``, or those of the first row."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer = csv.DictWriter(out, names or list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     click.echo(out.getvalue(), nl=False)

@@ -115,7 +115,12 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
         if report is not None:
             write_page(report, [results])
     finally:  # also on a full disk: the run may have taken long
-        print_run(results, output, stop_at)
+        print_run(
+            results,
+            output,
+            stopped_at=None if simulation.over else stop_at,
+            to_come=len(simulation.jobs) - len(results.jobs),
+        )
     if report is not None:
         click.echo(f"report: {report}", err=output != "table")
 

@@ -22,7 +22,7 @@ Examples:
   roost generate jobs.csv --set jobs=5000,arrivals=diurnal,load=0.9,gpus=512,elastic=0.3 --seed 7"""
 )
 @click.argument("path", type=OutFile())
-@click.option("--set", "settings", default="", metavar="KEY=VALUE,...", help="See below.")
+@click.option("--set", "settings", default="", metavar="KEY=VALUE,...", help="See above.")
 @click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True)
 def generate(path: Path, settings: str, seed: int) -> None:
     """Write a synthetic workload to the csv file PATH.

@@ -88,6 +88,8 @@ class Node:
 
 def cell_of(node: NodeSpec, gpu: int, level: Level) -> int:
     """The devices that share a cell of that level with a device of a node."""
+    if not node.gpus:
+        return 0
     if level is Level.GPU:
         return 1 << gpu
     if level is Level.SOCKET:

@@ -33,7 +33,7 @@ _TOKENS = {
 #: What is said of a line when the policy has nothing to add.
 LACK = {
     Cause.QUOTA: "its queue is at its limit; it asks for {gpus} GPUs more",
-    Cause.FRAGMENTATION: "{gpus} GPUs are free, but not where a gang of this shape fits",
+    Cause.FRAGMENTATION: "{gpus} GPUs are free, but not where such a gang fits with all it needs",
     Cause.CAPACITY: "fewer than {gpus} GPUs are free",
     Cause.TURN: "{gpus} GPUs would be free for it, but others go first",
 }

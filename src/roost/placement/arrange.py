@@ -82,7 +82,7 @@ def _cells(ledger: Ledger, level: Level) -> Iterable[tuple[int, int]]:
         seen = 0
         for gpu in range(max(node.spec.gpus, 1)):
             if not seen >> gpu & 1:
-                cell = cell_of(node.spec, gpu, level) if node.spec.gpus else 0
+                cell = cell_of(node.spec, gpu, level)
                 seen |= cell
                 yield node.bit, cell
 

@@ -56,4 +56,9 @@ def _load(name: str) -> Any:
     found = _found()
     if name not in found:
         raise unknown("policy", name, found)
-    return found[name].load()
+    try:
+        return found[name].load()
+    except Exception as error:
+        raise InvalidSpec(
+            f"policy {name!r} of {found[name].value} cannot be loaded: {error}"
+        ) from error

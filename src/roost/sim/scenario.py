@@ -7,11 +7,11 @@ changes: the generated workload, failures, and errors of run-time estimates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from roost.core.spec import Costs, NodeId, NodeSpec, QueueSpec
+from roost.core.spec import NodeId, NodeSpec, QueueSpec
 from roost.errors import InvalidSpec
 from roost.perf.speed import Speed, SpeedModel
 from roost.placement import placer
@@ -29,8 +29,9 @@ _WILD = 10.0
 class Scenario:
     """A workload, a cluster, and the physics between them.
 
-    ``costs`` and ``min_run_s`` replace those of every job. ``estimate_error`` is the spread of a
-    log-normal error on declared run times, at most 10; None: as the workload has them.
+    ``costs`` (by the names of the fields of ``Costs``) and ``min_run_s`` replace those of every
+    job. ``estimate_error`` is the spread of a log-normal error on declared run times, at most 10;
+    None: as the workload has them.
     """
 
     workload: Workload | Synthetic
@@ -38,7 +39,7 @@ class Scenario:
     queues: Sequence[QueueSpec] = ()
     speed: SpeedModel = field(default_factory=Speed)
     failures: Failures = field(default_factory=Failures)
-    costs: Costs | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
     min_run_s: float | None = None
     estimate_error: float | None = None
     skip_impossible: bool = False
@@ -85,7 +86,7 @@ class Scenario:
         workload = self.workload
         if isinstance(workload, Synthetic):
             workload = generate(replace(workload, seed=workload.seed + seed))
-        if self.costs is None and self.min_run_s is None and not self.estimate_error:
+        if not self.costs and self.min_run_s is None and not self.estimate_error:
             return workload
         chance = Random(f"estimates/{seed}")  # noqa: S311 - not for secrets
         jobs = [self._changed(job, chance) for job in workload.jobs]
@@ -93,8 +94,8 @@ class Scenario:
 
     def _changed(self, job: TraceJob, chance: Random) -> TraceJob:
         spec = job.spec
-        if self.costs is not None:
-            spec = replace(spec, costs=self.costs)
+        if self.costs:
+            spec = replace(spec, costs=replace(spec.costs, **self.costs))
         if self.min_run_s is not None:
             spec = replace(spec, min_run_s=self.min_run_s)
         if self.estimate_error and spec.run_time_s is not None:

@@ -16,13 +16,14 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TypeAlias
 
 from roost.core.actions import Action
 from roost.core.controller import Core, Policy
 from roost.core.decisions import Decision
-from roost.core.events import Event, NodeJoined, QueueChanged, Submitted, Woke
+from roost.core.events import Event, NodeJoined, Outcome, QueueChanged, Submitted, Woke
 from roost.core.plan import Placer
 from roost.core.spec import WHOLE, JobId, NodeSpec, QueueSpec, Shape
 from roost.errors import InvalidSpec
@@ -191,7 +192,7 @@ class Simulation:
     def results(self) -> Results:
         """What the run has shown so far."""
         setup, core = self.setup, self.core
-        rows = [self._row(job) for job in self.jobs.values()]
+        rows = [self._row(job) for job in islice(self.jobs.values(), self._arrived)]
         return Results(
             policy=setup.policy_name,
             placer=setup.placer_name,
@@ -290,13 +291,21 @@ def check(setup: Setup) -> list[TraceJob]:
             fits = verdicts[shape] = setup.placer(empty.ledger, shape) is not None
         limit = limits.get(spec.queue)
         if fits and (limit is None or shape.gpu_milli <= limit):
-            jobs.append(job)
+            jobs.append(_ends_as_recorded(job))
         elif not setup.skip_impossible:
             raise InvalidSpec(_impossible(job, setup, limit if fits else None))
     if not jobs:
         msg = f"no job of {setup.workload.name!r} can ever run on this cluster"
         raise InvalidSpec(msg)
     return jobs
+
+
+def _ends_as_recorded(job: TraceJob) -> TraceJob:
+    """A job that failed for good is not tried again beyond the attempts that were recorded."""
+    attempts = len(job.fails_at_s)
+    if job.outcome is Outcome.FAILED and job.spec.max_retries != attempts:
+        return replace(job, spec=replace(job.spec, max_retries=attempts))
+    return job
 
 
 def _impossible(job: TraceJob, setup: Setup, limit: int | None) -> str:

@@ -281,13 +281,14 @@ class World:
         passed = now - run.since
         run.since = now
         run.done_s += passed * run.rate
-        every = run.job.trace.spec.costs.checkpoint_every_s
-        if every == 0:
+        costs = run.job.trace.spec.costs
+        if costs.checkpoint_every_s == 0:
             run.saved_s = run.done_s
         else:
+            period = costs.checkpoint_every_s + costs.checkpoint_s
             run.phase_s += passed
-            if run.phase_s >= every:
-                run.phase_s %= every
+            if run.phase_s >= period:
+                run.phase_s %= period
                 run.saved_s = run.done_s - run.phase_s * run.rate
 
     def _halt(self, run: TrueRun, now: float) -> None:

@@ -69,12 +69,12 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             "job_id user vc gpu_num state submit_time duration",
         ),
         "openb": _format(
-            "pods of Alibaba's openb cluster, gpu-v2023 (csv; nodes=FILE for its nodes)",
+            "pods of Alibaba's openb cluster, gpu-v2023 (csv; its nodes are a cluster)",
             "openb",
             "name cpu_milli memory_mib num_gpu gpu_milli",
         ),
         "gavel": _format(
-            "Gavel's traces in steps (tabs; throughputs=FILE for rates)",
+            "Gavel's traces in steps (tabs; needs --throughputs)",
             "gavel",
         ),
         "sia": _format(

@@ -2,10 +2,10 @@
 
 Columns: name, time (s), application, num_replicas, batch_size. They do not say how long a job
 runs, so each application has a nominal run time: that of one T4 with the best batch size in each
-epoch, computed from the measured tables of Sia's artifact (shared/reference/sia.md, 1.10). A job
-may have 1 to 64 workers with one GPU each, the bounds Sia itself puts (1.6), and pays the start
-penalty of its application (1.1) for every restart and resize. The replicas and batch size in the
-file are what the rigid baselines use; they are checked and dropped. Times stay as they are.
+epoch, computed from the measured tables of Sia's artifact. A job may have 1 to 64 workers with one
+GPU each, the bounds Sia itself puts, and pays the start penalty of its application for every
+restart and resize. The replicas and batch size in the file are what the rigid baselines use; they
+are checked and dropped. Times stay as they are.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ from roost.core.events import Outcome
 from roost.core.spec import JobId, JobSpec, NodeSpec
 from roost.errors import InvalidSpec
 
+#: How a recorded job can have ended.
+ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED)
+
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
@@ -26,7 +29,10 @@ class TraceJob:
     fails_at_s: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse times that are negative, infinite or not numbers."""
+        """Refuse times that are negative, infinite or not numbers, and ends that are none."""
+        if self.outcome not in ENDS:
+            msg = f"job {self.id}: outcome must be one of {', '.join(ENDS)}, got {self.outcome}"
+            raise InvalidSpec(msg)
         for name, value in (("submitted_at", self.submitted_at), ("work_s", self.work_s)):
             if not 0 <= value < float("inf"):
                 msg = f"job {self.id}: {name} must be a finite number >= 0, got {value}"

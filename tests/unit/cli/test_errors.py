@@ -123,7 +123,7 @@ def test_what_cannot_be_read_or_run_is_named(typed: str, says: list[str]) -> Non
 @pytest.mark.parametrize(
     "option",
     [
-        *("--restart", "--resize", "--suspend", "--checkpoint-cost"),
+        *("--restart", "--resize", "--checkpoint-cost"),
         *("--node-mtbf", "--node-mttr", "--gpu-mtbf", "--gpu-mttr"),
         *("--scaling", "--interference", "--estimate-error"),
         *("--nodes", "--gpus-per-node", "--nodes-per-switch", "--sockets", "--limit", "--seed"),

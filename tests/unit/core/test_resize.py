@@ -274,6 +274,18 @@ def test_a_job_that_must_stay_on_one_socket_grows_there() -> None:
     validate(world.core)
 
 
+def test_a_job_without_gpus_that_must_stay_on_one_socket_grows() -> None:
+    world = Cluster(node("n0", 0, cpu_milli=2000), node("n1", 0, cpu_milli=2000))
+    world.tell(Submitted(0.0, A, spec(0, workers=(1, 3), cpu_milli=1000, within=Level.SOCKET)))
+    world.plan(place("a"))
+    world.answer_all()
+
+    assert world.plan(resize("a", 3)) == []
+    assert [type(action) for action in world.plan(resize("a", 2))] == [Resize]
+    world.answer_all()
+    validate(world.core)
+
+
 def test_a_run_may_shrink_while_its_queue_is_over_its_limit() -> None:
     world = Cluster(node("n0", 4))
     world.tell(Submitted(0.0, A, spec(1, workers=(1, 4))))

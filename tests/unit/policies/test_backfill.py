@@ -195,4 +195,3 @@ def test_nothing_is_promised_while_an_older_job_waits_for_its_queue() -> None:
     explained = sim.core.explain(JobId("h"))
     assert explained is not None
     assert explained.reason.starts_at is None
-

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.core.events import Outcome
 from roost.core.spec import (
     Costs,
     JobId,
@@ -26,7 +25,7 @@ from roost.core.spec import (
 from roost.errors import InvalidSpec, InvalidTrace
 from roost.files import Text
 from roost.traces.table import read_nodes, read_table, write_nodes, write_workload
-from roost.traces.workload import TraceJob, Workload
+from roost.traces.workload import ENDS, TraceJob, Workload
 
 JOB = TraceJob(JobId("a"), 0.0, JobSpec(), 1.0)
 
@@ -75,7 +74,7 @@ jobs = st.builds(
     submitted_at=finite,
     spec=specs,
     work_s=finite,
-    outcome=st.sampled_from(Outcome),
+    outcome=st.sampled_from(ENDS),
     fails_at_s=st.lists(finite, max_size=3).map(tuple),
 )
 nodes = st.builds(
