@@ -23,6 +23,7 @@ from roost.placement import PLACERS
 from roost.policies.backfill import Easy
 from roost.policies.conservative import Conservative
 from roost.sim.simulation import Simulation
+from roost.testing.builders import node, queue
 from roost.traces.workload import TraceJob
 
 GPUS = 4
@@ -88,8 +89,8 @@ def earliest(sim: Simulation, name: str) -> float:
         for part in run.allocation.parts:
             free[part.node] -= len(part.gpus)
     for at in sorted(ends):
-        for node, count in ends[at]:
-            free[node] += count
+        for name_of, count in ends[at]:
+            free[name_of] += count
         if gpus <= GPUS:
             fits = any(count >= gpus for count in free.values())
         else:
@@ -180,3 +181,49 @@ def test_conservative_keeps_its_word_in_milliseconds(rows: Rows) -> None:
 
     for name, told in witness.told.items():
         assert started[name] <= min(told) + ROUNDING_S
+
+
+#: (submission, run time, GPUs of a worker, workers, kinds, queue) of jobs for unlike nodes.
+Motley: TypeAlias = list[tuple[int, int, float, int, tuple[str, ...], str]]
+MOTLEY = st.lists(
+    st.tuples(
+        st.integers(0, 40),
+        st.integers(1, 30),
+        st.sampled_from([1, 1, 2, 0.5, 0.25]),
+        st.sampled_from([1, 2, 3, 5]),
+        st.sampled_from([(), (), ("x",)]),
+        st.sampled_from("ab"),
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("policy", [Easy(), Conservative()])
+@pytest.mark.parametrize("placer", ["first-fit", "pack"])
+def test_promises_are_kept_among_shares_kinds_and_limits_too(policy: Policy, placer: str) -> None:
+    nodes = [node("n0", 2, kind="x"), node("n1", 4, kind="y"), node("n2", 8, kind="x")]
+
+    @settings(max_examples=40, deadline=None)
+    @given(MOTLEY)
+    def check(rows: Motley) -> None:
+        jobs = [
+            job(f"j{i}", at, work, gpus, workers=workers, kinds=kinds, queue=tenant)
+            for i, (at, work, gpus, workers, kinds, tenant) in enumerate(rows)
+        ]
+        sim = simulation(
+            policy,
+            jobs,
+            nodes,
+            placer=PLACERS[placer],
+            queues=[queue("a", limit_milli=10_000)],
+        )
+        witness = Witness(sim, recount=False)
+        sim.run(observer=witness)
+        started = starts(witness)
+
+        assert sim.over
+        for name, told in witness.told.items():
+            assert started[name] <= (min(told) if isinstance(policy, Conservative) else told[0])
+
+    check()

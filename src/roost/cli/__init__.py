@@ -71,7 +71,9 @@ class _Verbs(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except KeyboardInterrupt:
-            click.echo("\ninterrupted" if sys.stderr.isatty() else "interrupted", err=True)
+            from roost.cli.progress import on_terminal
+
+            click.echo("\ninterrupted" if on_terminal() else "interrupted", err=True)
             ctx.exit(130)
 
 

@@ -103,7 +103,7 @@ def run_and_show(  # noqa: PLR0913 - the whole of a comparison
     progress: bool | None = None,
 ) -> None:
     """Run every policy with every seed, write the report and print the comparison."""
-    from roost.cli.figures import print_comparison, write_page
+    from roost.cli.figures import note_unfinished, print_comparison
     from roost.cli.progress import watching
     from roost.sim.many import run_many
 
@@ -113,9 +113,12 @@ def run_and_show(  # noqa: PLR0913 - the whole of a comparison
         runs = run_many(scenario, cases, placer, processes=processes, watcher=watcher)
     try:
         if report is not None:
-            write_page(report, runs)
+            from roost.sim.report import write_report
+
+            write_report(report, runs)
     finally:  # also on a full disk: the runs may have taken long
         print_comparison(runs, output)
+    note_unfinished(runs)
     if report is not None:
         click.echo(f"report: {report}", err=output != "table")
 

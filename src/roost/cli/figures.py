@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -132,12 +131,16 @@ def print_run(
     click.echo(f"outcomes: {outcomes or 'none yet'}")
 
 
-def write_page(path: Path, runs: Sequence[Results]) -> None:
-    """Write the HTML report, entirely or not at all."""
-    from roost.files import save_bytes
-    from roost.sim.report import render
-
-    save_bytes(path, render(runs).encode(errors="replace"))
+def note_unfinished(runs: Sequence[Results]) -> None:
+    """Say on standard error where jobs never ended, for figures leave them out."""
+    for run in runs:
+        left = sum(row.finished_at is None for row in run.jobs)
+        if left:
+            click.echo(
+                f"note: under {run.policy} with seed {run.seed}, "
+                f"{left:,} of {len(run.jobs):,} jobs never end",
+                err=True,
+            )
 
 
 def _with_ci(value: Estimate, write: Callable[[float | None], str]) -> str:

@@ -35,11 +35,12 @@ def policies(name: str | None, output: str) -> None:
     """List the scheduling policies with one line each, or show one with its parameters."""
     from roost import policies as found
 
-    if output == "json":
-        about = [_policy(each) for each in ([name] if name else found.names())]
-        print_json(about[0] if name else about)
+    if name is None and output == "json":
+        print_json([_if_it_loads(each) for each in found.names()])
     elif name is None:
-        _print_lines({each: _summary(each) for each in found.names()})
+        _print_lines({each: _if_it_loads(each)["summary"] for each in found.names()})
+    elif output == "json":
+        print_json(_policy(name))
     else:
         click.echo(f"{name}: {found.summary(name)}")
         parameters = found.parameters(name)
@@ -74,6 +75,14 @@ def _policy(name: str) -> dict[str, Any]:
     }
 
 
+def _if_it_loads(name: str) -> dict[str, Any]:
+    """A plug-in that does not load must not hide the others."""
+    try:
+        return _policy(name)
+    except InvalidSpec as error:
+        return {"name": name, "summary": f"({error})", "parameters": {}}
+
+
 def _plain(value: object) -> object:
     """A default as JSON; null where there is none."""
     match value:
@@ -106,13 +115,3 @@ def _print_lines(lines: dict[str, str]) -> None:
     width = max(map(len, lines))
     for name, line in lines.items():
         click.echo(f"{name:<{width}}  {line}")
-
-
-def _summary(name: str) -> str:
-    """A policy's line; a plug-in that does not load must not hide the others."""
-    from roost import policies as found
-
-    try:
-        return found.summary(name)
-    except InvalidSpec as error:
-        return f"({error})"

@@ -12,12 +12,17 @@ from roost.cli.output import duration
 _SCREEN = 16
 
 
+def on_terminal() -> bool:
+    """Whether somebody may look at standard error; it may be closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 @contextmanager
 def watching(
     labels: Sequence[str], *, show: bool | None = None
 ) -> Iterator[Callable[[int, float, int, int], None] | None]:
     """A bar per run that has begun; nothing where nobody looks, unless told what to ``show``."""
-    if show is False or (show is None and not sys.stderr.isatty()):
+    if show is False or (show is None and not on_terminal()):
         yield None
         return
     from rich.console import Console

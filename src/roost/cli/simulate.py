@@ -95,7 +95,7 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     progress: bool | None,
 ) -> None:
     """Replay the workload TRACE under one policy and print what became of it."""
-    from roost.cli.figures import print_run, write_page
+    from roost.cli.figures import note_unfinished, print_run
     from roost.sim import saved
     from roost.sim.scenario import Scenario
     from roost.sim.simulation import Simulation
@@ -113,7 +113,9 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
         if save is not None:
             saved.save(simulation, save)
         if report is not None:
-            write_page(report, [results])
+            from roost.sim.report import write_report
+
+            write_report(report, [results])
     finally:  # also on a full disk: the run may have taken long
         print_run(
             results,
@@ -121,6 +123,8 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
             stopped_at=None if simulation.over else stop_at,
             to_come=len(simulation.jobs) - len(results.jobs),
         )
+    if stop_at is None:
+        note_unfinished([results])
     if report is not None:
         click.echo(f"report: {report}", err=output != "table")
 

@@ -488,6 +488,7 @@ class Core:
     def _take_back(self, run: Run, event: Event) -> None:
         """A reserved run gives back what it was promised; its job waits again."""
         job = run.job
+        job.waits[Cause.CAPACITY] += self.now - run.placed_at
         self._release(run)
         self.occupancy.settle(run, None)
         run.after = set()

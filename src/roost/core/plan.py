@@ -100,6 +100,11 @@ class Plan:
         return self.waiting.open
 
     @property
+    def consolidates(self) -> bool:
+        """Whether the placer keeps gangs together, on one node or on whole nodes, or not at all."""
+        return getattr(self.placer, "consolidates", False)
+
+    @property
     def free_gpus(self) -> float:
         """GPUs that nobody will use once the stops under way are done."""
         return self.ledger.free_milli / WHOLE
@@ -116,6 +121,8 @@ class Plan:
             self._check_size(job, workers)
             shape = replace(shape, workers=workers)
             milli = shape.gpu_milli
+        if milli > self.ledger.free_milli:  # most refusals are that simple
+            return False
         if line.queue is not None and self.over_limit(job, milli):
             return False
         parts = self.placer(self.ledger, shape)

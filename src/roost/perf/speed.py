@@ -56,6 +56,9 @@ class Speed:
             if not 0 < factor < float("inf"):
                 msg = f"the speed factor of {name!r} must be positive, got {factor}"
                 raise InvalidSpec(msg)
+        if not 0 <= self.scaling < float("inf"):
+            msg = f"scaling must be a number >= 0, got {self.scaling}"
+            raise InvalidSpec(msg)
         if not 0 <= self.interference < 1:
             msg = f"interference must be in 0..1, got {self.interference}"
             raise InvalidSpec(msg)

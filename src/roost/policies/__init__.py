@@ -49,7 +49,9 @@ def policy(text: str) -> Policy:
 
 
 def _found() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    """Policies by name; nobody takes a name of Roost's own."""
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.module.startswith("roost."))
+    return {entry.name: entry for entry in entries}
 
 
 def _load(name: str) -> Any:

@@ -20,6 +20,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, Resources
 from roost.core.state import Job, Run, needs
 from roost.core.waiting import Line
+from roost.errors import InvalidSpec
 from roost.policies.fifo import arrival
 
 #: A run past its estimate is expected to last this much longer, as a part of the estimate.
@@ -43,6 +44,11 @@ class Easy:
     """
 
     depth: int = 500
+
+    def __post_init__(self) -> None:
+        """No backfilling is fine, less is not."""
+        if self.depth < 0:
+            raise InvalidSpec(f"depth must not be negative, got {self.depth}")
 
     def __call__(self, plan: Plan) -> None:
         """Start jobs in order; when one does not fit, reserve for it and fill around it."""
@@ -84,10 +90,11 @@ class Easy:
         for _, _, job in line.entries[: self.depth]:
             if job is first:
                 continue
-            if beside and _leaves_quota(plan, job, first):
-                beside = _place_beside(plan, job, reservation)
-                if beside:
-                    continue
+            if not _leaves_quota(plan, job, first):
+                continue
+            beside = beside and _place_beside(plan, job, reservation)
+            if beside:
+                continue
             short = reservation is not None and plan.now + job.remaining_s <= reservation.start
             if short and not plan.place(job):
                 plan.hold(line)
@@ -164,7 +171,7 @@ def reserve(plan: Plan, job: Job) -> Reservation | None:
 def _kept_free(plan: Plan, job: Job, parts: tuple[Part, ...]) -> tuple[tuple[Part, Resources], ...]:
     """What others must keep off: the devices, or whole nodes where the placer wants them empty."""
     kept = [(part, needs(job, part)) for part in parts]
-    if getattr(plan.placer, "consolidates", False) and len({part.node for part in parts}) > 1:
+    if plan.consolidates and len({part.node for part in parts}) > 1:
         for index, (part, need) in enumerate(kept):
             every = tuple(range(plan.ledger.nodes[part.node].spec.gpus))
             kept[index] = (part._replace(gpus=every), need)

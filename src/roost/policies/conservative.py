@@ -20,6 +20,7 @@ from roost.core.allocation import Allocation, Part
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, RunId
 from roost.core.state import Job
+from roost.errors import InvalidSpec
 from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
 from roost.policies.profile import Booking, Profile
@@ -50,6 +51,11 @@ class Conservative:
 
     depth: int = 200
 
+    def __post_init__(self) -> None:
+        """Nobody could ever start with no reservation at all."""
+        if self.depth < 1:
+            raise InvalidSpec(f"depth must be at least 1, got {self.depth}")
+
     def __call__(self, plan: Plan) -> None:
         """Bring all reservations up to date and start those whose time has come."""
         plan.lines(arrival)
@@ -72,7 +78,7 @@ class Conservative:
                 continue
             first = job is jobs[0]
             if profile.due(booking) and self._start(plan, job, booking, first=first):
-                profile.began(booking, job.spec.resources.gpus)
+                profile.began(booking, job)
             else:
                 memory.bookings[job] = booking
                 if _only_gpus_count(job):

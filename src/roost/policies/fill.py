@@ -240,7 +240,7 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
         need.gpus
         and need.share_milli == WHOLE
         and not (need.cpu_milli or need.memory_mib or shape.roles or shape.within)
-        and getattr(plan.placer, "consolidates", False)
+        and plan.consolidates
     )
     key = line.entries[0][0]
     if simple:

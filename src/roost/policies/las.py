@@ -25,9 +25,9 @@ class Las:
     min_run_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """A quantum of nothing would never end."""
-        if not self.quantum_s > 0:
-            raise InvalidSpec(f"quantum_s must be positive, got {self.quantum_s}")
+        """A quantum of next to nothing would never end."""
+        if not self.quantum_s >= 1:
+            raise InvalidSpec(f"quantum_s must be at least a second, got {self.quantum_s}")
 
     def __call__(self, plan: Plan) -> None:
         """Fill by attained service; compare runs anew when a quantum has passed."""

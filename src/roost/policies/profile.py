@@ -129,27 +129,28 @@ class Profile:
         """Take a reservation back."""
         self._book(booking, -1)
 
-    def began(self, booking: Booking, gpus_each: int) -> None:
+    def began(self, booking: Booking, job: Job) -> None:
         """A gang runs: of its last node it only holds what it needs."""
+        need = job.spec.resources
         for node, workers, gpus in booking.spots:
-            self._change(self.nodes[node], booking, max(0, gpus - workers * gpus_each))
+            held = -(-need.gpus * workers // (WHOLE // need.share_milli))
+            self._change(self.nodes[node], booking, max(0, gpus - held))
 
     def earliest(self, job: Job) -> Booking | None:
         """The first time at which a job fits for as long as it is expected to run."""
         need = job.spec.resources
         nodes = [n for n in self.nodes if not need.kinds or n.spec.kind in need.kinds]
         workers = job.spec.workers.min
-        if need.share_milli < WHOLE:  # as many to a device as it holds
-            workers = -(-workers // (WHOLE // need.share_milli))
-        total = need.gpus * workers
+        to_a_gpu = WHOLE // need.share_milli  # more than one only of shares
+        total = -(-need.gpus * workers // to_a_gpu)
         length = max(self._on_grid(job.remaining_s), self.grain)
         limit = self.limits.get(job.queue)
         after = self.now
         while after < math.inf:
             if total <= max((node.spec.gpus for node in nodes), default=0):
-                start, spots = self._one_node(nodes, job.spec.workers.min, total, after, length)
+                start, spots = self._one_node(nodes, workers, total, after, length)
             else:
-                start, spots = self._whole_nodes(nodes, workers, need.gpus, after, length)
+                start, spots = self._whole_nodes(nodes, job, after, length)
             if limit is None or start == math.inf:
                 after = start
                 break
@@ -172,17 +173,20 @@ class Profile:
         return best
 
     def _whole_nodes(
-        self, nodes: list[Node], workers: int, each: int, after: float, length: float
+        self, nodes: list[Node], job: Job, after: float, length: float
     ) -> tuple[float, Spots]:
         """The first time at which enough nodes are wholly free at once."""
+        need, workers = job.spec.resources, job.spec.workers.min
+        to_a_gpu = WHOLE // need.share_milli
         times = {at for node in nodes for at in self.nodes[node].changes if at > after}
         for start in sorted({after, *times}):
             spots: Spots = []
             left = workers
             for node in nodes:
                 size = node.spec.gpus
-                if size >= each and self.nodes[node].room(start, start + length) >= size:
-                    take = min(left, size // each)
+                holds = size // need.gpus * to_a_gpu
+                if holds and self.nodes[node].room(start, start + length) >= size:
+                    take = min(left, holds)
                     spots.append((node, take, size))
                     left -= take
                     if not left:

@@ -30,6 +30,8 @@ class Tiresias:
         if not self.limits or list(self.limits) != sorted(set(self.limits)) or self.limits[0] <= 0:
             msg = f"limits must be positive and ascending, got {self.limits}"
             raise InvalidSpec(msg)
+        if not 0 <= self.promote < float("inf"):
+            raise InvalidSpec(f"promote must be a number >= 0, got {self.promote}")
 
     def __call__(self, plan: Plan) -> None:
         """Promote the starved, then fill by level."""

@@ -92,12 +92,8 @@ def workers(
     with ProcessPoolExecutor(count, context, _join, (begin, args)) as pool:
 
         def submit(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-            # Processes are spawned in here; they inherit that Ctrl-C is not for them.
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-            try:
+            with _undisturbed():  # processes are spawned in here
                 return pool.submit(function, *args, **kwargs)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
         try:
             yield submit
@@ -105,6 +101,30 @@ def workers(
             for process in set(multiprocessing.active_children()) - before:
                 process.kill()
             raise
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put signals off, and keep Ctrl-C from processes that are spawned meanwhile.
+
+    Those inherit what is blocked. That alone does not put signals off here: another thread (numpy
+    has some) may get them, and Python then interrupts the main thread all the same.
+    """
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, lambda number, _: came.append(number))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def _join(begin: Callable[..., None] | None, args: Sequence[object]) -> None:

@@ -29,6 +29,8 @@ LARGEST = "17+"
 CAUSES = ("quota", "fragmentation", "capacity", "turn")
 
 
+#: States of jobs that hold GPUs.
+_ON_DEVICES = frozenset({"starting", "running", "resizing"})
 #: Times are floating point: a job that never waited may seem late by this part of its JCT.
 _ROUNDING = 1e-6
 
@@ -227,7 +229,7 @@ class _Columns:
 
 
 class _Cluster(NamedTuple):
-    """GPU seconds between the first submission and the last end."""
+    """GPU seconds between the first submission and the last end, or now if jobs still run."""
 
     capacity: float
     allocated: float
@@ -235,10 +237,16 @@ class _Cluster(NamedTuple):
 
     @classmethod
     def of(cls, series: Series, jobs: _Columns) -> _Cluster:
-        ends = _known(jobs.finished)
-        if not ends.size or not series.time:
+        if not jobs.finished.size or not series.time:
             return cls(0.0, 0.0, 0.0)
-        window = np.array([jobs.submitted.min(), ends.max()])
+        ends = _known(jobs.finished)
+        if not _ON_DEVICES.isdisjoint(jobs.outcome):
+            end = series.time[-1]
+        elif ends.size:
+            end = ends.max()
+        else:
+            return cls(0.0, 0.0, 0.0)
+        window = np.array([jobs.submitted.min(), end])
         capacity, allocated, useful = (
             float(np.diff(_integral(series.time, np.array(values, dtype=np.float64), window))[0])
             for values in (series.capacity, series.allocated, series.useful)

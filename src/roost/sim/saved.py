@@ -23,12 +23,13 @@ from roost.policies import GROUP
 from roost.sim.simulation import Simulation
 
 _MAGIC = b"roost simulation\n"
-#: Modules whose classes may be here; none of them does I/O.
-_PARTS = ("roost.core.", "roost.perf.", "roost.placement.")
-_MODULES = (
+#: Whose classes and functions may be here: they compute, and touch nothing outside.
+_PURE = ("roost.core.", "roost.perf.", "roost.placement.", "roost.policies.")
+#: Modules whose classes may be here.
+_MODULES = {
     *("roost.sim.failures", "roost.sim.simulation", "roost.sim.world"),
     "roost.traces.workload",
-)
+}
 _PLAIN = {
     ("builtins", "set"),
     ("builtins", "frozenset"),
@@ -70,7 +71,8 @@ def load(path: str | os.PathLike[str]) -> Simulation:
     try:
         found = _Unpickler(io.BytesIO(body)).load()
     except Exception as error:  # noqa: BLE001 - a hostile pickle can raise any
-        raise InvalidSpec(f"{path} is not a saved simulation: {error}") from None
+        why = " ".join(str(error).splitlines())
+        raise InvalidSpec(f"{path} is not a saved simulation: {why}") from None
     if not isinstance(found, Simulation):
         raise InvalidSpec(f"{path} is not a saved simulation")
     return found
@@ -81,7 +83,23 @@ def _digest(body: bytes) -> str:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Admits what a simulation is made of, and nothing else."""
+    """Admits what a simulation is made of, and nothing else; classes stay as they are."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._before: dict[type, dict[str, Any]] = {}
+
+    def load(self) -> Any:
+        """The object; a state that was set on a class, not on an instance, is undone."""
+        try:
+            return super().load()
+        finally:
+            for kind, before in self._before.items():
+                for name, value in dict(vars(kind)).items():
+                    if name not in before:
+                        delattr(kind, name)
+                    elif value is not before[name]:
+                        setattr(kind, name, before[name])
 
     def find_class(self, module: str, name: str) -> Any:
         """The class or function of that name, if it may be here."""
@@ -89,13 +107,15 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if (module, name) == ("builtins", "getattr"):
             return _method
-        policies = _policies(module)
-        if "." not in name and (policies or module.startswith(_PARTS) or module in _MODULES):
+        functions = module.startswith(_PURE) or _policies(module)
+        if "." not in name and (functions or module in _MODULES):
             found = super().find_class(module, name)
-            kinds = (type, FunctionType) if policies else type
+            kinds = (type, FunctionType) if functions else type
             if isinstance(found, kinds) and found.__module__ == module:  # not what it imported
+                if isinstance(found, type):
+                    self._before.setdefault(found, dict(vars(found)))
                 return found
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong there")
+        raise pickle.UnpicklingError(f"{f'{module}.{name}'!r} does not belong there")
 
 
 def _method(owner: object, name: str) -> MethodType:

@@ -30,7 +30,7 @@ from roost.errors import InvalidSpec
 from roost.perf.speed import Speed, SpeedModel
 from roost.sim.failures import Breakdowns, Failures
 from roost.sim.results import JobRow, Results, Segment, Series
-from roost.sim.world import TrueJob, World
+from roost.sim.world import Held, TrueJob, World
 from roost.traces.workload import TraceJob, Workload
 
 #: Sees every batch: its events, what was decided, and the actions that followed.
@@ -105,6 +105,8 @@ class Simulation:
         wall, cpu = time.perf_counter(), time.process_time()
         with _patient_collector():
             self._loop(until, observer, progress)
+        if not self.over and until < math.inf:
+            self.now = max(self.now, until)
         self.wall_s += time.perf_counter() - wall
         self.cpu_s += time.process_time() - cpu
         if progress is not None:
@@ -192,7 +194,16 @@ class Simulation:
     def results(self) -> Results:
         """What the run has shown so far."""
         setup, core = self.setup, self.core
-        rows = [self._row(job) for job in islice(self.jobs.values(), self._arrived)]
+        open_gpu_s: dict[TrueJob, float] = {}
+        for run in self.world.runs.values():
+            open_gpu_s[run.job] = (self.now - run.held_since) * run.gpus
+        rows = [
+            self._row(job, open_gpu_s.get(job, 0.0))
+            for job in islice(self.jobs.values(), self._arrived)
+        ]
+        samples = self._samples
+        if samples and samples[-1][0] < self.now:
+            samples = [*samples, (self.now, *samples[-1][1:])]
         return Results(
             policy=setup.policy_name,
             placer=setup.placer_name,
@@ -201,7 +212,7 @@ class Simulation:
             nodes=len(setup.nodes),
             gpus=sum(node.gpus for node in setup.nodes),
             jobs=rows,
-            series=_series(self._samples, rows),
+            series=_series(samples, rows),
             segments=self._segments(),
             events=self.events,
             decisions=self.batches,
@@ -210,7 +221,7 @@ class Simulation:
             cpu_s=self.cpu_s,
         )
 
-    def _row(self, true: TrueJob) -> JobRow:
+    def _row(self, true: TrueJob, open_gpu_s: float) -> JobRow:
         trace = true.trace
         job = self.core.jobs.get(trace.id)
         waits = self.core.waiting.waits(job, self.now) if job else (0.0, 0.0, 0.0, 0.0)
@@ -224,7 +235,7 @@ class Simulation:
             finished_at=job.finished_at if job else None,
             outcome=job.state.value if job else "queued",
             work_s=trace.work_s,
-            service_gpu_s=true.service_gpu_s,
+            service_gpu_s=true.service_gpu_s + open_gpu_s,
             lost_gpu_s=true.lost_gpu_s,
             runs=job.attempts if job else 0,
             preemptions=job.preemptions if job else 0,
@@ -236,9 +247,16 @@ class Simulation:
         )
 
     def _segments(self) -> list[Segment]:
+        if self.world.timeline is None:
+            return []
+        still = [
+            Held(run, run.allocation, run.held_since, self.now)
+            for run in self.world.runs.values()
+            if self.now > run.held_since
+        ]
         return [
             Segment(held.run.job.index, part.node, gpu, part.share_milli, held.start, held.end)
-            for held in self.world.timeline or ()
+            for held in (*self.world.timeline, *still)
             for part in held.allocation.parts
             for gpu in part.gpus
         ]

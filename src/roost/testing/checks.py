@@ -25,7 +25,7 @@ from roost.core import (
     RunId,
     Shape,
 )
-from roost.core.node import memory_on
+from roost.core.node import devices, memory_on
 from roost.core.state import needs
 from roost.testing.engine import overuse
 from roost.testing.gangs import gang_problems
@@ -78,6 +78,11 @@ def _who_is_where(core: Core) -> Iterator[str]:
                 there[part.node].add(run.id)
     for name, node in core.ledger.nodes.items():
         listed = {run.id for run in node.runs}
+        leaving = {
+            gpu for run in node.runs for p in run.leaving if p.node == name for gpu in p.gpus
+        }
+        if leaving != set(devices(node.leaving)):
+            yield f"node {name} says that {devices(node.leaving)} are being left, not {leaving}"
         if listed != there[name]:
             yield f"node {name} lists {sorted(listed)}, but {sorted(there[name])} are there"
 

@@ -89,12 +89,16 @@ class FakeEngine:
         self.now += after_s
         return self.tell(self._do(run_id))
 
+    def answer_each(self) -> list[Action]:
+        """Do what every run was asked first and not done yet, and report it in one batch."""
+        return self.tell(*(self._do(run_id) for run_id in self.unanswered))
+
     def answer_all(self, *, rounds: int = 1000) -> None:
         """Do everything that was asked, and what the core asks then, until nothing is left."""
         for _ in range(rounds):
             if not self.unanswered:
                 return
-            self.tell(*(self._do(run_id) for run_id in self.unanswered))
+            self.answer_each()
         msg = f"after {rounds} rounds the core still asks for something: {self.unanswered}"
         raise AssertionError(msg)
 

@@ -29,11 +29,11 @@ def nodes(draw: st.DrawFn, name: str) -> NodeSpec:
     """A machine, with CPUs, memory and device memory counted or not."""
     return node(
         name,
-        draw(st.sampled_from((0, 1, 2, 4))),
-        kind=draw(st.sampled_from(KINDS)),
-        gpu_memory_mib=draw(st.sampled_from((0, GPU_MEMORY_MIB))),
-        cpu_milli=draw(st.sampled_from((0, 4000))),
-        memory_mib=draw(st.sampled_from((0, 400))),
+        draw(st.sampled_from((4, 2, 4, 1, 0))),
+        kind=draw(st.sampled_from((KINDS[0], *KINDS))),
+        gpu_memory_mib=draw(st.sampled_from((0, 0, GPU_MEMORY_MIB))),
+        cpu_milli=draw(st.sampled_from((0, 0, 8000))),
+        memory_mib=draw(st.sampled_from((0, 0, 800))),
         sockets=draw(st.sampled_from((1, 2))),
         switch=draw(st.sampled_from(("", "s1"))),
     )
@@ -50,17 +50,17 @@ def workers(draw: st.DrawFn) -> Resources:
     """What a worker needs: nothing but CPUs, a share, or whole devices."""
     return worker(
         draw(st.sampled_from((1, 1, 0.25, 0.5, 2, 0, 0.7))),
-        gpu_memory_mib=draw(st.sampled_from((0, 0, 300, 600))),
-        kinds=draw(st.sampled_from(((), (), ("a",), ("a", "b")))),
-        cpu_milli=draw(st.sampled_from((0, 1000, 1500))),
-        memory_mib=draw(st.sampled_from((0, 0, 100))),
+        gpu_memory_mib=draw(st.sampled_from((0, 0, 0, 300, 600))),
+        kinds=draw(st.sampled_from(((), (), (), ("a",), ("a", "b")))),
+        cpu_milli=draw(st.sampled_from((0, 0, 1000, 1500))),
+        memory_mib=draw(st.sampled_from((0, 0, 0, 100))),
     )
 
 
 @st.composite
 def roles(draw: st.DrawFn) -> tuple[Role, ...]:
     """Mostly none; sometimes parameter servers."""
-    if draw(st.integers(0, 4)):
+    if draw(st.integers(0, 5)):
         return ()
     return (
         role("ps", draw(st.integers(1, 2)), draw(st.sampled_from((0, 0.5, 1))), cpu_milli=1000),
@@ -72,10 +72,10 @@ def specs(draw: st.DrawFn) -> JobSpec:
     """A job: rigid or elastic, of any queue, with or without an estimate."""
     need = draw(workers())
     low = draw(st.sampled_from((1, 1, 1, 2, 3)))
-    high = low + draw(st.sampled_from((0, 0, 1, 2)))
+    high = low + draw(st.sampled_from((0, 2, 0, 1)))
     return spec(
         need.gpus * need.share_milli / 1000,
-        draw(st.sampled_from((None, 5.0, 50.0, 500.0))),
+        draw(st.sampled_from((50.0, 5.0, 500.0, None))),
         workers=(low, high),
         gpu_memory_mib=need.gpu_memory_mib,
         kinds=need.kinds,
@@ -90,7 +90,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         min_run_s=draw(st.sampled_from((0.0, 0.0, 20.0))),
         max_retries=draw(st.integers(0, 2)),
         preemptible=draw(st.sampled_from((True, True, True, False))),
-        within=draw(st.sampled_from((None, None, None, Level.SOCKET, Level.NODE, Level.SWITCH))),
+        within=draw(st.sampled_from((*(None,) * 5, Level.SOCKET, Level.NODE, Level.SWITCH))),
     )
 
 

@@ -33,6 +33,10 @@ _WILD = 10.0
 _KEPLER_STEPS = 20
 
 
+#: More than this of anything is a slip of the keyboard.
+_MANY = 100_000_000
+
+
 class Arrivals(StrEnum):
     """How submissions are spread over time."""
 
@@ -78,6 +82,7 @@ class Synthetic:
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
         _require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
+        _require(self.jobs <= _MANY, "jobs", self.jobs, f"at most {_MANY}")
         _require(self.seed >= 0, "seed", self.seed, "at least 0")
         choices = [kind.value for kind in Arrivals]
         _require(self.arrivals in choices, "arrivals", self.arrivals, f"one of {choices}")
@@ -87,7 +92,8 @@ class Synthetic:
         _require(self.max_run_s > 0, "max_run_s", self.max_run_s, "positive")
         _require(self.rate is None or 0 < self.rate < math.inf, "rate", self.rate, "positive")
         _require(0 <= self.daily_swing < 1, "daily_swing", self.daily_swing, "in [0, 1)")
-        _require(self.queues >= 1, "queues", self.queues, "at least 1")
+        _require(1 <= self.queues <= _MANY, "queues", self.queues, f"from 1 to {_MANY}")
+        _require(self.gpus <= _MANY, "gpus", self.gpus, f"at most {_MANY}")
         known = all(size >= 1 and 0 <= weight < math.inf for size, weight in self.gpu_weights)
         some = any(size <= self.gpus and weight > 0 for size, weight in self.gpu_weights)
         _require(known and some, "gpu_weights", self.gpu_weights, f"for 1 to {self.gpus} GPUs")

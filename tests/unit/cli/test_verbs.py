@@ -96,6 +96,8 @@ def test_an_unfinished_run_says_how_far_it_came() -> None:
     assert at_45["simulated_s"] == 45
     assert at_45["finished"] == 0
     assert at_45["jct_mean"] is None
+    assert at_45["delay_mean"] == pytest.approx(35 / 3)  # c waits since 10
+    assert at_45["gpu_allocation"] == pytest.approx(5 / 8)
 
     shown = roost(*SIMULATE, "--stop-at", "45s").out
     assert shown.startswith("fifo on jobs: 0 of 3 jobs over after 45 s, 1 nodes")
@@ -214,6 +216,16 @@ def test_impossible_jobs_and_bad_rows_can_be_left_out(folder: Path) -> None:
     assert told.err.startswith("skipped 1 rows of mixed.csv; the first is line 6, column")
 
 
+def test_jobs_that_never_end_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roost.policies.fifo.fifo.__code__", (lambda _plan: None).__code__)
+
+    alone = roost(*SIMULATE)
+    assert alone.status == 0
+    assert alone.err == "note: under fifo with seed 0, 3 of 3 jobs never end\n"
+    assert roost(*COMPARE).err == alone.err
+    assert roost(*SIMULATE, "--stop-at", 60).err == ""
+
+
 def test_only_the_first_jobs_can_be_asked_for() -> None:
     assert len(table(roost(*SIMULATE, "--limit", 2, "-o", "csv"))) == 2
 
@@ -259,6 +271,14 @@ def test_compare_as_csv_has_means_and_confidence_intervals() -> None:
 
 def test_compare_shows_confidence_intervals_for_several_seeds() -> None:
     assert "±" in roost("compare", *CHANCE, "-p", "fifo", "-j", 1, "--seeds", 2).out
+
+
+def test_a_machine_that_runs_out_of_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_args: object, **_kwargs: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("roost.sim.scenario.generate", exhausted)
+    assert roost("simulate", *CHANCE).error == "out of memory"
 
 
 def test_seeds_without_chance_are_one_run() -> None:
@@ -398,6 +418,18 @@ def test_bench_sim_as_json_has_an_object_per_policy() -> None:
         assert 10 < each["peak_rss_mib"] < 500
 
 
+def test_the_memory_of_a_measured_process_is_its_own() -> None:
+    ballast = bytearray(b"x") * (300 * 2**20)  # Linux counts it in ru_maxrss of children, too
+
+    (found,) = parsed(
+        roost(
+            *("bench", "sim", "--trace", "jobs.csv", "--nodes", 1),
+            *("--policies", "fifo", "-o", "json"),
+        )
+    )
+    assert found["peak_rss_mib"] < len(ballast) / 2**20 / 2
+
+
 def test_bench_sim_selects_jobs() -> None:
     told = roost(
         *("bench", "sim", "--trace", "jobs.csv", "--nodes", 1, "--policies", "fifo", "-o", "csv"),
@@ -412,6 +444,19 @@ def test_bench_decide_times_decisions() -> None:
     assert [each["policy"] for each in found] == ["fifo", "las"]
     assert all(0 < each["median_ms"] <= each["worst_ms"] for each in found)
     assert roost(*typed).status == 0
+
+
+def test_the_demo_compares_policies_and_writes_a_page(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.cli.demo._POLICIES", ["fifo", "las"])  # all take seconds
+
+    told = roost("demo")
+
+    assert told.status == 0
+    assert told.out.startswith("Replaying 400 jobs on 8 nodes of 8 GPUs under 2 policies.\n")
+    assert "report: demo.html\n" in told.out
+    assert (folder / "demo.html").stat().st_size > 10_000
 
 
 def test_the_version_is_told() -> None:

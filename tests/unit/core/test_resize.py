@@ -211,6 +211,22 @@ def test_a_run_cancelled_while_it_grows_is_forgotten_everywhere() -> None:
     validate(world.core)
 
 
+def test_a_run_cancelled_while_its_growth_is_only_reserved_is_stopped() -> None:
+    world = Cluster(node("n0", 2))
+    world.tell(Submitted(0.0, A, ELASTIC), Submitted(0.0, B, spec(1)))
+    world.plan(place("a"), place("b"))
+    world.answer_all()
+    world.plan(lambda plan: plan.evict(plan.runs[run("b")], "a grows"), resize("a", 2))
+    assert world.core.runs[run("a")].after == {run("b")}
+
+    assert world.tell(CancelRequested(world.now, A)) == [Stop(run("a"), "cancelled")]
+    validate(world.core)
+    world.answer_all()
+    assert world.core.jobs[A].state is JobState.CANCELLED
+    assert world.core.ledger.free_milli == 2000
+    validate(world.core)
+
+
 def test_a_run_whose_new_gpu_fails_while_it_grows_is_stopped() -> None:
     world = Cluster(node("n0", 1), node("n1", 1))
     world.tell(Submitted(0.0, A, ELASTIC))

@@ -119,6 +119,7 @@ def test_a_job_set_aside_by_a_plan_waits_and_is_resumed_by_one() -> None:
     core, script = parked()
 
     assert core.jobs[A].state is JobState.SUSPENDED
+    assert core.jobs[A].remaining_s == 98.0, "nothing is lost"
     assert core.explain(A) is not None
     assert script.at(core, 5.0, lambda plan: plan.place(plan.jobs[A])) == [
         Resume(run("a"), held("n0", (0,)))

@@ -10,6 +10,8 @@ from roost.core import (
     Exited,
     Job,
     JobId,
+    NodeJoined,
+    NodeLost,
     Outcome,
     Plan,
     Queue,
@@ -112,6 +114,20 @@ def test_the_waits_of_a_job_add_up_over_all_its_waiting() -> None:
     assert sum(core.jobs[job("a")].waits) == 0.0
     assert core.jobs[job("b")].waits == [0.0, 0.0, 8.0, 0.0], "it goes before c again at once"
     assert core.jobs[job("c")].waits == [0.0, 0.0, 9.0, 0.0]
+
+
+def test_time_spent_reserved_counts_as_waiting() -> None:
+    core = core_with(policy("srtf"), node("n0", 1))
+    core.handle(Submitted(0.0, job("long"), spec(1, 900.0)))
+    core.handle(Started(0.0, run("long")))
+    core.handle(Submitted(1.0, job("short"), spec(1, 10.0)))
+    assert core.runs[run("short")].after == {run("long")}
+    core.handle(NodeLost(6.0, node("n0").id))
+    core.handle(NodeJoined(7.0, node("n0", 1)))
+    (launch,) = core.handle(Exited(9.0, run("long"), Outcome.LOST))
+
+    assert launch.run == run("short")
+    assert sum(core.jobs[job("short")].waits) == 8.0
 
 
 def test_waits_survive_another_order_and_other_limits() -> None:

@@ -195,3 +195,19 @@ def test_nothing_is_promised_while_an_older_job_waits_for_its_queue() -> None:
     explained = sim.core.explain(JobId("h"))
     assert explained is not None
     assert explained.reason.starts_at is None
+
+
+def test_short_jobs_of_its_own_queue_do_not_cost_the_first_in_line_its_place() -> None:
+    # h needs 4 of 6 GPUs, and 4 is its queue's limit: it is promised 10, when b ends. c would be
+    # over by then, but until then h would be over the limit, and d would get in.
+    played = play(
+        Easy(),
+        job("b", 0, 10, gpus=3, queue="b"),
+        job("h", 1, 10, gpus=4, queue="a"),
+        job("c", 2, 8, queue="a"),
+        job("d", 3, 50, queue="a"),
+        nodes=cluster(6),
+        queues=[queue("a", limit_milli=4000)],
+    )
+
+    assert played.times["h"] == (10, 20)

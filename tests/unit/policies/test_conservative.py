@@ -203,3 +203,10 @@ def test_a_reservation_knows_about_cpus() -> None:
     assert told.reason.starts_at in {20, None}  # the truth, or no promise at all
 
     assert [row.started_at for row in sim.run().jobs] == [0, 0, 20]
+
+
+def test_a_gang_of_shares_may_span_nodes() -> None:
+    # Five halves need three devices, and a node has two.
+    played = play(Conservative(), job("a", 0, 10, 0.5, workers=5), nodes=cluster(2, nodes=2))
+
+    assert played.times == {"a": (0, 10)}

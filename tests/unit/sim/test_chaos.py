@@ -43,7 +43,7 @@ from roost.sim.simulation import Simulation
 from roost.testing.builders import node, queue, role
 from roost.traces.workload import TraceJob
 
-SEEDS = range(int(os.environ.get("CHAOS", "6")))
+SEEDS = range(int(os.environ.get("CHAOS", "15")))
 
 
 def some_nodes(chance: random.Random) -> list[NodeSpec]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from roost.errors import InvalidSpec, Retryable
+from roost.sim import many
 from roost.sim.failures import Failures
 from roost.sim.many import run_many, workers
 from roost.sim.results import Results
@@ -99,6 +100,25 @@ def test_an_error_here_kills_what_still_runs_there() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_signal_while_processes_are_spawned_waits_until_that_is_done() -> None:
+    done: list[str] = []
+
+    def interrupted() -> None:
+        with many._undisturbed():
+            signal.raise_signal(signal.SIGINT)
+            done.append("spawned")
+        done.append("never")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["spawned"]
 
 
 def test_workers_leave_ctrl_c_to_their_parent() -> None:

@@ -156,7 +156,7 @@ def test_a_full_disk_leaves_everything_as_it_was(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", write_half)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InvalidSpec, match="No space left"):
         write_report(target, [fifo])
     assert [path.read_text() for path in tmp_path.iterdir()] == ([older] if older else [])
 
@@ -165,7 +165,7 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(tmp_path: Path, fifo: Re
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(InvalidSpec, match="File too large"):
             write_report(tmp_path / "report.html", [fifo])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -174,7 +174,7 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(tmp_path: Path, fifo: Re
 
 def test_places_that_cannot_hold_a_report_are_left_alone(tmp_path: Path, fifo: Results) -> None:
     for place in (tmp_path, tmp_path / "missing" / "report.html", Path("/dev/null")):
-        with pytest.raises(OSError, match=r"regular file|No such file"):
+        with pytest.raises(InvalidSpec, match=r"regular file|No such file"):
             write_report(place, [fifo])
     assert Path("/dev/null").is_char_device()
     assert list(tmp_path.iterdir()) == []

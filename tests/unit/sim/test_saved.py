@@ -7,6 +7,8 @@ import io
 import os
 import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -81,6 +83,37 @@ def test_a_run_in_parts_is_the_whole_run_to_the_last_bit(name: str, tmp_path: Pa
 @pytest.mark.parametrize("placer_name", PLACERS)
 def test_so_it_is_with_every_placer(placer_name: str, tmp_path: Path) -> None:
     assert parts("srtf", placer_name, tmp_path / "run") == whole("srtf", placer_name)
+
+
+def save_halves(folder: str) -> None:
+    for name in names():
+        simulation = simulated(name)
+        log, _ = logged(simulation, whole(name)[1].series.time[-1] / 2)
+        saved.save(simulation, Path(folder, name))
+        Path(folder, f"{name}.log").write_text(log)
+
+
+def finish_halves(folder: str) -> None:
+    for name in names():
+        log, _ = logged(saved.load(Path(folder, name)))
+        with Path(folder, f"{name}.log").open("a") as out:
+            out.write(log)
+
+
+def test_another_process_with_other_hashes_goes_on_as_well(tmp_path: Path) -> None:
+    for seed, step in ((1, save_halves), (2, finish_halves)):
+        script = f"import tests.unit.sim.test_saved as t; t.{step.__name__}({str(tmp_path)!r})"
+        subprocess.run(  # noqa: S603 - our own
+            [sys.executable, "-c", script],
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": str(seed),
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+            check=True,
+        )
+    for name in names():
+        assert (tmp_path / f"{name}.log").read_text() == whole(name)[0], name
 
 
 def test_one_file_can_be_resumed_many_times(tmp_path: Path) -> None:
@@ -253,6 +286,7 @@ def harmful(target: Path) -> dict[str, Callable[[], bytes]]:
             Calls(getattr, random.Random(1), "random")
         ),
         "getattr, of a text": lambda: named("builtins", "getattr", "text", "upper"),
+        "line breaks in a name": lambda: named("os", "a\nb\x1b[31m"),
         "importlib": lambda: named("importlib", "import_module", "antigravity"),
         "a module that is not there": lambda: named("roost.policies.none", "none"),
         "a name that is not there": lambda: named("roost.policies.fifo", "none"),
@@ -279,6 +313,17 @@ def test_a_file_that_means_harm_is_refused_and_does_nothing(
     assert not target.exists()
     assert calls == []
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_classes_stay_as_they_are(tmp_path: Path) -> None:
+    run = Simulation.run
+    # The class, then a state as for slots, which pickle sets attribute by attribute.
+    start = b"\x80\x04" + pickle.dumps(Simulation)[2:-1]
+    for name in ("run", "harm"):
+        state = pickle.dumps((None, {name: 1}), protocol=0)[:-1]
+        refused(tmp_path / "run", signed(start + state + b"b."))
+    assert Simulation.run is run
+    assert not hasattr(Simulation, "harm")
 
 
 def test_methods_of_policies_are_let_in(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ security policy with their hashes says so to the browser.
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import html
 import json
@@ -16,10 +15,9 @@ import os
 import re
 from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
-from uuid import uuid4
 
 from roost.errors import InvalidSpec
+from roost.files import save_bytes
 from roost.sim.report.contents import contents
 from roost.sim.results import Results
 
@@ -38,19 +36,9 @@ _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 def write_report(path: str | os.PathLike[str], runs: Sequence[Results]) -> None:
     """Write the page for ``runs``, all at once: an older page stays if anything goes wrong.
 
-    Raises ``InvalidSpec`` without runs, ``OSError`` where the page cannot be written.
+    Raises ``InvalidSpec`` without runs, or where the page cannot be written.
     """
-    page = render(runs).encode()
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-    # In the same folder, so that the last step is a rename; renaming over a device would remove it.
-    draft = target.with_name(f".{uuid4().hex}.tmp")
-    try:
-        draft.write_bytes(page)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    save_bytes(path, render(runs).encode(errors="replace"))
 
 
 def render(runs: Sequence[Results]) -> str:
