@@ -228,6 +228,13 @@ class Ledger:
             self.changed_before += len(changed) // 2
             del changed[: len(changed) // 2]
 
+    def forget_changes(self) -> None:
+        """Let nobody rely on what they remember about any node."""
+        self.changed_before += len(self.changed) + 1
+        self.changed.clear()
+        for node in self.order:
+            node.memo = None
+
     @property
     def stamp(self) -> int:
         """A moment in the history of changes; see ``changed_since``."""

@@ -246,8 +246,7 @@ class Plan:
     def reconsider(self) -> None:
         """Forget what was refused: runs deserve their places less than they did."""
         self.waiting.forget_refusals()
-        for node in self.ledger.order:
-            node.memo = None
+        self.ledger.forget_changes()
 
     # -- trying and going back -----------------------------------------------------------------
 

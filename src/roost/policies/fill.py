@@ -235,6 +235,10 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
     job = line.head
     if line.queue is not None and plan.over_limit(job, line.gpu_milli):
         return False
+    key = line.entries[0][0]
+    top = _ceiling(plan, order)
+    if top is None or not top > key:  # type: ignore[operator]
+        return False
     shape, need = line.shape, line.shape.resources
     simple = (
         need.gpus
@@ -242,7 +246,6 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
         and not (need.cpu_milli or need.memory_mib or shape.roles or shape.within)
         and plan.consolidates
     )
-    key = line.entries[0][0]
     if simple:
         gpus = need.gpus * shape.workers if plan.ledger.could(need, shape.workers) else None
         return _Search(plan, line, order, min_run_s, key, gpus).make_room()
@@ -299,6 +302,40 @@ def may_disturb(plan: Plan, run: Run, min_run_s: float) -> bool:
         plan.wake(free_at)
         return False
     return True
+
+
+@dataclass(slots=True)
+class _Ceiling:
+    """The largest key of any run, as of ``stamp``; runs may have fallen below it since."""
+
+    order: Order
+    top: Key | None = None
+    stamp: int = -1
+    fresh_until: int = -1
+
+    def refresh(self, plan: Plan) -> Key | None:
+        """Bring it up to date; now and then from scratch."""
+        ledger = plan.ledger
+        if self.stamp == ledger.stamp:
+            return self.top
+        changed = ledger.changed_since(self.stamp) if ledger.stamp < self.fresh_until else None
+        if changed is None:
+            changed, self.top = ledger.order, None
+            self.fresh_until = ledger.stamp + 16 * len(ledger.order)
+        for node in changed:
+            entries = _rivals(node, self.order, plan.now)
+            if entries and (self.top is None or entries[0][0] > self.top):  # type: ignore[operator]
+                self.top = entries[0][0]
+        self.stamp = ledger.stamp
+        return self.top
+
+
+def _ceiling(plan: Plan, order: Order) -> Key | None:
+    """No run has a larger key: who stands behind this finds nobody to displace."""
+    ceiling = plan.memo.get("ceiling")
+    if not isinstance(ceiling, _Ceiling) or ceiling.order is not order:
+        ceiling = plan.memo["ceiling"] = _Ceiling(order)
+    return ceiling.refresh(plan)
 
 
 def _rivals(node: Node, order: Order, now: float) -> list[tuple[Key, int]]:

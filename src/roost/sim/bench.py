@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roost import traces
-from roost.core.actions import Action, Launch
+from roost.core.actions import Action, Launch, Stop
 from roost.core.controller import Core
-from roost.core.events import Event, Exited, NodeJoined, Outcome, Started, Submitted
+from roost.core.events import Event, Exited, NodeJoined, Outcome, Started, Submitted, Woke
 from roost.core.spec import JobId, JobSpec, QueueId, Range
 from roost.errors import InvalidSpec, Retryable
 from roost.placement import placer as find_placer
@@ -138,7 +138,7 @@ class Decision:
 
 
 def time_decisions(policy: str, *, nodes: int, jobs: int, placer: str, rounds: int) -> Decision:
-    """Fill a cluster with half of the jobs, let the others wait, and time single decisions.
+    """Submit jobs, one a second, of which half fill the cluster, then time single decisions.
 
     In each round one job ends and another is submitted, and everything that was refused is tried
     again, as after a change that touches every line.
@@ -148,38 +148,40 @@ def time_decisions(policy: str, *, nodes: int, jobs: int, placer: str, rounds: i
     core.handle(*(NodeJoined(0.0, node) for node in cluster))
     half = jobs // 2
     wide = max(1, nodes * 8 // half)
-    now = 1.0
-    for number in range(half):
-        _launch(core, now, _submit(core, now, number, wide, 1000.0 + number))
-    for number in range(half, jobs):
-        size = (1, 2, 4, 8, 16, 32, wide)[number % 7]
-        _submit(core, now, number, size, 100.0 + number)
+    now = 0.0
+    for number in range(jobs):
+        now += 1.0
+        size = wide if number < half else (1, 2, 4, 8, 16, 32, wide)[number % 7]
+        spec = _spec(number, size, 10_000.0 + number)
+        _answer(core, now, core.handle(Submitted(now, JobId(f"job-{number}"), spec)))
     samples = []
     for round_ in range(rounds):
         now += 10.0
         core.waiting.forget_refusals()
-        run = next(iter(core.runs.values()))
+        oldest = min(core.runs.values(), key=lambda run: run.placed_at)
         events: list[Event] = [
-            Exited(now, run.id, Outcome.SUCCEEDED, 0.0),
+            Exited(now, oldest.id, Outcome.SUCCEEDED, 0.0),
             Submitted(now, JobId(f"new-{round_}"), _spec(round_, 8, 500.0)),
         ]
+        if core.wake_at <= now:
+            events.append(Woke(now))
         begin = time.perf_counter()
         actions = core.handle(*events)
         samples.append(1000 * (time.perf_counter() - begin))
-        _launch(core, now, actions)
+        _answer(core, now, actions)
     return Decision(policy, nodes, jobs, statistics.median(samples), max(samples))
 
 
-def _submit(core: Core, now: float, number: int, gpus: int, run_s: float) -> list[Action]:
-    """Submit one job of that size."""
-    return core.handle(Submitted(now, JobId(f"job-{number}"), _spec(number, gpus, run_s)))
-
-
-def _launch(core: Core, now: float, actions: Sequence[Action]) -> None:
-    """Answer launches at once."""
-    started = [Started(now, action.run) for action in actions if isinstance(action, Launch)]
-    if started:
-        core.handle(*started)
+def _answer(core: Core, now: float, actions: Sequence[Action]) -> None:
+    """Do at once what the core asks for, until it asks for nothing more."""
+    while actions:
+        events: list[Event] = []
+        for action in actions:
+            if isinstance(action, Launch):
+                events.append(Started(now, action.run))
+            elif isinstance(action, Stop):
+                events.append(Exited(now, action.run, Outcome.STOPPED, 0.0))
+        actions = core.handle(*events)
 
 
 def _spec(number: int, gpus: int, run_s: float) -> JobSpec:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from roost.core import (
     WHOLE,
     Core,
+    Evict,
     Job,
     JobState,
     Ledger,
@@ -23,6 +24,7 @@ from roost.core import (
     Resources,
     Run,
     RunId,
+    SetAside,
     Shape,
 )
 from roost.core.node import devices, memory_on
@@ -52,6 +54,20 @@ def validate(core: Core, *, limits: bool = True) -> None:
     ]
     if found:
         raise AssertionError("\n".join(found))
+
+
+def rough_decisions(core: Core) -> list[str]:
+    """What a policy just disturbed and should not have: who must not be, or not so soon."""
+    found = []
+    for decision in core.decisions:
+        if isinstance(decision, Evict | SetAside):
+            job, run = core.jobs[decision.job], core.jobs[decision.job].run
+            if not job.spec.preemptible:
+                found.append(f"{job.id} must not be disturbed")
+            started_at = run.started_at if run is not None else None
+            if started_at is not None and started_at + job.spec.min_run_s > core.now:
+                found.append(f"{job.id} ran only {core.now - started_at} s")
+    return found
 
 
 # -- the books: what is promised -----------------------------------------------------------------

@@ -152,6 +152,8 @@ def tenants() -> Situation:
             queue=tenant,
             priority=chance.choice((0, 0, 5)),
             costs=COSTS,
+            min_run_s=chance.choice((0.0, 250.0)),
+            preemptible=chance.random() > 0.2,  # noqa: PLR2004
         )
 
     queues = (

@@ -44,7 +44,7 @@ from roost.core import (
 )
 from roost.placement import placer as placer_named
 from roost.testing.builders import node, queue, role, spec
-from roost.testing.checks import validate
+from roost.testing.checks import rough_decisions, validate
 from roost.testing.engine import FakeEngine
 from roost.testing.journal import check_journal, differ, snapshot
 
@@ -63,6 +63,8 @@ class Weather(FakeEngine):
         #: Runs that are over, for reports that come late.
         self.gone: list[RunId] = []
         self.failed = False
+        #: Whether the policy must leave alone who is not to be disturbed, or not yet.
+        self.gentle = True
         self._allowed: dict[QueueId, int] = {}
         self.tell(*(NodeJoined(0.0, spec) for spec in cluster))
 
@@ -159,6 +161,9 @@ class Weather(FakeEngine):
     def check(self) -> None:
         """Everything about the core is sound, and queues stay within what they may hold."""
         validate(self.core, limits=False)
+        rough = rough_decisions(self.core) if self.gentle else []
+        if rough:
+            raise AssertionError("; ".join(rough))
         for name, tenant in self.core.queues.items():
             limit = tenant.spec.limit_milli
             if limit is not None:

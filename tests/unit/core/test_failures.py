@@ -126,3 +126,13 @@ def test_everyone_on_a_shared_gpu_is_ended_when_it_fails() -> None:
 
     assert {stop.run for stop in stops} == {run("a"), run("b"), run("c")}
     validate(core)
+
+
+def test_a_gang_that_waited_for_a_large_node_looks_again_when_it_is_lost() -> None:
+    core = core_with(fifo, node("n0", 8), node("n1", 2), node("n2", 2))
+    core.handle(*(GpuFailed(0.0, node("n0").id, gpu) for gpu in range(5)))
+
+    assert core.handle(Submitted(1.0, job("a"), spec(1, workers=4))) == [], "n0 could hold it"
+    (launch,) = core.handle(NodeLost(2.0, node("n0").id))
+    assert isinstance(launch, Launch)
+    assert launch.allocation.nodes == ("n1", "n2")

@@ -14,9 +14,11 @@ from roost.core import (
     Level,
     Outcome,
     QueueChanged,
+    ResumeRequested,
     Started,
     Stop,
     Submitted,
+    SuspendRequested,
     Woke,
 )
 from roost.errors import InvalidSpec
@@ -121,6 +123,25 @@ def test_tiresias_lets_new_jobs_pass_and_promotes_the_starved() -> None:
     while core.runs[run("new")].stopping is None:
         wake(core)
     assert core.now == 300.0, "old has waited twice as long as it had run"
+
+
+def test_tiresias_leaves_a_starving_job_alone_that_its_user_suspended() -> None:
+    core = core_with(policy("tiresias:limits=100,promote=2"), node("n0", 1))
+    core.handle(Submitted(0.0, job("old"), spec(1)))
+    core.handle(Started(0.0, run("old")))
+    core.handle(Submitted(50.0, job("new"), spec(1)))
+    wake(core)
+    core.handle(Exited(100.0, run("old"), Outcome.STOPPED, 100.0))
+    core.handle(Started(100.0, run("new")))
+    core.handle(Submitted(110.0, job("other"), spec(1)), SuspendRequested(110.0, job("old")))
+
+    core.handle(Woke(300.0))
+    validate(core)
+    core.handle(ResumeRequested(301.0, job("old")))
+
+    assert core.runs[run("new")].stopping is not None
+    assert {found.id for found in core.waiting} | {r.job for r in core.runs} == set(core.jobs)
+    validate(core)
 
 
 def test_gittins_learns_from_jobs_that_are_over() -> None:

@@ -1,0 +1,95 @@
+"""Storms: the same seed gives the same storm, and what is wrong does not survive one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from roost.core import Core, Event
+from roost.core.occupancy import Occupancy
+from roost.core.waiting import Waiting
+from roost.errors import RoostError
+from roost.placement import placer
+from roost.policies import policy
+from roost.testing.builders import node, spec
+from roost.testing.checks import validate
+from roost.testing.policies import Restless
+from roost.testing.weather import Storm, Weather, shortest
+
+
+def test_the_same_seed_gives_the_same_storm() -> None:
+    one, other, another = (Storm(policy("srtf"), "pack", seed).blow(80) for seed in (1, 1, 2))
+
+    assert one.journal == other.journal
+    assert one.journal != another.journal
+
+
+def nothing_is_in_the_way(*_: object) -> set[object]:
+    return set()
+
+
+def test_a_core_that_does_not_wait_for_those_who_leave_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
+
+    with pytest.raises(AssertionError, match="over-commits"):
+        Storm(policy("srtf"), "pack", 1).blow(300)
+
+
+def test_a_core_that_loses_jobs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Waiting, "rejoin", lambda *_: None)
+    storm = Storm(Restless(3), "pack", 3)
+    storm.weather.gentle = False
+
+    with pytest.raises(AssertionError, match="stands in line 0 times"):
+        storm.blow(300)
+
+
+def test_what_broke_something_is_reduced_to_the_shortest_story(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
+    storm = Storm(policy("srtf"), "pack", 1)
+    with pytest.raises(AssertionError):
+        storm.blow(300)
+    told = [event for batch in storm.weather.journal for event in batch.events]
+
+    def breaks(events: Sequence[Event]) -> bool:
+        core = Core(policy("srtf"), placer("pack"))
+        try:
+            for event in events:
+                core.handle(event)
+                validate(core, limits=False)
+        except RoostError:
+            return False
+        except AssertionError as error:
+            return "processes use" in str(error)
+        return False
+
+    found = shortest(told, breaks)
+
+    assert breaks(found)
+    assert len(found) < 12 < len(told)
+    assert not any(breaks(found[:n] + found[n + 1 :]) for n in range(len(found)))
+
+
+def test_weather_clears_up_and_nobody_is_lost() -> None:
+    weather = Weather(policy("fifo"), "pack", [node("n0", 2)])
+    weather.submit(spec(2, 10.0), spec(1, 10.0), spec(8, 10.0))
+    weather.lose(node("n0").id, at_once=True)
+
+    weather.clear_up()
+
+    assert [found.id for found in weather.core.waiting] == ["j2"], "there never is room for it"
+    assert weather.core.finished == 2
+    assert weather.still_fit() == []
+
+
+def test_an_engine_that_is_never_left_in_peace_gives_up() -> None:
+    weather = Weather(Restless(1), "pack", [node("n0", 4)])
+    weather.submit(*(spec(1, 100.0, workers=(1, 3)) for _ in range(4)))
+
+    with pytest.raises(AssertionError, match="still asks"):
+        weather.answer_all(rounds=20)
