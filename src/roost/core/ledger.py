@@ -2,7 +2,7 @@
 
 *Free* is what nobody will use once the stops under way are done. Nodes are numbered in the order
 in which they joined; a set of nodes is an integer with one bit per node, so "the first node with
-at least four idle GPUs of these kinds" is a few machine instructions even on 16 000 nodes.
+at least four free GPUs of these kinds" is a few machine instructions even on 16 000 nodes.
 
 The ledger refuses to over-commit (``Fatal``): a policy can be poor, but not wrong. Which devices a
 gang should take is decided in ``roost.placement``.
@@ -64,7 +64,7 @@ class Ledger:
             node = Node(spec, len(self.order), 1 << len(self.order))
             self.nodes[spec.id] = node
             self.order.append(node)
-            node.idle = node.healthy = (1 << spec.gpus) - 1
+            node.free = node.healthy = (1 << spec.gpus) - 1
             node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
             self.kinds[spec.kind] = self.kinds.get(spec.kind, 0) | node.bit
             self.switches[spec.switch] = self.switches.get(spec.switch, 0) | node.bit
@@ -96,6 +96,7 @@ class Ledger:
                 self.full ^= node.bit
             self.capacity_milli -= node.healthy.bit_count() * WHOLE
             self._show(node)
+            self.releases += 1  # gangs that waited for a node of its size may now go elsewhere
         return node
 
     def set_health(self, node_id: NodeId, gpu: int, *, healthy: bool) -> Node:
@@ -110,7 +111,7 @@ class Ledger:
         node.healthy ^= bit
         if node.up:
             self.capacity_milli += WHOLE if healthy else -WHOLE
-        node.count_idle()
+        node.count_free()
         self._show(node)
         if healthy:
             self.releases += 1
@@ -131,10 +132,10 @@ class Ledger:
         node = self.nodes[part.node]
         if part.share_milli == WHOLE:
             mask = mask_of(part.gpus)
-            if mask & ~node.idle or not node.up:
-                raise Fatal(f"{part} is not idle (idle: {devices(node.idle)}, up: {node.up})")
+            if mask & ~node.free or not node.up:
+                raise Fatal(f"{part} is not free (free: {devices(node.free)}, up: {node.up})")
             node.taken |= mask
-            node.idle ^= mask
+            node.free ^= mask
         else:
             self._share(node, part, need)
         if need.cpu_milli and node.spec.cpu_milli:
@@ -155,7 +156,7 @@ class Ledger:
             if mask & ~node.taken:
                 raise Fatal(f"{part} is given back twice")
             node.taken ^= mask
-            node.count_idle()
+            node.count_free()
         else:
             self._unshare(node, part, need)
         if need.cpu_milli and node.spec.cpu_milli:
@@ -169,9 +170,9 @@ class Ledger:
         (gpu,) = part.gpus
         device = node.shared.get(gpu)
         if device is None:
-            if not (node.idle >> gpu & 1 and node.up):
-                raise Fatal(f"{part} is not idle (idle: {devices(node.idle)}, up: {node.up})")
-            node.idle ^= 1 << gpu
+            if not (node.free >> gpu & 1 and node.up):
+                raise Fatal(f"{part} is not free (free: {devices(node.free)}, up: {node.up})")
+            node.free ^= 1 << gpu
             node.taken |= 1 << gpu
             device = node.shared[gpu] = Device(WHOLE, node.spec.gpu_memory_mib)
         device.left_milli -= part.share_milli
@@ -189,11 +190,11 @@ class Ledger:
         if device.left_milli == WHOLE:
             del node.shared[gpu]
             node.taken ^= 1 << gpu
-            node.count_idle()
+            node.count_free()
 
     def _show(self, node: Node) -> None:
         """Bring masks and sums up to date with a node's books."""
-        count = node.idle.bit_count() if node.up else 0
+        count = node.free.bit_count() if node.up else 0
         milli = count * WHOLE
         bit = node.bit
         if node.shared or self.sharing & bit:
@@ -265,7 +266,7 @@ class Ledger:
             node = self.nodes[part.node]
             before.setdefault(node.id, (node.visible, node.cpu_left, node.memory_left))
             node.visible &= ~mask_of(part.gpus)
-            node.count_idle()
+            node.count_free()
             node.cpu_left = max(0, node.cpu_left - need.cpu_milli * part.workers)
             node.memory_left = max(0, node.memory_left - need.memory_mib * part.workers)
         for name in before:
@@ -276,7 +277,7 @@ class Ledger:
             for name, books in before.items():
                 node = self.nodes[name]
                 node.visible, node.cpu_left, node.memory_left = books
-                node.count_idle()
+                node.count_free()
                 self._show(node)
 
     @contextmanager
@@ -304,7 +305,7 @@ class Ledger:
         node = self.order[nodes.bit_length() - 1]
         if gpus != -1:
             visible, node.visible = node.visible, node.visible & gpus
-            node.count_idle()
+            node.count_free()
             self._show(node)
         masks = self.at_least, self.full, self.sharing, self.up
         self.at_least = [mask & nodes for mask in self.at_least]
@@ -317,7 +318,7 @@ class Ledger:
             self.at_least, self.full, self.sharing, self.up = masks
             if gpus != -1:
                 node.visible = visible
-                node.count_idle()
+                node.count_free()
                 self._show(node)
 
     # -- finding room --------------------------------------------------------------------------
@@ -356,7 +357,7 @@ class Ledger:
         elif need.share_milli < WHOLE:
             count = sum(count for _, count in self._shares(node, need))
         else:
-            count = node.idle.bit_count() // need.gpus
+            count = node.free.bit_count() // need.gpus
             if (
                 count
                 and node.spec.gpu_memory_mib
@@ -383,8 +384,8 @@ class Ledger:
         fresh = WHOLE // need.share_milli
         if memory:
             fresh = min(fresh, node.spec.gpu_memory_mib // memory)
-        idle = [(gpu, fresh) for gpu in devices(node.idle)] if fresh else []
-        return [(gpu, count) for _, gpu, count in found] + idle
+        whole = [(gpu, fresh) for gpu in devices(node.free)] if fresh else []
+        return [(gpu, count) for _, gpu, count in found] + whole
 
     @property
     def largest(self) -> int:
@@ -422,7 +423,7 @@ class Ledger:
                 parts += [Part(node.id, (gpu,), need.share_milli, 1, role)] * chosen
             return parts
         count = need.gpus * workers
-        mask = node.idle if node.spec.sockets == 1 else near(node, count)
+        mask = node.free if node.spec.sockets == 1 else near(node, count)
         if node.leaving and (left := mask & ~node.leaving).bit_count() >= count:
             mask = left
         return [Part(node.id, lowest(mask, count), WHOLE, workers, role)]

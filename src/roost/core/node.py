@@ -51,7 +51,7 @@ class Device:
 class Node:
     """A node's books.
 
-    ``taken``, ``healthy``, ``visible`` and ``idle`` (healthy, visible, not taken) are masks of
+    ``taken``, ``healthy``, ``visible`` and ``free`` (healthy, visible, not taken) are masks of
     devices, as is ``leaving``: devices that are free, but that a run has yet to leave.
 
     ``shown`` and ``shown_milli`` are what the ledger's masks and sums say of it: nothing while it
@@ -66,7 +66,7 @@ class Node:
     taken: int = 0
     healthy: int = 0
     visible: int = -1
-    idle: int = 0
+    free: int = 0
     leaving: int = 0
     shared: dict[int, Device] = field(default_factory=dict)
     cpu_left: int = 0
@@ -81,9 +81,9 @@ class Node:
         """Its name."""
         return self.spec.id
 
-    def count_idle(self) -> None:
-        """Work out which devices are idle."""
-        self.idle = self.healthy & self.visible & ~self.taken
+    def count_free(self) -> None:
+        """Work out which devices are free."""
+        self.free = self.healthy & self.visible & ~self.taken
 
 
 def cell_of(node: NodeSpec, gpu: int, level: Level) -> int:
@@ -108,13 +108,13 @@ def memory_on(node: NodeSpec, need: Resources) -> int:
 
 
 def near(node: Node, count: int) -> int:
-    """Idle devices on the fullest socket that has enough of them, else all idle ones."""
+    """Free devices on the fullest socket that has enough of them, else all free ones."""
     spec = node.spec
     sockets = [0] * spec.sockets
-    for gpu in devices(node.idle):
+    for gpu in devices(node.free):
         sockets[spec.socket_of(gpu)] |= 1 << gpu
     fitting = [mask for mask in sockets if mask.bit_count() >= count]
-    return min(fitting, key=int.bit_count, default=node.idle)
+    return min(fitting, key=int.bit_count, default=node.free)
 
 
 def empty_room(spec: NodeSpec, need: Resources) -> int:

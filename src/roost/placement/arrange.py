@@ -189,7 +189,7 @@ def _whole_nodes(ledger: Ledger, need: Resources, workers: int) -> Arrangement |
 
 
 def _with_room(ledger: Ledger, need: Resources, workers: int) -> int:
-    """Nodes with enough idle devices for all workers at once."""
+    """Nodes with enough free devices for all workers at once."""
     if not need.gpus or need.share_milli < WHOLE:
         return ledger.candidates(need)
     count = need.gpus * workers
@@ -203,7 +203,7 @@ def _tightest(
     workers: int,
     suits: Callable[[Node, int], bool] | None = None,
 ) -> Node | None:
-    """The node with the fewest idle devices that holds all workers, and suits."""
+    """The node with the fewest free devices that holds all workers, and suits."""
     fitting = _with_room(ledger, need, workers)
     if not fitting:
         return None
@@ -221,23 +221,23 @@ def _tightest(
 
 
 def _one_socket(node: Node, gpus: int) -> bool:
-    """Whether one socket of a node has so many idle devices."""
+    """Whether one socket of a node has so many free devices."""
     spec = node.spec
     if spec.sockets == 1:
         return True
-    idle = Counter(spec.socket_of(gpu) for gpu in devices(node.idle))
-    return max(idle.values(), default=0) >= gpus
+    spread = Counter(spec.socket_of(gpu) for gpu in devices(node.free))
+    return max(spread.values(), default=0) >= gpus
 
 
 def _by_idle(ledger: Ledger, nodes: int) -> list[int]:
-    """A set of nodes cut up by how many devices are idle, fewest first."""
+    """A set of nodes cut up by how many devices are free, fewest first."""
     levels = ledger.at_least
     cuts = [nodes, *(nodes & mask for mask in levels[1:]), 0]
     return [mask & ~more for mask, more in pairwise(cuts)]
 
 
 def _emptiest_first(ledger: Ledger, need: Resources) -> Iterable[Node]:
-    """Candidates, those with the most idle devices first."""
+    """Candidates, those with the most free devices first."""
     for nodes in reversed(_by_idle(ledger, ledger.candidates(need))):
         yield from ledger.select(nodes)
 

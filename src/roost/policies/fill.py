@@ -111,7 +111,7 @@ class _Rivals:
 
 @dataclass(slots=True)
 class _Search:
-    """A search for room for the head of a line, where room is a matter of idle GPUs per node.
+    """A search for room for the head of a line, where room is a matter of free GPUs per node.
 
     Runs must stand behind ``key`` to be evicted. ``gpus`` is what the gang needs on one node; None:
     it is larger than that and goes on nodes that are wholly free.
@@ -125,7 +125,7 @@ class _Search:
     gpus: int | None
 
     def wanted(self, node: Node) -> tuple[int, int]:
-        """GPUs that must be idle on a node to be of use, and the workers that it then holds."""
+        """GPUs that must be free on a node to be of use, and the workers that it then holds."""
         if self.gpus is not None:
             return self.gpus, self.line.shape.workers
         return node.spec.gpus, node.spec.gpus // self.line.shape.resources.gpus
@@ -168,7 +168,7 @@ class _Search:
         return blocked.workers >= workers
 
     def _examine(self, node: Node, blocked: _Blocked) -> None:
-        """Note whether enough could be idle on a node without the runs behind the head."""
+        """Note whether enough could be free on a node without the runs behind the head."""
         kinds, key = self.line.shape.resources.kinds, self.key
         gpus, workers = self.wanted(node)
         missing = (gpus - node.shown) * WHOLE
@@ -193,7 +193,7 @@ class _Search:
         ranked = []
         for node in islice(blocked.hopeful, max(_CHOICE, left)):
             gpus, workers = self.wanted(node)
-            rivals = _rivals(node, self.order, plan.now)[:1]
+            rivals = _rivals(node, self.order, plan.now)[:1]  # as last seen
             ranked.append((node.shown - gpus, rivals, -node.index, node, workers))
         ranked.sort(reverse=True)
         mark = plan.mark()

@@ -140,7 +140,7 @@ class _Books:
         booked = {gpu: (d.left_milli, d.left_mib) for gpu, d in node.shared.items()}
         for what, found, expected in (
             ("taken", node.taken, taken),
-            ("idle", node.idle, idle),
+            ("idle", node.free, idle),
             ("shared", booked, shared),
             ("cpu_left", node.cpu_left, self.cpu),
             ("memory_left", node.memory_left, self.ram),
@@ -163,7 +163,7 @@ def mask_problems(ledger: Ledger) -> Iterator[str]:
     for node in ledger.order:
         if not node.up:
             continue
-        idle = node.idle.bit_count()
+        idle = node.free.bit_count()
         live = [d for gpu, d in node.shared.items() if node.healthy >> gpu & 1]
         for level in range(1, idle + 1):
             at_least[level] |= node.bit

@@ -317,7 +317,7 @@ def _take_and_release(ledger: Ledger, shape: Shape, parts: Sequence[Part]) -> No
 
 def _books(ledger: Ledger) -> object:
     nodes = [
-        (n.taken, n.healthy, n.idle, n.cpu_left, n.memory_left, n.shown, n.shown_milli)
+        (n.taken, n.healthy, n.free, n.cpu_left, n.memory_left, n.shown, n.shown_milli)
         for n in ledger.order
     ]
     shared = [

@@ -68,7 +68,7 @@ def _node_books(node: Node) -> dict[str, Any]:
         "up": node.up,
         "taken": node.taken,
         "healthy": node.healthy,
-        "idle": node.idle,
+        "idle": node.free,
         "shared": {gpu: (d.left_milli, d.left_mib) for gpu, d in node.shared.items()},
         "cpu_left": node.cpu_left,
         "memory_left": node.memory_left,

@@ -21,7 +21,7 @@ def test_a_device_is_given_out_once() -> None:
     ledger = ledger_of(node("n0", 2))
     ledger.take(part("n0", (0,)), worker(1))
 
-    with pytest.raises(Fatal, match="not idle"):
+    with pytest.raises(Fatal, match="not free"):
         ledger.take(part("n0", (0, 1), 2), worker(1))
 
 

@@ -104,7 +104,7 @@ def test_a_queue_is_not_taken_over_its_limit(core: Core, script: Scripted) -> No
 def test_devices_that_are_not_free_are_refused(core: Core, script: Scripted) -> None:
     script.at(core, 1.0, lambda plan: plan.place_at(plan.jobs[A], held("n0", (0,))))
 
-    with pytest.raises(Fatal, match="not idle"):
+    with pytest.raises(Fatal, match="not free"):
         script.at(core, 2.0, lambda plan: plan.place_at(plan.jobs[B], held("n0", (0, 1), 2)))
 
 

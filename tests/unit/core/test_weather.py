@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from roost.core import Core, Event
+from roost.core import Core, Event, Plan
 from roost.core.occupancy import Occupancy
 from roost.core.waiting import Waiting
 from roost.errors import RoostError
@@ -87,9 +87,18 @@ def test_weather_clears_up_and_nobody_is_lost() -> None:
     assert weather.still_fit() == []
 
 
+def fidgety(plan: Plan) -> None:
+    """Stops whatever runs, and starts whatever waits."""
+    for run in list(plan.running):
+        plan.evict(run, "fidgets")
+    for job in plan.pending:
+        plan.place(job)
+    plan.await_starts()
+
+
 def test_an_engine_that_is_never_left_in_peace_gives_up() -> None:
-    weather = Weather(Restless(1), "pack", [node("n0", 4)])
-    weather.submit(*(spec(1, 100.0, workers=(1, 3)) for _ in range(4)))
+    weather = Weather(fidgety, "pack", [node("n0", 2)])
+    weather.submit(*(spec(1, 100.0) for _ in range(5)))
 
     with pytest.raises(AssertionError, match="still asks"):
         weather.answer_all(rounds=20)

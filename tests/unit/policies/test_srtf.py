@@ -201,3 +201,35 @@ def test_checkpoints_that_cost_time_do_not_make_equals_displace_each_other() -> 
     )
 
     assert played.times == {"a": (0, 6600), "b": (6600, 13200)}
+
+
+@pytest.mark.parametrize("name", ["first-fit", "pack"])
+def test_a_starting_run_is_not_forgotten_when_something_else_happens_meanwhile(name: str) -> None:
+    # As above: s waits for l to be up at 120; that x comes at 60 changes nothing for it.
+    played = play(
+        Srtf(),
+        job("l", 0, 1000, costs=Costs(restart_s=100)),
+        job("m", 10, 10),
+        job("s", 50, 10),
+        job("x", 60, 5000),
+        nodes=cluster(1),
+        placer=placer(name),
+    )
+
+    assert played.times["s"] == (120, 130)
+
+
+def test_the_one_with_most_left_gives_way_also_long_after_it_was_last_looked_at() -> None:
+    # At 53: a has 25 s left, b 15, c 32: c makes room for d.
+    played = play(
+        Srtf(),
+        job("a", 29, 49, gpus=4),
+        job("b", 34, 34),
+        job("x", 39, 54),
+        job("c", 45, 40, gpus=3),
+        job("d", 53, 11),
+        nodes=cluster(4, nodes=2),
+    )
+
+    assert played.times["a"] == (29, 78)
+    assert played.began["c"] == [45, 64]

@@ -132,3 +132,35 @@ def test_a_job_whose_node_was_lost_is_promoted_like_any_other() -> None:
 def test_limits_that_do_not_ascend_are_refused(limits: tuple[float, ...]) -> None:
     with pytest.raises(InvalidSpec, match="limits must be positive and ascending"):
         Tiresias(limits=limits)
+
+
+def test_a_newcomer_is_not_held_back_by_what_others_of_its_shape_could_not_have() -> None:
+    # wide1 14-25, thin 25-31.7 (20 GPU-s), wide2 31.7-41.7 (60 GPU-s), thin again. At 50 thin has
+    # had 45 GPU-s and is of the second level, wide1 and wide2 wait in the third; new is of their
+    # shape, but of the first level, and takes the place of thin at once.
+    played = play(
+        Tiresias(limits=(20.0, 60.0)),
+        job("wide1", 14, 59, workers=6),
+        job("thin", 25, 30, workers=3),
+        job("wide2", 31, 36, workers=6),
+        job("new", 50, 12, workers=6),
+        nodes=cluster(4, nodes=2),
+    )
+
+    assert played.began["new"][0] == 50
+
+
+def test_a_newcomer_displaces_two_demoted_gangs_at_once() -> None:
+    # At 60, c (64 GPU-s, third level) and d (40, second) hold a node each; e is new and needs both.
+    played = play(
+        Tiresias(limits=(20.0, 60.0)),
+        job("a", 26, 31, workers=6),
+        job("c", 34, 27, gpus=4),
+        job("b", 40, 35, workers=6),
+        job("d", 50, 53, gpus=4),
+        job("e", 60, 38, workers=6),
+        nodes=cluster(4, nodes=2),
+    )
+
+    assert played.began["c"][:2] == [34, 50]
+    assert played.began["e"][0] == 60
