@@ -237,12 +237,12 @@ class RestlessMachine(CoreMachine):
 
 
 TestPolicies = CoreMachine.TestCase
-TestPolicies.settings = settings(max_examples=examples(120), stateful_step_count=40)
+TestPolicies.settings = settings(max_examples=examples(90), stateful_step_count=40)
 TestRestless = RestlessMachine.TestCase
-TestRestless.settings = settings(max_examples=examples(80), stateful_step_count=50)
+TestRestless.settings = settings(max_examples=examples(60), stateful_step_count=50)
 
 
-@pytest.mark.parametrize("seed", range(5 * EFFORT))
+@pytest.mark.parametrize("seed", range(4 * EFFORT))
 @pytest.mark.parametrize("name", policies.names())
 def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
     where = sorted(PLACERS)[seed % len(PLACERS)]
@@ -254,7 +254,7 @@ def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
     nobody_waits_in_vain(weather, name)
 
 
-@pytest.mark.parametrize("seed", range(20 * EFFORT))
+@pytest.mark.parametrize("seed", range(16 * EFFORT))
 def test_the_core_weathers_a_policy_that_disturbs_everything(seed: int) -> None:
     policy = Restless(seed)
 

@@ -29,11 +29,12 @@ from roost.core import (
 from roost.perf.speed import Speed
 from roost.placement import PLACERS, placer
 from roost.sim.failures import Failures
-from roost.sim.results import Results
+from roost.sim.results import JobRow, Results
 from roost.sim.simulation import Setup, Simulation
 from roost.testing.builders import node, queue, spec
 from roost.testing.checks import validate
 from roost.testing.conformance import Watcher
+from roost.testing.policies import Restless
 from roost.testing.replay import digest
 from roost.testing.situations import SITUATIONS, Situation
 from roost.testing.strategies import examples
@@ -164,6 +165,20 @@ def devices_are_held_by_one(results: Results) -> None:
             assert held <= 1000, f"{which} is held {held} milli-GPUs"
 
 
+def adds_up(row: JobRow) -> None:
+    """For a rigid job at rate 1: service is work and losses; a life is waiting and service."""
+    assert row.outcome == "succeeded"
+    assert row.finished_at is not None
+    assert row.started_at is not None
+    useful = row.work_s * row.gpus
+    assert math.isclose(row.service_gpu_s, useful + row.lost_gpu_s, abs_tol=1e-4), row
+    waited = row.wait_quota_s + row.wait_fragmentation_s + row.wait_capacity_s + row.wait_turn_s
+    took = row.finished_at - row.submitted_at
+    assert math.isclose(took, waited + row.service_gpu_s / row.gpus, abs_tol=1e-4), row
+    assert row.started_at - row.submitted_at <= waited + 1e-6 or row.runs > 1
+    assert min(waited, row.lost_gpu_s) >= -1e-9
+
+
 @given(setups())
 @settings(max_examples=examples(60))
 def test_time_and_work_of_rigid_jobs_add_up(setup: Setup) -> None:
@@ -173,17 +188,51 @@ def test_time_and_work_of_rigid_jobs_add_up(setup: Setup) -> None:
     finished(simulation, results)
     devices_are_held_by_one(results)
     for row in results.jobs:
-        assert row.outcome == "succeeded"
-        assert row.finished_at is not None
-        assert row.started_at is not None
-        useful = row.work_s * row.gpus
-        assert math.isclose(row.service_gpu_s, useful + row.lost_gpu_s, abs_tol=1e-4), row
-        waited = row.wait_quota_s + row.wait_fragmentation_s + row.wait_capacity_s
-        waited += row.wait_turn_s
-        took = row.finished_at - row.submitted_at
-        assert math.isclose(took, waited + row.service_gpu_s / row.gpus, abs_tol=1e-4), row
-        assert row.started_at - row.submitted_at <= waited + 1e-6 or row.runs > 1
-        assert min(waited, row.lost_gpu_s) >= -1e-9
+        adds_up(row)
+
+
+@dataclass
+class Tiring:
+    """Disturbs everything for a while, then only starts what fits."""
+
+    restless: Restless
+
+    def __call__(self, plan: Plan) -> None:
+        self.restless.calm = plan.now > 400.0
+        self.restless(plan)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((1.0, 0.5, 2.0)),
+            st.sampled_from((0.0, 1.0, 45.0, 200.0)),
+            st.sampled_from((0.0, 20.0)),
+            st.sampled_from((0.0, 3.0)),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 1000),
+)
+@settings(max_examples=examples(40))
+def test_work_is_counted_once_however_often_a_job_is_disturbed(
+    drawn: list[tuple[float, float, float, float]], seed: int
+) -> None:
+    """Stopped, suspended and moved about by a policy that leaves nothing alone."""
+    jobs = []
+    for index, (gpus, work_s, every_s, cost_s) in enumerate(drawn):
+        costs = Costs(every_s, restart_s=cost_s, resize_s=cost_s, suspend_s=cost_s)
+        jobs.append(TraceJob(JobId(f"j{index}"), 3.0 * index, spec(gpus, costs=costs), work_s))
+    nodes = (node("n0", 2), node("n1", 2))
+    setup = Setup(Workload("drawn", jobs), nodes, Tiring(Restless(seed)), placer("pack"))
+    simulation = Simulation(replace(setup, timeline=True))
+    results = simulation.run(until=HORIZON_S, observer=lambda *_: validate(simulation.core))
+
+    finished(simulation, results)
+    devices_are_held_by_one(results)
+    for row in results.jobs:
+        adds_up(row)
 
 
 @given(setups(elastic=True))

@@ -430,6 +430,7 @@ class Core:
             )
             job.run = self.runs[run.id] = run
         self.occupancy.settle(run, allocation)
+        self._touch(run)
         run.rate = run.workers / job.spec.workers.min
         run.after = self.occupancy.in_the_way(allocation.parts, run)
         if run.after:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -79,12 +80,14 @@ def _first(item: tuple[tuple[Key, int], Line]) -> tuple[Key, int]:
 
 @dataclass(slots=True)
 class _Blocked:
-    """Nodes that might be cleared for a line whose head had ``key``, as of ``stamp``.
+    """Nodes that might be cleared for a line, as of ``stamp``.
 
-    It errs on the side of hope: keys of runs only fall, so what was out of reach stays so until the
-    node changes, and what is in reach is checked before use. ``hopeful`` maps such nodes to the
-    workers each would hold, ``workers`` is their sum. Nodes from ``cursor`` on have not been looked
-    at yet. ``until`` is when a run that is still protected may be disturbed.
+    ``key`` is the largest that a head has had since: what was out of reach for it is so for larger
+    ones. It errs on the side of hope: keys of runs only fall, so what was out of reach stays so
+    until the node changes, and what is in reach is checked before use. ``hopeful`` maps such nodes
+    to the workers each would hold, ``workers`` is their sum. Nodes from ``cursor`` on have not been
+    looked at yet. ``until`` is when a run that is still protected may be disturbed; ``starting``
+    says that one could be, once it is up.
     """
 
     key: Key
@@ -93,6 +96,7 @@ class _Blocked:
     hopeful: dict[Node, int] = field(default_factory=dict)
     workers: int = 0
     until: float = math.inf
+    starting: bool = False
 
     def note(self, node: Node, workers: int) -> None:
         """A node might hold so many workers; 0: it is out of reach."""
@@ -149,10 +153,13 @@ class _Search:
         ):
             changed = ledger.changed_since(blocked.stamp)
             if changed is not None:
+                blocked.key = self.key
                 for node in dict.fromkeys(changed):
                     if node.index < blocked.cursor:
                         self._examine(node, blocked)
                 blocked.stamp = ledger.stamp
+                if blocked.starting:
+                    self.plan.await_starts()
                 return blocked
         blocked = line.blocked = _Blocked(self.key, ledger.stamp)
         return blocked
@@ -190,25 +197,29 @@ class _Search:
         Nodes where hope was in vain are struck off.
         """
         plan, left = self.plan, self.line.shape.workers
-        ranked = []
-        for node in islice(blocked.hopeful, max(_CHOICE, left)):
-            gpus, workers = self.wanted(node)
-            rivals = _rivals(node, self.order, plan.now)[:1]  # as last seen
-            ranked.append((node.shown - gpus, rivals, -node.index, node, workers))
-        ranked.sort(reverse=True)
+        looked_at = list(islice(blocked.hopeful, max(_CHOICE, left)))
+        ranked = sorted(map(self._rank, looked_at))
         mark = plan.mark()
-        for _, _, _, node, workers in ranked:
-            if self._clear_node(node, blocked):
-                left -= workers
-                if left <= 0:
-                    break
+        while ranked and left > 0:
+            node = ranked.pop()[-1]
+            node.memo = None  # what was seen last may be long ago
+            rank = self._rank(node)
+            if ranked and rank < ranked[-1]:
+                insort(ranked, rank)
+            elif self._clear_node(node, blocked):
+                left -= self.wanted(node)[1]
         if left <= 0:
             if plan.place(self.line.head):
                 return True
-            for _, _, _, node, _ in ranked:  # room, but not of the right sort
+            for node in looked_at:  # room, but not of the right sort
                 blocked.note(node, 0)
         plan.undo(mark)
         return False
+
+    def _rank(self, node: Node) -> tuple[int, list[tuple[Key, int]], int, Node]:
+        """Nodes that need the fewest evictions last, then those with the least deserving run."""
+        rivals = _rivals(node, self.order, self.plan.now)[:1]
+        return node.shown - self.wanted(node)[0], rivals, -node.index, node
 
     def _clear_node(self, node: Node, blocked: _Blocked) -> bool:
         plan = self.plan
@@ -223,6 +234,7 @@ class _Search:
             return True
         plan.undo(here)
         blocked.note(node, 0)
+        blocked.starting = blocked.starting or plan.awaits_starts
         for run in rivals:
             free_at = _protected_until(run, self.min_run_s)
             if plan.now < free_at < blocked.until:
