@@ -372,3 +372,22 @@ def test_time_spent_suspending_is_accounted_for() -> None:
     assert row.service_gpu_s == 20.0 + 4.0 + 2.0
     assert row.lost_gpu_s == 4.0 + 2.0
     assert row.wait_turn_s == 30.0 - 14.0
+
+
+def test_a_suspended_run_has_saved_all_its_work() -> None:
+    def suspend_then_stop(plan: Plan) -> None:
+        for job in plan.pending:
+            plan.place(job)
+        for run in list(plan.running):
+            if run.settled and plan.now in (10.0, 25.0):
+                disturb = plan.suspend if plan.now == 10.0 else plan.evict
+                disturb(run, "a break")
+        if plan.now < 25.0:
+            plan.wake(10.0 if plan.now < 10.0 else 25.0)
+
+    wanted = spec(1, 100.0, costs=Costs(checkpoint_every_s=1000.0))
+    simulation = simulate(suspend_then_stop, TraceJob(JobId("a"), 0.0, wanted, 100.0))
+    (row,) = simulation.results().jobs
+
+    assert row.lost_gpu_s == 15.0, "what came after the suspension"
+    assert row.finished_at == 25.0 + 90.0

@@ -79,38 +79,36 @@ def _first(item: tuple[tuple[Key, int], Line]) -> tuple[Key, int]:
 
 
 @dataclass(slots=True)
-class _Blocked:
-    """Nodes that might be cleared for a line, as of ``stamp``.
-
-    ``key`` is the largest that a head has had since: what was out of reach for it is so for larger
-    ones. It errs on the side of hope: keys of runs only fall, so what was out of reach stays so
-    until the node changes, and what is in reach is checked before use. ``hopeful`` maps such nodes
-    to the workers each would hold, ``workers`` is their sum. Nodes from ``cursor`` on have not been
-    looked at yet. ``until`` is when a run that is still protected may be disturbed; ``starting``
-    says that one could be, once it is up.
-    """
-
-    key: Key
-    stamp: int
-    cursor: int = 0
-    hopeful: dict[Node, int] = field(default_factory=dict)
-    workers: int = 0
-    until: float = math.inf
-    starting: bool = False
-
-    def note(self, node: Node, workers: int) -> None:
-        """A node might hold so many workers; 0: it is out of reach."""
-        self.workers += workers - self.hopeful.pop(node, 0)
-        if workers:
-            self.hopeful[node] = workers
-
-
-@dataclass(slots=True)
 class _Rivals:
-    """Keys of the runs on a node and the milli-GPUs each holds there, largest key first."""
+    """Runs on a node, as of its last change: keys and milli-GPUs of those who may be disturbed.
+
+    Largest key first. ``until`` is when one that is still protected may be disturbed too,
+    ``starting`` the largest key of one that is not up yet.
+    """
 
     order: Order
     entries: list[tuple[Key, int]]
+    until: float
+    starting: Key | None
+
+
+@dataclass(slots=True)
+class _Reach:
+    """How far a line's shape can reach: which nodes could be cleared for a head with which key.
+
+    ``keys`` maps a node to the key below which a head can have it: the key of the last run that
+    would have to go. ``free`` are nodes where nobody has to. As keys of runs only fall, a stored
+    key may be too large, never too small: it is checked before use. ``top`` is at least the largest
+    of them. Nodes from ``cursor`` on have not been looked at yet.
+    """
+
+    stamp: int
+    cursor: int = 0
+    keys: dict[Node, Key] = field(default_factory=dict)
+    free: dict[Node, None] = field(default_factory=dict)
+    top: Key | None = None
+    until: float = math.inf
+    starting: Key | None = None
 
 
 @dataclass(slots=True)
@@ -136,110 +134,118 @@ class _Search:
 
     def make_room(self) -> bool:
         """Evict runs behind the head so that it fits, and place it; or change nothing."""
-        blocked = self._recall()
-        while self._look_further(blocked):
-            if self._clear(blocked):
+        reach = self._recall()
+        candidates = self._candidates(reach)
+        while sum(self.wanted(node)[1] for node in candidates) >= self.line.shape.workers:
+            if self._clear(candidates, reach):
                 return True
-        self.plan.wake(blocked.until)
+            candidates = self._candidates(reach)
+        if _above(reach.starting, self.key):
+            self.plan.await_starts()
+        self.plan.wake(reach.until)
         return False
 
-    def _recall(self) -> _Blocked:
-        """What is known about making room here, brought up to date."""
-        line, ledger, blocked = self.line, self.plan.ledger, self.line.blocked
-        if (
-            isinstance(blocked, _Blocked)
-            and not self.key < blocked.key  # type: ignore[operator]
-            and self.plan.now < blocked.until
-        ):
-            changed = ledger.changed_since(blocked.stamp)
+    def _recall(self) -> _Reach:
+        """What is known of the line's reach, brought up to date."""
+        line, ledger, reach = self.line, self.plan.ledger, self.line.blocked
+        if isinstance(reach, _Reach) and self.plan.now < reach.until:
+            changed = ledger.changed_since(reach.stamp)
             if changed is not None:
-                blocked.key = self.key
                 for node in dict.fromkeys(changed):
-                    if node.index < blocked.cursor:
-                        self._examine(node, blocked)
-                blocked.stamp = ledger.stamp
-                if blocked.starting:
-                    self.plan.await_starts()
-                return blocked
-        blocked = line.blocked = _Blocked(self.key, ledger.stamp)
-        return blocked
+                    if node.index < reach.cursor:
+                        self._examine(node, reach)
+                reach.stamp = ledger.stamp
+                return reach
+        reach = line.blocked = _Reach(ledger.stamp)
+        return reach
 
-    def _look_further(self, blocked: _Blocked) -> bool:
-        """Look at more nodes until there is a choice; False when they cannot be enough."""
-        every, workers = self.plan.ledger.order, self.line.shape.workers
-        while (
-            len(blocked.hopeful) < _CHOICE or blocked.workers < workers
-        ) and blocked.cursor < len(every):
-            self._examine(every[blocked.cursor], blocked)
-            blocked.cursor += 1
-        return blocked.workers >= workers
+    def _candidates(self, reach: _Reach) -> list[Node]:
+        """Nodes that the head might have; looks at more of them until there is a choice."""
+        every, key = self.plan.ledger.order, self.key
+        if reach.cursor == len(every) and not reach.free and not _above(reach.top, key):
+            return []
+        found = [*reach.free, *(node for node, most in reach.keys.items() if most > key)]  # type: ignore[operator]
+        while reach.cursor < len(every) and len(found) < max(_CHOICE, self.line.shape.workers):
+            node = every[reach.cursor]
+            reach.cursor += 1
+            self._examine(node, reach)
+            if node in reach.free or _above(reach.keys.get(node), key):
+                found.append(node)
+        if not found:
+            reach.top = max(reach.keys.values(), default=None)
+        return found
 
-    def _examine(self, node: Node, blocked: _Blocked) -> None:
-        """Note whether enough could be free on a node without the runs behind the head."""
-        kinds, key = self.line.shape.resources.kinds, self.key
+    def _examine(self, node: Node, reach: _Reach) -> None:
+        """Note which heads could have a node."""
+        reach.keys.pop(node, None)
+        reach.free.pop(node, None)
+        kinds = self.line.shape.resources.kinds
+        if not node.up or (kinds and node.spec.kind not in kinds):
+            return
         gpus, workers = self.wanted(node)
         missing = (gpus - node.shown) * WHOLE
-        if missing > 0:
-            for rival, held in _rivals(node, self.order, self.plan.now):
-                if rival <= key:  # type: ignore[operator]
-                    break
-                missing -= held
-                if missing <= 0:
-                    break
-        if missing <= 0 and node.up and (not kinds or node.spec.kind in kinds):
-            blocked.note(node, workers)
-        elif node in blocked.hopeful:
-            blocked.note(node, 0)
+        if missing <= 0:
+            if workers:
+                reach.free[node] = None
+            return
+        rivals = _rivals(node, self.order, self.plan.now, self.min_run_s)
+        reach.until = min(reach.until, rivals.until)
+        if _above(rivals.starting, reach.starting):
+            reach.starting = rivals.starting
+        for key, held in rivals.entries:
+            missing -= held
+            if missing <= 0:
+                reach.keys[node] = key
+                if _above(key, reach.top):
+                    reach.top = key
+                return
 
-    def _clear(self, blocked: _Blocked) -> bool:
-        """Evict the least deserving runs on the nodes that need the fewest evictions.
-
-        Nodes where hope was in vain are struck off.
-        """
+    def _clear(self, candidates: Iterable[Node], reach: _Reach) -> bool:
+        """Evict the least deserving runs on the nodes that need the fewest evictions."""
         plan, left = self.plan, self.line.shape.workers
-        looked_at = list(islice(blocked.hopeful, max(_CHOICE, left)))
-        ranked = sorted(map(self._rank, looked_at))
+        ranked = sorted(map(self._rank, candidates))
         mark = plan.mark()
         while ranked and left > 0:
             node = ranked.pop()[-1]
             node.memo = None  # what was seen last may be long ago
-            rank = self._rank(node)
-            if ranked and rank < ranked[-1]:
-                insort(ranked, rank)
-            elif self._clear_node(node, blocked):
+            self._examine(node, reach)
+            if node in reach.free:
                 left -= self.wanted(node)[1]
+            elif _above(reach.keys.get(node), self.key):
+                rank = self._rank(node)
+                if ranked and rank < ranked[-1]:
+                    insort(ranked, rank)
+                else:
+                    self._clear_node(node)
+                    left -= self.wanted(node)[1]
         if left <= 0:
             if plan.place(self.line.head):
                 return True
-            for node in looked_at:  # room, but not of the right sort
-                blocked.note(node, 0)
+            for node in candidates:  # room, but not of the right sort
+                reach.keys.pop(node, None)
+                reach.free.pop(node, None)
         plan.undo(mark)
         return False
 
     def _rank(self, node: Node) -> tuple[int, list[tuple[Key, int]], int, Node]:
         """Nodes that need the fewest evictions last, then those with the least deserving run."""
-        rivals = _rivals(node, self.order, self.plan.now)[:1]
-        return node.shown - self.wanted(node)[0], rivals, -node.index, node
+        rivals = _rivals(node, self.order, self.plan.now, self.min_run_s)
+        return node.shown - self.wanted(node)[0], rivals.entries[:1], -node.index, node
 
-    def _clear_node(self, node: Node, blocked: _Blocked) -> bool:
-        plan = self.plan
-        gpus, _ = self.wanted(node)
-        here = plan.mark()
+    def _clear_node(self, node: Node) -> None:
+        plan, (gpus, _) = self.plan, self.wanted(node)
         rivals = [run for run in node.runs if gives_way(run, self.key, self.order, plan)]
         for run in _last_first(rivals, self.order, plan.now, self.min_run_s):
             if node.shown >= gpus:
-                break
+                return
             plan.evict(run, f"makes room for {self.line.head.id}")
-        if node.shown >= gpus:
-            return True
-        plan.undo(here)
-        blocked.note(node, 0)
-        blocked.starting = blocked.starting or plan.awaits_starts
-        for run in rivals:
-            free_at = _protected_until(run, self.min_run_s)
-            if plan.now < free_at < blocked.until:
-                blocked.until = free_at
-        return False
+
+
+def _above(key: Key | None, other: Key | None) -> bool:
+    """Whether one key is larger; None is smaller than any."""
+    if key is None or other is None:
+        return key is not None
+    return key > other  # type: ignore[operator]
 
 
 def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
@@ -248,9 +254,6 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
     if line.queue is not None and plan.over_limit(job, line.gpu_milli):
         return False
     key = line.entries[0][0]
-    top = _ceiling(plan, order)
-    if top is None or not top > key:  # type: ignore[operator]
-        return False
     shape, need = line.shape, line.shape.resources
     simple = (
         need.gpus
@@ -316,54 +319,24 @@ def may_disturb(plan: Plan, run: Run, min_run_s: float) -> bool:
     return True
 
 
-@dataclass(slots=True)
-class _Ceiling:
-    """The largest key of any run, as of ``stamp``; runs may have fallen below it since."""
-
-    order: Order
-    top: Key | None = None
-    stamp: int = -1
-    fresh_until: int = -1
-
-    def refresh(self, plan: Plan) -> Key | None:
-        """Bring it up to date; now and then from scratch."""
-        ledger = plan.ledger
-        if self.stamp == ledger.stamp:
-            return self.top
-        changed = ledger.changed_since(self.stamp) if ledger.stamp < self.fresh_until else None
-        if changed is None:
-            changed, self.top = ledger.order, None
-            self.fresh_until = ledger.stamp + 16 * len(ledger.order)
-        for node in changed:
-            entries = _rivals(node, self.order, plan.now)
-            if entries and (self.top is None or entries[0][0] > self.top):  # type: ignore[operator]
-                self.top = entries[0][0]
-        self.stamp = ledger.stamp
-        return self.top
-
-
-def _ceiling(plan: Plan, order: Order) -> Key | None:
-    """No run has a larger key: who stands behind this finds nobody to displace."""
-    ceiling = plan.memo.get("ceiling")
-    if not isinstance(ceiling, _Ceiling) or ceiling.order is not order:
-        ceiling = plan.memo["ceiling"] = _Ceiling(order)
-    return ceiling.refresh(plan)
-
-
-def _rivals(node: Node, order: Order, now: float) -> list[tuple[Key, int]]:
-    """What runs on a node could give up, as of the node's last change."""
+def _rivals(node: Node, order: Order, now: float, min_run_s: float) -> _Rivals:
+    """The runs on a node that could give way to somebody."""
     memo = node.memo
-    if isinstance(memo, _Rivals) and memo.order is order:
-        return memo.entries
-    entries = [
-        (order.running(run, now), held)
-        for run, held in node.runs.items()
-        if run.stopping is None and run.job.spec.preemptible
-    ]
-    if len(entries) > 1:
-        entries.sort(reverse=True)
-    node.memo = _Rivals(order, entries)
-    return entries
+    if isinstance(memo, _Rivals) and memo.order is order and now < memo.until:
+        return memo
+    memo = node.memo = _Rivals(order, [], math.inf, None)
+    for run, held in node.runs.items():
+        if run.stopping is None and run.job.spec.preemptible:
+            key, free_at = order.running(run, now), _protected_until(run, min_run_s)
+            if not run.settled:
+                memo.starting = key if _above(key, memo.starting) else memo.starting
+            elif free_at <= now:
+                memo.entries.append((key, held))
+            else:
+                memo.until = min(memo.until, free_at)
+    if len(memo.entries) > 1:
+        memo.entries.sort(reverse=True)
+    return memo
 
 
 def _last_first(runs: Iterable[Run], order: Order, now: float, min_run_s: float) -> list[Run]:
