@@ -94,12 +94,7 @@ class Run:
     @property
     def settled(self) -> bool:
         """Up and running, with no change under way: only such runs may be disturbed."""
-        return (
-            self.started_at is not None
-            and self.stopping is None
-            and self.target is None
-            and not self.suspending
-        )
+        return self.started_at is not None and self.stopping is None and self.target is None
 
     @property
     def parked(self) -> bool:
@@ -137,7 +132,12 @@ class Run:
     def work_left_s(self, now: float) -> float:
         """Work that is left, in seconds at the pace of the job's least workers."""
         total = self.job.run_time_s
-        return math.inf if total is None else max(0.0, total - self.done(now))
+        if total is None:
+            return math.inf
+        left = total - self.done_s
+        if self.started_at is not None:
+            left -= (now - self.measured_at) * self.rate
+        return left if left > 0 else 0.0
 
     def attained_gpu_s(self, now: float) -> float:
         """GPU-seconds the job has held in all its runs."""

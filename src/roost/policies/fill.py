@@ -18,7 +18,7 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from roost.core.decisions import Place
 from roost.core.node import Node
@@ -82,14 +82,17 @@ def _first(item: tuple[tuple[Key, int], Line]) -> tuple[Key, int]:
 class _Rivals:
     """Runs on a node, as of its last change: keys and milli-GPUs of those who may be disturbed.
 
-    Largest key first. ``until`` is when one that is still protected may be disturbed too,
-    ``starting`` the largest key of one that is not up yet.
+    Largest key first. ``until`` is when one that is still protected may be disturbed too;
+    ``starting`` are those that may be once they are up.
     """
 
     order: Order
     entries: list[tuple[Key, int]]
-    until: float
-    starting: Key | None
+    until: float = math.inf
+    starting: list[tuple[Key, int]] = field(default_factory=list)
+
+
+_Rank: TypeAlias = tuple[int, list[tuple[Key, int]], int, Node]
 
 
 @dataclass(slots=True)
@@ -99,16 +102,19 @@ class _Reach:
     ``keys`` maps a node to the key below which a head can have it: the key of the last run that
     would have to go. ``free`` are nodes where nobody has to. As keys of runs only fall, a stored
     key may be too large, never too small: it is checked before use. ``top`` is at least the largest
-    of them. Nodes from ``cursor`` on have not been looked at yet.
+    of them. ``starting`` is the same for nodes that can be had once a run there is up. ``ranks``
+    tells which node to take: last the one that needs the fewest evictions, then the one with the
+    least deserving run. Nodes from ``cursor`` on have not been looked at yet.
     """
 
     stamp: int
     cursor: int = 0
     keys: dict[Node, Key] = field(default_factory=dict)
     free: dict[Node, None] = field(default_factory=dict)
+    ranks: dict[Node, _Rank] = field(default_factory=dict)
     top: Key | None = None
+    starting: dict[Node, Key] = field(default_factory=dict)
     until: float = math.inf
-    starting: Key | None = None
 
 
 @dataclass(slots=True)
@@ -135,15 +141,19 @@ class _Search:
     def make_room(self) -> bool:
         """Evict runs behind the head so that it fits, and place it; or change nothing."""
         reach = self._recall()
-        candidates = self._candidates(reach)
-        while sum(self.wanted(node)[1] for node in candidates) >= self.line.shape.workers:
+        while self._enough(candidates := self._candidates(reach)):
             if self._clear(candidates, reach):
                 return True
-            candidates = self._candidates(reach)
-        if _above(reach.starting, self.key):
+        if any(key > self.key for key in reach.starting.values()):  # type: ignore[operator]
             self.plan.await_starts()
         self.plan.wake(reach.until)
         return False
+
+    def _enough(self, candidates: list[Node]) -> bool:
+        """Whether these nodes, cleared, would hold the gang."""
+        if self.gpus is not None:
+            return bool(candidates)
+        return sum(self.wanted(node)[1] for node in candidates) >= self.line.shape.workers
 
     def _recall(self) -> _Reach:
         """What is known of the line's reach, brought up to date."""
@@ -179,6 +189,7 @@ class _Search:
         """Note which heads could have a node."""
         reach.keys.pop(node, None)
         reach.free.pop(node, None)
+        reach.starting.pop(node, None)
         kinds = self.line.shape.resources.kinds
         if not node.up or (kinds and node.spec.kind not in kinds):
             return
@@ -187,23 +198,25 @@ class _Search:
         if missing <= 0:
             if workers:
                 reach.free[node] = None
+                reach.ranks[node] = (node.shown - gpus, [], -node.index, node)
             return
         rivals = _rivals(node, self.order, self.plan.now, self.min_run_s)
         reach.until = min(reach.until, rivals.until)
-        if _above(rivals.starting, reach.starting):
-            reach.starting = rivals.starting
-        for key, held in rivals.entries:
-            missing -= held
-            if missing <= 0:
-                reach.keys[node] = key
-                if _above(key, reach.top):
-                    reach.top = key
-                return
+        if rivals.starting:
+            later = _last_to_go(sorted([*rivals.entries, *rivals.starting], reverse=True), missing)
+            if later is not None:
+                reach.starting[node] = later
+        key = _last_to_go(rivals.entries, missing)
+        if key is not None:
+            reach.keys[node] = key
+            reach.ranks[node] = (node.shown - gpus, rivals.entries[:1], -node.index, node)
+            if _above(key, reach.top):
+                reach.top = key
 
     def _clear(self, candidates: Iterable[Node], reach: _Reach) -> bool:
         """Evict the least deserving runs on the nodes that need the fewest evictions."""
         plan, left = self.plan, self.line.shape.workers
-        ranked = sorted(map(self._rank, candidates))
+        ranked = sorted(map(reach.ranks.__getitem__, candidates))
         mark = plan.mark()
         while ranked and left > 0:
             node = ranked.pop()[-1]
@@ -212,7 +225,7 @@ class _Search:
             if node in reach.free:
                 left -= self.wanted(node)[1]
             elif _above(reach.keys.get(node), self.key):
-                rank = self._rank(node)
+                rank = reach.ranks[node]
                 if ranked and rank < ranked[-1]:
                     insort(ranked, rank)
                 else:
@@ -227,11 +240,6 @@ class _Search:
         plan.undo(mark)
         return False
 
-    def _rank(self, node: Node) -> tuple[int, list[tuple[Key, int]], int, Node]:
-        """Nodes that need the fewest evictions last, then those with the least deserving run."""
-        rivals = _rivals(node, self.order, self.plan.now, self.min_run_s)
-        return node.shown - self.wanted(node)[0], rivals.entries[:1], -node.index, node
-
     def _clear_node(self, node: Node) -> None:
         plan, (gpus, _) = self.plan, self.wanted(node)
         rivals = [run for run in node.runs if gives_way(run, self.key, self.order, plan)]
@@ -239,6 +247,15 @@ class _Search:
             if node.shown >= gpus:
                 return
             plan.evict(run, f"makes room for {self.line.head.id}")
+
+
+def _last_to_go(rivals: Iterable[tuple[Key, int]], milli: int) -> Key | None:
+    """The key of the last run that has to go until so much is free; None: it is never enough."""
+    for key, held in rivals:
+        milli -= held
+        if milli <= 0:
+            return key
+    return None
 
 
 def _above(key: Key | None, other: Key | None) -> bool:
@@ -324,16 +341,17 @@ def _rivals(node: Node, order: Order, now: float, min_run_s: float) -> _Rivals:
     memo = node.memo
     if isinstance(memo, _Rivals) and memo.order is order and now < memo.until:
         return memo
-    memo = node.memo = _Rivals(order, [], math.inf, None)
+    memo = node.memo = _Rivals(order, [])
     for run, held in node.runs.items():
-        if run.stopping is None and run.job.spec.preemptible:
-            key, free_at = order.running(run, now), _protected_until(run, min_run_s)
-            if not run.settled:
-                memo.starting = key if _above(key, memo.starting) else memo.starting
-            elif free_at <= now:
-                memo.entries.append((key, held))
-            else:
-                memo.until = min(memo.until, free_at)
+        spec = run.job.spec
+        if run.stopping is not None or not spec.preemptible:
+            continue
+        if not run.settled:
+            memo.starting.append((order.running(run, now), held))
+        elif (min_run_s or spec.min_run_s) and (free_at := _protected_until(run, min_run_s)) > now:
+            memo.until = min(memo.until, free_at)
+        else:
+            memo.entries.append((order.running(run, now), held))
     if len(memo.entries) > 1:
         memo.entries.sort(reverse=True)
     return memo

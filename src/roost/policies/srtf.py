@@ -32,4 +32,5 @@ class Srtf:
 
         Not time left: on a slow GPU an equal job that waits would seem shorter.
         """
-        return run.work_left_s(now) - run.disturbance_s(now) * run.rate
+        left, cost = run.work_left_s(now), run.disturbance_s(now)
+        return left - cost * run.rate if cost else left
