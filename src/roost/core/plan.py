@@ -70,6 +70,9 @@ class Plan:
         self.memo = memo
         #: GPU-seconds that each job which is over has held, oldest first.
         self.history = history
+        self.said: dict[Line, tuple[str, Cause | None]] = {}
+        self.promises: dict[JobId, tuple[str, float]] = {}
+        self._undo: list[Callable[[], None]] = []
         self.begin(-math.inf)
 
     def begin(self, now: float) -> None:
@@ -78,9 +81,9 @@ class Plan:
         self.decisions: list[Decision] = []
         self.wake_at = math.inf
         self.awaits_starts = False
-        self.said: dict[Line, tuple[str, Cause | None]] = {}
-        self.promises: dict[JobId, tuple[str, float]] = {}
-        self._undo: list[Callable[[], None]] = []
+        self.said.clear()
+        self.promises.clear()
+        self._undo.clear()
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -143,7 +146,8 @@ class Plan:
         if not job.waiting:
             raise Fatal(f"job {job.id} does not wait for a place")
         self._check_gang(job, allocation)
-        if self.over_limit(job, allocation.gpu_milli):
+        limited = job.queue.spec.limit_milli is not None
+        if limited and self.over_limit(job, allocation.gpu_milli):
             raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
         for part in allocation.parts:
             self.ledger.take(part, needs(job, part))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from roost.core.reasons import LACK, Cause, Reason
-from roost.core.spec import WHOLE, QueueId, Shape
+from roost.core.spec import WHOLE, QueueId, Resources, Shape
 from roost.core.state import Job
 
 #: Anything that sorts; smaller goes first.
@@ -83,6 +83,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.lines: dict[tuple[Shape, QueueId | None], Line] = {}
+        self._known: dict[tuple[object, ...], tuple[Resources, Line]] = {}
         #: Lines that somebody stands in.
         self.open: dict[Line, None] = {}
         self.key: KeyOf = by_arrival
@@ -122,6 +123,7 @@ class Waiting:
 
     def _reform(self, jobs: list[Job], now: float) -> None:
         self.lines.clear()
+        self._known.clear()
         self.epoch += 1
         for job in jobs:
             since = job.queued_at
@@ -135,10 +137,17 @@ class Waiting:
         spec = job.spec
         limited = self.by_queue or job.queue.spec.limit_milli is not None
         queue = job.queue.spec.id if limited else None
+        # Jobs of a trace share their resources: the same object is found without hashing it.
+        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, queue)
+        found = self._known.get(known)
+        if found is not None and found[0] is spec.resources:
+            job.line = found[1]
+            return found[1]
         shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
         line = self.lines.get((shape, queue))
         if line is None:
             line = self.lines[shape, queue] = Line(shape, shape.gpu_milli, queue, self.epoch)
+        self._known[known] = (spec.resources, line)
         job.line = line
         return line
 

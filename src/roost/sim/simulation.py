@@ -105,13 +105,13 @@ class Simulation:
         wall, cpu = time.perf_counter(), time.process_time()
         with _patient_collector():
             self._loop(until, observer, progress)
-        if not self.over and until < math.inf:
-            self.now = max(self.now, until)
-        self.wall_s += time.perf_counter() - wall
-        self.cpu_s += time.process_time() - cpu
-        if progress is not None:
-            progress(self.now, self.core.finished, len(self._arrivals))
-        return self.results()
+            if not self.over and until < math.inf:
+                self.now = max(self.now, until)
+            self.wall_s += time.perf_counter() - wall
+            self.cpu_s += time.process_time() - cpu
+            if progress is not None:
+                progress(self.now, self.core.finished, len(self._arrivals))
+            return self.results()
 
     def _loop(self, until: float, observer: Observer | None, progress: Progress | None) -> None:
         core, world, arrivals = self.core, self.world, self._arrivals
@@ -223,27 +223,23 @@ class Simulation:
 
     def _row(self, true: TrueJob, open_gpu_s: float) -> JobRow:
         trace = true.trace
-        job = self.core.jobs.get(trace.id)
-        waits = self.core.waiting.waits(job, self.now) if job else (0.0, 0.0, 0.0, 0.0)
-        quota, fragmentation, capacity, turn = waits
+        job = self.core.jobs[trace.id]
+        # By position: named arguments cost as much again, and there may be a million rows.
         return JobRow(
-            id=trace.id,
-            queue=trace.spec.queue,
-            gpus=trace.spec.gpus,
-            submitted_at=trace.submitted_at,
-            started_at=job.started_at if job else None,
-            finished_at=job.finished_at if job else None,
-            outcome=job.state.value if job else "queued",
-            work_s=trace.work_s,
-            service_gpu_s=true.service_gpu_s + open_gpu_s,
-            lost_gpu_s=true.lost_gpu_s,
-            runs=job.attempts if job else 0,
-            preemptions=job.preemptions if job else 0,
-            resizes=job.resizes if job else 0,
-            wait_quota_s=quota,
-            wait_fragmentation_s=fragmentation,
-            wait_capacity_s=capacity,
-            wait_turn_s=turn,
+            trace.id,
+            trace.spec.queue,
+            trace.spec.gpus,
+            trace.submitted_at,
+            job.started_at,
+            job.finished_at,
+            job.state.value,
+            trace.work_s,
+            true.service_gpu_s + open_gpu_s,
+            true.lost_gpu_s,
+            job.attempts,
+            job.preemptions,
+            job.resizes,
+            *self.core.waiting.waits(job, self.now),
         )
 
     def _segments(self) -> list[Segment]:
@@ -294,7 +290,7 @@ def check(setup: Setup) -> list[TraceJob]:
     for node in setup.nodes:
         empty.ledger.join(node)
     limits = {queue.id: queue.limit_milli for queue in setup.queues}
-    verdicts: dict[Shape, bool] = {}
+    verdicts: dict[tuple[object, ...], bool] = {}
     seen: set[JobId] = set()
     jobs: list[TraceJob] = []
     for job in sorted(setup.workload.jobs, key=lambda job: job.submitted_at):
@@ -303,12 +299,13 @@ def check(setup: Setup) -> list[TraceJob]:
             raise InvalidSpec(msg)
         seen.add(job.id)
         spec = job.spec
-        shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
-        fits = verdicts.get(shape)
+        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within)
+        fits = verdicts.get(known)
         if fits is None:
-            fits = verdicts[shape] = setup.placer(empty.ledger, shape) is not None
+            shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
+            fits = verdicts[known] = setup.placer(empty.ledger, shape) is not None
         limit = limits.get(spec.queue)
-        if fits and (limit is None or shape.gpu_milli <= limit):
+        if fits and (limit is None or spec.gpu_milli(spec.workers.min) <= limit):
             jobs.append(_ends_as_recorded(job))
         elif not setup.skip_impossible:
             raise InvalidSpec(_impossible(job, setup, limit if fits else None))
