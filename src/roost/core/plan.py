@@ -34,6 +34,7 @@ class Plan:
     __slots__ = (
         "_undo",
         "awaits_starts",
+        "consolidates",
         "decisions",
         "history",
         "jobs",
@@ -66,6 +67,8 @@ class Plan:
         self.runs = runs
         self.queues = queues
         self.placer = placer
+        #: Whether the placer puts a gang that could fit on one node only ever on one node.
+        self.consolidates: bool = getattr(placer, "consolidates", False)
         #: A policy's own notes between plans. They may vanish at any restart.
         self.memo = memo
         #: GPU-seconds that each job which is over has held, oldest first.
@@ -103,11 +106,6 @@ class Plan:
         return self.waiting.open
 
     @property
-    def consolidates(self) -> bool:
-        """Whether the placer keeps gangs together, on one node or on whole nodes, or not at all."""
-        return getattr(self.placer, "consolidates", False)
-
-    @property
     def free_gpus(self) -> float:
         """GPUs that nobody will use once the stops under way are done."""
         return self.ledger.free_milli / WHOLE
@@ -124,8 +122,8 @@ class Plan:
             self._check_size(job, workers)
             shape = replace(shape, workers=workers)
             milli = shape.gpu_milli
-        if milli > self.ledger.free_milli:  # most refusals are that simple
-            return False
+        if milli > self.ledger.free_milli or (workers is None and self._has_node(line) is False):
+            return False  # most refusals are that simple
         if line.queue is not None and self.over_limit(job, milli):
             return False
         parts = self.placer(self.ledger, shape)
@@ -282,7 +280,8 @@ class Plan:
         if free < line.gpu_milli:
             return Cause.CAPACITY
         if line.refused_at != ledger.releases:
-            if self.placer(ledger, line.shape) is not None:
+            fits = self._has_node(line)
+            if fits or (fits is None and self.placer(ledger, line.shape) is not None):
                 return Cause.TURN
             line.refused_at = ledger.releases
         return Cause.FRAGMENTATION
@@ -314,6 +313,13 @@ class Plan:
         job.queue.charge(job, allocation, -1)
         self.waiting.rejoin(job, self.now)
         self.decisions.pop()
+
+    def _has_node(self, line: Line) -> bool | None:
+        """Whether a node has room for a gang that has to be on one; None: it takes more."""
+        gpus = line.plain_gpus
+        if not gpus or not self.consolidates or gpus > self.ledger.largest:
+            return None
+        return bool(self.ledger.at_least[gpus])
 
     def _in_motion(self, part: Part) -> bool:
         runs = self.ledger.nodes[part.node].runs

@@ -38,6 +38,7 @@ class Line:
 
     ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
     stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
+    ``plain_gpus`` is what the gang asks for if it asks for whole GPUs of any kind and nothing else.
     ``cause`` is what the line lacks since ``since``; ``said`` what the policy has to say about it.
     """
 
@@ -45,6 +46,7 @@ class Line:
     gpu_milli: int
     queue: QueueId | None
     epoch: int
+    plain_gpus: int = 0
     entries: list[Entry] = field(default_factory=list)
     refused_at: int = -1
     blocked: object | None = None
@@ -146,7 +148,8 @@ class Waiting:
         shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
         line = self.lines.get((shape, queue))
         if line is None:
-            line = self.lines[shape, queue] = Line(shape, shape.gpu_milli, queue, self.epoch)
+            line = Line(shape, shape.gpu_milli, queue, self.epoch, _plain_gpus(shape))
+            self.lines[shape, queue] = line
         self._known[known] = (spec.resources, line)
         job.line = line
         return line
@@ -226,3 +229,10 @@ class Waiting:
         self.count -= 1
         if not entries:
             del self.open[line]
+
+
+def _plain_gpus(shape: Shape) -> int:
+    need = shape.resources
+    if shape.roles or shape.within is not None or need != Resources(gpus=need.gpus):
+        return 0
+    return shape.workers * need.gpus
