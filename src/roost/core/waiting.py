@@ -198,7 +198,6 @@ class Waiting:
         self._remove(line, job)
         change(job)
         self._insert(line, job)
-        line.refused_at, line.blocked = -1, None
 
     def rekey_all(self, change: Callable[[], None]) -> None:
         """Change something that all keys depend on."""

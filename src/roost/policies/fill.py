@@ -83,13 +83,43 @@ class _Rivals:
     """Runs on a node, as of its last change: keys and milli-GPUs of those who may be disturbed.
 
     Largest key first. ``until`` is when one that is still protected may be disturbed too;
-    ``starting`` are those that may be once they are up.
+    ``starting`` are those that may be once they are up. ``top`` is the largest key of them all.
     """
 
     order: Order
     entries: list[tuple[Key, int]]
     until: float = math.inf
     starting: list[tuple[Key, int]] = field(default_factory=list)
+    top: Key | None = None
+
+
+@dataclass(slots=True)
+class _Ceiling:
+    """The largest key of any run, as of ``stamp``; runs may have fallen below it since.
+
+    Who stands behind it finds nobody to displace, and need not look at any node.
+    """
+
+    order: Order
+    top: Key | None = None
+    stamp: int = -1
+    fresh_until: int = -1
+
+    def refresh(self, plan: Plan, min_run_s: float) -> Key | None:
+        """Bring it up to date; now and then from scratch."""
+        ledger = plan.ledger
+        if self.stamp == ledger.stamp:
+            return self.top
+        changed = ledger.changed_since(self.stamp) if ledger.stamp < self.fresh_until else None
+        if changed is None:
+            changed, self.top = ledger.order, None
+            self.fresh_until = ledger.stamp + 16 * len(ledger.order)
+        for node in changed:
+            top = _rivals(node, self.order, plan.now, min_run_s).top
+            if _above(top, self.top):
+                self.top = top
+        self.stamp = ledger.stamp
+        return self.top
 
 
 _Rank: TypeAlias = tuple[int, list[tuple[Key, int]], int, Node]
@@ -271,6 +301,11 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
     if line.queue is not None and plan.over_limit(job, line.gpu_milli):
         return False
     key = line.entries[0][0]
+    ceiling = plan.memo.get("ceiling")
+    if not isinstance(ceiling, _Ceiling) or ceiling.order is not order:
+        ceiling = plan.memo["ceiling"] = _Ceiling(order)
+    if not _above(ceiling.refresh(plan, min_run_s), key):
+        return False
     shape, need = line.shape, line.shape.resources
     simple = (
         need.gpus
@@ -346,12 +381,15 @@ def _rivals(node: Node, order: Order, now: float, min_run_s: float) -> _Rivals:
         spec = run.job.spec
         if run.stopping is not None or not spec.preemptible:
             continue
+        key = order.running(run, now)
+        if memo.top is None or key > memo.top:  # type: ignore[operator]
+            memo.top = key
         if not run.settled:
-            memo.starting.append((order.running(run, now), held))
+            memo.starting.append((key, held))
         elif (min_run_s or spec.min_run_s) and (free_at := _protected_until(run, min_run_s)) > now:
             memo.until = min(memo.until, free_at)
         else:
-            memo.entries.append((order.running(run, now), held))
+            memo.entries.append((key, held))
     if len(memo.entries) > 1:
         memo.entries.sort(reverse=True)
     return memo
