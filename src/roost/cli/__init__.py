@@ -68,7 +68,7 @@ class _Verbs(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             # Whoever read our output has gone, and what is still on its way there has no place.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             ctx.exit(0)
         except KeyboardInterrupt:
             from roost.cli.progress import on_terminal
@@ -106,8 +106,15 @@ def main(args: list[str] | None = None) -> Any:
     except OSError as error:
         # Files are written elsewhere, with errors of their own.
         output = "standard output" if error.errno == errno.ENOSPC else None
+        if output and not error.filename:
+            _drop_output()  # or the interpreter tries once more on its way out
         where = error.filename or output
         return _fail(f"{where}: {error.strerror}" if where else str(error))
+
+
+def _drop_output() -> None:
+    """Let what is still on its way to standard output go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
