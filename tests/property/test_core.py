@@ -28,16 +28,20 @@ from hypothesis.stateful import (
 from roost import policies
 from roost.core import (
     CancelRequested,
+    Deleted,
     JobId,
     JobSpec,
+    MigrateRequested,
     NodeJoined,
     NodeSpec,
     Outcome,
     Policy,
     Progressed,
     QueueSpec,
+    Range,
     ResumeRequested,
     RunId,
+    ScaleRequested,
     SuspendRequested,
     Woke,
 )
@@ -121,6 +125,20 @@ class CoreMachine(RuleBasedStateMachine):
     def resume(self, name: JobId, after_s: float) -> None:
         self.weather.tell(ResumeRequested(self.weather.later(after_s), name))
 
+    @rule(name=jobs, low=st.integers(1, 3), more=st.integers(0, 2), after_s=times)
+    def scale(self, name: JobId, low: int, more: int, after_s: float) -> None:
+        wanted = Range(low, low + more)
+        self.weather.request(ScaleRequested(self.weather.later(after_s), name, wanted))
+
+    @rule(data=st.data(), name=jobs, after_s=times)
+    def migrate(self, data: st.DataObject, name: JobId, after_s: float) -> None:
+        where = data.draw(st.sampled_from((None, *self.weather.cluster)), label="node")
+        self.weather.request(MigrateRequested(self.weather.later(after_s), name, where))
+
+    @rule(name=consumes(jobs), after_s=times)
+    def delete(self, name: JobId, after_s: float) -> None:
+        self.weather.request(Deleted(self.weather.later(after_s), name))
+
     @rule(changed=queues(), after_s=times)
     def change_queue(self, changed: QueueSpec, after_s: float) -> None:
         self.weather.later(after_s)
@@ -167,7 +185,10 @@ class CoreMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject, outcome: Outcome, after_s: float) -> None:
         run_id = self.pick(data, list(self.weather.processes))
         self.weather.later(after_s)
-        self.weather.end(run_id, outcome, data.draw(st.sampled_from((0.0, 3.0)), label="saved"))
+        saved_s = data.draw(st.sampled_from((0.0, 3.0)), label="saved")
+        delay_s = data.draw(st.sampled_from((0.0, 0.0, 40.0)), label="delay")
+        final = data.draw(st.sampled_from((False, False, True)), label="final")
+        self.weather.end(run_id, outcome, saved_s, final=final, delay_s=delay_s)
 
     @precondition(lambda self: self.weather.working)
     @rule(data=st.data(), rate=st.floats(0.01, 100.0), after_s=times)

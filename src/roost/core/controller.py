@@ -15,8 +15,10 @@ last of those it waits for has gone.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeAlias, assert_never
 
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
@@ -24,10 +26,12 @@ from roost.core.allocation import Allocation, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.events import (
     CancelRequested,
+    Deleted,
     Event,
     Exited,
     GpuFailed,
     GpuRestored,
+    MigrateRequested,
     NodeJoined,
     NodeLost,
     Outcome,
@@ -35,6 +39,7 @@ from roost.core.events import (
     QueueChanged,
     Resized,
     ResumeRequested,
+    ScaleRequested,
     Started,
     Submitted,
     Suspended,
@@ -50,7 +55,7 @@ from roost.core.reasons import Cause, Explanation, Reason
 from roost.core.spec import JobId, QueueId, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.waiting import Waiting
-from roost.errors import Conflict, Fatal, NotFound
+from roost.errors import Conflict, Fatal, NotFound, RoostError
 
 #: Decides who runs where, by writing on a plan.
 Policy: TypeAlias = Callable[[Plan], None]
@@ -75,14 +80,20 @@ class Core:
         self.ledger = Ledger()
         self.occupancy = Occupancy(self.ledger)
         self.waiting = Waiting()
-        #: Jobs that are over.
+        #: Jobs that were submitted, and jobs that are over, also those that are forgotten.
+        self.submitted = 0
         self.finished = 0
+        #: Failed jobs that have to wait for their next try: when, number, job.
+        self.backing_off: list[tuple[float, int, Job]] = []
+        #: Jobs whose run has fewer or more workers than its user now wants.
+        self.misfits: dict[JobId, Job] = {}
         self.history = History()
         #: What the last ``handle`` decided, for the journal.
         self.decisions: list[Decision] = []
         self.memo: dict[str, Any] = {}
         self._actions: list[Action] = []
         self._replan: Event | None = None
+        self._moves: list[MigrateRequested] = []
         self._judged_at = -1
         self._plan = Plan(
             self.ledger,
@@ -113,6 +124,7 @@ class Core:
             plan.begin(self.now)
             if self.wake_at <= self.now:
                 self.wake_at = math.inf
+            self._serve_users(plan)
             self.policy(plan)
             plan.close()
             self.decisions = plan.decisions
@@ -124,12 +136,15 @@ class Core:
             self.wake_at = min(self.wake_at, plan.wake_at)
             if self.decisions:
                 self._commit(self.decisions, cause)
+        if self.backing_off:
+            self.wake_at = min(self.wake_at, self.backing_off[0][0])
         actions, self._actions = self._actions, []
         return actions
 
     def refold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[Action]:
         """Fold a batch as the journal has it: the policy is not asked again."""
         self._fold(events)
+        self._moves.clear()
         cause, self._replan = self._replan, None
         plan = self._plan
         plan.begin(self.now)
@@ -172,9 +187,16 @@ class Core:
             if event.time < self.now:
                 msg = f"time ran backwards: {event} after {self.now}"
                 raise Fatal(msg)
-            self.now = event.time
-            if self._observe(event) and self._replan is None:
+            before, self.now = self.now, event.time
+            try:
+                matters = self._observe(event)
+            except RoostError:
+                self.now = before  # it never was
+                raise
+            if matters and self._replan is None:
                 self._replan = event
+            if self.backing_off and self.backing_off[0][0] <= self.now:
+                self._try_again(event)
 
     def _observe(self, event: Event) -> bool:  # noqa: C901, PLR0912 - one case per event
         """Fold one event; say whether it may change a decision."""
@@ -199,6 +221,12 @@ class Core:
                 return self._hold_back(event)
             case ResumeRequested():
                 return self._let_go(event)
+            case ScaleRequested():
+                return self._scale(event)
+            case MigrateRequested():
+                return self._migrate(event)
+            case Deleted():
+                return self._delete(event)
             case NodeJoined():
                 self.ledger.join(event.node)
                 return True
@@ -224,7 +252,8 @@ class Core:
             raise Conflict(msg)
         queue = self._queue(event.spec.queue)
         expected = self.history.expected_s(event.spec)
-        job = Job(event.job, len(self.jobs), event.spec, queue, event.time, expected)
+        job = Job(event.job, self.submitted, event.spec, queue, event.time, expected)
+        self.submitted += 1
         self.jobs[event.job] = job
         self.waiting.join(job, event.time)
         return True
@@ -270,9 +299,11 @@ class Core:
         outcome = Outcome.CANCELLED if job.cancelling else event.outcome
         if outcome is Outcome.FAILED:
             job.failures += 1
-        if outcome in _ENDS and (outcome is not Outcome.FAILED or self._retries_spent(job)):
+        for_good = outcome is not Outcome.FAILED or event.final or self._retries_spent(job)
+        if outcome in _ENDS and for_good:
             self._finish(job, _ENDS[outcome])
         else:
+            job.not_before = event.time + event.delay_s if event.delay_s > 0 else 0.0
             self._requeue(job)
         return True
 
@@ -339,7 +370,8 @@ class Core:
         job.held = True
         run = job.run
         if run is None or run.parked:
-            self.waiting.leave(job, event.time)
+            if job.waiting:
+                self.waiting.leave(job, event.time)
             job.state = JobState.SUSPENDED
         elif run.settled:
             self._set_aside(run, event)
@@ -351,15 +383,87 @@ class Core:
             return False
         job.held = False
         run = job.run
-        if run is None or run.parked:
-            job.state = JobState.QUEUED if run is None else JobState.SUSPENDED
+        if run is None:
+            self._requeue(job)
+        elif run.parked:
             self.waiting.join(job, event.time)
         return True
+
+    def _scale(self, event: ScaleRequested) -> bool:
+        job = self.job(event.job)
+        if job.state.over or job.cancelling:
+            msg = f"job {job.id!r} is over or about to be: it cannot be scaled"
+            raise Conflict(msg)
+        spec = replace(job.spec, workers=event.workers)  # refuses an impossible range
+        # Work is counted in seconds at the least workers (docs/decisions/0011): so is what is done.
+        unit = job.spec.workers.min / event.workers.min
+        if spec.run_time_s is not None:
+            spec = replace(spec, run_time_s=spec.run_time_s * unit)
+        waits = job.waiting
+        if waits:
+            self.waiting.leave(job, event.time)
+        job.spec, job.line = spec, None
+        job.saved_s *= unit
+        if job.run_time_s is not None:
+            job.run_time_s *= unit
+        if job.run is not None:
+            job.run.account(self.now)
+            job.run.done_s *= unit
+            job.run.rate *= unit
+            job.run.foresee(self.now)
+            self.misfits[job.id] = job
+        if waits:
+            self.waiting.join(job, event.time)
+        return True
+
+    def _migrate(self, event: MigrateRequested) -> bool:
+        job = self.job(event.job)
+        if job.run is None or not job.run.settled:
+            msg = f"job {job.id!r} is {job.state}: only a running job can be moved"
+            raise Conflict(msg)
+        if event.node is not None and not self.ledger.node(event.node).up:
+            msg = f"node {event.node} is not in service"
+            raise Conflict(msg)
+        self._moves.append(event)
+        return True
+
+    def _delete(self, event: Deleted) -> bool:
+        job = self.job(event.job)
+        if not job.state.over:
+            msg = f"job {job.id!r} is {job.state}: cancel it first"
+            raise Conflict(msg)
+        del self.jobs[job.id]
+        return False
+
+    def _try_again(self, event: Event) -> None:
+        """Let those wait again whose back-off is over."""
+        while self.backing_off and self.backing_off[0][0] <= self.now:
+            at, _, job = heapq.heappop(self.backing_off)
+            due = job.not_before == at and job.state is JobState.QUEUED
+            if due and job.run is None and not job.waiting:
+                self.waiting.join(job, self.now)
+                self._replan = self._replan or event
 
     def _queue_changed(self, event: QueueChanged) -> bool:
         queue = self._queue(event.queue.id)
         self.waiting.regroup(event.time, lambda: setattr(queue, "spec", event.queue))
         return True
+
+    # -- 2. what users asked for, before the policy has its say ---------------------------------
+
+    def _serve_users(self, plan: Plan) -> None:
+        for job in list(self.misfits.values()):
+            run = job.run
+            low, high = job.spec.workers
+            if run is None or (run.target is None and low <= run.workers <= high):
+                del self.misfits[job.id]
+            elif run.settled:
+                plan.resize(run, min(max(run.workers, low), high))
+        moves, self._moves = self._moves, []
+        for asked in moves:
+            found = self.jobs.get(asked.job)
+            if found is not None and found.run is not None:
+                plan.move(found.run, asked.node)
 
     # -- 3. decisions --------------------------------------------------------------------------
 
@@ -536,8 +640,11 @@ class Core:
     def _requeue(self, job: Job) -> None:
         if job.held:
             job.state = JobState.SUSPENDED
+            return
+        job.state = JobState.QUEUED
+        if job.not_before > self.now:
+            heapq.heappush(self.backing_off, (job.not_before, job.seq, job))
         else:
-            job.state = JobState.QUEUED
             self.waiting.join(job, self.now)
 
     # -- small things --------------------------------------------------------------------------

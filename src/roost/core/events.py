@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
+from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueSpec, Range, RunId
 
 
 class Outcome(StrEnum):
@@ -97,6 +97,32 @@ class ResumeRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleRequested:
+    """A user wants a job to run with another number of workers."""
+
+    time: float
+    job: JobId
+    workers: Range
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateRequested:
+    """A user wants a running job to move: to that node, or anywhere but where it is."""
+
+    time: float
+    job: JobId
+    node: NodeId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A user wants a job that is over to be forgotten."""
+
+    time: float
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """All workers of a run are up (after a launch or a resume)."""
 
@@ -133,12 +159,18 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """A run is over and holds nothing; ``saved_s`` is the work its last checkpoint keeps."""
+    """A run is over and holds nothing; ``saved_s`` is the work its last checkpoint keeps.
+
+    A failed job is tried again while it has retries left, unless the failure is ``final``; its next
+    try comes ``delay_s`` later at the earliest.
+    """
 
     time: float
     run: RunId
     outcome: Outcome
     saved_s: float = 0.0
+    final: bool = False
+    delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +190,9 @@ Event = (
     | CancelRequested
     | SuspendRequested
     | ResumeRequested
+    | ScaleRequested
+    | MigrateRequested
+    | Deleted
     | Started
     | Progressed
     | Resized

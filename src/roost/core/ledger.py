@@ -58,7 +58,7 @@ class Ledger:
     # -- nodes come and go -------------------------------------------------------------------
 
     def join(self, spec: NodeSpec) -> Node:
-        """Add a node, or bring a lost one back as it was."""
+        """Add a node, or bring a lost one back; only when nobody holds it with other hardware."""
         node = self.nodes.get(spec.id)
         if node is None:
             node = Node(spec, len(self.order), 1 << len(self.order))
@@ -66,17 +66,12 @@ class Ledger:
             self.order.append(node)
             node.free = node.healthy = (1 << spec.gpus) - 1
             node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
-            self.kinds[spec.kind] = self.kinds.get(spec.kind, 0) | node.bit
-            self.switches[spec.switch] = self.switches.get(spec.switch, 0) | node.bit
-            while len(self.at_least) <= spec.gpus:
-                self.at_least.append(0)
-            self._could.clear()
+            self._register(node)
         elif node.up:
             msg = f"node {spec.id} is already here"
             raise Conflict(msg)
         elif node.spec != spec:
-            msg = f"node {spec.id} came back with other hardware; give it another name"
-            raise Conflict(msg)
+            self._refit(node, spec)
         node.up = True
         self.up |= node.bit
         if not spec.gpus:
@@ -85,6 +80,27 @@ class Ledger:
         self._show(node)
         self.releases += 1
         return node
+
+    def _refit(self, node: Node, spec: NodeSpec) -> None:
+        """Take over what a lost node brings along when it is back with other hardware."""
+        if node.runs or node.taken or node.shared:
+            msg = f"node {spec.id} came back with other hardware, but runs still hold the old one"
+            raise Conflict(msg)
+        self.kinds[node.spec.kind] ^= node.bit
+        self.switches[node.spec.switch] ^= node.bit
+        node.spec, node.healthy = spec, (1 << spec.gpus) - 1
+        node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
+        node.count_free()
+        self._register(node)
+
+    def _register(self, node: Node) -> None:
+        """Let a node be found by its kind, its switch and its size."""
+        spec = node.spec
+        self.kinds[spec.kind] = self.kinds.get(spec.kind, 0) | node.bit
+        self.switches[spec.switch] = self.switches.get(spec.switch, 0) | node.bit
+        while len(self.at_least) <= spec.gpus:
+            self.at_least.append(0)
+        self._could.clear()
 
     def lose(self, node_id: NodeId) -> Node:
         """Take a node out of service; what runs hold there is still theirs until they end."""

@@ -16,7 +16,7 @@ from roost.core.allocation import WORKER, Allocation, Part, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.ledger import Ledger
 from roost.core.reasons import Cause
-from roost.core.spec import WHOLE, JobId, QueueId, RunId, Shape
+from roost.core.spec import WHOLE, JobId, NodeId, QueueId, Resources, RunId, Shape
 from roost.core.state import Job, Queue, Run, needs
 from roost.core.waiting import KeyOf, Line, Waiting
 from roost.errors import Fatal
@@ -178,6 +178,21 @@ class Plan:
         if parts is None:
             return False
         return self.reshape(run, Allocation((*run.allocation.parts, *parts)))
+
+    def move(self, run: Run, node: NodeId | None = None) -> bool:
+        """Give a run as much elsewhere: on other devices, and on that node if one is named."""
+        job, held = run.job, run.allocation
+        if not run.settled:
+            return False
+        shape = Shape(run.workers, job.spec.resources, job.spec.roles, job.spec.within)
+        ledger, nothing = self.ledger, Resources(gpus=0)
+        with ledger.hidden([(part, nothing) for part in held.parts]):
+            if node is None:
+                parts = self.placer(ledger, shape)
+            else:
+                with ledger.only(ledger.node(node).bit):
+                    parts = self.placer(ledger, shape)
+        return parts is not None and parts != held.parts and self.reshape(run, Allocation(parts))
 
     def reshape(self, run: Run, allocation: Allocation) -> bool:
         """Give a run another allocation; what it keeps stays untouched."""

@@ -159,7 +159,8 @@ class Job:
     """A job: what was asked, and what became of it so far.
 
     ``run_time_s`` is what its user declared or, failing that, what earlier jobs of the same user
-    and application took; ``None`` when there were none.
+    and application took; ``None`` when there were none. A failed job is not tried again before
+    ``not_before``.
     """
 
     id: JobId
@@ -178,6 +179,7 @@ class Job:
     started_at: float | None = None
     finished_at: float | None = None
     queued_at: float = 0.0
+    not_before: float = 0.0
     preemptions: int = 0
     resizes: int = 0
     held: bool = False

@@ -214,7 +214,7 @@ def _jobs(core: Core) -> Iterator[str]:
     for job in core.jobs.values():
         if not _plausible(job):
             yield f"job {job.id} is {job.state}, held={job.held}, with run {job.run}"
-        expected = 1 if _should_wait(job) else 0
+        expected = 1 if _should_wait(job, core.now) else 0
         if standing[job.id] != expected:
             yield f"job {job.id} ({job.state}) stands in line {standing[job.id]} times"
         if job.run is not None and core.runs.get(job.run.id) is not job.run:
@@ -224,13 +224,14 @@ def _jobs(core: Core) -> Iterator[str]:
         if core.explain(job.id) is None and expected:
             yield f"job {job.id} waits and cannot say why"
     over = sum(job.state.over for job in core.jobs.values())
-    if core.finished != over:
-        yield f"{core.finished} jobs are counted as over, {over} are"
+    forgotten = core.submitted - len(core.jobs)
+    if core.finished != over + forgotten:
+        yield f"{core.finished} jobs are counted as over, {over} are and {forgotten} were"
 
 
-def _should_wait(job: Job) -> bool:
-    lives = job.state.over or job.held or job.cancelling
-    return not lives and (job.run is None or job.run.parked)
+def _should_wait(job: Job, now: float) -> bool:
+    away = job.state.over or job.held or job.cancelling or job.not_before > now
+    return not away and (job.run is None or job.run.parked)
 
 
 def _plausible(job: Job) -> bool:
@@ -295,7 +296,7 @@ def _gangs(core: Core) -> Iterator[str]:
         for allocation in () if run.parked else filter(None, (run.allocation, run.target)):
             shape = Shape(allocation.workers, spec.resources, spec.roles, spec.within)
             low, high = spec.workers
-            if not low <= allocation.workers <= high:
+            if not low <= allocation.workers <= high and run.job.id not in core.misfits:
                 yield f"run {run.id} has {allocation.workers} workers, asked for {low}..{high}"
             for problem in gang_problems(core.ledger, shape, allocation.parts):
                 yield f"run {run.id}: {problem}"

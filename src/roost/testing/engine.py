@@ -102,11 +102,19 @@ class FakeEngine:
         msg = f"after {rounds} rounds the core still asks for something: {self.unanswered}"
         raise AssertionError(msg)
 
-    def end(self, run_id: RunId, outcome: Outcome, saved_s: float | None = None) -> list[Action]:
+    def end(
+        self,
+        run_id: RunId,
+        outcome: Outcome,
+        saved_s: float | None = None,
+        *,
+        final: bool = False,
+        delay_s: float = 0.0,
+    ) -> list[Action]:
         """Let a run be over, whatever it was asked."""
         process = self.processes.pop(run_id)
         saved_s = process.saved_s if saved_s is None else saved_s
-        return self.tell(Exited(self.now, run_id, outcome, saved_s))
+        return self.tell(Exited(self.now, run_id, outcome, saved_s, final, delay_s))
 
     # -- what it does --------------------------------------------------------------------------
 

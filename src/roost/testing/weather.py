@@ -15,6 +15,7 @@ from roost.core import (
     CancelRequested,
     Core,
     Costs,
+    Deleted,
     Event,
     Exited,
     GpuFailed,
@@ -22,6 +23,7 @@ from roost.core import (
     JobId,
     JobSpec,
     Level,
+    MigrateRequested,
     NodeId,
     NodeJoined,
     NodeLost,
@@ -32,9 +34,11 @@ from roost.core import (
     QueueChanged,
     QueueId,
     QueueSpec,
+    Range,
     Resized,
     ResumeRequested,
     RunId,
+    ScaleRequested,
     Shape,
     Started,
     Submitted,
@@ -42,6 +46,7 @@ from roost.core import (
     SuspendRequested,
     Woke,
 )
+from roost.errors import Conflict, NotFound
 from roost.placement import placer as placer_named
 from roost.testing.builders import node, queue, role, spec
 from roost.testing.checks import rough_decisions, validate
@@ -86,10 +91,17 @@ class Weather(FakeEngine):
 
     def submit(self, *wanted: JobSpec) -> list[JobId]:
         """Users hand in jobs."""
-        first = len(self.core.jobs)
+        first = self.core.submitted
         names = [JobId(f"j{first + index}") for index in range(len(wanted))]
         self.tell(*(Submitted(self.now, name, w) for name, w in zip(names, wanted, strict=True)))
         return names
+
+    def request(self, event: Event) -> None:
+        """Users ask for what may be impossible just now; that changes nothing."""
+        try:
+            self.tell(event)
+        except (Conflict, NotFound):
+            self.failed = False
 
     def change_queue(self, changed: QueueSpec) -> None:
         """A queue's promise, limit or priority changes; what it holds stays its own."""
@@ -126,6 +138,7 @@ class Weather(FakeEngine):
 
     def report_late(self, report: Event) -> None:
         """A report of an attempt that is over: but for the time, it changes nothing."""
+        self.tell(Woke(self.now))  # what time itself brings about is no fault of the report
         before = snapshot(self.core)
         self.tell(report)
         changed = differ(before, {**snapshot(self.core), "now": before["now"]})
@@ -228,6 +241,9 @@ class Storm:
             (2, self._cancel),
             (2, self._suspend),
             (3, self._resume),
+            (1, self._scale),
+            (1, self._migrate),
+            (1, self._delete),
             (1, self._change_queue),
             (1, self._lose),
             (2, self._join),
@@ -281,6 +297,21 @@ class Storm:
         if name := self.chance.choice(held) if held else self._job():
             self.weather.tell(ResumeRequested(self.weather.now, name))
 
+    def _scale(self) -> None:
+        if name := self._job():
+            low = self.chance.choice((1, 1, 2, 3))
+            wanted = Range(low, low + self.chance.choice((0, 0, 2)))
+            self.weather.request(ScaleRequested(self.weather.now, name, wanted))
+
+    def _migrate(self) -> None:
+        if name := self._job():
+            where = self.chance.choice((None, *self.weather.cluster))
+            self.weather.request(MigrateRequested(self.weather.now, name, where))
+
+    def _delete(self) -> None:
+        if name := self._job():
+            self.weather.request(Deleted(self.weather.now, name))
+
     def _change_queue(self) -> None:
         quota, limit = self.chance.choice(((None, None), (None, 3000), (1000, 8000), (0, 0)))
         name = self.chance.choice(QUEUES)
@@ -320,7 +351,9 @@ class Storm:
         if self.weather.processes:
             run_id = self.chance.choice(list(self.weather.processes))
             outcome = self.chance.choice((Outcome.SUCCEEDED, *Outcome))
-            self.weather.end(run_id, outcome, self.chance.choice((0.0, 3.0)))
+            final, delay_s = self.chance.random() < 0.1, self.chance.choice((0.0, 0.0, 40.0))  # noqa: PLR2004
+            saved_s = self.chance.choice((0.0, 3.0))
+            self.weather.end(run_id, outcome, saved_s, final=final, delay_s=delay_s)
 
     def _progress(self) -> None:
         if self.weather.working:

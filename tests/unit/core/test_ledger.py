@@ -115,14 +115,27 @@ def test_a_node_comes_back_as_it_was() -> None:
     assert ledger.free_milli == 1000
 
 
-def test_a_node_that_is_here_cannot_join_and_may_not_change() -> None:
+def test_a_node_that_is_here_cannot_join() -> None:
     ledger = ledger_of(node("n0", 2))
 
     with pytest.raises(Conflict, match="already"):
         ledger.join(node("n0", 2))
+
+
+def test_a_node_comes_back_with_other_hardware_once_nobody_holds_the_old() -> None:
+    ledger = ledger_of(node("n0", 2))
+    one = part("n0", (1,))
+    ledger.take(one, worker(1))
     ledger.lose(node("n0").id)
+
     with pytest.raises(Conflict, match="other hardware"):
-        ledger.join(node("n0", 4))
+        ledger.join(node("n0", 4, kind="H200"))
+    ledger.release(one, worker(1))
+    ledger.join(node("n0", 4, kind="H200"))
+
+    assert ledger.free_milli == ledger.capacity_milli == 4000
+    assert [n.id for n in ledger.select(ledger.of_kinds(["H200"]))] == ["n0"]
+    assert not ledger.of_kinds(["gpu"])
 
 
 def test_unknown_nodes_and_devices_are_named() -> None:

@@ -30,7 +30,6 @@ GHOST = job("ghost")
     [
         (Submitted(9.0, job("a"), spec(2)), Conflict),
         (NodeJoined(9.0, node("n0", 4)), Conflict),
-        (NodeJoined(9.0, node("lost", 5)), Conflict),
         (CancelRequested(9.0, GHOST), NotFound),
         (SuspendRequested(9.0, GHOST), NotFound),
         (ResumeRequested(9.0, GHOST), NotFound),

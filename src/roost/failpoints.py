@@ -1,0 +1,70 @@
+"""Named points where a test may kill the process: between command, journal, effect and answer.
+
+``ROOST_FAILPOINT=journal.after-commit:3`` kills this process with SIGKILL at the third hit of that
+point; nothing is flushed, closed or answered. Without it a hit costs one comparison. The shim of a
+run has points of its own (``shim.*``): it gets the variable in its own environment.
+
+``ROOST_FAILPOINT_LOG`` names a file to which each point is appended when it is first reached.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+from roost.errors import InvalidSpec, unknown
+
+#: Every point there is, in the order in which a command meets them.
+NAMES = (
+    "command.received",
+    "journal.before-append",
+    "journal.before-commit",
+    "journal.after-commit",
+    "effect.before-perform",
+    "effect.before-fork",
+    "effect.after-fork",
+    "effect.after-perform",
+    "command.before-answer",
+    "report.received",
+    "snapshot.before-write",
+    "snapshot.after-write",
+    "adopt.before",
+    "adopt.after",
+    "shim.before-start-record",
+    "shim.after-start-record",
+    "shim.after-spawn",
+    "shim.before-exit-record",
+    "shim.after-exit-record",
+)
+
+_hits: Counter[str] = Counter()
+
+
+def _parse(text: str) -> tuple[str, int]:
+    name, _, count = text.partition(":")
+    if name not in NAMES:
+        raise unknown("failpoint", name, NAMES)
+    if not (count or "1").isdigit():
+        raise InvalidSpec(f"ROOST_FAILPOINT must be NAME or NAME:COUNT, got {text!r}")
+    return name, int(count or "1")
+
+
+_text = os.environ.get("ROOST_FAILPOINT", "")
+_armed: tuple[str, int] | None = _parse(_text) if _text else None
+_log = os.environ.get("ROOST_FAILPOINT_LOG", "")
+
+
+def hit(name: str) -> None:
+    """Pass a point, or end here if a test wants it so."""
+    if _armed is None and not _log:
+        return
+    if name not in NAMES:
+        raise unknown("failpoint", name, NAMES)
+    _hits[name] += 1
+    if _log and _hits[name] == 1:
+        with Path(_log).open("a", encoding="utf-8") as log:
+            log.write(f"{name}\n")
+    if _armed is not None and (name, _hits[name]) == _armed:
+        os.kill(os.getpid(), signal.SIGKILL)
