@@ -1,3 +1,24 @@
-"""Roost, a deep-learning cluster manager: one scheduling core in three worlds."""
+"""Roost, a deep-learning cluster manager: one scheduling core in three worlds.
+
+What a training script or a notebook needs is here: ``roost.job``, ``roost.submit``,
+``roost.Client`` and ``roost.AsyncClient``. They are loaded when they are used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roost.client import AsyncClient, Client, job, submit
 
 __version__ = "0.1.0"
+
+__all__ = ["AsyncClient", "Client", "__version__", "job", "submit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in {"AsyncClient", "Client", "job", "submit"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # By name: what is below must not seem to depend on what is above.
+    return getattr(import_module("roost.client"), name)

@@ -143,7 +143,8 @@ class Plan:
         """Start a waiting job exactly there."""
         if not job.waiting:
             raise Fatal(f"job {job.id} does not wait for a place")
-        self._check_gang(job, allocation)
+        self._check_size(job, allocation.workers)
+        self._check_roles(job, allocation)
         limited = job.queue.spec.limit_milli is not None
         if limited and self.over_limit(job, allocation.gpu_milli):
             raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
@@ -199,7 +200,9 @@ class Plan:
         if not run.settled:
             return False
         job, old = run.job, run.allocation
-        self._check_gang(job, allocation)
+        if allocation.workers != old.workers:  # a user may have asked for less or more meanwhile
+            self._check_size(job, allocation.workers)
+        self._check_roles(job, allocation)
         extra = allocation.gpu_milli - old.gpu_milli
         if extra > 0 and self.over_limit(job, extra):
             return False
@@ -340,10 +343,9 @@ class Plan:
         runs = self.ledger.nodes[part.node].runs
         return any(run.stopping is not None or run.target is not None for run in runs)
 
-    @classmethod
-    def _check_gang(cls, job: Job, allocation: Allocation) -> None:
-        """All workers and roles, or none."""
-        cls._check_size(job, allocation.workers)
+    @staticmethod
+    def _check_roles(job: Job, allocation: Allocation) -> None:
+        """All workers of all roles, or none."""
         for role in job.spec.roles:
             if sum(p.workers for p in allocation.parts if p.role == role.name) != role.workers:
                 raise Fatal(f"job {job.id} needs {role.workers} workers of role {role.name!r}")

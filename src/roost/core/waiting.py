@@ -27,6 +27,10 @@ KeyOf: TypeAlias = Callable[[Job], Key]
 Entry: TypeAlias = tuple[Key, int, Job]
 
 
+#: How many resources are remembered with their lines.
+_MEMORY = 65536
+
+
 def by_arrival(job: Job) -> Key:
     """First come, first served."""
     return job.seq
@@ -150,6 +154,8 @@ class Waiting:
         if line is None:
             line = Line(shape, shape.gpu_milli, queue, self.epoch, _plain_gpus(shape))
             self.lines[shape, queue] = line
+        if len(self._known) > _MEMORY:  # jobs that do not come from one trace share nothing
+            self._known.clear()
         self._known[known] = (spec.resources, line)
         job.line = line
         return line

@@ -15,7 +15,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
@@ -37,10 +37,14 @@ from roost.traces.workload import TraceJob, Workload
 Observer: TypeAlias = Callable[[Sequence[Event], Sequence[Decision], Sequence[Action]], None]
 #: Told now and then how far a run is: virtual time, jobs over, jobs in all.
 Progress: TypeAlias = Callable[[float, int, int], None]
+#: Asked after every batch whether to stop here.
+Enough: TypeAlias = Callable[[], bool]
 
 _REPORT_EVERY = 2048
 #: Objects made before the cycle collector looks at them.
 _GARBAGE = 200_000
+#: How often a policy is asked to start the jobs that are left in an idle cluster.
+_PATIENCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,16 @@ class Setup:
 
 
 class Simulation:
-    """One run of one policy on one workload."""
+    """One run of one policy on one workload.
 
-    def __init__(self, setup: Setup) -> None:
+    It begins with an empty cluster, or with a core that was ``under_way`` elsewhere: then the
+    workload tells the truth about the jobs of that core, which are all here already.
+    """
+
+    def __init__(self, setup: Setup, under_way: Core | None = None) -> None:
         self.setup = setup
-        self.core = Core(setup.policy, setup.placer)
-        jobs = check(setup)
+        self.core = Core(setup.policy, setup.placer) if under_way is None else under_way
+        jobs = check(setup) if under_way is None else setup.workload.jobs
         self.jobs = {job.id: TrueJob(job, index) for index, job in enumerate(jobs)}
         self.world = World(self.jobs, setup.speed)
         if setup.timeline:
@@ -81,18 +89,41 @@ class Simulation:
         self._capacity_milli = WHOLE * sum(node.gpus for node in setup.nodes)
         self._arrived = 0
         self._samples: list[tuple[float, float, float, float, int, int]] = []
-        for queue in _all_queues(setup.queues, jobs):
+        self._breakdowns: dict[Event, Breakdowns] = {}
+        self._forgotten = 0
+        self._idle_since: int | None = None
+        self._under_way = under_way is not None
+        if under_way is None:
+            self._begin()
+        else:
+            self._go_on()
+
+    def _begin(self) -> None:
+        setup = self.setup
+        for queue in _all_queues(setup.queues, self._arrivals):
             self.world.schedule(QueueChanged(0.0, queue))
         for node in setup.nodes:
             self.world.schedule(NodeJoined(0.0, node))
-        self._breakdowns: dict[Event, Breakdowns] = {}
         for source in setup.failures.sources(setup.nodes, setup.seed):
             self._breaks_next(source)
+
+    def _go_on(self) -> None:
+        """Take over the runs of a core that was under way."""
+        core = self.core
+        self.now = core.now
+        core.wake_at = max(core.wake_at, core.now)
+        self._arrived = len(self._arrivals)
+        self._forgotten = core.finished
+        self.world.nodes.update((node.id, node.spec) for node in core.ledger.order)
+        for name, job in self.jobs.items():
+            job.saved_s = core.jobs[name].saved_s
+        for run in core.runs.values():
+            self.world.adopt(run, self.now)
 
     @property
     def over(self) -> bool:
         """Whether every job is over."""
-        return self.core.finished == len(self._arrivals)
+        return self.core.finished == len(self._arrivals) + self._forgotten
 
     def run(
         self,
@@ -100,12 +131,14 @@ class Simulation:
         *,
         observer: Observer | None = None,
         progress: Progress | None = None,
+        enough: Enough | None = None,
     ) -> Results:
-        """Go on until every job is over, or until that time."""
+        """Go on until every job is over, until that time, or until it is enough."""
         wall, cpu = time.perf_counter(), time.process_time()
-        with _patient_collector():
-            self._loop(until, observer, progress)
-            if not self.over and until < math.inf:
+        # Who says what is enough may be a server, with other things going on in other threads.
+        with _patient_collector() if enough is None else nullcontext():
+            to_the_end = self._loop(until, observer, progress, enough)
+            if to_the_end and not self.over and until < math.inf:
                 self.now = max(self.now, until)
             self.wall_s += time.perf_counter() - wall
             self.cpu_s += time.process_time() - cpu
@@ -113,14 +146,22 @@ class Simulation:
                 progress(self.now, self.core.finished, len(self._arrivals))
             return self.results()
 
-    def _loop(self, until: float, observer: Observer | None, progress: Progress | None) -> None:
+    def _loop(
+        self,
+        until: float,
+        observer: Observer | None,
+        progress: Progress | None,
+        enough: Enough | None,
+    ) -> bool:
+        """Go on; says whether that time was reached, or the end, before it was enough."""
         core, world, arrivals = self.core, self.world, self._arrivals
         failing = bool(self._breakdowns)
+        endless = failing or self._under_way
         arrival = self._next_arrival()
         while True:
             now = min(arrival, world.next_time, core.wake_at)
-            if now > until or now == math.inf or (failing and self._nothing_more_to_see()):
-                return
+            if now > until or now == math.inf or (endless and self._nothing_more_to_see()):
+                return True
             self.now = now
             events = world.due(now)
             if failing:
@@ -142,10 +183,14 @@ class Simulation:
             self._sample()
             if progress is not None and self.batches % _REPORT_EVERY == 0:
                 progress(now, core.finished, len(arrivals))
+            if enough is not None and enough():
+                return False
 
     def _nothing_more_to_see(self) -> bool:
         """Nodes fail for ever; this is when every job is over, or waits though all are up."""
         core = self.core
+        if self._under_way:
+            return self._wait_in_vain()
         return self.over or (
             self._arrived == len(self._arrivals)
             and not core.runs
@@ -153,6 +198,19 @@ class Simulation:
             and core.ledger.capacity_milli == self._capacity_milli
             and bool(self._samples)
         )
+
+    def _wait_in_vain(self) -> bool:
+        """Whether nothing happens any more but that the policy is asked, again and again."""
+        core = self.core
+        if (
+            self.world.next_time < math.inf
+            or core.backing_off
+            or not all(run.parked for run in core.runs.values())
+        ):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = self.batches
+        return self._idle_since is not None and self.batches - self._idle_since > _PATIENCE
 
     def _next_arrival(self) -> float:
         if self._arrived < len(self._arrivals):

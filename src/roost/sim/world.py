@@ -27,6 +27,7 @@ from roost.core.events import (
     Suspended,
 )
 from roost.core.spec import WHOLE, JobId, NodeId, NodeSpec, RunId
+from roost.core.state import Run
 from roost.perf.speed import SpeedModel
 from roost.traces.workload import TraceJob
 
@@ -159,6 +160,36 @@ class World:
             case _:
                 pass
         events.append(event)
+
+    def adopt(self, run: Run, now: float) -> None:
+        """Go on with a run that began elsewhere: it works, or does now what it was asked last."""
+        if run.after and run.target is None and not run.resuming:
+            return  # nobody was asked to launch it yet
+        job, costs = self.jobs[run.id.job], run.job.spec.costs
+        done_s = run.done(now)
+        saved_s = done_s if costs.checkpoint_every_s == 0 else min(run.job.saved_s, done_s)
+        true = TrueRun(run.id, job, run.allocation, run.gpu_milli / WHOLE, done_s, saved_s)
+        true.rate, true.since, true.held_since = run.rate, now, now
+        self.runs[run.id] = true
+        if run.suspended:
+            true.allocation, true.gpus = Allocation(()), 0.0
+            if run.job.cancelling:
+                self.schedule(Exited(now, run.id, Outcome.STOPPED, done_s))
+            return
+        self.gauges.allocated += true.gpus
+        if run.suspending:
+            self.schedule(Suspended(now + costs.suspend_s, run.id, done_s))
+        elif run.stopping is not None:
+            self.schedule(Exited(now, run.id, Outcome.STOPPED, saved_s))
+        elif run.started_at is None:
+            delay = costs.restart_s if run.id.attempt > 1 or run.resuming else 0.0
+            self.schedule(Started(max(now, run.placed_at + delay), run.id))
+        else:
+            true.working = True
+            self.gauges.useful += true.gpus
+            self._expect(true, now)
+            if run.target is not None and not run.after:
+                self._reshape(Resize(run.id, run.target), now)
 
     # -- actions -------------------------------------------------------------------------------
 

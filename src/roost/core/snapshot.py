@@ -1,0 +1,385 @@
+"""A core as JSON: what a restart must bring back, without folding the journal from its beginning.
+
+    load(dump(core), policy, placer)    a core that goes on as one that was folded from the journal
+
+Kept are facts, not what follows from them: the books of nodes and queues, the masks and the lines
+are worked out anew, so a snapshot that contradicts itself is refused. What policies keep for
+themselves (memos, wake-ups, reasons, the order of lines) is no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+from roost.core.actions import Action
+from roost.core.allocation import Allocation, Part
+from roost.core.controller import Core, Policy
+from roost.core.events import Event, MigrateRequested
+from roost.core.node import devices, mask_of
+from roost.core.plan import Placer
+from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
+from roost.core.state import Job, JobState, Queue, Run, needs
+from roost.core.wire import canonical, decode, encode
+from roost.errors import Fatal, InvalidSpec, NotFound
+
+VERSION = 1
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
+    """Everything of a core that a restart must bring back, ready for JSON.
+
+    ``over=False`` leaves out jobs that are over, as if they were deleted.
+    """
+    ledger = core.ledger
+    nodes = (
+        _NodeRecord(
+            node.spec,
+            node.up,
+            devices(((1 << node.spec.gpus) - 1) & ~node.healthy),
+            tuple(run.id for run in node.runs),
+        )
+        for node in ledger.order
+    )
+    state = _State(
+        VERSION,
+        core.now,
+        core.submitted,
+        core.finished,
+        tuple(nodes),
+        tuple(ledger.switches),
+        tuple(queue.spec for queue in core.queues.values()),
+        tuple(_job_record(core, job) for job in core.jobs.values() if over or not job.state.over),
+        tuple(_run_record(run) for run in core.runs.values()),
+        tuple(_leaving(core)),
+        tuple(job.id for job in core.misfits.values() if _misfit(core, job)),
+        tuple(core.history.service),
+        tuple(
+            _PastRecord(user, application, jobs, work_s)
+            for (user, application), (jobs, work_s) in core.history._succeeded.items()  # noqa: SLF001 - its own other half
+        ),
+        *_pending(core),
+    )
+    data: dict[str, Any] = encode(state)
+    return data
+
+
+def load(data: Any, policy: Policy, placer: Placer) -> Core:
+    """The core that ``dump`` was given, with this policy and placer.
+
+    Raises InvalidSpec where the data is of another version, is malformed or contradicts itself.
+    """
+    version = data.get("version") if isinstance(data, dict) else None
+    if type(version) is not int or version != VERSION:
+        raise InvalidSpec(f"a snapshot of version {version!r}; this Roost reads version {VERSION}")
+    state: _State = decode(_State, data)
+    core = Core(policy, placer)
+    try:
+        _fill(core, state)
+    except (Fatal, NotFound) as error:
+        raise InvalidSpec(f"the snapshot contradicts itself: {error}") from error
+    return core
+
+
+def digest(core: Core) -> str:
+    """The state in short: equal for a core and for one that was folded from its journal.
+
+    How long a job waited for which reason is left out: reasons are the policy's.
+    """
+    data = dump(core)
+    for job in data["jobs"]:
+        job.pop("waits", None)
+    if "misfits" in data:
+        data["misfits"].sort()
+    return hashlib.sha256(canonical(data).encode()).hexdigest()
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+class _NodeRecord(NamedTuple):
+    """A node; ``runs`` are those on it, in the order in which it lists them."""
+
+    spec: NodeSpec
+    up: bool = True
+    broken: tuple[int, ...] = ()
+    runs: tuple[RunId, ...] = ()
+
+
+class _JobRecord(NamedTuple):
+    """A job; see ``Job``. ``waits`` are settled up to the time of the snapshot."""
+
+    id: JobId
+    seq: int
+    spec: JobSpec
+    submitted_at: float
+    run_time_s: float | None
+    waits: tuple[float, ...]
+    state: JobState = JobState.QUEUED
+    attempts: int = 0
+    failures: int = 0
+    saved_s: float = 0.0
+    attained_gpu_s: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    queued_at: float = 0.0
+    not_before: float = 0.0
+    preemptions: int = 0
+    resizes: int = 0
+    held: bool = False
+    cancelling: bool = False
+    waiting: bool = False
+
+
+class _RunRecord(NamedTuple):
+    """A run; see ``Run``."""
+
+    id: RunId
+    allocation: Allocation
+    placed_at: float
+    done_s: float
+    rate: float
+    after: tuple[RunId, ...] = ()
+    started_at: float | None = None
+    ends_at: float = math.inf
+    measured_at: float = 0.0
+    changed_at: float = 0.0
+    stopping: str | None = None
+    suspending: bool = False
+    suspended: bool = False
+    resuming: bool = False
+    target: Allocation | None = None
+    leaving: tuple[Part, ...] = ()
+
+
+class _LeavingRecord(NamedTuple):
+    """A run that holds what others were promised, and those who wait for it, first come first."""
+
+    run: RunId
+    waiters: tuple[RunId, ...] = ()
+
+
+class _PastRecord(NamedTuple):
+    """How many jobs of a user's application succeeded, and the work they took in all."""
+
+    user: str
+    application: str
+    jobs: int
+    work_s: float
+
+
+class _State(NamedTuple):
+    """A core. The last three are left behind by a batch that was refused in its middle."""
+
+    version: int
+    now: float
+    submitted: int
+    finished: int
+    nodes: tuple[_NodeRecord, ...]
+    switches: tuple[str, ...]
+    queues: tuple[QueueSpec, ...]
+    jobs: tuple[_JobRecord, ...]
+    runs: tuple[_RunRecord, ...]
+    leaving: tuple[_LeavingRecord, ...] = ()
+    misfits: tuple[JobId, ...] = ()
+    service: tuple[float, ...] = ()
+    succeeded: tuple[_PastRecord, ...] = ()
+    actions: tuple[Action, ...] = ()
+    replan: Event | None = None
+    moves: tuple[MigrateRequested, ...] = ()
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+_JOB = tuple(name for name in _JobRecord._fields if name != "waits")
+_job_fields = attrgetter(*_JOB)
+_RUN = tuple(name for name in _RunRecord._fields if name != "after")
+_run_fields = attrgetter(*_RUN)
+
+
+def _job_record(core: Core, job: Job) -> _JobRecord:
+    waits = tuple(core.waiting.waits(job, core.now))
+    return _JobRecord(**dict(zip(_JOB, _job_fields(job), strict=True)), waits=waits)
+
+
+def _run_record(run: Run) -> _RunRecord:
+    after = tuple(sorted(run.after))
+    return _RunRecord(**dict(zip(_RUN, _run_fields(run), strict=True)), after=after)
+
+
+def _leaving(core: Core) -> Iterable[_LeavingRecord]:
+    """Who waits for whom; a waiter that is gone for good waits no longer."""
+    for run_id, waiters in core.occupancy._leaving.items():  # noqa: SLF001 - its own other half
+        here = (run.id for run in waiters if core.runs.get(run.id) is run)
+        yield _LeavingRecord(run_id, tuple(here))
+
+
+def _misfit(core: Core, job: Job) -> bool:
+    """Whether a job's run really has too few or too many workers: the core looks only later."""
+    low, high = job.spec.workers
+    return (
+        core.jobs.get(job.id) is job and job.run is not None and not low <= job.run.workers <= high
+    )
+
+
+def _pending(core: Core) -> tuple[tuple[Action, ...], Event | None, tuple[MigrateRequested, ...]]:
+    return tuple(core._actions), core._replan, tuple(core._moves)  # noqa: SLF001 - its own other half
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+
+def _fill(core: Core, state: _State) -> None:
+    """Put the facts into an empty core, and work out what follows from them."""
+    core.now, core.submitted, core.finished = state.now, state.submitted, state.finished
+    core.wake_at = math.inf if state.now == -math.inf else state.now  # as after a refold
+    core.queues.update(_unique("queue", ((spec.id, Queue(spec)) for spec in state.queues)))
+    core.ledger.switches.update(dict.fromkeys(state.switches, 0))
+    for place in state.nodes:
+        if place.spec.id in core.ledger.nodes:
+            raise Fatal(f"node {place.spec.id} is there twice")
+        core.ledger.join(place.spec)
+    core.jobs.update(_unique("job", ((record.id, _job(core, record)) for record in state.jobs)))
+    core.runs.update(_unique("run", ((record.id, _run(core, record)) for record in state.runs)))
+    for run in core.runs.values():
+        _book(core, run)
+    _settle(core, state)
+    _await(core, state.leaving)
+    for place in state.nodes:
+        for gpu in place.broken:
+            core.ledger.set_health(place.spec.id, gpu, healthy=False)
+        if not place.up:
+            core.ledger.lose(place.spec.id)
+    for record in state.jobs:
+        _stand(core, record)
+    core.misfits.update((name, _known("job", core.jobs, name)) for name in state.misfits)
+    core.history.service.extend(state.service)
+    core.history._succeeded.update(  # noqa: SLF001 - its own other half
+        ((past.user, past.application), (past.jobs, past.work_s)) for past in state.succeeded
+    )
+    core._actions.extend(state.actions)  # noqa: SLF001 - as above
+    core._replan = state.replan  # noqa: SLF001 - as above
+    core._moves.extend(state.moves)  # noqa: SLF001 - as above
+
+
+def _unique(kind: str, items: Iterable[tuple[_Key, _Value]]) -> dict[_Key, _Value]:
+    found: dict[_Key, _Value] = {}
+    for name, item in items:
+        if name in found:
+            raise Fatal(f"{kind} {name} is there twice")
+        found[name] = item
+    return found
+
+
+def _known(kind: str, things: Mapping[_Key, _Value], name: _Key) -> _Value:
+    if name not in things:
+        raise Fatal(f"there is no {kind} {name}")
+    return things[name]
+
+
+def _job(core: Core, record: _JobRecord) -> Job:
+    queue = _known("queue", core.queues, record.spec.queue)
+    job = Job(record.id, record.seq, record.spec, queue, record.submitted_at, record.run_time_s)
+    for name in _JobRecord._field_defaults:
+        setattr(job, name, getattr(record, name))
+    job.waiting = False  # until it stands in line
+    if len(record.waits) != len(job.waits):
+        raise Fatal(f"job {job.id} has {len(record.waits)} waits, not {len(job.waits)}")
+    job.waits = list(record.waits)
+    return job
+
+
+def _run(core: Core, record: _RunRecord) -> Run:
+    job = _known("job", core.jobs, record.id.job)
+    if job.run is not None or job.state.over:
+        raise Fatal(f"job {job.id} is {job.state} and has another run {record.id}")
+    held = record.allocation
+    run = Run(
+        record.id,
+        job,
+        held,
+        held.workers,
+        held.gpu_milli,
+        record.placed_at,
+        record.done_s,
+        record.rate,
+    )
+    for name in _RunRecord._field_defaults:
+        setattr(run, name, getattr(record, name))
+    run.after = set(record.after)
+    job.run = run
+    return run
+
+
+def _book(core: Core, run: Run) -> None:
+    """Enter what a run holds in the books of its nodes and its queue."""
+    for part in _parts(run):
+        node = _known("node", core.ledger.nodes, part.node)
+        if not all(0 <= gpu < node.spec.gpus for gpu in part.gpus):
+            raise Fatal(f"{part} is not on node {node.id} with {node.spec.gpus} GPUs")
+    if run.stopping is None and not run.parked:
+        booked = run.target or run.allocation
+        for part in booked.parts:
+            if part.share_milli != WHOLE and not (len(part.gpus) == 1 and part.share_milli > 0):
+                raise Fatal(f"{part} is no share of a GPU")
+            core.ledger.take(part, needs(run.job, part))
+        run.job.queue.charge(run.job, booked)
+
+
+def _parts(run: Run) -> tuple[Part, ...]:
+    """Everything that a run holds, will hold or is leaving."""
+    target = run.target.parts if run.target is not None else ()
+    return (*run.allocation.parts, *target, *run.leaving)
+
+
+def _settle(core: Core, state: _State) -> None:
+    """Note who is on which node, and what they are leaving."""
+    there: dict[NodeId, dict[RunId, int]] = {name: {} for name in core.ledger.nodes}
+    for run in core.runs.values():
+        if run.parked:
+            continue
+        for part in run.allocation.parts:
+            held = there[part.node]
+            held[run.id] = held.get(run.id, 0) + part.gpu_milli
+        for part in _parts(run):
+            there[part.node].setdefault(run.id, 0)
+        for part in run.leaving:
+            core.ledger.nodes[part.node].leaving |= mask_of(part.gpus)
+    for place in state.nodes:
+        node, held = core.ledger.nodes[place.spec.id], there[place.spec.id]
+        if len(place.runs) != len(held) or set(place.runs) != held.keys():
+            raise Fatal(f"node {node.id} lists other runs than those that are on it")
+        node.runs.update((core.runs[run_id], held[run_id]) for run_id in place.runs)
+
+
+def _await(core: Core, leaving: Iterable[_LeavingRecord]) -> None:
+    """Note who waits for whom to leave."""
+    waiters = core.occupancy._leaving  # noqa: SLF001 - its own other half
+    for record in leaving:
+        _known("run", core.runs, record.run)
+        waiters[record.run] = [_known("run", core.runs, name) for name in record.waiters]
+    for run in core.runs.values():
+        if run.leaving and run.id not in waiters:
+            raise Fatal(f"run {run.id} leaves something, and nobody is to be told")
+        for run_id in run.after:
+            if run not in waiters.get(run_id, ()):
+                raise Fatal(f"run {run.id} waits for {run_id}, which does not know of it")
+
+
+def _stand(core: Core, record: _JobRecord) -> None:
+    """Let a job wait in its line, or for the end of its back-off."""
+    job = core.jobs[record.id]
+    if record.waiting:
+        if job.state.over or not (job.run is None or job.run.parked):
+            raise Fatal(f"job {job.id} is {job.state} and stands in line")
+        core.waiting.join(job, core.now)
+        job.queued_at = record.queued_at
+    elif job.state is JobState.QUEUED and job.run is None:
+        heapq.heappush(core.backing_off, (job.not_before, job.seq, job))

@@ -1,0 +1,133 @@
+"""A snapshot brings back everything, whenever it is taken: it goes on as a folded journal does."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roost import policies
+from roost.core import Action, Core, Event, Policy
+from roost.core.snapshot import digest, dump, load
+from roost.core.wire import canonical
+from roost.errors import RoostError
+from roost.placement import PLACERS
+from roost.testing.checks import validate
+from roost.testing.journal import differ, snapshot
+from roost.testing.policies import Restless
+from roost.testing.strategies import examples
+from roost.testing.weather import Storm, Weather
+
+
+def unlisted(core: Core) -> dict[str, Any]:
+    """What else decides how a core goes on: who leaves, who waits for that, who tries again."""
+    runs = core.runs
+    return {
+        "leaving": {name: node.leaving for name, node in core.ledger.nodes.items()},
+        "listed": {name: [r.id for r in node.runs] for name, node in core.ledger.nodes.items()},
+        "waiters": {
+            run_id: [run.id for run in waiters if runs.get(run.id) is run]
+            for run_id, waiters in core.occupancy._leaving.items()
+        },
+        "order": [list(core.jobs), list(core.runs), list(core.queues), list(core.ledger.nodes)],
+        "switches": core.ledger.switches,
+        "again": sorted(
+            (job.not_before, job.seq)
+            for at, _, job in set(core.backing_off)
+            if at == job.not_before and job.state == "queued" and not job.waiting
+        ),
+        "waits": {job.id: core.waiting.waits(job, core.now) for job in core.jobs.values()},
+        "succeeded": core.history._succeeded,
+        "submitted": core.submitted,
+    }
+
+
+def reloaded(core: Core, policy: Policy) -> Core:
+    """The core from its snapshot, by way of text."""
+    text = canonical(dump(core))
+    again = load(json.loads(text), policy, core._plan.placer)
+    assert canonical(dump(again)) == text
+    return again
+
+
+def refolded(weather: Weather, policy: Policy) -> Core:
+    again = Core(policy, weather.placer)
+    for batch in weather.journal:
+        again.refold(batch.events, batch.decisions)
+    return again
+
+
+class Twin:
+    """Tells another core everything that a storm's core is told, and compares the answers."""
+
+    def __init__(self, weather: Weather, other: Core) -> None:
+        self.other = other
+        self.first = weather.core.handle
+        weather.core.handle = self.handle  # type: ignore[method-assign]
+
+    def handle(self, *events: Event) -> list[Action]:
+        try:
+            actions = self.first(*events)
+        except RoostError as error:
+            with pytest.raises(type(error)):
+                self.other.handle(*events)
+            raise
+        assert self.other.handle(*events) == actions
+        return actions
+
+
+def go_on(storm: Storm, policy: Policy, steps: int) -> None:
+    """Let the snapshot and the folded journal live through the same weather."""
+    weather = storm.weather
+    other = refolded(weather, deepcopy(policy))
+    weather.core = reloaded(weather.core, policy)
+    # A policy of the tests draws its lots by that count, which means nothing between cores.
+    weather.core.ledger.changed_before += other.ledger.stamp - weather.core.ledger.stamp
+    twin = Twin(weather, other)
+    storm.blow(steps)
+    assert not differ(snapshot(weather.core), snapshot(twin.other))
+    assert digest(weather.core) == digest(twin.other)
+
+
+def check(storm: Storm, policy: Policy) -> None:
+    core = storm.weather.core
+    again = reloaded(core, policy)
+
+    assert not differ(snapshot(core), snapshot(again))
+    assert not differ(unlisted(core), unlisted(again))
+    assert digest(core) == digest(again) == digest(refolded(storm.weather, policy))
+    validate(again, limits=False)
+
+
+@given(
+    name=st.sampled_from(policies.names()),
+    where=st.sampled_from(sorted(PLACERS)),
+    seed=st.integers(0, 10_000),
+    steps=st.integers(1, 120),
+)
+@settings(max_examples=examples(60))
+def test_every_policy_goes_on_from_a_snapshot(name: str, where: str, seed: int, steps: int) -> None:
+    policy = policies.policy(name)
+    storm = Storm(policy, where, seed)
+    storm.blow(steps)
+
+    check(storm, policy)
+    go_on(storm, policy, 30)
+
+
+@given(
+    where=st.sampled_from(sorted(PLACERS)), seed=st.integers(0, 10_000), steps=st.integers(1, 120)
+)
+@settings(max_examples=examples(60))
+def test_a_snapshot_in_the_middle_of_everything(where: str, seed: int, steps: int) -> None:
+    policy = Restless(seed)
+    storm = Storm(policy, where, seed)
+    storm.weather.gentle = False
+    storm.blow(steps)
+
+    check(storm, policy)
+    go_on(storm, policy, 30)

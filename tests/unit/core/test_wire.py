@@ -1,0 +1,298 @@
+"""JSON for events, decisions, actions and specs: there and back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.core import (
+    Action,
+    Allocation,
+    CancelRequested,
+    Costs,
+    Decision,
+    Deleted,
+    Event,
+    Evict,
+    Exited,
+    GpuFailed,
+    GpuRestored,
+    JobSpec,
+    Launch,
+    Level,
+    Migrate,
+    MigrateRequested,
+    NodeId,
+    NodeJoined,
+    NodeLost,
+    NodeSpec,
+    Outcome,
+    Part,
+    Place,
+    Progressed,
+    Qos,
+    QueueChanged,
+    Range,
+    Reshape,
+    Resize,
+    Resized,
+    Resume,
+    ResumeRequested,
+    RunId,
+    ScaleRequested,
+    SetAside,
+    Started,
+    Stop,
+    Submitted,
+    Suspend,
+    Suspended,
+    SuspendRequested,
+    Woke,
+)
+from roost.core.wire import (
+    canonical,
+    decode,
+    decode_action,
+    decode_decision,
+    decode_event,
+    encode,
+    encode_action,
+    encode_decision,
+    encode_event,
+)
+from roost.errors import Fatal, InvalidSpec
+from roost.testing.builders import held, job, node, queue, role, run, shared, spec
+from roost.testing.strategies import nodes, queues, specs
+
+NODE = NodeId("n0")
+RICH = spec(
+    2,
+    500.0,
+    workers=(2, 4),
+    gpu_memory_mib=1000,
+    qos=Qos.BEST_EFFORT,
+    kinds=("a", "b"),
+    cpu_milli=4000,
+    memory_mib=100,
+    roles=(role("ps", 2, 0.5),),
+    queue="red",
+    priority=-3,
+    user="ada",
+    application="vision",
+    costs=Costs(checkpoint_every_s=math.inf, restart_s=5.0),
+    min_run_s=1.5,
+    max_retries=3,
+    preemptible=False,
+    within=Level.SWITCH,
+)
+EVENTS: tuple[Event, ...] = (
+    NodeJoined(0.0, node("n0", 4, kind="a", sockets=2, switch="s")),
+    NodeLost(1.0, NODE),
+    GpuFailed(1.0, NODE, 3),
+    GpuRestored(1.0, NODE, 0),
+    QueueChanged(2.0, queue("red", quota_milli=0, limit_milli=8000, weight=2.5)),
+    Submitted(1731668370.123456, job("a"), RICH),
+    CancelRequested(3.0, job("a")),
+    SuspendRequested(3.0, job("a")),
+    ResumeRequested(3.0, job("a")),
+    ScaleRequested(3.0, job("a"), Range(1, 4)),
+    MigrateRequested(3.0, job("a"), NODE),
+    MigrateRequested(3.0, job("a")),
+    Deleted(3.0, job("a")),
+    Started(4.0, run("a", 2)),
+    Progressed(5.0, run("a"), 0.1 + 0.2, 1e-9),
+    Resized(6.0, run("a")),
+    Suspended(7.0, run("a"), 1.0),
+    Exited(8.0, run("a"), Outcome.LOST),
+    Exited(8.0, run("a"), Outcome.FAILED, 3.0, final=True, delay_s=0.5),
+    Woke(9.0),
+)
+DECISIONS: tuple[Decision, ...] = (
+    Place(job("a"), held("n0", range(4), workers=2)),
+    Reshape(job("a"), shared("n0", 1, 250, workers=2)),
+    Evict(job("a"), "to make room"),
+    SetAside(job("a"), "to make room"),
+)
+ACTIONS: tuple[Action, ...] = (
+    Launch(run("a"), RICH, held("n0", (0,)), Submitted(1.0, job("a"), RICH)),
+    Resume(run("a"), held("n0", ())),
+    Resize(run("a"), held("n0", (0,)), Woke(1.0)),
+    Migrate(run("a"), held("n0", (0,))),
+    Suspend(run("a"), "why"),
+    Stop(run("a"), "why"),
+)
+
+
+def there_and_back(data: Any) -> Any:
+    return json.loads(canonical(data))
+
+
+def test_every_kind_of_event_decision_and_action_is_tried_here() -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(Event))
+    assert {type(decision) for decision in DECISIONS} == set(get_args(Decision))
+    assert {type(action) for action in ACTIONS} == set(get_args(Action))
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_events_come_back(event: Event) -> None:
+    assert decode_event(there_and_back(encode_event(event))) == event
+    assert encode_event(event)["type"] == type(event).__name__
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: type(decision).__name__)
+def test_decisions_come_back(decision: Decision) -> None:
+    assert decode_decision(there_and_back(encode_decision(decision))) == decision
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: type(action).__name__)
+def test_actions_come_back_with_their_cause(action: Action) -> None:
+    again = decode_action(there_and_back(encode_action(action)))
+
+    assert (again, again.cause) == (action, action.cause)
+
+
+def test_an_event_is_an_object_of_what_is_not_as_usual() -> None:
+    assert encode(Exited(8.0, run("a"), Outcome.LOST)) == {
+        "type": "Exited",
+        "time": 8.0,
+        "run": {"job": "a", "attempt": 1},
+        "outcome": "lost",
+    }
+    assert encode(spec(0.5, costs=Costs(checkpoint_every_s=math.inf), within=Level.NODE)) == {
+        "resources": {"share_milli": 500},
+        "costs": {"checkpoint_every_s": "inf"},
+        "within": "node",
+    }
+    assert encode((RunId(job("a"), 1), 2, None)) == [{"job": "a", "attempt": 1}, 2, None]
+
+
+@given(st.floats(allow_nan=False))
+def test_numbers_come_back_to_the_last_bit(number: float) -> None:
+    event = decode_event(
+        there_and_back(encode_event(Exited(number, run("a"), Outcome.LOST, number)))
+    )
+
+    assert isinstance(event, Exited)
+    assert (event.time.hex(), event.saved_s.hex()) == (number.hex(), number.hex())
+
+
+@given(specs())
+def test_specs_come_back(wanted: JobSpec) -> None:
+    assert decode(JobSpec, there_and_back(encode(wanted))) == wanted
+
+
+@given(nodes("n0"), queues())
+def test_nodes_and_queues_come_back(place: NodeSpec, tenant: Any) -> None:
+    assert decode(NodeSpec, there_and_back(encode(place))) == place
+    assert decode(type(tenant), there_and_back(encode(tenant))) == tenant
+
+
+def test_whole_numbers_will_do_for_seconds() -> None:
+    event = decode_event({"type": "Woke", "time": 5})
+
+    assert event == Woke(5.0)
+    assert type(event.time) is float
+
+
+STARTED = {"type": "Started", "time": 1.0, "run": {"job": "a", "attempt": 1}}
+SUBMITTED = {"type": "Submitted", "time": 1.0, "job": "a"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "expected an object with a type, found None"),
+        ([], "expected an object with a type, found []"),
+        ({"time": 1.0}, "expected an object with a type, found {'time': 1.0}"),
+        ({"type": ["Woke"]}, "expected an object with a type, found {'type': ['Woke']}"),
+        ({"type": "Start", "time": 1.0}, "unknown type 'Start'; did you mean 'Started'?"),
+        ({"type": "Place", "job": "a"}, "unknown type 'Place'; one of: "),
+        ({"type": "Woke"}, "Woke: 'time' is missing"),
+        ({"type": "Woke", "time": True}, "Woke.time: expected a number"),
+        ({"type": "Woke", "time": "soon"}, 'Woke.time: expected a number, "inf" or "-inf", found'),
+        ({"type": "Woke", "time": math.nan}, "Woke.time: expected a number"),
+        ({"type": "Woke", "time": math.inf}, "Woke.time: expected a number"),
+        ({"type": "Woke", "time": 10**400}, "Woke.time: expected a number"),
+        ({"type": "Woke", "time": None}, "Woke.time: expected a number"),
+        (STARTED | {"rum": 1}, "Started: unknown field 'rum'; did you mean 'run'?"),
+        (STARTED | {"run": ["a", 1]}, "Started.run: expected an object that tells a RunId"),
+        (STARTED | {"run": {"job": "a"}}, "Started.run: 'attempt' is missing"),
+        (
+            STARTED | {"run": {"job": "a", "attempt": 1, "type": "RunId"}},
+            "Started.run: unknown field 'type'; one of: attempt, job",
+        ),
+        (
+            STARTED | {"run": {"job": "a", "attempt": 1.0}},
+            "Started.run.attempt: expected a whole number, found 1.0",
+        ),
+        (
+            STARTED | {"run": {"job": 7, "attempt": True}},
+            "Started.run.job: expected a text, found 7",
+        ),
+        (SUBMITTED | {"spec": {"within": 2}}, "Submitted.spec.within: expected one of gpu, socket"),
+        (
+            SUBMITTED | {"spec": {"resources": {"kinds": ["a", 1]}}},
+            "Submitted.spec.resources.kinds[1]: expected a text, found 1",
+        ),
+        (
+            SUBMITTED | {"spec": {"resources": {"kinds": "a"}}},
+            "Submitted.spec.resources.kinds: expected a list, found 'a'",
+        ),
+        (
+            SUBMITTED | {"spec": {"resources": {"gpus": -1}}},
+            "Submitted.spec.resources: gpus must not be negative, got -1",
+        ),
+        (
+            SUBMITTED | {"spec": {"roles": [{"name": "ps", "workers": 0, "resources": {}}]}},
+            "Submitted.spec.roles[0]: role 'ps' needs at least one worker, got 0",
+        ),
+        (SUBMITTED | {"spec": {"preemptible": 1}}, "Submitted.spec.preemptible: expected true"),
+        (SUBMITTED | {"spec": None}, "Submitted.spec: expected an object that tells a JobSpec"),
+    ],
+)
+def test_what_is_wrong_is_named(data: Any, message: str) -> None:
+    with pytest.raises(InvalidSpec) as error:
+        decode_event(data)
+
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_long_values_are_cut_short_in_errors() -> None:
+    with pytest.raises(InvalidSpec) as error:
+        decode_event({"type": "Woke", "time": "x\n" * 10_000})
+
+    assert len(str(error.value)) < 120
+
+
+def test_what_is_not_a_number_is_not_written() -> None:
+    with pytest.raises(InvalidSpec, match="expected a number, found nan"):
+        encode(Woke(math.nan))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical([math.inf])
+
+
+def test_a_kind_that_has_no_form_is_our_own_mistake() -> None:
+    with pytest.raises(Fatal, match="has no form in JSON"):
+        encode({"a": 1})
+
+
+def test_canonical_text_does_not_depend_on_the_order_of_keys() -> None:
+    assert canonical({"b": 1, "a": [1.5, "é"]}) == canonical({"a": [1.5, "é"], "b": 1})
+    assert canonical({"b": 1, "a": 2}) == '{"a":2,"b":1}'
+
+
+def test_an_allocation_is_a_list_of_parts() -> None:
+    allocation = Allocation((Part(NODE, (0, 1)), Part(NODE, (), 1000, 2, "ps")))
+
+    assert encode(allocation) == {
+        "parts": [
+            {"node": "n0", "gpus": [0, 1]},
+            {"node": "n0", "gpus": [], "workers": 2, "role": "ps"},
+        ]
+    }
