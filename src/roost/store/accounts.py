@@ -1,0 +1,250 @@
+"""Who may use Roost: users, their tokens, and who may submit to which queue.
+
+A token's secret is shown once and kept only as its SHA-256: it has 256 random bits, so a slow hash
+would add nothing. Every change adds a line of kind ``account`` to the event log, in the same
+transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import astuple, replace
+
+from roost.errors import Conflict, InvalidSpec, NotFound, RoostError, unknown
+from roost.store import events
+from roost.store.database import Database, Row, Session
+from roost.store.rows import ROLES, EventRow, QueueRow, Token, User, storable
+from roost.store.texts import clean, from_json, to_json
+
+#: A token's time of use is noted at most this often, in seconds.
+TOUCH_S = 60.0
+_SECRET = "roost_"  # noqa: S105 - what all of them start with
+_LONGEST = 256
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@+-]{0,62}[A-Za-z0-9_])?")
+_UNIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63})?")
+_USER = "name, role, unix, active"
+_TOKEN = "id, owner, label, created_at, expires_at, revoked_at, last_used_at"  # noqa: S105 - columns
+_QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters"
+
+
+class Accounts:
+    """The part of a store that knows who is who."""
+
+    _database: Database
+    _clock: Callable[[], float]
+    _touched: dict[str, float]
+    fence: Callable[[Session], None]
+
+    def add_user(self, user: User, *, actor: str = "") -> User:
+        """Admit somebody; raises Conflict if the name is taken."""
+        _check_user(user)
+        with self._database.writing() as session:
+            self.fence(session)
+            if _user(session, user.name) is not None:
+                raise Conflict(f"user {user.name!r} exists already")
+            session.run(f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?)", _user_row(user))  # noqa: S608 - constant
+            self._note(session, actor, user.name, new=_told(user), text=f"user {user.name} added")
+        return user
+
+    def set_user(self, user: User, *, actor: str = "") -> User:
+        """Change somebody's role, account or whether they may come in; raises NotFound."""
+        _check_user(user)
+        with self._database.writing() as session:
+            self.fence(session)
+            old = _user(session, user.name)
+            if old is None:
+                raise self._no_user(session, user.name)
+            if old != user:
+                session.run(
+                    "UPDATE users SET name = ?, role = ?, unix = ?, active = ? WHERE name = ?",
+                    (*_user_row(user), user.name),
+                )
+                text = f"user {user.name} changed"
+                self._note(session, actor, user.name, _told(old), _told(user), text)
+        return user
+
+    def user(self, name: str) -> User | None:
+        """One user by name."""
+        with self._database.reading() as session:
+            return _user(session, clean(name))
+
+    def users(self) -> list[User]:
+        """Everybody, by name."""
+        with self._database.reading() as session:
+            rows = session.all(f"SELECT {_USER} FROM users ORDER BY name")  # noqa: S608 - constant
+        return [_as_user(row) for row in rows]
+
+    def add_token(
+        self, user: str, label: str, expires_at: float | None = None, *, actor: str = ""
+    ) -> tuple[Token, str]:
+        """A new way in for a user, and its secret, which is kept nowhere; raises NotFound."""
+        now = self._clock()
+        if expires_at is not None and not (math.isfinite(expires_at) and expires_at > now):
+            raise InvalidSpec(f"a token must expire in the future, not at {expires_at}")
+        if len(label) > _LONGEST or not storable(label):
+            raise InvalidSpec(f"a token's label must be a text of at most {_LONGEST} letters")
+        secret = _SECRET + secrets.token_urlsafe(32)
+        token = Token(f"tok-{secrets.token_hex(5)}", user, label, now, expires_at)
+        with self._database.writing() as session:
+            self.fence(session)
+            if not storable(user) or _user(session, user) is None:
+                raise self._no_user(session, user)
+            session.run(
+                f"INSERT INTO tokens ({_TOKEN}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
+                (*astuple(token), _hash(secret)),
+            )
+            text = f"token {token.id} ({label}) of {user} added"
+            self._note(session, actor, user, new=token.id, text=text)
+        return token, secret
+
+    def find_token(self, secret: str) -> tuple[Token, User] | None:
+        """Whose secret this is; None if nobody's, or no more."""
+        if not secret.startswith(_SECRET) or len(secret) > _LONGEST:
+            return None
+        columns = ", ".join(f"tokens.{name}" for name in _TOKEN.split(", "))
+        with self._database.reading() as session:
+            row = session.one(
+                f"SELECT {columns}, {_USER} FROM tokens "  # noqa: S608 - constant
+                "JOIN users ON users.name = tokens.owner WHERE tokens.hash = ?",
+                (_hash(secret),),
+            )
+        if row is None:
+            return None
+        token, user, now = Token(*row[:7]), _as_user(row[7:]), self._clock()
+        expired = token.expires_at is not None and token.expires_at <= now
+        if expired or token.revoked_at is not None or not user.active:
+            return None
+        return self._touch(token, now), user
+
+    def revoke_token(self, name: str, *, actor: str = "") -> Token:
+        """Make a token useless; raises NotFound. A second time changes nothing."""
+        with self._database.writing() as session:
+            self.fence(session)
+            row = session.one(f"SELECT {_TOKEN} FROM tokens WHERE id = ?", (clean(name),))  # noqa: S608 - constant
+            if row is None:
+                raise NotFound(f"no such token: {clean(name)[:_LONGEST]!r}")
+            token = Token(*row)
+            if token.revoked_at is None:
+                token = replace(token, revoked_at=self._clock())
+                session.run(
+                    "UPDATE tokens SET revoked_at = ? WHERE id = ?", (token.revoked_at, token.id)
+                )
+                text = f"token {token.id} ({token.label}) of {token.user} revoked"
+                self._note(session, actor, token.user, old=token.id, text=text)
+        return token
+
+    def tokens(self, user: str | None = None) -> list[Token]:
+        """The tokens of a user, or of all, oldest first."""
+        where, parameters = ("", []) if user is None else (" WHERE owner = ?", [clean(user)])
+        with self._database.reading() as session:
+            rows = session.all(
+                f"SELECT {_TOKEN} FROM tokens{where} ORDER BY created_at, id",  # noqa: S608 - values are parameters
+                parameters,
+            )
+        return [Token(*row) for row in rows]
+
+    def queues(self) -> list[QueueRow]:
+        """Every queue, by id."""
+        with self._database.reading() as session:
+            rows = session.all(f"SELECT {_QUEUE} FROM queues ORDER BY id")  # noqa: S608 - constant
+        return [_as_queue(row) for row in rows]
+
+    def set_queue(self, queue: QueueRow, *, actor: str = "") -> QueueRow:
+        """Create a queue, or change it and who may submit to it."""
+        texts = (queue.id, *queue.submitters)
+        if not queue.id or not all(storable(text) and len(text) <= _LONGEST for text in texts):
+            raise InvalidSpec("a queue and its submitters must have names of a sensible length")
+        if not (math.isfinite(queue.weight) and queue.weight > 0):
+            raise InvalidSpec(f"queue {queue.id}: weight must be positive, got {queue.weight}")
+        columns = _QUEUE.split(", ")[1:]
+        with self._database.writing() as session:
+            self.fence(session)
+            old = _queue(session, queue.id)
+            if old != queue:
+                session.run(
+                    f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) "  # noqa: S608 - constants
+                    f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
+                    (*astuple(queue)[:5], to_json(f"queue {queue.id}", list(queue.submitters))),
+                )
+                before = "" if old is None else ",".join(old.submitters)
+                text = f"queue {queue.id} {'added' if old is None else 'changed'}"
+                self._note(session, actor, "", before, ",".join(queue.submitters), text)
+        return queue
+
+    def delete_queue(self, name: str, *, actor: str = "") -> None:
+        """Forget a queue; raises NotFound."""
+        with self._database.writing() as session:
+            self.fence(session)
+            if session.run("DELETE FROM queues WHERE id = ?", (clean(name),)) != 1:
+                names = [row[0] for row in session.all("SELECT id FROM queues LIMIT 1000")]
+                raise unknown("queue", clean(name), names or ["(none)"])
+            self._note(session, actor, "", old=clean(name), text=f"queue {clean(name)} deleted")
+
+    def _touch(self, token: Token, now: float) -> Token:
+        """Note that a token is used; not often, and never at the price of the answer."""
+        last = max(token.last_used_at or 0.0, self._touched.get(token.id, 0.0))
+        if 0 <= now - last < TOUCH_S:
+            return token
+        self._touched[token.id] = now
+        with suppress(RoostError), self._database.writing(patience_s=0.0) as session:
+            session.run("UPDATE tokens SET last_used_at = ? WHERE id = ?", (now, token.id))
+        return replace(token, last_used_at=now)
+
+    def _note(  # noqa: PLR0913 - a line has that many parts
+        self, session: Session, actor: str, user: str, old: str = "", new: str = "", text: str = ""
+    ) -> None:
+        line = EventRow(0, 0, self._clock(), actor, "", user, "", "account", old, new, text)
+        events.note(session, line)
+
+    @staticmethod
+    def _no_user(session: Session, name: str) -> NotFound:
+        names = [row[0] for row in session.all("SELECT name FROM users ORDER BY name LIMIT 1000")]
+        return unknown("user", clean(name)[:_LONGEST], names or ["(none)"])
+
+
+def _check_user(user: User) -> None:
+    if not _NAME.fullmatch(user.name):
+        raise InvalidSpec(
+            f"user {clean(user.name)[:_LONGEST]!r}: a name has up to 64 letters, digits or _.@+-"
+        )
+    if user.role not in ROLES:
+        raise InvalidSpec(str(unknown("role", clean(user.role)[:_LONGEST], ROLES)))
+    if not _UNIX.fullmatch(user.unix):
+        raise InvalidSpec(f"user {user.name}: {clean(user.unix)[:_LONGEST]!r} is no Unix account")
+
+
+def _told(user: User) -> str:
+    return f"{user.role}{f' as {user.unix}' if user.unix else ''}{'' if user.active else ' (off)'}"
+
+
+def _user_row(user: User) -> Row:
+    return (user.name, user.role, user.unix, int(user.active))
+
+
+def _as_user(row: Row) -> User:
+    name, role, unix, active = row
+    return User(name, role, unix, bool(active))
+
+
+def _user(session: Session, name: str) -> User | None:
+    row = session.one(f"SELECT {_USER} FROM users WHERE name = ?", (name,))  # noqa: S608 - constant
+    return None if row is None else _as_user(row)
+
+
+def _as_queue(row: Row) -> QueueRow:
+    *numbers, submitters = row
+    return QueueRow(*(*numbers, tuple(from_json(f"queue {row[0]}", submitters))))
+
+
+def _queue(session: Session, name: str) -> QueueRow | None:
+    row = session.one(f"SELECT {_QUEUE} FROM queues WHERE id = ?", (name,))  # noqa: S608 - constant
+    return None if row is None else _as_queue(row)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,45 @@
+"""What can go wrong with a store, split by what its caller does next.
+
+    Retryable
+    ├── StoreFull    no space; intake stops until there is some
+    ├── StoreBusy    somebody else holds the database; nothing was written
+    └── StoreLost    the connection is gone; what was under way may or may not have happened
+    Fatal
+    ├── StoreBroken  an I/O error or damage; the process stops, the next one reads again
+    └── Fenced       another server took over; this one must not write any more
+
+After any of them from ``append``, reopen and ask ``last()``: what failed is unknown, not undone.
+"""
+
+from __future__ import annotations
+
+from roost.errors import Fatal, Retryable
+
+
+class StoreFull(Retryable):
+    """There is no space left for the database."""
+
+    def __init__(self, message: str, after: float = 5.0) -> None:
+        super().__init__(message, after)
+
+
+class StoreBusy(Retryable):
+    """The database is held by somebody else; nothing was written."""
+
+    def __init__(self, message: str, after: float = 1.0) -> None:
+        super().__init__(message, after)
+
+
+class StoreLost(Retryable):
+    """The connection to the database is gone, and with it the outcome of what was under way."""
+
+    def __init__(self, message: str, after: float = 1.0) -> None:
+        super().__init__(message, after)
+
+
+class StoreBroken(Fatal):
+    """The database or its disk is damaged; what was under way may or may not have happened."""
+
+
+class Fenced(Fatal):
+    """Another server took over this database."""

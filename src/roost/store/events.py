@@ -1,0 +1,70 @@
+"""The event log: one line for everything that happened, for people and for audits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+
+from roost.store.database import Database, Row, Session
+from roost.store.rows import EventQuery, EventRow, Page
+from roost.store.texts import clean
+
+_COLUMNS = "seq, n, time, actor, job, owner, node, kind, old_value, new_value, text"
+_FILTERS = {"job": "job", "user": "owner", "node": "node", "kind": "kind"}
+
+
+def encoded(events: Sequence[EventRow]) -> list[Row]:
+    """Lines as they are written."""
+    return [
+        tuple(clean(value) if isinstance(value, str) else value for value in astuple(event))
+        for event in events
+    ]
+
+
+def write(session: Session, lines: Sequence[Row]) -> None:
+    """Add lines to the log."""
+    places = ", ".join("?" * len(_COLUMNS.split(",")))
+    session.run_many(f"INSERT INTO events ({_COLUMNS}) VALUES ({places})", lines)  # noqa: S608 - constant
+
+
+def note(session: Session, event: EventRow) -> None:
+    """Add a line to the journal's last entry, whatever numbers the line came with."""
+    row = session.one("SELECT last_seq FROM roost_meta")
+    seq = row[0] if row else 0
+    last = session.one("SELECT MAX(n) FROM events WHERE seq = ?", (seq,))
+    n = 0 if last is None or last[0] is None else last[0] + 1
+    write(session, [(seq, n, *encoded([event])[0][2:])])
+
+
+class Events:
+    """The part of a store that answers what happened."""
+
+    _database: Database
+
+    def find_events(self, query: EventQuery) -> Page[EventRow]:
+        """A page of the event log."""
+        where, parameters = _conditions(query)
+        turn = " DESC" if query.sort.startswith("-") else ""
+        with self._database.reading() as session:
+            total = session.all(f"SELECT COUNT(*) FROM events{where}", parameters)[0][0]  # noqa: S608 - values are parameters
+            rows = session.all(
+                f"SELECT {_COLUMNS} FROM events{where} "  # noqa: S608 - values are parameters
+                f"ORDER BY seq{turn}, n{turn} LIMIT ? OFFSET ?",
+                (*parameters, query.limit, query.offset),
+            )
+        return Page(tuple(EventRow(*row) for row in rows), int(total))
+
+
+def _conditions(query: EventQuery) -> tuple[str, list[object]]:
+    parts, parameters = list[str](), list[object]()
+    if query.after is not None and query.after_n is not None:
+        parts.append("(seq > ? OR (seq = ? AND n > ?))")
+        parameters += [query.after, query.after, query.after_n]
+    elif query.after is not None:
+        parts.append("seq > ?")
+        parameters.append(query.after)
+    for name, column in _FILTERS.items():
+        if value := getattr(query, name):
+            parts.append(f"{column} = ?")
+            parameters.append(value)
+    return (f" WHERE {' AND '.join(parts)}" if parts else ""), parameters

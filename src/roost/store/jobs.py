@@ -1,0 +1,284 @@
+"""Jobs as lists show them: written with the journal, found by indexes.
+
+A page is found in three steps: how many there are (kept by owner, queue and state, so mostly
+without counting), the ids of the page (from an index alone), and the rows. So the first page costs
+the same however many finished jobs lie behind it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from roost.store.database import Database, Row, Session
+from roost.store.rows import OPEN_STATES, JobQuery, JobRow, Page
+from roost.store.texts import clean, from_json, from_time, to_json, to_time
+
+_COLUMNS = (
+    "id, name, owner, queue, state, cause, priority, gpus, "
+    "submitted_at, started_at, finished_at, request, labels, rev"
+)
+_NAMES = _COLUMNS.split(", ")
+_PLACES = ", ".join("?" * len(_NAMES))
+_UPDATES = ", ".join(f"{name} = excluded.{name}" for name in _NAMES[1:])
+_LABELS = _NAMES.index("labels")
+_CHUNK = 200
+#: Rows per row wanted that are worth walking along an index in the order that is asked for.
+_SPARSE = 20
+
+_SELECT = (
+    f"SELECT {', '.join(f'jobs.{name}' for name in _NAMES)}, "  # noqa: S608 - constants
+    "job_views.body, job_documents.body FROM jobs "
+    "JOIN job_views ON job_views.id = jobs.id JOIN job_documents ON job_documents.id = jobs.id "
+)
+
+Sort = tuple[str, str, str]
+
+
+class Encoded(NamedTuple):
+    """A job's row as it is written."""
+
+    row: Row
+    labels: list[Row]
+    view: str
+    document: str
+
+    @property
+    def id(self) -> str:
+        """Whose row it is."""
+        return str(self.row[0])
+
+    @property
+    def sort(self) -> Sort:
+        """Owner, queue and state: what jobs are counted by."""
+        return self.row[2], self.row[3], self.row[4]
+
+
+def encoded(jobs: Sequence[JobRow]) -> list[Encoded]:
+    """Rows as they are written, the last one of each job; raises InvalidSpec."""
+    return [_encoded(job) for job in {job.id: job for job in jobs}.values()]
+
+
+def write(session: Session, jobs: Sequence[Encoded], deleted: Sequence[str]) -> None:
+    """Bring the views of some jobs up to date, and forget others."""
+    before = _before(session, [*(job.id for job in jobs), *deleted])
+    moves: Counter[Sort] = Counter()
+    for sort, _ in before.values():
+        moves[sort] -= 1
+    gone = set(deleted)
+    jobs = [job for job in jobs if job.id not in gone]
+    for job in jobs:
+        moves[job.sort] += 1
+    session.run_many("DELETE FROM jobs WHERE id = ?", [(name,) for name in gone])
+    session.run_many(
+        f"INSERT INTO jobs ({_COLUMNS}) VALUES ({_PLACES}) "  # noqa: S608 - constants
+        f"ON CONFLICT (id) DO UPDATE SET {_UPDATES}",
+        [job.row for job in jobs],
+    )
+    _write_bodies(session, jobs, before)
+    _count(session, moves)
+
+
+class Jobs:
+    """The part of a store that answers which jobs there are."""
+
+    _database: Database
+
+    def job(self, name: str) -> JobRow | None:
+        """One job by its id."""
+        with self._database.reading() as session:
+            row = session.one(f"{_SELECT} WHERE jobs.id = ?", (clean(name),))
+        return None if row is None else _decoded(row)
+
+    def by_request(self, user: str, key: str) -> JobRow | None:
+        """The job that a user's request with this idempotency key made."""
+        if not key:
+            return None
+        with self._database.reading() as session:
+            row = session.one(
+                f"{_SELECT} WHERE jobs.owner = ? AND jobs.request = ? AND jobs.request <> ''",
+                (clean(user), clean(key)),
+            )
+        return None if row is None else _decoded(row)
+
+    def open_jobs(self) -> Iterator[JobRow]:
+        """Every job that is not over, by id."""
+        places = ", ".join("?" * len(OPEN_STATES))
+        with self._database.reading() as session:
+            rows = session.all(
+                f"SELECT id FROM jobs WHERE state IN ({places}) ORDER BY id",  # noqa: S608 - values are parameters
+                OPEN_STATES,
+            )
+        names = [row[0] for row in rows]
+        for start in range(0, len(names), _CHUNK):
+            with self._database.reading() as session:
+                chunk = _rows(session, names[start : start + _CHUNK])
+            yield from (job for job in chunk if job.state in OPEN_STATES)
+
+    def find_jobs(self, query: JobQuery) -> Page[JobRow]:
+        """A page of the jobs that a query lets through."""
+        search = _Search(query)
+        with self._database.reading() as session:
+            total, dense = search.total(session)
+            names = search.page(session, dense=dense) if total > query.offset else []
+            return Page(tuple(_rows(session, names)), total)
+
+
+class _Search:
+    """A query as SQL."""
+
+    def __init__(self, query: JobQuery) -> None:
+        self._query = query
+        self._in = {
+            column: values
+            for column, values in (
+                ("owner", query.users),
+                ("queue", query.queues),
+                ("state", query.states),
+            )
+            if values
+        }
+
+    def total(self, session: Session) -> tuple[int, bool]:
+        """How many jobs there are, and whether they are a fair part of all."""
+        where, parameters = self._memberships("{}")
+        counted = session.all(
+            f"SELECT COALESCE(SUM(jobs), 0) FROM job_counts{where}",  # noqa: S608 - values are parameters
+            parameters,
+        )
+        most = int(counted[0][0])
+        if not self._in:
+            dense = True
+        else:
+            every = session.all("SELECT COALESCE(SUM(jobs), 0) FROM job_counts")
+            dense = most * _SPARSE >= int(every[0][0])
+        if not (self._query.name or self._query.names or self._query.labels):
+            return most, dense
+        where, parameters = self._where(dense=dense)
+        counted = session.all(f"SELECT COUNT(*) FROM jobs{where}", parameters)  # noqa: S608 - values are parameters
+        return int(counted[0][0]), dense
+
+    def page(self, session: Session, *, dense: bool) -> list[str]:
+        """The ids of the page, in order."""
+        query = self._query
+        field = query.sort.removeprefix("-")
+        column = "owner" if field == "user" else field
+        turn = " DESC" if query.sort.startswith("-") else ""
+        order = f"id{turn}" if column == "id" else f"{column}{turn}, id{turn}"
+        where, parameters = self._where(dense=dense)
+        rows = session.all(
+            f"SELECT id FROM jobs{where} ORDER BY {order} LIMIT ? OFFSET ?",  # noqa: S608 - values are parameters
+            (*parameters, query.limit, query.offset),
+        )
+        return [row[0] for row in rows]
+
+    def _where(self, *, dense: bool) -> tuple[str, list[object]]:
+        # Where many jobs pass, the index in the order asked for soon has a page together; hidden
+        # in an expression, a column's own index is not used instead.
+        where, parameters = self._memberships("({} || '')" if dense else "{}")
+        parts = [where.removeprefix(" WHERE ")] if where else []
+        if self._query.names:
+            parts.append(f"name IN ({', '.join('?' * len(self._query.names))})")
+            parameters += self._query.names
+        if self._query.name:
+            parts.append("lower(name) LIKE ? ESCAPE '!'")
+            parameters.append(f"%{_escaped(self._query.name)}%")
+        for label, content in sorted(self._query.labels.items()):
+            parts.append("id IN (SELECT id FROM job_labels WHERE label = ? AND content = ?)")
+            parameters += [label, content]
+        return (f" WHERE {' AND '.join(parts)}" if parts else ""), parameters
+
+    def _memberships(self, form: str) -> tuple[str, list[object]]:
+        parts, parameters = list[str](), list[object]()
+        for column, values in self._in.items():
+            parts.append(f"{form.format(column)} IN ({', '.join('?' * len(values))})")
+            parameters += values
+        return (f" WHERE {' AND '.join(parts)}" if parts else ""), parameters
+
+
+def _escaped(name: str) -> str:
+    for letter in "!%_":
+        name = name.replace(letter, f"!{letter}")
+    # As the databases' own lower(): letters of ASCII alone.
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+
+def _rows(session: Session, names: Sequence[str]) -> list[JobRow]:
+    """Jobs by id, in the order of ids given."""
+    if not names:
+        return []
+    places = ", ".join("?" * len(names))
+    found = session.all(f"{_SELECT} WHERE jobs.id IN ({places})", names)
+    rows = {row[0]: row for row in found}
+    return [_decoded(rows[name]) for name in names if name in rows]
+
+
+def _encoded(job: JobRow) -> Encoded:
+    what = f"job {job.id}"
+    labels = {clean(label): clean(content) for label, content in job.labels.items()}
+    row = (
+        *(clean(text) for text in (job.id, job.name, job.user, job.queue, job.state, job.cause)),
+        *(job.priority, float(job.gpus), float(job.submitted_at)),
+        *(from_time(job.started_at), from_time(job.finished_at)),
+        *(clean(job.request), to_json(what, labels), job.rev),
+    )
+    pairs: list[Row] = [(label, content, job.id) for label, content in labels.items()]
+    view, document = to_json(what, dict(job.view)), to_json(what, dict(job.document))
+    return Encoded(row, pairs, view, document)
+
+
+def _decoded(row: Row) -> JobRow:
+    what = f"job {row[0]}"
+    *plain, started, finished, request, labels, rev, view, document = row
+    times = (to_time(started), to_time(finished))
+    bodies = (from_json(what, view), from_json(what, document))
+    return JobRow(*(*plain, *times, request, from_json(what, labels), rev, *bodies))
+
+
+def _before(session: Session, names: Sequence[str]) -> dict[str, tuple[Sort, str]]:
+    """What is there of some jobs: how they are counted, and their labels."""
+    found: dict[str, tuple[Sort, str]] = {}
+    for start in range(0, len(names), _CHUNK):
+        chunk = names[start : start + _CHUNK]
+        rows = session.all(
+            "SELECT id, owner, queue, state, labels FROM jobs "  # noqa: S608 - values are parameters
+            f"WHERE id IN ({', '.join('?' * len(chunk))})",
+            chunk,
+        )
+        found |= {row[0]: ((row[1], row[2], row[3]), row[4]) for row in rows}
+    return found
+
+
+def _write_bodies(
+    session: Session, jobs: Sequence[Encoded], before: dict[str, tuple[Sort, str]]
+) -> None:
+    for table, bodies in (
+        ("job_views", [(job.id, job.view) for job in jobs]),
+        ("job_documents", [(job.id, job.document) for job in jobs]),
+    ):
+        session.run_many(
+            f"INSERT INTO {table} (id, body) VALUES (?, ?) ON CONFLICT (id) "  # noqa: S608 - constants
+            f"DO UPDATE SET body = excluded.body WHERE {table}.body <> excluded.body",
+            bodies,
+        )
+    changed = [job for job in jobs if before.get(job.id, ("", "{}"))[1] != job.row[_LABELS]]
+    session.run_many(
+        "DELETE FROM job_labels WHERE id = ?", [(job.id,) for job in changed if job.id in before]
+    )
+    session.run_many(
+        "INSERT INTO job_labels (label, content, id) VALUES (?, ?, ?)",
+        [pair for job in changed for pair in job.labels],
+    )
+
+
+def _count(session: Session, moves: Counter[Sort]) -> None:
+    session.run_many(
+        "INSERT INTO job_counts (owner, queue, state, jobs) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (owner, queue, state) DO UPDATE SET jobs = job_counts.jobs + excluded.jobs",
+        [(*sort, change) for sort, change in sorted(moves.items()) if change],
+    )
+    session.run_many(
+        "DELETE FROM job_counts WHERE owner = ? AND queue = ? AND state = ? AND jobs = 0",
+        [sort for sort, change in sorted(moves.items()) if change < 0],
+    )

@@ -1,0 +1,282 @@
+"""The journal: entries numbered without a gap, each chained to the one before by a checksum.
+
+Only the one server appends, and only while its epoch is the database's: the entry, the end of the
+chain, and the views that follow from it are one transaction. Reading checks every link. A flipped
+bit, a row that is missing or a database that was put back to an older state are reported with
+their position; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from roost.errors import Fatal
+from roost.failpoints import hit
+from roost.store import events as event_log
+from roost.store import jobs as job_views
+from roost.store.database import Database, Row, Session
+from roost.store.errors import Fenced, StoreBroken
+from roost.store.rows import Entry, EventRow, JobRow
+from roost.store.texts import from_json, to_json
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 500
+_SNAPSHOTS = 2
+_COLUMNS = "seq, id, time, body, sum"
+
+
+class Head(NamedTuple):
+    """Where a journal ends: the number and the checksum of its last entry."""
+
+    seq: int
+    sum: str
+
+
+class Journal:
+    """The part of a store that keeps the truth."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._epoch: int | None = None
+        self._head = Head(0, "")
+
+    def serve(self) -> int:
+        """Become the one server and return its epoch; raises Conflict that names the other."""
+        if self._epoch is not None:
+            return self._epoch
+        database = self._database
+        database.claim()
+        try:
+            with database.writing() as session:
+                session.run("UPDATE roost_meta SET epoch = epoch + 1")
+                epoch, head = _meta(session, database.where)
+            self._not_older(head, database.acknowledged)
+            self._epoch, self._head = epoch, head
+            self.last()
+        except BaseException:
+            self._epoch = None
+            database.release()
+            raise
+        return epoch
+
+    def append(
+        self,
+        entries: Sequence[Entry],
+        jobs: Sequence[JobRow] = (),
+        events: Sequence[EventRow] = (),
+        deleted: Sequence[str] = (),
+    ) -> None:
+        """Add entries and what they mean for the views, all or nothing.
+
+        Durable when it returns. When it raises a StoreFull, StoreBusy, StoreLost, StoreBroken or
+        Fenced, reopen and ask ``last()``. Fatal: the numbers do not follow the journal's last one.
+        Conflict, InvalidSpec: nothing was written, and nothing needs to be reopened.
+        """
+        if self._epoch is None:
+            raise Fatal(f"{self._database.where}: only the server appends; call serve() first")
+        rows, head = self._chained(entries)
+        views = job_views.encoded(jobs)
+        lines = event_log.encoded(events)
+        with self._database.writing() as session:
+            self._advance(session, head)
+            session.run_many(
+                f"INSERT INTO journal ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - constant
+                rows,
+            )
+            job_views.write(session, views, deleted)
+            event_log.write(session, lines)
+            hit("journal.before-commit")
+        self._database.committed(head.seq)
+        self._head = head
+        hit("journal.after-commit")
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """The entries after a number, up to the last one there is now; raises Fatal on damage."""
+        after = max(after, 0)
+        with self._database.reading() as session:
+            _, head = _meta(session, self._database.where)
+            link = _link(session, after)
+        if link is None:
+            self._not_older(head, after)
+            raise self._damaged(after, "it is missing")
+        while link.seq < head.seq:
+            with self._database.reading() as session:
+                rows = session.all(
+                    f"SELECT {_COLUMNS} FROM journal WHERE seq > ? AND seq <= ? "  # noqa: S608 - constant
+                    f"ORDER BY seq LIMIT {_CHUNK}",
+                    (link.seq, head.seq),
+                )
+            if not rows:
+                raise self._damaged(link.seq + 1, "it is missing")
+            for row in rows:
+                link = self._checked(link, row)
+                yield _entry(row)
+        if link != head:
+            raise self._damaged(head.seq, "the end of the chain does not fit")
+
+    def last(self) -> Entry | None:
+        """The last entry there is; None: the journal is empty."""
+        with self._database.reading() as session:
+            _, head = _meta(session, self._database.where)
+            rows = session.all(
+                f"SELECT {_COLUMNS} FROM journal ORDER BY seq DESC LIMIT 2"  # noqa: S608 - constant
+            )
+        if not rows:
+            if head != Head(0, ""):
+                raise self._damaged(head.seq, "it is missing")
+            return None
+        previous = Head(rows[1][0], rows[1][4]) if len(rows) > 1 else Head(0, "")
+        if self._checked(previous, rows[0]) != head:
+            raise self._damaged(head.seq, "the end of the chain does not fit")
+        return _entry(rows[0])
+
+    def reopen(self) -> None:
+        """Drop all connections and connect again; raises Fenced if another server took over.
+
+        Ask ``last()`` afterwards: what was under way is either there by now or never will be.
+        """
+        self._database.reopen()
+        if self._epoch is None:
+            return
+        with self._database.reading() as session:
+            epoch, head = _meta(session, self._database.where)
+        if epoch != self._epoch:
+            raise _fenced(self._database.where, self._epoch, epoch)
+        self._not_older(head, self._head.seq)
+        self._head = head
+
+    def save_snapshot(self, seq: int, body: str) -> None:
+        """Keep the state after entry ``seq``, and the one before it; raises as ``append`` does."""
+        with self._database.writing() as session:
+            self.fence(session)
+            link = _link(session, seq)
+            if link is None:
+                raise Fatal(f"{self._database.where}: no entry {seq} to keep a snapshot of")
+            session.run("DELETE FROM snapshots WHERE seq = ?", (seq,))
+            session.run(
+                "INSERT INTO snapshots (seq, journal_sum, body, sum) VALUES (?, ?, ?, ?)",
+                (seq, link.sum, body, _snapshot_sum(seq, link.sum, body)),
+            )
+            session.run(
+                "DELETE FROM snapshots WHERE seq NOT IN "
+                "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
+                (_SNAPSHOTS,),
+            )
+
+    def snapshots(self) -> Iterator[tuple[int, str]]:
+        """The snapshots that fit this journal, newest first; damaged ones are left out."""
+        with self._database.reading() as session:
+            rows = session.all(
+                "SELECT seq, journal_sum, body, sum FROM snapshots ORDER BY seq DESC"
+            )
+            links = [_link(session, row[0]) for row in rows]
+        for (seq, journal_sum, body, total), link in zip(rows, links, strict=True):
+            fits = link is not None and link.sum == journal_sum
+            if fits and _snapshot_sum(seq, journal_sum, body) == total:
+                yield seq, body
+            else:
+                log.warning("%s: snapshot %s is damaged; left out", self._database.where, seq)
+
+    def fence(self, session: Session) -> None:
+        """Lock the journal's end for this transaction; raises Fenced if we serve no more."""
+        if self._epoch is None:
+            session.run("UPDATE roost_meta SET epoch = epoch")
+        elif (
+            session.run("UPDATE roost_meta SET epoch = epoch WHERE epoch = ?", (self._epoch,)) != 1
+        ):
+            epoch, _ = _meta(session, self._database.where)
+            raise _fenced(self._database.where, self._epoch, epoch)
+
+    def _chained(self, entries: Sequence[Entry]) -> tuple[list[Row], Head]:
+        link, rows = self._head, list[Row]()
+        for entry in entries:
+            if entry.seq != link.seq + 1:
+                raise Fatal(
+                    f"{self._database.where}: entry {entry.seq} cannot follow entry {link.seq}; "
+                    "stop the server and start it again"
+                )
+            body = to_json(f"entry {entry.seq}", entry.body)
+            time = float(entry.time)
+            link = Head(entry.seq, _sum(link.sum, (entry.seq, entry.id, time, body)))
+            rows.append((entry.seq, entry.id, time, body, link.sum))
+        return rows, link
+
+    def _advance(self, session: Session, head: Head) -> None:
+        """Move the journal's end, if it is where we left it and we still serve."""
+        moved = session.run(
+            "UPDATE roost_meta SET last_seq = ?, last_sum = ? "
+            "WHERE epoch = ? AND last_seq = ? AND last_sum = ?",
+            (*head, self._epoch, *self._head),
+        )
+        if moved == 1:
+            return
+        epoch, found = _meta(session, self._database.where)
+        if epoch != self._epoch:
+            raise _fenced(self._database.where, self._epoch or 0, epoch)
+        raise self._put_back(found, self._head.seq)
+
+    def _not_older(self, head: Head, known: int) -> None:
+        if head.seq < known:
+            raise self._put_back(head, known)
+
+    def _checked(self, link: Head, row: Row) -> Head:
+        seq, *_, total = row
+        if seq != link.seq + 1:
+            raise self._damaged(link.seq + 1, "it is missing")
+        if total != _sum(link.sum, row[:4]):
+            raise self._damaged(seq, "its checksum does not fit")
+        return Head(seq, total)
+
+    def _put_back(self, head: Head, known: int) -> Fatal:
+        return Fatal(
+            f"{self._database.where} was put back to an older state: its journal ends at entry "
+            f"{head.seq}, but {known} was written; {self._database.older_advice}"
+        )
+
+    def _damaged(self, seq: int, why: str) -> Fatal:
+        return Fatal(
+            f"{self._database.where}: the journal is damaged at entry {seq}: {why}; "
+            "stop, keep a copy, and restore a backup"
+        )
+
+
+def _meta(session: Session, where: str) -> tuple[int, Head]:
+    rows = session.all("SELECT epoch, last_seq, last_sum FROM roost_meta")
+    match rows:
+        case [(int() as epoch, int() as seq, str() as total)]:
+            return epoch, Head(seq, total)
+    raise StoreBroken(
+        f"{where} is damaged: it does not say where its journal ends; restore a backup"
+    )
+
+
+def _link(session: Session, seq: int) -> Head | None:
+    """The link of the chain at an entry; 0 is before the first."""
+    if seq == 0:
+        return Head(0, "")
+    row = session.one("SELECT seq, sum FROM journal WHERE seq = ?", (seq,))
+    return None if row is None else Head(*row)
+
+
+def _entry(row: Row) -> Entry:
+    seq, name, time, body, _ = row
+    return Entry(seq, name, time, from_json(f"entry {seq} of the journal", body))
+
+
+def _sum(previous: str, row: Sequence[object]) -> str:
+    # Through repr: a value that comes back as another type does not fit.
+    return hashlib.sha256(repr((previous, *row)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _snapshot_sum(seq: int, journal_sum: str, body: str) -> str:
+    return _sum(journal_sum, (seq, body))
+
+
+def _fenced(where: str, ours: int, theirs: int) -> Fenced:
+    return Fenced(
+        f"another server took over {where} (epoch {theirs}, ours was {ours}); stop this one"
+    )

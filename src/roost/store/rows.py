@@ -1,0 +1,213 @@
+"""What a store keeps and what it can be asked: plain frozen records.
+
+The journal's entries are the truth. Rows of jobs and events are views of it, written in the same
+transaction, for lists that are filtered, sorted and paged. Accounts and who may use which queue
+stand beside the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from roost.core.state import JobState
+from roost.errors import InvalidSpec, unknown
+
+T = TypeVar("T")
+
+#: The largest page that a query may ask for.
+MOST = 200
+_FARTHEST = 2**62
+_MANY, _LONG = 200, 1000
+
+#: Fields by which jobs and events can be sorted; "-" in front turns the order round.
+JOB_SORTS = (
+    "id",
+    "name",
+    "user",
+    "queue",
+    "state",
+    "priority",
+    "gpus",
+    "submitted_at",
+    "started_at",
+    "finished_at",
+)
+EVENT_SORTS = ("seq",)
+
+ROLES = ("admin", "user", "viewer")
+STATES = tuple(state.value for state in JobState)
+OPEN_STATES = tuple(state.value for state in JobState if not state.over)
+
+
+class Entry(NamedTuple):
+    """One batch of the journal: events and the decisions that followed, as JSON."""
+
+    seq: int
+    id: str
+    time: float
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as lists and pages show it; ``rev`` is the journal's number of its last change."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    cause: str = ""
+    priority: int = 0
+    gpus: float = 0.0
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    request: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    rev: int = 0
+    view: Mapping[str, Any] = field(default_factory=dict)
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One line of the event log: the ``n``-th that the journal's entry ``seq`` brought about.
+
+    ``user`` is whose job it is, ``actor`` who asked for it.
+    """
+
+    seq: int
+    n: int
+    time: float
+    actor: str = ""
+    job: str = ""
+    user: str = ""
+    node: str = ""
+    kind: str = ""
+    old: str = ""
+    new: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list, and how long the whole of it is."""
+
+    items: tuple[T, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs, in which order, from where; an empty filter lets everything through.
+
+    ``name`` is contained in the job's name, ``names`` are whole ones. What has not happened yet
+    sorts before all times.
+    """
+
+    states: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    sort: str = "-submitted_at"
+    offset: int = 0
+    limit: int = 50
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what no store can answer; raises InvalidSpec."""
+        for state in self.states:
+            if state not in STATES:
+                raise InvalidSpec(str(unknown("state", state, STATES)))
+        _check_page(self.sort, JOB_SORTS, self.offset, self.limit)
+        _check_texts("name", self.name, *self.names)
+        _check_texts("user", *self.users)
+        _check_texts("queue", *self.queues)
+        _check_texts("label", *self.labels, *self.labels.values())
+
+
+@dataclass(frozen=True, slots=True)
+class EventQuery:
+    """Which lines of the event log: all, or those after entry ``after``; oldest first by default.
+
+    With ``after_n`` also the later lines of that entry itself: lines about accounts are added to
+    the entry that was the last one when they were written (0: before the first).
+    """
+
+    after: int | None = None
+    after_n: int | None = None
+    job: str = ""
+    user: str = ""
+    node: str = ""
+    kind: str = ""
+    sort: str = "seq"
+    offset: int = 0
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        """Refuse what no store can answer; raises InvalidSpec."""
+        _check_page(self.sort, EVENT_SORTS, self.offset, self.limit)
+        if not all(-1 <= (number or 0) < _FARTHEST for number in (self.after, self.after_n)):
+            raise InvalidSpec(f"after must be a number of the journal, got {self.after}")
+        for name in ("job", "user", "node", "kind"):
+            _check_texts(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who may use Roost: with a role, and the Unix account their jobs run under."""
+
+    name: str
+    role: str = "user"
+    unix: str = ""
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A way in for a user; the secret itself is nowhere."""
+
+    id: str
+    user: str
+    label: str
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue: its promise, and who may submit to it (``*`` stands for all)."""
+
+    id: str
+    quota_milli: int | None = None
+    limit_milli: int | None = None
+    weight: float = 1.0
+    priority: int = 0
+    submitters: tuple[str, ...] = ("*",)
+
+
+def storable(text: str) -> bool:
+    """Whether every store can keep and compare this text."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _check_page(sort: str, fields: tuple[str, ...], offset: int, limit: int) -> None:
+    if sort.removeprefix("-") not in fields:
+        raise InvalidSpec(str(unknown("sort field", sort.removeprefix("-"), fields)))
+    if not 1 <= limit <= MOST:
+        raise InvalidSpec(f"limit must be from 1 to {MOST}, got {limit}")
+    if not 0 <= offset < _FARTHEST:
+        raise InvalidSpec(f"offset must not be negative or beyond all bounds, got {offset}")
+
+
+def _check_texts(what: str, *texts: str) -> None:
+    if len(texts) > _MANY or any(len(text) > _LONG for text in texts):
+        raise InvalidSpec(f"too much of {what} to look for: {_MANY} texts of {_LONG} letters")
+    if not all(map(storable, texts)):
+        raise InvalidSpec(f"a {what} to look for must not have zero bytes or lone surrogates")

@@ -1,0 +1,269 @@
+"""A store in one SQLite file: write-ahead log, every commit synced, one server by a file lock.
+
+Beside ``roost.db`` stands ``roost.db.lock``: the server holds a lock on it, and notes in it its
+process and the last number of the journal that it answered for. The note is not synced and needs
+not be: it tells a database that was put back, or whose write-ahead log went missing, from one that
+is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
+from roost.store.database import PATIENCE_S, Database, Session
+from roost.store.errors import StoreBroken, StoreBusy, StoreFull
+
+_PRAGMAS = (
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA cell_size_check = ON",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA temp_store = MEMORY",
+    f"PRAGMA journal_size_limit = {64 << 20}",
+)
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+#: Failures to make or grow a side file; SQLite does not say whether the disk is full.
+_SIDE_FILES = {
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+}
+#: As much as SQLite adds to its shared memory at a time, twice.
+_SCARCE_BYTES = 64 << 10
+_NOTE = re.compile(rb"\s*(\d+)\s+(\d+)\n")
+
+_Identity = tuple[int, int]
+
+
+class SqliteDatabase(Database):
+    """One file, and the two that SQLite keeps beside it."""
+
+    begin_reading = "BEGIN"
+    begin_writing = "BEGIN IMMEDIATE"
+    words: ClassVar[dict[str, str]] = {"key": "INTEGER PRIMARY KEY", "text": "TEXT"}
+    older_advice = (
+        "put the newer database back (with its -wal file), "
+        "or remove its .lock file to go on without what is missing"
+    )
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path
+        self._wal = path.with_name(f"{path.name}-wal")
+        self._lock_path = path.with_name(f"{path.name}.lock")
+        self._lock: int | None = None
+        self._identity: _Identity | None = None
+        self._wal_identity: _Identity | None = None
+        with self._translated():
+            _make(path)
+            if self._lock_path.exists():
+                _, self.acknowledged = _note(self._lock_path.read_bytes())
+
+    def prepare(self) -> None:
+        """Turn on the write-ahead log."""
+        self._readers.drain()  # one that looked before would remember the old mode
+        with self._translated(), closing(self._connect()) as connection:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise Fatal(f"{self.where}: its file system cannot do write-ahead logs; move it")
+
+    def claim(self) -> None:
+        """Lock the file beside the database, for as long as this process lives."""
+        with self._translated():
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid, _ = _note(os.pread(lock, 64, 0))
+            os.close(lock)
+            who = f"another server (process {pid})" if pid else "another server"
+            raise Conflict(f"{who} serves {self.where}; stop it first") from None
+        _, self.acknowledged = _note(os.pread(lock, 64, 0))
+        self._lock, self.claimed = lock, True
+        self._write_note()
+        # What was left in the log by a sync that failed is now written and synced for good.
+        with self._translated(), closing(self._connect()) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def release(self) -> None:
+        """Unlock; the note stays for the next server."""
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock, self.claimed = None, False
+
+    def committed(self, seq: int) -> None:
+        """Make sure that the file we wrote to is the one that others will find."""
+        self._check_files()
+        self.acknowledged = seq
+        self._write_note()
+
+    def backup(self, label: str) -> None:
+        """Copy the database to a file beside it, all or nothing."""
+        target = self._path.with_name(f"{self._path.name}.{label}.bak")
+        draft = self._path.with_name(f".{uuid4().hex}.tmp")
+        with self._translated():
+            try:
+                _make(draft)
+                with (
+                    closing(self._connect()) as source,
+                    closing(sqlite3.connect(draft, isolation_level=None)) as copy,
+                ):
+                    source.backup(copy)
+                _sync(draft)
+                draft.replace(target)
+                _sync(target.parent)
+            finally:
+                with suppress(OSError):
+                    draft.unlink()
+
+    def dialect(self, sql: str) -> str:
+        """Statements are written for SQLite."""
+        return sql
+
+    def tables(self, session: Session) -> set[str]:
+        """The names of the tables there are."""
+        return {row[0] for row in session.all("SELECT name FROM sqlite_master")}
+
+    def _connect(self) -> sqlite3.Connection:
+        # Never made anew here: a file that is gone must not be replaced by an empty one.
+        address = f"{self._path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            address, PATIENCE_S, isolation_level=None, check_same_thread=False, uri=True
+        )
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+            identity = _identity(self._path)
+            if self._identity is None:
+                self._identity = identity
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _after_reopening(self, connection: Any) -> None:
+        # What a failed commit left in the log is now either counted in or gone: it must not come
+        # back at the next start. Readers elsewhere may hinder the truncation; then it stays.
+        self._wal_identity = None
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._check_files()
+
+    def _begin(self, connection: Any, patience_s: float) -> None:
+        self._check_files()
+        connection.execute(f"PRAGMA busy_timeout = {round(patience_s * 1000)}")
+        connection.execute(self.begin_writing)
+
+    def _in_transaction(self, connection: Any) -> bool:
+        return bool(connection.in_transaction)
+
+    def _check_files(self) -> None:
+        wal = _identity(self._wal)
+        if self._wal_identity is None:
+            self._wal_identity = wal
+        if _identity(self._path) != self._identity or wal != self._wal_identity:
+            raise StoreBroken(
+                f"{self.where} or its -wal file was moved or replaced while in use; "
+                "stop the server, put the files back, and start again"
+            )
+
+    def _write_note(self) -> None:
+        if self._lock is not None:
+            note = f"{os.getpid():>10} {self.acknowledged:>20}\n".encode()
+            with suppress(OSError):  # it only helps to explain
+                os.pwrite(self._lock, note, 0)
+
+    def _translate(self, error: Exception) -> RoostError | None:
+        if isinstance(error, OSError):
+            if error.errno in _NO_SPACE:
+                return self._full()
+            return StoreBroken(f"cannot open {self.where}: {error.strerror}")
+        if isinstance(error, sqlite3.IntegrityError):
+            return Conflict(f"{self.where}: {_line(error)}")
+        if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
+            return Fatal(f"{self.where}: {_line(error)}")
+        if isinstance(error, OverflowError):
+            return InvalidSpec("a number is too large for the store")
+        if isinstance(error, UnicodeDecodeError):  # a message that quotes damage
+            return StoreBroken(f"{self.where} is damaged; restore a backup")
+        if isinstance(error, sqlite3.Error):
+            return self._translate_code(error)
+        return None
+
+    def _translate_code(self, error: sqlite3.Error) -> RoostError:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        match code & 0xFF:
+            case sqlite3.SQLITE_FULL:
+                return self._full()
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StoreBusy(f"{self.where} is locked by another process; try again")
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                return StoreBroken(f"{self.where} cannot be written to; check owner and mode")
+        if code in _SIDE_FILES and self._is_scarce():
+            return self._full()
+        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+            return StoreBroken(f"cannot open {self.where}; check that it is there, owner and mode")
+        if code & 0xFF == sqlite3.SQLITE_IOERR:
+            return StoreBroken(f"{self.where}: {_line(error)}; check the disk, then start again")
+        return StoreBroken(f"{self.where} is damaged ({_line(error)}); restore a backup")
+
+    def _full(self) -> StoreFull:
+        return StoreFull(f"the disk that holds {self.where} is full; make room on it")
+
+    def _is_scarce(self) -> bool:
+        """Whether there is no room for side files; only writing tells, because of quotas."""
+        draft = self._path.with_name(f".{uuid4().hex}.tmp")
+        try:
+            draft.write_bytes(bytes(_SCARCE_BYTES))
+        except OSError as error:
+            return error.errno in _NO_SPACE
+        finally:
+            with suppress(OSError):
+                draft.unlink()
+        return False
+
+
+def _make(path: Path) -> None:
+    """An empty file that only its owner may read, if there is none."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not path.is_file():
+            raise IsADirectoryError(errno.EISDIR, "it is not a regular file") from None
+    else:
+        _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _note(content: bytes) -> tuple[int, int]:
+    """The process and the last number in a lock file; zeros where it does not say."""
+    found = _NOTE.fullmatch(content)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,46 @@
+"""Values as every database keeps them: JSON as ASCII text, texts without what some refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from roost.errors import InvalidSpec
+from roost.store.errors import StoreBroken
+from roost.store.rows import storable
+
+#: Stands for what has not happened yet; before all times, so that both databases sort it alike.
+NEVER = -1.0
+
+
+def to_json(what: str, value: Any) -> str:
+    """Canonical JSON; raises InvalidSpec naming ``what`` where JSON has no word for it."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSpec(f"{what} cannot be written as JSON: {error}") from None
+
+
+def from_json(what: str, text: str) -> Any:
+    """The value of a JSON text that the store wrote; raises StoreBroken."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise StoreBroken(f"{what} is damaged in the store; restore a backup") from None
+
+
+def clean(text: str) -> str:
+    """A text without the letters that not every database can keep."""
+    if storable(text):
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def from_time(time: float | None) -> float:
+    """A time as it is kept."""
+    return NEVER if time is None else time
+
+
+def to_time(kept: float) -> float | None:
+    """A time that was kept."""
+    return None if kept == NEVER else kept

@@ -1,0 +1,304 @@
+"""What every store's lists and accounts must do; ``roost.testing.stores`` has the whole suite."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from roost.errors import Conflict, InvalidSpec, NotFound
+from roost.store import EventQuery, EventRow, JobQuery, JobRow, QueueRow, User, open_store
+from roost.store.rows import JOB_SORTS, OPEN_STATES, STATES
+from roost.testing.places import NOW, Place, entry, job_row, raises, require, same
+
+
+class ViewConformance:
+    """What every store's lists must do. Needs a fixture ``place``."""
+
+    def test_a_job_is_what_it_was_last(self, place: Place) -> None:
+        """Every field comes back; a later row replaces the earlier one; deleted is gone."""
+        job = job_row(
+            "train",
+            cause="no-room",
+            priority=-3,
+            gpus=0.5,
+            request="key-1",
+            labels={"team": "vision", "é": "😀"},
+            rev=1,
+            view={"id": "train-00000", "loss": None, "labels": {"a": [1, 2.5]}},
+            document={"command": ["python", "a\0b"]},
+        )
+        with open_store(place.url) as store:
+            store.serve()
+            store.append([entry(1)], [job, job_row("other")])
+            same(store.job(job.id), job, "the job")
+            later = replace(
+                job, state="running", started_at=NOW + 1, rev=2, labels={"team": "speech"}
+            )
+            store.append([entry(2)], [job, later])
+            same(store.job(job.id), later, "the job")
+            query = JobQuery(labels={"team": "vision"})
+            same(store.find_jobs(query).total, 0, "jobs with the old label")
+            store.append([entry(3)], [], [], [job.id])
+            same(store.job(job.id), None, "the deleted job")
+            same(store.find_jobs(JobQuery()).total, 1, "the number of jobs")
+
+    def test_a_request_is_found_by_its_key(self, place: Place) -> None:
+        """Per user; a second job with the same key is refused."""
+        with open_store(place.url) as store:
+            store.serve()
+            mine, other = job_row("a", request="k"), job_row("b", request="k", user="bob")
+            store.append([entry(1)], [mine, other, job_row("c"), job_row("d")])
+            same(store.by_request("ada", "k"), mine, "ada's job")
+            same(store.by_request("bob", "k"), other, "bob's job")
+            same(store.by_request("ada", "K"), None, "a job with another key")
+            same(store.by_request("ada", ""), None, "a job without key")
+            same(store.by_request("ada\0", "k\ud800"), None, "a job of an odd user")
+            with raises(Conflict):
+                store.append([entry(2)], [job_row("e", request="k")])
+            same([one.seq for one in store.entries()], [1], "the journal")
+
+    def test_pages_are_those_of_an_obvious_search(self, place: Place) -> None:
+        """Random jobs and questions, against a filter over a list."""
+        chance = random.Random(11)  # noqa: S311 - not for secrets
+        with open_store(place.url) as store:
+            store.serve()
+            jobs: dict[str, JobRow] = {}
+            for seq in range(1, 6):
+                batch = [_random_job(chance) for _ in range(60)]
+                gone = chance.sample(sorted(jobs), min(len(jobs), 9))
+                store.append([entry(seq)], batch, [], gone)
+                jobs |= {job.id: job for job in batch}
+                for name in gone:
+                    del jobs[name]
+                for _ in range(30):
+                    query = _random_query(chance)
+                    found = store.find_jobs(query)
+                    wanted = _search(jobs.values(), query)
+                    page = tuple(wanted[query.offset : query.offset + query.limit])
+                    same(found.items, page, f"the page of {query}")
+                    same(found.total, len(wanted), f"the total of {query}")
+            open_now = sorted(job.id for job in jobs.values() if job.state in OPEN_STATES)
+            same([job.id for job in store.open_jobs()], open_now, "the open jobs")
+
+    def test_names_are_looked_for_as_they_are_written(self, place: Place) -> None:
+        """Wildcards of the database mean nothing."""
+        names = ["a%b", "a_b", "a!b", "axb", "a\\b", "AXB"]
+        with open_store(place.url) as store:
+            store.serve()
+            store.append([entry(1)], [job_row(name, id=str(n)) for n, name in enumerate(names)])
+            for text, wanted in (
+                ("%", ["a%b"]),
+                ("_", ["a_b"]),
+                ("!", ["a!b"]),
+                ("\\", ["a\\b"]),
+                ("x", ["AXB", "axb"]),
+                ("A%", ["a%b"]),
+                ("'", []),
+            ):
+                page = store.find_jobs(JobQuery(name=text, sort="name"))
+                same([job.name for job in page.items], wanted, f"names with {text}")
+
+    def test_a_question_that_cannot_be_right_is_refused(self, place: Place) -> None:
+        """With the nearest field."""
+        with open_store(place.url) as store:
+            with raises(InvalidSpec, "did you mean 'submitted_at'"):
+                store.find_jobs(JobQuery(sort="-submited_at"))
+            with raises(InvalidSpec, "did you mean 'running'"):
+                store.find_jobs(JobQuery(states=("runing",)))
+            for limit, offset in ((0, 0), (201, 0), (-1, 0), (1, -1), (1, 2**63)):
+                with raises(InvalidSpec):
+                    store.find_jobs(JobQuery(limit=limit, offset=offset))
+                with raises(InvalidSpec):
+                    store.find_events(EventQuery(limit=limit, offset=offset))
+            for text in ("\0", "\ud800", "x" * 60_000):
+                with raises(InvalidSpec):
+                    store.find_jobs(JobQuery(name=text))
+            with raises(InvalidSpec):
+                store.find_jobs(JobQuery(users=("ada",) * 1000))
+
+    def test_the_event_log(self, place: Place) -> None:
+        """By job, user, node, kind and number, from both ends."""
+        late = 7
+        lines = [
+            EventRow(seq, n, NOW + seq, f"u{n}", f"j{seq % 3}", f"u{seq % 2}", f"n{n}", f"k{n}")
+            for seq in range(1, 10)
+            for n in range(3)
+        ]
+        lines[4] = replace(lines[4], old="a\0", new="\ud800", text="é")
+        with open_store(place.url) as store:
+            store.serve()
+            for seq in range(1, 10):
+                store.append([entry(seq)], [], [line for line in lines if line.seq == seq])
+            lines[4] = replace(lines[4], old="a\ufffd", new="?")
+            for query, wanted in (
+                (EventQuery(limit=200), lines),
+                (EventQuery(sort="-seq", limit=2), lines[:-3:-1]),
+                (EventQuery(after=late), [line for line in lines if line.seq > late]),
+                (EventQuery(after=late, after_n=1), lines[20:]),
+                (EventQuery(job="j1", kind="k2"), [line for line in lines if _is_one(line)]),
+                (EventQuery(user="u1", limit=200), [line for line in lines if line.seq % 2]),
+                (EventQuery(node="n0", offset=8), lines[-3:-2]),
+            ):
+                same(list(store.find_events(query).items), wanted, f"the lines of {query}")
+            same(store.find_events(EventQuery(job="j1", limit=1)).total, 9, "the total")
+
+
+class AccountConformance:
+    """What every store must know about people. Needs a fixture ``place``."""
+
+    def test_users(self, place: Place) -> None:
+        """Added once, changed, listed by name."""
+        with open_store(place.url) as store:
+            ada, bob = User("ada", "admin", "ada"), User("bob")
+            store.add_user(bob, actor="ada")
+            store.add_user(ada)
+            with raises(Conflict, "ada"):
+                store.add_user(ada)
+            same(store.users(), [ada, bob], "the users")
+            off = replace(bob, active=False, role="viewer")
+            store.set_user(off, actor="ada")
+            same(store.user("bob"), off, "bob")
+            same(store.user("b\0b"), None, "an odd user")
+            with raises(NotFound, "did you mean 'bob'"):
+                store.set_user(User("bop"))
+            for name in ("", "a b", "a" * 65, "-a", "a\n", "../x", "é"):
+                with raises(InvalidSpec):
+                    store.add_user(User(name))
+            with raises(InvalidSpec, "admin"):
+                store.add_user(User("eve", "admn"))
+            lines = store.find_events(EventQuery(kind="account")).items
+            told = [(line.actor, line.user, line.new) for line in lines]
+            wanted = [("ada", "bob", "user"), ("", "ada", "admin as ada"), ("ada", "bob", _OFF)]
+            same(told, wanted, "the lines about accounts")
+
+    def test_tokens(self, place: Place) -> None:
+        """A secret opens until it expires, is revoked, or its user is sent away."""
+        now = [NOW]
+        with open_store(place.url, lambda: now[0]) as store:
+            ada = store.add_user(User("ada", "admin"))
+            _, short = store.add_token("ada", "short", NOW + 10)
+            revoked, gone = store.add_token("ada", "revoked")
+            token, secret = store.add_token("ada", "laptop", actor="ada")
+            for wrong in ("", "roost_", secret[:-1], secret + "x", f"roost_{'x' * 10_000}", "é\0"):
+                same(store.find_token(wrong), None, "a wrong secret")
+            store.revoke_token(revoked.id)
+            same(store.find_token(gone), None, "a revoked secret")
+            require(store.find_token(short) is not None, "a fresh secret does not open")
+            now[0] += 10
+            same(store.find_token(short), None, "an expired secret")
+            used = replace(token, last_used_at=now[0])
+            same(store.find_token(secret), (used, ada), "the secret")
+            store.set_user(replace(ada, active=False))
+            same(store.find_token(secret), None, "the secret of somebody sent away")
+            labels = {one.label for one in store.tokens("ada")}
+            same(labels, {"short", "revoked", "laptop"}, "the tokens")
+            same(store.tokens("bob"), [], "bob's tokens")
+            with raises(NotFound):
+                store.add_token("bob", "none")
+            with raises(NotFound):
+                store.revoke_token("tok-none")
+            with raises(InvalidSpec):
+                store.add_token("ada", "late", now[0] - 1)
+
+    def test_use_is_noted_once_a_minute(self, place: Place) -> None:
+        """And survives the server."""
+        now = [NOW]
+        with open_store(place.url, lambda: now[0]) as store:
+            store.serve()
+            store.add_user(User("ada"))
+            _, secret = store.add_token("ada", "laptop")
+            for later, noted in ((0, 0), (30, 0), (59, 0), (60, 60), (119, 60), (121, 121)):
+                now[0] = NOW + later
+                store.find_token(secret)
+                same(store.tokens()[0].last_used_at, NOW + noted, f"the use after {later} s")
+
+    def test_secrets_are_nowhere(self, place: Place) -> None:
+        """Neither in lists nor in the event log."""
+        with open_store(place.url) as store:
+            store.add_user(User("ada"))
+            _, secret = store.add_token("ada", "laptop")
+            told = f"{store.tokens()} {store.find_events(EventQuery()).items}"
+            require(secret not in told and secret[6:] not in told, "the secret is told")
+
+    def test_queues(self, place: Place) -> None:
+        """Set, changed, deleted."""
+        with open_store(place.url) as store:
+            a = QueueRow("a", 4000, None, 2.0, 1, ("ada", "bob"))
+            b = QueueRow("b")
+            store.set_queue(b)
+            store.set_queue(a, actor="ada")
+            same(store.queues(), [a, b], "the queues")
+            a = replace(a, submitters=())
+            store.set_queue(a)
+            store.set_queue(a)
+            same(store.queues(), [a, b], "the queues")
+            store.delete_queue("b")
+            with raises(NotFound, "queue 'b'"):
+                store.delete_queue("b")
+            same(store.queues(), [a], "the queues")
+            same(store.find_events(EventQuery(kind="account")).total, 4, "the lines")
+
+
+_OFF = "viewer (off)"
+
+
+def _is_one(line: EventRow) -> bool:
+    return line.job == "j1" and line.kind == "k2"
+
+
+def _random_job(chance: random.Random) -> JobRow:
+    number = chance.randrange(150)
+    name = chance.choice(["train", "Tune", "eval_1", "eval-2", "x"])
+    started = chance.choice([None, NOW + chance.randrange(9)])
+    return JobRow(
+        f"{name}-{number}",
+        name,
+        chance.choice(["ada", "bob", "eve"]),
+        chance.choice(["a", "b"]),
+        chance.choice(STATES),
+        priority=chance.randrange(-2, 3),
+        gpus=chance.choice([0.0, 0.5, 1.0, 8.0]),
+        submitted_at=NOW + chance.randrange(20),
+        started_at=started,
+        finished_at=None if started is None else chance.choice([None, started + 5.0]),
+        labels={label: chance.choice("xy") for label in chance.sample("abc", chance.randrange(3))},
+        view={"n": number},
+    )
+
+
+def _random_query(chance: random.Random) -> JobQuery:
+    def some(values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(chance.sample(values, chance.choice([0, 0, 1, 2])))
+
+    labels = {chance.choice("abc"): chance.choice("xyz")} if chance.randrange(3) == 0 else {}
+    return JobQuery(
+        states=some(STATES),
+        users=some(["ada", "bob", "nobody"]),
+        queues=some(["a", "b"]),
+        name=chance.choice(["", "", "", "t", "EVAL", "_"]),
+        labels=labels,
+        names=tuple(chance.sample(["train", "Tune", "none"], chance.choice([0, 0, 0, 1, 2]))),
+        sort=chance.choice(["", "-"]) + chance.choice(JOB_SORTS),
+        offset=chance.choice([0, 0, 3, 40]),
+        limit=chance.choice([1, 5, 200]),
+    )
+
+
+def _search(jobs: Iterable[JobRow], query: JobQuery) -> list[JobRow]:
+    def passes(job: JobRow) -> bool:
+        return (
+            (not query.states or job.state in query.states)
+            and (not query.users or job.user in query.users)
+            and (not query.queues or job.queue in query.queues)
+            and query.name.lower() in job.name.lower()
+            and (not query.names or job.name in query.names)
+            and query.labels.items() <= job.labels.items()
+        )
+
+    def key(job: JobRow) -> tuple[object, ...]:
+        value = getattr(job, query.sort.removeprefix("-"))
+        return (value is not None, value, job.id) if value is not None else (False, job.id)
+
+    found = [job for job in jobs if passes(job)]
+    return sorted(found, key=key, reverse=query.sort.startswith("-"))

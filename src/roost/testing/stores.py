@@ -1,0 +1,249 @@
+"""What every store must do, whatever database it stands on.
+
+Subclass the suite in a test module and give it a fixture ``place``; pytest does the rest:
+
+    class TestMine(StoreConformance):
+        @pytest.fixture
+        def place(self) -> Place:
+            return Place("postgresql://...", spoil=..., cut=...)
+
+What was appended is there, once and in order, or its damage is found; a server that was replaced
+writes no more; lists are those of an obvious search; a secret opens only what it should.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
+from roost.store import Fenced, JobQuery, StoreLost, open_store
+from roost.testing.places import Place, entry, fill, job_row, raises, require, same
+from roost.testing.store_views import AccountConformance, ViewConformance
+
+__all__ = ["JournalConformance", "Place", "StoreConformance"]
+
+
+class JournalConformance:
+    """What every journal must do. Needs a fixture ``place``."""
+
+    def test_what_is_appended_is_there_again(self, place: Place) -> None:
+        """Entries of every shape, in order, also after the store was closed."""
+        odd = {"text": "\0 \ud800 é 😀 'quoted'; -- ?%s", "deep": [[{"a": None}]], "big": 2**70}
+        entries = [entry(1), entry(2, **odd), entry(3, n=[1.5, 1e300, -0.0])]
+        with open_store(place.url) as store:
+            store.serve()
+            same(store.last(), None, "the last entry of an empty journal")
+            store.append(entries[:1])
+            store.append(entries[1:])
+            same(list(store.entries()), entries, "the journal")
+        with open_store(place.url) as store:
+            same(list(store.entries()), entries, "the journal after closing")
+            same(list(store.entries(after=2)), entries[2:], "the end of the journal")
+            same(store.last(), entries[-1], "the last entry")
+
+    def test_a_long_journal_is_read_in_one_go(self, place: Place) -> None:
+        """More entries than are read at once."""
+        with open_store(place.url) as store:
+            store.serve()
+            store.append([entry(seq) for seq in range(1, 1202)])
+            same([one.seq for one in store.entries()], list(range(1, 1202)), "the numbers")
+
+    def test_numbers_have_no_gap(self, place: Place) -> None:
+        """A number that does not follow is refused, and nothing is written."""
+        with open_store(place.url) as store:
+            store.serve()
+            entries = fill(store, 3)
+            for seq in (3, 5, 1, 0, -1):
+                with raises(Fatal, f"entry {seq} cannot follow entry 3"):
+                    store.append([entry(seq)], [job_row("gap")])
+            with raises(Fatal, "entry 6 cannot follow entry 4"):
+                store.append([entry(4), entry(6)])
+            same(list(store.entries()), entries, "the journal")
+            same(store.find_jobs(JobQuery()).total, 0, "the number of jobs")
+
+    def test_an_id_is_used_once(self, place: Place) -> None:
+        """The same entry under another number is refused, and the store goes on."""
+        with open_store(place.url) as store:
+            store.serve()
+            first = fill(store, 1)[0]
+            with raises(Conflict):
+                store.append([first._replace(seq=2)])
+            store.append([entry(2)])
+            same([one.seq for one in store.entries()], [1, 2], "the numbers")
+
+    def test_what_is_no_json_is_refused(self, place: Place) -> None:
+        """Before anything is written."""
+        with open_store(place.url) as store:
+            store.serve()
+            for value in (float("nan"), float("inf"), {1, 2}, object()):
+                with raises(InvalidSpec, "entry 1"):
+                    store.append([entry(1, value=value)])
+            with raises(RoostError):
+                store.append([entry(1)], [job_row("huge", priority=2**80)])
+            fill(store, 1)
+
+    def test_only_the_server_appends(self, place: Place) -> None:
+        """Who only reads cannot write the journal."""
+        with open_store(place.url) as store, raises(Fatal, "call serve"):
+            store.append([entry(1)])
+
+    def test_there_is_one_server(self, place: Place) -> None:
+        """A second one is refused by name; once the first is gone it may serve."""
+        with open_store(place.url) as first, open_store(place.url) as second:
+            epoch = first.serve()
+            fill(first, 2)
+            with raises(Conflict, "process"):
+                second.serve()
+            first.close()
+            require(second.serve() > epoch, "the epoch did not grow")
+            fill(second, 1)
+
+    def test_a_server_that_was_replaced_writes_no_more(self, place: Place) -> None:
+        """It lost its lock without noticing; the new one's journal is untouched."""
+        with open_store(place.url) as old, open_store(place.url) as new:
+            old.serve()
+            fill(old, 2)
+            place.cut()
+            new.serve()
+            entries = [*new.entries(), *fill(new, 1)]
+            try:
+                old.append([entry(3, late=True)])
+            except StoreLost:  # it noticed that the connection is gone
+                with raises(Fenced):
+                    old.reopen()
+            except Fenced:
+                pass
+            else:
+                raise AssertionError("a server that was replaced could append")
+            with raises(RoostError):
+                old.append([entry(4, late=True)])
+            entries += fill(new, 1)
+            new.close()
+            with raises(Fenced):
+                old.reopen()
+            with open_store(place.url) as store:
+                same(list(store.entries()), entries, "the journal")
+
+    def test_a_flipped_bit_is_found(self, place: Place) -> None:
+        """In any column of any entry, with its number."""
+        changes = (
+            ("body = '{\"v\":2}'", "WHERE seq = 3", 3),
+            ("id = 'another'", "WHERE seq = 4", 4),
+            ("time = time + 1", "WHERE seq = 1", 1),
+            ("sum = 'abc'", "WHERE seq = 5", 5),
+            ("body = '{}'", "WHERE seq = 6", 6),
+        )
+        with open_store(place.url) as store:
+            store.serve()
+            fill(store, 6)
+        place.spoil("CREATE TABLE kept AS SELECT * FROM journal")
+        for change, where, seq in changes:
+            place.spoil(f"UPDATE journal SET {change} {where}")  # noqa: S608 - ours
+            with open_store(place.url) as store, raises(Fatal, f"damaged at entry {seq}"):
+                list(store.entries())
+            _put_back(place)
+        with open_store(place.url) as store:
+            same(len(list(store.entries())), 6, "the entries")
+
+    def test_a_missing_entry_is_found(self, place: Place) -> None:
+        """In the middle, and at both ends."""
+        with open_store(place.url) as store:
+            store.serve()
+            fill(store, 9)
+        place.spoil("CREATE TABLE kept AS SELECT * FROM journal")
+        for seq in (5, 1, 9):
+            place.spoil(f"DELETE FROM journal WHERE seq = {seq}")  # noqa: S608 - ours
+            with open_store(place.url) as store, raises(Fatal, f"entry {seq}: it is missing"):
+                list(store.entries())
+            _put_back(place)
+        place.spoil("DELETE FROM journal WHERE seq > 7")
+        with open_store(place.url) as store, raises(Fatal, "damaged at entry 9"):
+            store.serve()
+        place.spoil("DELETE FROM journal")
+        with open_store(place.url) as store, raises(Fatal, "damaged at entry 9"):
+            store.serve()
+
+    def test_a_database_put_back_is_noticed(self, place: Place) -> None:
+        """No number is used again."""
+        with open_store(place.url) as store:
+            store.serve()
+            fill(store, 2)
+            place.spoil("CREATE TABLE kept AS SELECT * FROM roost_meta")
+            fill(store, 2)
+            place.spoil("DELETE FROM journal WHERE seq > 2")
+            place.spoil(
+                "UPDATE roost_meta SET last_seq = 2, last_sum = (SELECT last_sum FROM kept)"
+            )
+            with raises(Fatal, "put back to an older state"):
+                store.append([entry(5)])
+            with raises(Fatal, "put back to an older state"):
+                store.reopen()
+            with raises(Fatal, "put back to an older state"):
+                list(store.entries(after=4))
+            same(len(list(store.entries())), 2, "the entries")
+
+    def test_snapshots(self, place: Place) -> None:
+        """The two newest are kept; a damaged one is left out."""
+        with open_store(place.url) as store:
+            store.serve()
+            same(list(store.snapshots()), [], "the snapshots")
+            fill(store, 9)
+            for seq in (2, 4, 7, 7):
+                store.save_snapshot(seq, f'{{"seq":{seq}}}')
+            both = [(7, '{"seq":7}'), (4, '{"seq":4}')]
+            same(list(store.snapshots()), both, "the snapshots")
+            with raises(Fatal):
+                store.save_snapshot(10, "{}")
+            place.spoil("UPDATE snapshots SET body = '{}' WHERE seq = 7")
+            same(list(store.snapshots()), both[1:], "the snapshots")
+            place.spoil("UPDATE snapshots SET journal_sum = 'x' WHERE seq = 4")
+            same(list(store.snapshots()), [], "the snapshots")
+
+    def test_many_who_start_at_once_make_one_database(self, place: Place) -> None:
+        """And only one of them serves."""
+        ready, epochs, wrong = threading.Barrier(5), list[int](), list[Exception]()
+
+        def start() -> None:
+            ready.wait()
+            try:
+                with open_store(place.url) as store:
+                    with suppress(Conflict):
+                        epochs.append(store.serve())
+                    ready.wait()
+            except Exception as error:  # noqa: BLE001 - told below
+                wrong.append(error)
+                ready.abort()
+
+        threads = [threading.Thread(target=start) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        same(wrong, [], "what went wrong")
+        same(epochs, [1], "the epochs")
+
+    def test_a_newer_database_is_refused(self, place: Place) -> None:
+        """Schema or format; and nothing else is said to be wrong with it."""
+        open_store(place.url).close()
+        for column in ("schema", "format"):
+            place.spoil(f"UPDATE roost_meta SET {column} = {column} + 1000")  # noqa: S608 - ours
+            with raises(Fatal, "newer Roost"):
+                open_store(place.url)
+            place.spoil(f"UPDATE roost_meta SET {column} = {column} - 1000")  # noqa: S608 - ours
+        open_store(place.url).close()
+
+    def test_a_database_of_something_else_is_refused(self, place: Place) -> None:
+        """And stays as it was."""
+        place.spoil("CREATE TABLE precious (id INTEGER)")
+        with raises(InvalidSpec, "not a Roost database"):
+            open_store(place.url)
+
+
+class StoreConformance(JournalConformance, ViewConformance, AccountConformance):
+    """What every store must do. Needs a fixture ``place``."""
+
+
+def _put_back(place: Place) -> None:
+    place.spoil("DELETE FROM journal")
+    place.spoil("INSERT INTO journal SELECT * FROM kept")

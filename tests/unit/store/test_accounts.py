@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from roost.store import EventQuery, Store, StoreFull, User, open_store
+from roost.testing.places import entry
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "roost.db"
+
+
+def test_only_the_hash_of_a_secret_is_kept(path: Path) -> None:
+    with open_store(f"sqlite://{path}") as store:
+        store.add_user(User("ada"))
+        _, secret = store.add_token("ada", "laptop")
+        assert secret.startswith("roost_")
+        assert len(secret) >= 48
+    assert secret.encode() not in path.read_bytes()
+    assert secret[6:].encode() not in path.read_bytes()
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT hash FROM tokens").fetchall()
+    assert rows == [(hashlib.sha256(secret.encode()).hexdigest(),)]
+
+
+def test_secrets_differ(path: Path) -> None:
+    with open_store(f"sqlite://{path}") as store:
+        store.add_user(User("ada"))
+        pairs = [store.add_token("ada", "") for _ in range(20)]
+    assert len({secret for _, secret in pairs} | {token.id for token, _ in pairs}) == 40
+
+
+@pytest.mark.parametrize("when", ["busy", "full"])
+def test_noting_a_use_never_costs_the_answer(
+    when: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(f"sqlite://{path}") as store:
+        store.serve()
+        store.add_user(User("ada"))
+        _, secret = store.add_token("ada", "laptop")
+        if when == "full":
+
+            def full(*_: object) -> None:
+                raise StoreFull("no space")
+
+            monkeypatch.setattr(store._database, "_begin", full)
+            found = store.find_token(secret)
+        else:
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                found = store.find_token(secret)
+        assert found is not None
+        assert store.tokens()[0].last_used_at is None
+
+
+def _appended(store: Store, seq: int) -> None:
+    store.append([entry(seq)])
+
+
+def test_lines_about_accounts_stand_behind_the_last_entry(path: Path) -> None:
+    with open_store(f"sqlite://{path}") as store:
+        store.serve()
+        store.add_user(User("a"), actor="root")
+        _appended(store, 1)
+        store.add_user(User("b"), actor="root")
+        store.add_user(User("c"), actor="root")
+        _appended(store, 2)
+        lines = store.find_events(EventQuery()).items
+        assert [(line.seq, line.n, line.user) for line in lines] == [
+            (0, 0, "a"),
+            (1, 0, "b"),
+            (1, 1, "c"),
+        ]
+        assert {(line.kind, line.actor) for line in lines} == {("account", "root")}
+        later = store.find_events(EventQuery(after=1, after_n=0)).items
+        assert [line.user for line in later] == ["c"]

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
+from roost.store import JobQuery, Store, StoreBroken, StoreBusy, StoreFull, StoreLost, open_store
+from roost.store.database import Session
+from roost.store.rows import JOB_SORTS
+from roost.store.sqlite import SqliteDatabase
+from roost.testing.places import entry, fill, job_row
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite://{tmp_path}/roost.db"
+
+
+def test_only_the_owner_can_read_the_files(url: str, tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        with open_store(url) as store:
+            store.serve()
+            fill(store, 1)
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    finally:
+        os.umask(old)
+    assert modes == dict.fromkeys(
+        ("roost.db", "roost.db-wal", "roost.db-shm", "roost.db.lock"), 0o600
+    )
+
+
+def test_every_commit_is_synced(url: str) -> None:
+    with open_store(url) as store, store._database.reading() as session:
+        assert session.one("PRAGMA synchronous") == (2,)
+        assert session.one("PRAGMA journal_mode") == ("wal",)
+        assert session.one("PRAGMA foreign_keys") == (1,)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("roost.db", "sqlite:///path"),
+        ("sqlite://roost.db", "absolute path"),
+        ("sqlite:///", "absolute path"),
+        ("sqlite:///a.db?mode=ro", "absolute path"),
+        ("sqlite:///:memory:", "absolute path"),
+        ("sqlit:///a.db", "did you mean 'sqlite'"),
+        ("xyz://host/name", "one of: postgres, postgresql, sqlite"),
+        ("postgresql://host:notaport/x?nonsense=1&y", "postgresql://user@host"),
+        ("sqlite:///tmp/\0", "sqlite:///path"),
+    ],
+)
+def test_urls_that_name_no_database(url: str, says: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"^[^\n]*$") as refused:
+        open_store(url)
+    assert says in str(refused.value)
+
+
+def test_odd_letters_in_a_path(tmp_path: Path) -> None:
+    folder = tmp_path / "a b%?#é"
+    folder.mkdir()
+    quoted = str(folder).replace("%", "%25").replace("?", "%3F").replace("#", "%23")
+    with open_store(f"sqlite://{quoted}/roost.db") as store:
+        store.serve()
+        fill(store, 2)
+        store.reopen()
+        fill(store, 1)
+    assert (folder / "roost.db").exists()
+
+
+def test_files_that_are_no_database(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database at all" * 100)
+    (tmp_path / "folder").mkdir()
+    for name, says in (("text", "damaged"), ("folder", "regular"), ("none/x.db", "No such file")):
+        with pytest.raises(StoreBroken, match=says):
+            open_store(f"sqlite://{tmp_path}/{name}")
+
+
+def _sqlite_error(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("as SQLite\nputs it")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (_sqlite_error(sqlite3.SQLITE_FULL), StoreFull),
+        (OSError(errno.ENOSPC, "No space left on device"), StoreFull),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), StoreFull),
+        (OSError(errno.EACCES, "Permission denied"), StoreBroken),
+        (_sqlite_error(sqlite3.SQLITE_BUSY), StoreBusy),
+        (_sqlite_error(sqlite3.SQLITE_BUSY_SNAPSHOT), StoreBusy),
+        (_sqlite_error(sqlite3.SQLITE_LOCKED), StoreBusy),
+        (_sqlite_error(sqlite3.SQLITE_IOERR_FSYNC), StoreBroken),
+        (_sqlite_error(sqlite3.SQLITE_IOERR_SHMSIZE), StoreBroken),
+        (_sqlite_error(sqlite3.SQLITE_CORRUPT), StoreBroken),
+        (_sqlite_error(sqlite3.SQLITE_NOTADB), StoreBroken),
+        (_sqlite_error(sqlite3.SQLITE_READONLY), StoreBroken),
+        (_sqlite_error(sqlite3.SQLITE_CANTOPEN), StoreBroken),
+        (sqlite3.OperationalError("Could not decode to UTF-8"), StoreBroken),
+        (sqlite3.IntegrityError("UNIQUE constraint failed"), Conflict),
+        (sqlite3.ProgrammingError("closed"), Fatal),
+        (OverflowError("too large"), InvalidSpec),
+        (UnicodeDecodeError("utf-8", b"\xe2", 0, 1, "invalid"), StoreBroken),
+    ],
+)
+def test_what_errors_mean(error: Exception, kind: type[RoostError], tmp_path: Path) -> None:
+    found = SqliteDatabase(tmp_path / "roost.db")._translate(error)
+    assert type(found) is kind
+    assert "\n" not in str(found)
+
+
+def test_side_files_fail_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = SqliteDatabase(tmp_path / "roost.db")
+    monkeypatch.setattr(database, "_is_scarce", lambda: True)
+    for code in (sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_CANTOPEN):
+        assert isinstance(database._translate(_sqlite_error(code)), StoreFull)
+    assert isinstance(database._translate(_sqlite_error(sqlite3.SQLITE_IOERR_WRITE)), StoreBroken)
+
+
+class Failing:
+    """A connection whose commits fail, whatever became of them."""
+
+    def __init__(self, connection: sqlite3.Connection, code: int, *, done: bool) -> None:
+        self._connection, self._code, self._done = connection, code, done
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            self._connection.execute("COMMIT" if self._done else "ROLLBACK")
+            raise _sqlite_error(self._code)
+        return self._connection.execute(sql, parameters)
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "undone"])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(sqlite3.SQLITE_FULL, StoreFull), (sqlite3.SQLITE_IOERR_FSYNC, StoreBroken)],
+)
+def test_after_a_failed_commit_nothing_is_written_until_it_is_reopened(
+    code: int,
+    kind: type[RoostError],
+    done: bool,  # noqa: FBT001
+    url: str,
+) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 2)
+        database = store._database
+        database._writer = Failing(database._writer, code, done=done)
+        with pytest.raises(kind):
+            store.append([entry(3)])
+        with pytest.raises(StoreLost, match="reopen before writing again"):
+            store.append([entry(3)])
+        store.reopen()
+        last = store.last()
+        assert last is not None
+        assert last.seq == (3 if done else 2)
+        fill(store, 1)
+        assert [one.seq for one in store.entries()] == list(range(1, last.seq + 2))
+
+
+def test_what_fails_before_the_commit_leaves_the_store_as_it_was(url: str) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 1)
+        with suppress(ZeroDivisionError), store._database.writing() as session:
+            session.run("DELETE FROM journal")
+            raise ZeroDivisionError
+        fill(store, 1)
+        assert [one.seq for one in store.entries()] == [1, 2]
+
+
+def test_a_closed_store_says_so(url: str) -> None:
+    store = open_store(url)
+    store.close()
+    store.close()
+    for call in (store.last, store.users, store.reopen):
+        with pytest.raises(Fatal, match="is closed"):
+            call()
+
+
+def test_reopening_waits_for_readers(url: str) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 3)
+        store._database._readers._patience_s = 0.05
+        reading = store.entries()
+        next(reading)
+        store.reopen()  # a reader between two chunks holds nothing
+        assert [one.seq for one in reading] == [2, 3]
+        with store._database.reading() as session:
+            store.reopen()  # one in the middle is waited for, but not for ever
+            assert session.one("SELECT MAX(seq) FROM journal") == (3,)
+
+
+def _plan(session: Session, order: str) -> str:
+    rows = session.all(f"EXPLAIN QUERY PLAN SELECT id FROM jobs ORDER BY {order} LIMIT 50")  # noqa: S608
+    return " ".join(row[3] for row in rows)
+
+
+@pytest.mark.parametrize("field", JOB_SORTS)
+def test_every_order_has_its_index(field: str, url: str) -> None:
+    column = "owner" if field == "user" else field
+    with open_store(url) as store, store._database.reading() as session:
+        for turn in ("", " DESC"):
+            order = f"id{turn}" if column == "id" else f"{column}{turn}, id{turn}"
+            plan = _plan(session, order)
+            assert "COVERING INDEX" in plan
+            assert "TEMP B-TREE" not in plan
+
+
+def _listed(store: Store, **query: object) -> list[str]:
+    return [job.id for job in store.find_jobs(JobQuery(**query)).items]  # type: ignore[arg-type]
+
+
+def test_few_among_many_are_found_through_their_own_index(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = list[str]()
+    run = Session.all
+
+    def watched(
+        self: Session, sql: str, parameters: tuple[object, ...] = ()
+    ) -> list[tuple[object, ...]]:
+        statements.append(sql)
+        return run(self, sql, parameters)
+
+    with open_store(url) as store:
+        store.serve()
+        jobs = [job_row(f"j{n}", user="bob" if n else "ada") for n in range(50)]
+        store.append([entry(1)], jobs)
+        monkeypatch.setattr(Session, "all", watched)
+        assert _listed(store, users=("ada",)) == ["j0-00000"]
+        assert any("WHERE owner IN" in sql for sql in statements)
+        statements.clear()
+        assert len(_listed(store, users=("bob",))) == 49
+        assert any("(owner || '') IN" in sql for sql in statements)
