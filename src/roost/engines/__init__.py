@@ -1,0 +1,188 @@
+"""What an engine is: it makes actions real, reports what became of them, and decides nothing.
+
+``start`` adopts what survived the last server and reports what ended meanwhile; ``perform``
+accepts an order and returns; every outcome, failure included, comes back through ``report``, on
+the loop that called ``start``. All of it is idempotent per run id: whoever does not know whether
+an order was carried out gives it again, and is told what is true.
+
+    Launch   Started | Ended            a run that is up or over is reported, never started twice
+    Stop     Ended                      at once if there is no such run
+    Suspend  Suspended | Ended          Suspended.done_s is 0.0: the driver knows the work done
+    Resume   Started | Ended
+    Resize, Migrate  Resized | Ended    a new generation of the same run, with the new allocation
+
+An engine reports how processes ended (``Ended``); what that means for the job is for the driver.
+Engines are packages of their own here; this module holds the protocol alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, Self
+
+from roost.core.actions import Action
+from roost.core.allocation import Allocation
+from roost.core.events import Event
+from roost.core.spec import JobId, RunId
+from roost.jobfile.program import Program
+
+#: Why a run is over: its own end, an order, its time limit, an end that nobody saw, or no begin.
+Ending = Literal["exit", "stopped", "timeout", "lost", "never-started"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    """How one worker ended: its exit code, or the signal that killed it.
+
+    The role is ``setup`` when the script before the workers failed. ``oom``: the kernel killed
+    it for its own memory limit.
+    """
+
+    role: str
+    index: int
+    code: int | None
+    signal: int | None
+    oom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run is over and none of its processes is left; ``exits`` in the order in which they ended.
+
+    The run succeeded if ``cause`` is ``exit`` and every exit of role ``worker`` has code 0: other
+    roles are stopped once the main workers are done.
+    """
+
+    time: float
+    run: RunId
+    exits: tuple[WorkerExit, ...]
+    cause: Ending
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a job says of itself: the fractions done and saved (0..1), its step and its loss.
+
+    A loss may be NaN or infinite: then the training has diverged.
+    """
+
+    time: float
+    run: RunId
+    done: float | None = None
+    saved: float | None = None
+    step: int | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Processes of a run do not die; it holds its devices until they do."""
+
+    time: float
+    run: RunId
+    processes: tuple[int, ...]
+
+
+#: What an engine reports: Started, Resized, Suspended, NodeJoined, NodeLost, GpuFailed, and these.
+Report = Event | Ended | Told | Stuck
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An action with what it needs beyond the core's view.
+
+    ``program`` and ``secrets`` are needed by all but Stop: a resize, too, starts processes.
+    ``unix`` names the account to run under ("": the server's). ``payload`` is a pickled function,
+    opened by the job alone.
+    """
+
+    action: Action
+    program: Program | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    user: str = ""
+    unix: str = ""
+    payload: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A run that the journal says is alive.
+
+    ``parked``: it was suspended. ``launched``: its launch was ordered (not merely reserved).
+    ``order`` is the order whose outcome the journal does not know; the engine gives it to itself
+    again once the run is adopted. Without one, a run of which nothing is found waits for its
+    launch to be performed again.
+    """
+
+    allocation: Allocation
+    program: Program
+    parked: bool = False
+    launched: bool = True
+    order: Order | None = None
+
+
+class Usage(NamedTuple):
+    """What the processes of a run use now: CPU time of those alive, memory, how many they are."""
+
+    cpu_s: float
+    rss_bytes: int
+    processes: int
+
+
+class LogFile(Protocol):
+    """The output of one worker; it stays readable while it grows."""
+
+    def size(self) -> int:
+        """Bytes there are by now."""
+        ...
+
+    def read(self, offset: int, n: int) -> bytes:
+        """At most ``n`` bytes from there; empty at the end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Engine(Protocol):
+    """Makes actions real, and reports what became of them."""
+
+    async def start(
+        self, report: Callable[[Report], None], alive: Mapping[RunId, Assigned]
+    ) -> None:
+        """Adopt what survived, end what nobody asked for, report what ended."""
+        ...
+
+    async def perform(self, order: Order) -> None:
+        """Accept an order; what becomes of it is reported."""
+        ...
+
+    def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
+        """The output of a worker; raises NotFound."""
+        ...
+
+    def workers(self, run: RunId) -> tuple[str, ...]:
+        """The workers of a run that have an output: ``worker-0``, ``ps-0``, ..."""
+        ...
+
+    def result(self, run: RunId) -> bytes | None:
+        """What a submitted function returned, pickled; None if there is nothing (yet)."""
+        ...
+
+    def usage(self) -> Mapping[RunId, Usage]:
+        """What each live run uses."""
+        ...
+
+    def forget(self, job: JobId) -> None:
+        """Remove the folders and logs of a job that is over."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; workers go on."""
+        ...

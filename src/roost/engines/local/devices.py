@@ -1,0 +1,134 @@
+"""What this machine offers: its GPUs as NVML sees them or, where there are none, CPU slots.
+
+The driver is asked in a process of its own with a time limit. CPU slots are called what they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from roost.core.spec import NodeId, NodeSpec
+from roost.errors import InvalidSpec, Retryable
+
+#: The kind of a node without GPUs.
+CPU_SLOT = "cpu-slot"
+
+_DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+_PROBE = Path(__file__).with_name("nvml.py")
+_PROBE_S = 20.0
+_BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro"})
+_SERIES = frozenset({"RTX", "GTX"})
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine as a node, and the cores behind its devices."""
+
+    node: NodeSpec
+    cores: tuple[int, ...]
+
+    @property
+    def real(self) -> bool:
+        """Whether its devices are GPUs."""
+        return self.node.kind != CPU_SLOT
+
+    def cpus(self, gpus: Sequence[int]) -> list[int]:
+        """The cores of some slots; none where slots have no cores of their own."""
+        each = len(self.cores) // self.node.gpus if self.node.gpus else 0
+        if self.real or not each:
+            return []
+        return sorted({core for gpu in gpus for core in self.cores[gpu * each :][:each]})
+
+    def threads(self, gpus: int, cpu_milli: int) -> int:
+        """How many threads a worker may well use."""
+        if cpu_milli:
+            return max(cpu_milli // 1000, 1)
+        if not self.node.gpus:
+            return len(self.cores)
+        return max(len(self.cores) * gpus // self.node.gpus, 1)
+
+
+async def find(python: str, slots: int | None, probe: Sequence[str] | None = None) -> Machine:
+    """See what is here; ``slots`` asks for that many CPU slots instead of GPUs."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    command = probe or (python, "-I", str(_PROBE))
+    gpus = [] if slots is not None else await _gpus(command, asked=probe is not None)
+    if gpus:
+        return Machine(_gpu_node(gpus, cores), cores)
+    count = len(cores) if slots is None else slots
+    if count < 1:
+        raise InvalidSpec(f"slots must be at least 1, got {count}")
+    return Machine(_node(cores, gpus=count, kind=CPU_SLOT), cores)
+
+
+def node_name() -> NodeId:
+    """What this machine is called."""
+    name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
+    return NodeId(name or "localhost")
+
+
+async def _gpus(command: Sequence[str], *, asked: bool) -> list[dict[str, Any]]:
+    if not asked and not any(path.exists() for path in _DRIVER_FILES):
+        return []
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(child.communicate(), _PROBE_S)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            child.kill()
+        with suppress(TimeoutError):  # one that waits for the driver may not even die
+            await asyncio.wait_for(child.wait(), 1.0)
+        msg = f"the NVIDIA driver does not answer within {_PROBE_S:g} s; --slots offers CPUs"
+        raise Retryable(msg, after=30.0) from None
+    if child.returncode:
+        why = err.decode(errors="replace").strip().rpartition("\n")[2]
+        raise Retryable(f"cannot ask the NVIDIA driver: {why}; --slots offers CPUs", after=30.0)
+    found: list[dict[str, Any]] = json.loads(out)
+    return found
+
+
+def _gpu_node(gpus: list[dict[str, Any]], cores: tuple[int, ...]) -> NodeSpec:
+    return _node(
+        cores,
+        gpus=len(gpus),
+        kind=_kind(str(gpus[0]["name"])),
+        gpu_memory_mib=min(int(gpu["memory_mib"]) for gpu in gpus),
+        sockets=_sockets([int(gpu["numa"]) for gpu in gpus]),
+    )
+
+
+def _node(cores: tuple[int, ...], **more: Any) -> NodeSpec:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    return NodeSpec(node_name(), cpu_milli=1000 * len(cores), memory_mib=memory, **more)
+
+
+def _kind(name: str) -> str:
+    """The model alone: ``H200`` of "NVIDIA H200", ``A100`` of "NVIDIA A100-SXM4-80GB"."""
+    words = [word for word in name.split() if word.lower() not in _BRANDS]
+    if len(words) > 1 and words[0] in _SERIES:
+        return f"{words[0]}-{words[1]}"
+    return words[0].partition("-")[0] if words else "gpu"
+
+
+def _sockets(numa: list[int]) -> int:
+    """How many sockets the devices hang on, if they are spread evenly and in order; else 1."""
+    count = len(set(numa))
+    even = len(numa) % count == 0 and all(a <= b for a, b in pairwise(numa))
+    each = len(numa) // count
+    blocks = [numa[start : start + each] for start in range(0, len(numa), each)]
+    return count if even and all(len(set(block)) == 1 for block in blocks) else 1

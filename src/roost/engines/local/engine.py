@@ -1,0 +1,237 @@
+"""The local engine: orders in, reports out, each run in the care of its keeper.
+
+Blocking calls (folders, forks, the kernel's files) run on a few threads; the loop only passes
+messages. Everything it knows is on disk: a server may die at any moment and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from roost.core.actions import Stop
+from roost.core.events import NodeJoined
+from roost.core.spec import JobId, NodeSpec, RunId
+from roost.engines import Assigned, LogFile, Order, Report, Usage
+from roost.engines.local import devices, limits, proc
+from roost.engines.local.devices import Machine
+from roost.engines.local.environment import Ports
+from roost.engines.local.folder import Runs
+from roost.engines.local.keeper import Care, Keeper
+from roost.engines.local.launch import Launcher
+from roost.errors import Conflict, Fatal, NotFound
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_THREADS = 8
+_SETTLE_S = 0.5
+_RESULT_BYTES = 64 << 20
+_HEARD_AT_ONCE = 200
+
+
+class LocalEngine:
+    """Runs jobs as processes of this machine.
+
+    ``home`` is Roost's folder. ``slots`` offers that many CPU slots; None: the GPUs or, where there
+    are none, a slot for each core. ``clock`` gives the time of reports.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        slots: int | None = None,
+        clock: Callable[[], float] = time.time,
+        python: str = sys.executable,
+    ) -> None:
+        self.home = home = home.absolute()
+        self._slots, self._clock, self._python = slots, clock, python
+        self._keepers: dict[RunId, Keeper] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pool = ThreadPoolExecutor(_THREADS, "engine")
+        self._runs = Runs(home)
+        self._home_fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock_fd = -1
+        self._ear: socket.socket | None = None
+        self._machine: Machine | None = None
+        self._limits: limits.Limits | None = None
+        self._care: Care | None = None
+
+    @property
+    def node(self) -> NodeSpec:
+        """This machine, once started."""
+        if self._machine is None:
+            raise Fatal("the engine has not been started")
+        return self._machine.node
+
+    @property
+    def limits(self) -> str:
+        """How memory and CPUs are limited here, in a sentence."""
+        return str(self._limits or limits.Limits(None))
+
+    async def start(
+        self, report: Callable[[Report], None], alive: Mapping[RunId, Assigned]
+    ) -> None:
+        """Adopt what survived, end what nobody asked for, report what ended."""
+        await self._serve_alone()
+        self._limits = await self._work(limits.find, self.home)
+        self._machine = await devices.find(self._python, self._slots)
+        launcher = Launcher(
+            self._runs, self._machine, self._limits, Ports(), self._python, self._home_fd
+        )
+        self._care = Care(report, self._clock, self._runs, launcher, self._work)
+        self._listen()
+        report(NodeJoined(self._clock(), self._machine.node))
+        await self._adopt(alive)
+
+    async def perform(self, order: Order) -> None:
+        """Accept an order; what becomes of it is reported."""
+        self._keeper(order.action.run).inbox.put_nowait(order)
+
+    def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
+        """The output of a worker; raises NotFound."""
+        with self._runs.open(run) as folder:
+            return folder.log(worker)
+
+    def workers(self, run: RunId) -> tuple[str, ...]:
+        """The workers of a run that have an output."""
+        try:
+            with self._runs.open(run) as folder:
+                return folder.logs()
+        except NotFound:
+            return ()
+
+    def result(self, run: RunId) -> bytes | None:
+        """What a submitted function returned, pickled; None if there is nothing (yet)."""
+        try:
+            with self._runs.open(run) as folder:
+                return folder.result(_RESULT_BYTES)
+        except NotFound:
+            return None
+
+    def usage(self) -> Mapping[RunId, Usage]:
+        """What each live run uses."""
+        keepers = tuple(self._keepers.items())  # asked from another thread, too
+        return proc.usage({run: keeper.pid for run, keeper in keepers if keeper.pid})
+
+    def forget(self, job: JobId) -> None:
+        """Remove the folders and logs of a job that is over."""
+        gone = self._runs.forget(job)
+        if gone is not None:
+            self._pool.submit(self._runs.remove, gone)
+
+    async def close(self) -> None:
+        """Let go of everything; workers go on."""
+        loop = asyncio.get_running_loop()
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await loop.run_in_executor(None, self._pool.shutdown)
+        if self._ear is not None:
+            loop.remove_reader(self._ear)
+            self._ear.close()
+            with suppress(OSError):
+                os.unlink("engine.sock", dir_fd=self._home_fd)
+        if self._limits is not None:
+            self._limits.close()
+        self._runs.close()
+        for fd in (self._home_fd, self._lock_fd):
+            if fd >= 0:
+                os.close(fd)
+
+    async def _serve_alone(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._lock_fd = os.open("engine.lock", flags, 0o600, dir_fd=self._home_fd)
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            try:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # A shim that a killed server was starting has its files for a moment longer.
+                if time.monotonic() > deadline:
+                    raise Conflict(f"another engine serves {self.home}") from None
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+    def _listen(self) -> None:
+        """Open the ear for shims; a path of its own would soon be too long for a socket."""
+        with suppress(FileNotFoundError):
+            os.unlink("engine.sock", dir_fd=self._home_fd)
+        self._ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        place = f"/proc/self/fd/{self._home_fd}/engine.sock"
+        self._ear.bind(place)
+        Path(place).chmod(0o600)
+        asyncio.get_running_loop().add_reader(self._ear, self._hear)
+
+    def _hear(self) -> None:
+        if self._ear is None:
+            return
+        for _ in range(_HEARD_AT_ONCE):
+            try:
+                text = self._ear.recv(1 << 16)
+            except BlockingIOError:
+                return
+            with suppress(ValueError, KeyError, TypeError):
+                hint: dict[str, Any] = json.loads(text)
+                job, attempt = hint["run"]
+                keeper = self._keepers.get(RunId(JobId(job), attempt))
+                if keeper is not None:
+                    keeper.inbox.put_nowait(hint)
+
+    async def _adopt(self, alive: Mapping[RunId, Assigned]) -> None:
+        known = {run for run, assigned in alive.items() if assigned.launched or assigned.parked}
+        strays = set(self._runs.marked()) - known
+        keepers = [self._keeper(run, adopt=run in known) for run in (*known, *strays)]
+        await asyncio.gather(*(keeper.ready.wait() for keeper in keepers))
+        for keeper in keepers:
+            if keeper.error is not None:
+                raise keeper.error
+        for keeper in keepers[len(known) :]:
+            if keeper.found.kind == "alive":
+                _log.warning("run %s is alive and nobody asked for it: it is stopped", keeper.run)
+                await self.perform(Order(Stop(keeper.run, "nobody asked for it")))
+            else:
+                self._runs.unmark(keeper.run)
+        for assigned in alive.values():
+            if assigned.order is not None:
+                await self.perform(assigned.order)
+
+    def _keeper(self, run: RunId, *, adopt: bool = False) -> Keeper:
+        if self._care is None:
+            raise Fatal("the engine has not been started")
+        keeper = self._keepers.get(run)
+        if keeper is None:
+            keeper = self._keepers[run] = Keeper(run, self._care)
+            task = asyncio.create_task(self._keep(keeper, adopt=adopt))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return keeper
+
+    async def _keep(self, keeper: Keeper, *, adopt: bool) -> None:
+        try:
+            await keeper.live(adopt=adopt)
+        except Exception as error:  # noqa: BLE001 - one run must not take the others down
+            _log.exception("run %s: its keeper failed", keeper.run)
+            keeper.error = error
+        finally:
+            # No pause between the last look into the inbox and this: no order gets lost.
+            self._keepers.pop(keeper.run, None)
+            keeper.ready.set()
+            keeper.let_go()
+        if keeper.found.state is not None:
+            await self._work(limits.remove, keeper.found.state.cgroup)
+
+    def _work(self, call: Callable[..., _T], *args: object) -> Awaitable[_T]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, call, *args)

@@ -1,0 +1,256 @@
+"""From an order to a shim: folder, records, environment, and one process that needs no server.
+
+The order is complete before the process exists, in memory that only it can see, and the run's lock
+passes to it at its birth. So whenever the server dies, the run either has not begun or goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roost.core.allocation import WORKER, Allocation
+from roost.engines import Order
+from roost.engines.local import accounts, proc
+from roost.engines.local.devices import Machine
+from roost.engines.local.environment import Ports, Setting, own_variables
+from roost.engines.local.folder import Folder, Runs
+from roost.engines.local.limits import Limits
+from roost.engines.local.state import Seat, State, slot_bytes
+from roost.errors import InvalidSpec
+from roost.failpoints import hit
+from roost.jobfile.program import Program, Task
+
+_SHIM = Path(__file__).with_name("shim") / "__main__.py"
+_BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_KEPT = ("ROOST_FAILPOINT", "ROOST_FAILPOINT_LOG")
+_ABOVE = 16
+_ROOM = 64  # workers that records have room for from the start
+_CHECKOUT = """
+set -e
+git init -q .
+if git fetch -q --depth 1 "$1" "${2:-HEAD}"; then git checkout -q FETCH_HEAD
+else git fetch -q "$1" '+refs/*:refs/fetched/*'; git checkout -q "$2"; fi
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Starts shims; what it needs of this machine."""
+
+    runs: Runs
+    machine: Machine
+    limits: Limits
+    ports: Ports
+    python: str
+    home_fd: int
+
+    def launch(self, order: Order, state: State, allocation: Allocation) -> int:
+        """Start the next generation of a run; a pidfd of its shim.
+
+        ``state`` is brought up to date. Raises RoostError or OSError if nothing was started.
+        """
+        program = order.program
+        if program is None:
+            raise InvalidSpec(f"run {state.run}: nothing to run was given")
+        account = accounts.resolve(order.unix)
+        own = own_variables(program.env, program.secret_names, order.secrets)
+        with self.runs.make(state.run, account) as folder:
+            if account:
+                accounts.check_reach(account, folder.path)
+            lock = folder.lock()
+            if lock is None:
+                raise InvalidSpec(f"run {state.run} is alive already")
+            try:
+                self._enter(folder, state, allocation, order)
+                if order.payload is not None:
+                    self.runs.give(folder, "payload.pkl", order.payload, account)
+                setting = self._setting(folder, state, order, own, account)
+                self.runs.give(folder, "hostfile", setting.hostfile().encode(), account)
+                text = json.dumps(self._shim_order(folder, setting, program)).encode()
+                return self._spawn(folder, lock, text)
+            finally:
+                os.close(lock)
+
+    def pins(self, state: State) -> dict[str, list[int]]:
+        """The cores of each worker."""
+        return {seat.name: cpus for seat in state.seats if (cpus := self.machine.cpus(seat.gpus))}
+
+    def _enter(self, folder: Folder, state: State, allocation: Allocation, order: Order) -> None:
+        """Write down what is about to begin: from here on the run is known."""
+        state.generation += 1
+        state.intent, state.unix = "", order.unix
+        state.parts = allocation.parts
+        for part in allocation.parts:
+            if part.role not in state.needs:
+                raise InvalidSpec(f"run {state.run}: nothing is known of role {part.role!r}")
+        state.cpus = self.pins(state)
+        state.cgroup = self.limits.group(state.run)
+        slot = slot_bytes(max(_ROOM, len(state.seats)))
+        for name in ("run.json", "start.json", "exit.json"):
+            folder.reserve(name, slot)
+        folder.reserve("progress.json", slot_bytes(1))
+        folder.make_logs(seat.name for seat in state.seats)
+        folder.save("run.json", state.encode())
+        self.runs.mark(state.run)
+
+    def _setting(
+        self,
+        folder: Folder,
+        state: State,
+        order: Order,
+        own: Mapping[str, str],
+        account: accounts.Account | None,
+    ) -> Setting:
+        program = order.program
+        paths = {
+            "ROOST_HOSTFILE": folder.path / "hostfile",
+            "ROOST_PROGRESS": folder.path / "io" / "progress",
+            "ROOST_RESULT": folder.path / "io" / "result.pkl",
+            "ROOST_CHECKPOINT_DIR": folder.path.parent / "checkpoints",
+        }
+        if program and program.checkpoint_dir:
+            paths["ROOST_CHECKPOINT_DIR"] = Path(program.checkpoint_dir)
+        if folder.has("payload.pkl"):
+            paths["ROOST_PAYLOAD"] = folder.path / "payload.pkl"
+        ports = self.ports.take(1 + len(state.seats))
+        return Setting(state, self.machine, ports, order.user, paths, own, account)
+
+    def _shim_order(self, folder: Folder, setting: Setting, program: Program) -> dict[str, Any]:
+        state = setting.state
+        account = setting.account._asdict() if setting.account else None
+        cwd = program.workdir or str(folder.path / "work")
+        if not Path(cwd).is_absolute():
+            raise InvalidSpec(f"workdir must be an absolute folder, got {cwd!r}")
+        make = [program.checkpoint_dir] if program.checkpoint_dir else []
+        self.limits.prepare(state.cgroup)
+        return {
+            "run": list(state.run),
+            "token": state.token,
+            "mark": state.mark,
+            "generation": state.generation,
+            "boot": proc.boot_id(),
+            "account": account,
+            "cgroup": state.cgroup if self.limits.controllers else "",
+            "prepared": folder.has("prepared"),
+            "prepare": [
+                {**step, "env": setting.base(), "cwd": cwd} for step in _preparations(program)
+            ],
+            "workers": [
+                {**self._worker(seat, setting, program), "cwd": cwd, "make": make}
+                for seat in state.seats
+            ],
+            "stop_signal": _signal(program.stop_signal),
+            "grace_s": program.grace_s,
+            "limit_s": None if math.isinf(program.max_duration_s) else program.max_duration_s,
+            "max_duration_s": _left(program, state),
+            "log_limit": program.log_limit_bytes,
+        }
+
+    def _worker(self, seat: Seat, setting: Setting, program: Program) -> dict[str, Any]:
+        task = program.tasks.get(seat.role)
+        if task is None:
+            raise InvalidSpec(f"role {seat.role!r} has nothing to run")
+        need = setting.state.needs[seat.role]
+        return {
+            "name": seat.name,
+            "role": seat.role,
+            "index": seat.index,
+            "main": seat.role == WORKER,
+            "argv": _argv(task),
+            "env": setting.worker(seat),
+            "cpus": setting.state.cpus.get(seat.name),
+            "data_bytes": self.limits.data_bytes(need),
+            "cgroup": self.limits.files(need),
+        }
+
+    def _spawn(self, folder: Folder, lock: int, text: bytes) -> int:
+        given = os.memfd_create("order")
+        spare = os.dup(given)  # so that there is room for a pidfd afterwards
+        errors = -1
+        try:
+            with open(given, "wb", closefd=False) as file:
+                file.write(text)
+            os.lseek(given, 0, os.SEEK_SET)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            errors = os.open("shim.err", flags, 0o600, dir_fd=folder.fd)
+            hit("effect.before-fork")
+            pid = self._fork((given, errors, errors, lock, folder.fd, self.home_fd))
+            hit("effect.after-fork")
+        finally:
+            for fd in (given, errors, spare):
+                if fd >= 0:
+                    os.close(fd)
+        try:
+            return os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)  # a child that nobody has taken leave of is no other
+            os.waitpid(pid, 0)
+            raise
+
+    def _fork(self, fds: tuple[int, ...]) -> int:
+        # Out of the way first: a number must not be both a source and a target.
+        sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in fds]
+        env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        try:
+            return os.posix_spawn(
+                self.python,
+                [self.python, "-I", "-S", str(_SHIM)],
+                {"PATH": os.defpath, "LC_ALL": "C.UTF-8", **env},
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(sources)],
+                setsid=True,
+                setsigmask=_BLOCKED,
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+            )
+        finally:
+            for fd in sources:
+                os.close(fd)
+
+
+def _argv(task: Task) -> list[str]:
+    if task.script:
+        return ["/bin/bash", "-eo", "pipefail", "-c", task.script]
+    return list(task.command)
+
+
+def _preparations(program: Program) -> list[dict[str, Any]]:
+    """What runs before the workers."""
+    found = []
+    url, ref = program.git
+    if url:
+        if url.startswith("-") or ref.startswith("-"):
+            raise InvalidSpec(f"cannot check out {url!r} at {ref!r}")
+        found.append(("git", "git", ["/bin/bash", "-c", _CHECKOUT, "git", url, ref]))
+    if program.setup:
+        found.append(("setup", "setup", _argv(Task(script=program.setup))))
+    return [
+        {
+            "name": f"{name}-0",
+            "title": title,
+            "role": "setup",
+            "index": 0,
+            "main": True,
+            "argv": argv,
+        }
+        for name, title, argv in found
+    ]
+
+
+def _signal(name: str) -> int:
+    try:
+        return int(signal.Signals[name])
+    except KeyError:
+        raise InvalidSpec(f"unknown stop signal {name!r}") from None
+
+
+def _left(program: Program, state: State) -> float | None:
+    if math.isinf(program.max_duration_s):
+        return None
+    return max(program.max_duration_s - state.used_s, 0.0)

@@ -1,0 +1,323 @@
+"""The life of one generation of a run: prepare, start all workers or none, watch, end, clean up.
+
+One loop over the workers' pipes, the job's own reports and the signals. Time limits run on the
+monotonic clock and stand still while the run is frozen. The end is written only when nothing of
+the run is left alive.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from . import record, spawn, tree
+from .hints import Hints, hit
+from .light import ignoring, signal
+from .output import TAIL, Log, Progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_SWEEP_S = 0.01
+_SETTLE_S = 1.0
+_STUCK_S = 5.0
+_DETAIL = 1000
+
+
+class Worker:
+    """One process that was started, and where its output goes."""
+
+    def __init__(self, what: dict[str, Any], log: Log) -> None:
+        self.what, self.log = what, log
+        self.pid = self.pipe = 0
+        self.running = False
+
+    def start(self, order: dict[str, Any]) -> int:
+        """Start it; a pipe that tells how that went."""
+        self.pipe, out = os.pipe()
+        os.set_blocking(self.pipe, False)
+        try:
+            self.pid, heard = spawn.spawn(order, self.what, out)
+        finally:
+            os.close(out)
+        self.running = True
+        return heard
+
+    def signal(self, number: int) -> None:
+        """Signal its process group; its number is taken as long as it is not reaped."""
+        if self.running:
+            with ignoring(OSError):
+                os.killpg(self.pid, number)
+
+
+class Gang:
+    """All workers of one generation."""
+
+    def __init__(self, order: dict[str, Any], folder: int, hints: Hints) -> None:
+        self._order, self._folder, self._hints = order, folder, hints
+        self._logs = os.open("logs", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        self._workers: list[Worker] = []
+        self._pipes: dict[int, Worker] = {}
+        self._poll = select.poll()
+        self._exits: list[list[object]] = []
+        self._cause, self._detail, self._phase = "", "", "preparing"
+        self._begun, self._frozen_at, self._thawed_s = time.monotonic(), 0.0, 0.0
+        self._kill_at = float("inf")
+        io = os.open("io", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        self._progress = Progress("progress", io)
+        os.close(io)
+        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake)
+        for number in spawn.HANDLED[:6]:
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        self._poll.register(self._wake, select.POLLIN)
+        if self._progress.fd >= 0:
+            self._poll.register(self._progress.fd, select.POLLIN)
+
+    def run(self) -> None:
+        """Go through the whole life, and write its end."""
+        hit("shim.before-start-record")
+        self._hints.phase(self._phase)
+        hit("shim.after-start-record")
+        if self._prepare() and self._launch():
+            self._watch()
+        self._sweep()
+        self._finish()
+
+    def _prepare(self) -> bool:
+        """Run the steps before the workers, one after the other; False if they end the run."""
+        if self._order["prepared"]:
+            return True
+        log = Log(f"{self._order['workers'][0]['name']}.log", self._logs, self._order["log_limit"])
+        try:
+            for step in self._order["prepare"]:
+                if not self._step(Worker(step, log)):
+                    return False
+        finally:
+            log.close()
+        fd = os.open(
+            "prepared", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._folder
+        )
+        os.close(fd)
+        return True
+
+    def _step(self, worker: Worker) -> bool:
+        if not self._start([worker]):
+            return False
+        self._watch()
+        self._workers.clear()
+        if self._cause == "exit" and not self._detail:
+            self._exits.clear()
+            self._cause, self._kill_at = "", float("inf")
+            return True
+        if self._cause == "exit":
+            self._detail = f"{worker.what['title']} failed"
+        return False
+
+    def _launch(self) -> bool:
+        limit = self._order["log_limit"]
+        workers = [
+            Worker(what, Log(f"{what['name']}.log", self._logs, limit))
+            for what in self._order["workers"]
+        ]
+        if not self._start(workers):
+            return False
+        hit("shim.after-spawn")
+        self._hints.workers = {one.what["name"]: [one.pid, _ticks(one.pid)] for one in workers}
+        self._phase = "running"
+        self._hints.phase(self._phase)
+        return True
+
+    def _start(self, workers: list[Worker]) -> bool:
+        """Start all of them, or none."""
+        try:
+            heard = []
+            for worker in workers:
+                heard.append(worker.start(self._order))
+                self._workers.append(worker)
+                self._pipes[worker.pipe] = worker
+                self._poll.register(worker.pipe, select.POLLIN)
+            failures = [why for pipe in heard if (why := spawn.outcome(pipe))]
+        except OSError as error:
+            failures = [f"cannot start a process: {error.strerror}"]
+        if failures:
+            self._cause, self._detail = "never-started", failures[0]
+        return not failures
+
+    def _watch(self) -> None:
+        """Until every worker has ended, or the time to ask them has."""
+        while any(worker.running for worker in self._workers):
+            now = time.monotonic()
+            if now >= self._kill_at:
+                return
+            if not self._cause and now >= self._limit_at():
+                self._stop("timeout", f"ran longer than {self._order['limit_s']:g} s")
+            wait = min(self._kill_at, self._limit_at(), self._hints.due) - now
+            self._turn(min(wait, 3600.0))
+
+    def _turn(self, wait: float) -> None:
+        for fd, _ in self._poll.poll(max(wait, 0) * 1000):
+            if fd == self._wake:
+                self._answer(os.read(fd, 512))
+            elif fd == self._progress.fd:
+                if self._progress.read():
+                    self._hints.tell(self._progress.told)
+            else:
+                self._pump(fd)
+        self._hints.flush()
+
+    def _pump(self, pipe: int) -> bool:
+        """Move some output to its log; False when there is none."""
+        worker = self._pipes[pipe]
+        try:
+            text = os.read(pipe, TAIL)
+        except OSError:
+            return False
+        if text:
+            worker.log.write(text)
+            return True
+        self._poll.unregister(pipe)
+        del self._pipes[pipe]
+        os.close(pipe)
+        return False
+
+    def _answer(self, signals: bytes) -> None:
+        if signal.SIGTERM in signals or signal.SIGINT in signals:
+            self._stop("stopped", "")
+        elif signal.SIGUSR1 in signals or signal.SIGUSR2 in signals:
+            last = max(signals.rfind(signal.SIGUSR1), signals.rfind(signal.SIGUSR2))
+            if signals[last] == signal.SIGUSR1:
+                self._freeze()
+            else:
+                self._thaw()
+        self._reap()
+
+    def _reap(self) -> bool:
+        """Take leave of everything that has ended; True if nothing is left below."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return False
+                for worker in self._workers:
+                    if worker.pid == pid and worker.running:
+                        worker.running = False
+                        self._ended(worker, os.waitstatus_to_exitcode(status))
+        except ChildProcessError:
+            return True
+
+    def _ended(self, worker: Worker, status: int) -> None:
+        what = worker.what
+        oom = spawn.oom_killed(self._order.get("cgroup", ""), what["name"])
+        code, number = (status, None) if status >= 0 else (None, -status)
+        self._exits.append([what["role"], what["index"], code, number, oom])
+        if status and not self._cause:
+            how = f"exited with {code}" if number is None else f"was killed by signal {number}"
+            self._stop("exit", f"{what['name']} {how}")
+        elif not any(one.running for one in self._workers if one.what["main"]):
+            self._stop("exit", "")
+
+    def _stop(self, cause: str, detail: str) -> None:
+        """Ask all workers to end; the first reason counts."""
+        if self._cause:
+            return
+        self._cause, self._detail = cause, detail
+        self._kill_at = time.monotonic() + self._order["grace_s"]
+        for worker in self._workers:
+            worker.signal(self._order["stop_signal"])
+        self._thaw()
+        if detail or cause != "exit":
+            self._hints.phase("stopping")
+
+    def _freeze(self) -> None:
+        if not self._frozen_at and not self._cause:
+            self._frozen_at = time.monotonic()
+            tree.freeze()
+            tree.settle(_SETTLE_S)
+        if self._frozen_at:
+            self._hints.phase("frozen")
+
+    def _thaw(self) -> None:
+        if not self._frozen_at:
+            return
+        self._thawed_s += time.monotonic() - self._frozen_at
+        self._frozen_at = 0.0
+        cpus = self._cpus()
+        for worker in self._workers:
+            if worker.running and cpus.get(worker.what["name"]):
+                tree.pin(worker.pid, cpus[worker.what["name"]])
+        tree.thaw()
+        if not self._cause:
+            self._hints.phase(self._phase)
+
+    def _cpus(self) -> dict[str, list[int]]:
+        """The cores of each worker, as the engine last wrote them down."""
+        try:
+            fd = os.open("run.json", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
+        except OSError:
+            return {}
+        try:
+            body = record.read(fd) or {}
+        finally:
+            os.close(fd)
+        cpus = body.get("cpus")
+        return cpus if isinstance(cpus, dict) else {}
+
+    def _ran_s(self) -> float:
+        now = self._frozen_at or time.monotonic()
+        return now - self._begun - self._thawed_s
+
+    def _limit_at(self) -> float:
+        limit = self._order["max_duration_s"]
+        if limit is None or self._cause or self._frozen_at:
+            return float("inf")
+        return float(self._begun + self._thawed_s + limit)
+
+    def _sweep(self) -> None:
+        """Kill until nothing is left below; what does not die holds everything up."""
+        begun, pause, told = time.monotonic(), _SWEEP_S, False
+        while not self._reap():
+            tree.kill(self._order.get("cgroup", ""))
+            if self._reap():
+                break
+            self._poll_signals(pause)
+            pause = min(pause * 1.5, 1.0)
+            if not told and time.monotonic() - begun > _STUCK_S:
+                self._hints.stuck([one.pid for one in tree.descendants(os.getpid())])
+                told = True
+            self._hints.flush()
+
+    def _poll_signals(self, pause: float) -> None:
+        # Pipes are left alone: those who wrote to them are being killed.
+        wake = select.poll()
+        wake.register(self._wake, select.POLLIN)
+        if wake.poll(pause * 1000):
+            os.read(self._wake, 512)
+
+    def _finish(self) -> None:
+        for pipe in list(self._pipes):
+            while pipe in self._pipes and self._pump(pipe):
+                pass
+        for worker in self._workers:
+            worker.log.close()
+        while self._progress.read():
+            self._hints.tell(self._progress.told)
+        exits = [] if self._cause == "never-started" else self._exits
+        hit("shim.before-exit-record")
+        self._hints.end(
+            {
+                "cause": self._cause,
+                "detail": self._detail[:_DETAIL],
+                "exits": exits,
+                "ran_s": self._ran_s(),
+            }
+        )
+        hit("shim.after-exit-record")
+
+
+def _ticks(pid: int) -> int:
+    process = tree.look(pid)
+    return process.ticks if process else 0

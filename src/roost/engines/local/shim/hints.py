@@ -1,0 +1,116 @@
+"""What this process writes down (the truth) and tells the server about (hints, sent again if need).
+
+``start.json`` says who this is and how the run is doing, ``progress.json`` what the job said last,
+``exit.json`` how it all ended. The server is told to look by datagrams; if there is no server, the
+next one reads the files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from _socket import AF_UNIX, SOCK_DGRAM, SOCK_NONBLOCK, socket
+
+from . import record, tree
+from .light import dumps, ignoring, signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_AGAIN_S = 0.2
+_TELL_EVERY_S = 0.5
+
+_hits: dict[str, int] = {}
+
+
+def hit(name: str) -> None:
+    """Pass a point, or end here if a test wants it so."""
+    wanted, log = os.environ.get("ROOST_FAILPOINT", ""), os.environ.get("ROOST_FAILPOINT_LOG", "")
+    if not wanted and not log:
+        return
+    _hits[name] = _hits.get(name, 0) + 1
+    if log and _hits[name] == 1:
+        with open(log, "a", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+            file.write(f"{name}\n")
+    armed, _, count = wanted.partition(":")
+    if armed == name and _hits[name] == int(count or "1"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hints:
+    """The records of a run, and the server's ear."""
+
+    def __init__(self, order: dict[str, Any], folder: int, home: int) -> None:
+        self._start = record.create("start.json", folder)
+        self._exit = record.create("exit.json", folder)
+        self._said = record.create("progress.json", folder)
+        self._address = f"/proc/self/fd/{home}/engine.sock"
+        self._socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK)
+        me = tree.look(os.getpid())
+        self._me: dict[str, object] = {
+            "version": 1,
+            "pid": os.getpid(),
+            "ticks": me.ticks if me else 0,
+            "boot": order["boot"],
+            "token": order["token"],
+            "generation": order["generation"],
+        }
+        self._sender = {name: order[name] for name in ("run", "token", "generation")}
+        self._waiting: list[dict[str, object]] = []
+        self._told: dict[str, object] | None = None
+        self._tell_at = 0.0
+        self.workers: dict[str, list[int]] = {}
+        #: When ``flush`` has something to do.
+        self.due = float("inf")
+
+    def phase(self, phase: str) -> None:
+        """Write down how the run is doing, and tell."""
+        record.write(self._start, {**self._me, "phase": phase, "workers": self.workers})
+        self._send({"phase": phase})
+
+    def stuck(self, pids: list[int]) -> None:
+        """Tell of processes that do not die."""
+        self._send({"stuck": pids[:50]})
+
+    def tell(self, told: dict[str, object]) -> None:
+        """Pass on what the job says, twice a second at most."""
+        self._told = dict(told)
+        self.due = min(self.due, self._tell_at)
+
+    def flush(self) -> None:
+        """Send what is due."""
+        now = time.monotonic()
+        if now < self.due:
+            return
+        self.due = float("inf")
+        if self._told is not None and now < self._tell_at:
+            self.due = self._tell_at
+        elif self._told is not None:
+            told, self._told = self._told, None
+            self._tell_at = now + _TELL_EVERY_S
+            record.write(self._said, told)
+            self._send({"told": told})
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            self._send(message)
+
+    def end(self, body: dict[str, object]) -> None:
+        """Write down how the run ended, for good, and tell."""
+        if self._told is not None:
+            record.write(self._said, self._told)
+            self._send({"told": self._told})
+        when = {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME)}
+        record.write(self._exit, {**self._me, **when, **body})
+        with ignoring(OSError):
+            os.fdatasync(self._exit)
+
+    def _send(self, message: dict[str, object]) -> None:
+        text = dumps({**self._sender, **message})
+        try:
+            self._socket.sendto(text.encode(), self._address)
+        except BlockingIOError:
+            self._waiting.append(message)
+            self.due = min(self.due, time.monotonic() + _AGAIN_S)
+        except OSError:
+            pass  # no server: the next one reads the files

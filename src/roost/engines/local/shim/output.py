@@ -1,0 +1,114 @@
+"""Log files with a limit, and what jobs say of themselves. Neither can harm the job.
+
+Beyond its limit a log keeps one line saying so and, at the end, the last 64 KiB. When the disk is
+full, output is dropped and counted; once there is room again, a line says how much is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from .light import ignoring, loads
+
+TAIL = 64 * 1024
+_LINE = 4096
+_HUGE = 1e300  # no loss is larger; an integer might be too large for a float
+
+
+class Log:
+    """The log of one worker; this process is the only one that writes to it."""
+
+    def __init__(self, name: str, folder: int, limit: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._fd = os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        self._room = limit - os.fstat(self._fd).st_size
+        self._limit = limit
+        self._tail = bytearray()
+        self._beyond = 0
+        self._dropped = 0
+
+    def write(self, text: bytes) -> None:
+        """Keep some output, as far as the limit and the disk allow."""
+        kept = text[: max(self._room, 0)]
+        self._room -= len(kept)
+        if kept:
+            self._append(kept)
+        if len(kept) < len(text):
+            if not self._beyond:
+                self._append(f"\n[roost: the limit of {self._limit} bytes is reached]\n".encode())
+            self._beyond += len(text) - len(kept)
+            self._tail += text[len(kept) :]
+            del self._tail[:-TAIL]
+
+    def close(self) -> None:
+        """Add the end of what was beyond the limit."""
+        if self._beyond:
+            missing = self._beyond - len(self._tail)
+            self._append(f"[roost: {missing} bytes are left out here]\n".encode() + self._tail)
+        os.close(self._fd)
+
+    def _append(self, text: bytes | bytearray) -> None:
+        if self._dropped:
+            marker = f"\n[roost: {self._dropped} bytes are lost: disk full]\n".encode()
+            if self._put(marker) < len(marker):
+                self._dropped += len(text)
+                return
+            self._dropped = 0
+        self._dropped = len(text) - self._put(text)
+
+    def _put(self, text: bytes | bytearray) -> int:
+        written = 0
+        with ignoring(OSError):
+            while written < len(text):
+                written += os.write(self._fd, text[written:])
+        return written
+
+
+class Progress:
+    """What a job writes to its pipe, one JSON object a line: done, saved, step, loss."""
+
+    def __init__(self, name: str, folder: int) -> None:
+        # Open for both, so that it never ends while workers come and go.
+        self.fd = -1
+        with ignoring(OSError):
+            self.fd = os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+            if not stat.S_ISFIFO(os.fstat(self.fd).st_mode):  # the job put something else there
+                os.close(self.fd)
+                self.fd = -1
+        self.told: dict[str, object] = {}
+        self._rest = b""
+
+    def read(self) -> bool:
+        """Take what is there; True if something new was said."""
+        try:
+            text = self._rest + os.read(self.fd, TAIL)
+        except OSError:
+            return False
+        *lines, rest = text.split(b"\n")
+        self._rest = rest if len(rest) <= _LINE else b""
+        said = [fields for line in lines[-100:] if (fields := _fields(line))]
+        for fields in said:
+            self.told.update(fields)
+        return bool(said)
+
+
+def _fields(line: bytes) -> dict[str, object]:
+    try:
+        said = loads(line.strip().decode())
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(said, dict):
+        return {}
+    found: dict[str, object] = {}
+    for name in ("done", "saved", "step", "loss"):
+        value = said.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        if name in {"done", "saved"} and 0 <= value <= 1:
+            found[name] = float(value)
+        if name == "loss":
+            found[name] = float(value) if abs(value) < _HUGE or value != value else _HUGE  # noqa: PLR0124
+        if name == "step" and isinstance(value, int) and 0 <= value < 1 << 62:
+            found[name] = value
+    return found

@@ -1,0 +1,155 @@
+"""From an order to a running process: account, limits, cores, folder, and then its own program."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from . import tree
+from .light import ignoring, signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+#: Above what a server has, so that short memory costs a worker and not the server.
+_OOM_SCORE = "300"
+
+#: Signals that this process handles, and that a worker gets back as they were.
+HANDLED = (
+    signal.SIGCHLD,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGHUP,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)
+
+
+class Failed(Exception):
+    """A process could not be started."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, int]:
+    """Start a process in a session of its own; its number, and a pipe that tells how it went."""
+    heard, tell = os.pipe()
+    leaf = _leaf(order.get("cgroup", ""), what)
+    pid = os.fork()
+    if pid:
+        os.close(tell)
+        return pid, heard
+    step = "cannot start"
+    try:
+        os.setsid()
+        _reset_signals()
+        if leaf:
+            tree.write(f"{leaf}/cgroup.procs", "0")
+        _connect(out)
+        step = "cannot set limits"
+        _limit(order, what)
+        step = f"cannot run as {order['account']['name']}" if order.get("account") else step
+        _become(order.get("account"))
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != order["pid"]:
+            os._exit(127)
+        os.umask(0o022)
+        for folder in what.get("make", ()):
+            step = f"cannot make {folder}"
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
+        step = f"cannot enter {what['cwd']}"
+        os.chdir(what["cwd"])
+        step = f"cannot run {what['argv'][0]}"
+        os.execvpe(what["argv"][0], what["argv"], what["env"])  # noqa: S606 - this is its purpose
+    except BaseException as error:  # noqa: BLE001 - told to the parent, whatever it is
+        why = getattr(error, "strerror", None) or repr(error)
+        os.write(tell, f"{what['name']}: {step}: {why}".encode()[:1000])
+    finally:
+        os._exit(127)
+
+
+def outcome(heard: int) -> str:
+    """Wait until a process runs its program; why it does not, or nothing."""
+    text = b""
+    try:
+        while more := os.read(heard, 4096):
+            text += more
+    finally:
+        os.close(heard)
+    return text.decode(errors="replace")
+
+
+def oom_killed(cgroup: str, name: str) -> bool:
+    """Whether the kernel killed processes of a worker for its memory limit."""
+    try:
+        with open(f"{cgroup}/{name}/memory.events") as file:  # noqa: PTH123
+            fields = dict(line.split() for line in file)
+    except (OSError, ValueError):
+        return False
+    return int(fields.get("oom_kill", "0")) > 0
+
+
+def _leaf(cgroup: str, what: dict[str, Any]) -> str:
+    if not cgroup:
+        return ""
+    leaf, limits = f"{cgroup}/{what['name']}", what.get("cgroup", {})
+    try:
+        os.makedirs(leaf, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
+        for file, text in limits.items():
+            tree.write(f"{leaf}/{file}", text)
+    except OSError:
+        if limits:
+            raise
+        return ""  # it would only have helped to clean up
+    return leaf
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in HANDLED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _connect(out: int) -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+
+
+def _limit(order: dict[str, Any], what: dict[str, Any]) -> None:
+    with ignoring(OSError):
+        tree.write("/proc/self/oom_score_adj", _OOM_SCORE)
+    if what.get("cpus"):
+        os.sched_setaffinity(0, what["cpus"])
+    if what.get("data_bytes"):
+        resource.setrlimit(resource.RLIMIT_DATA, (what["data_bytes"], what["data_bytes"]))
+    if order.get("mark"):
+        # The limit for real-time threads, so high that it never matters: a mark that is
+        # inherited, cannot be wiped off, and tells whose process this is.
+        with ignoring(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_RTTIME, (order["mark"], order["mark"]))
+
+
+def _become(account: dict[str, Any] | None) -> None:
+    if account:
+        os.setgroups(account["groups"])
+        os.setgid(account["gid"])
+        os.setuid(account["uid"])
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes  # noqa: PLC0415 - slow to import, and not needed before
+
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))

@@ -1,0 +1,19 @@
+"""What people write: the job file, the formats converted into it, and what an engine runs."""
+
+from roost.jobfile.errors import FieldError, JobFileErrors
+from roost.jobfile.model import JobFile, to_yaml
+from roost.jobfile.parse import Parsed, parse
+from roost.jobfile.program import Program, RetryRule, Suspend, Task
+
+__all__ = [
+    "FieldError",
+    "JobFile",
+    "JobFileErrors",
+    "Parsed",
+    "Program",
+    "RetryRule",
+    "Suspend",
+    "Task",
+    "parse",
+    "to_yaml",
+]

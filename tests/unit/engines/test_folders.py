@@ -1,0 +1,202 @@
+"""Folders of runs, accounts, and what they say of a run."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.core.allocation import Part
+from roost.core.spec import JobId, NodeId, Qos, Resources, RunId
+from roost.engines.local import accounts, examine, proc
+from roost.engines.local.accounts import Account
+from roost.engines.local.folder import Runs
+from roost.engines.local.state import State, slot_bytes
+from roost.errors import Fatal, InvalidSpec, NotFound
+
+RUN = RunId(JobId("job"), 1)
+STATE = State(
+    RUN,
+    "ab12",
+    "ada",
+    generation=1,
+    parts=(Part(NodeId("n"), (0, 1), workers=2), Part(NodeId("n"), (), role="ps")),
+    needs={"worker": Resources(kinds=("H200",), qos=Qos.EQUAL), "ps": Resources(gpus=0)},
+    cpus={"worker-0": [0]},
+)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    made = Runs(tmp_path / "home")
+    yield made
+    made.close()
+
+
+def enter(runs: Runs, state: State) -> None:
+    with runs.make(RUN, None) as folder:
+        for name in ("run.json", "start.json", "exit.json"):
+            folder.reserve(name, slot_bytes(4))
+        folder.save("run.json", state.encode())
+
+
+def say(runs: Runs, name: str, **more: object) -> None:
+    with runs.open(RUN) as folder:
+        folder.save(name, {"token": STATE.token, "generation": 1, "ran_s": 2.5, **more})
+
+
+def test_a_state_comes_back_as_it_was() -> None:
+    assert State.decode(STATE.encode()) == STATE
+    assert [seat.gpus for seat in STATE.seats] == [(0,), (1,), ()]
+    assert 1 << 62 <= STATE.mark < 1 << 63
+
+
+@pytest.mark.parametrize("job", ["", "..", "a/b", "/etc", "a\0b", "a\nb", "x" * 200, ".hidden"])
+def test_what_is_no_job_id_is_refused(runs: Runs, job: str) -> None:
+    for use in (runs.open, runs.mark, lambda run: runs.make(run, None)):
+        with pytest.raises(InvalidSpec, match="is no job id"):
+            use(RunId(JobId(job), 1))
+    with pytest.raises(InvalidSpec):
+        runs.forget(JobId(job))
+
+
+def test_folders_are_private(runs: Runs) -> None:
+    enter(runs, STATE)
+    folder = runs.path / "job" / "1"
+
+    modes = {path.stat().st_mode & 0o777 for path in (runs.path, folder, folder / "work")}
+    assert modes == {0o700}
+    assert (folder / "run.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_behind_a_link_is_not_entered(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere/1").mkdir(parents=True)
+    (runs.path / "job").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(NotFound):
+        runs.open(RUN)
+    with pytest.raises(OSError, match="job"):
+        runs.make(RUN, None)
+    assert list((tmp_path / "elsewhere/1").iterdir()) == []
+
+
+def test_a_record_that_grows_keeps_what_it_says(runs: Runs) -> None:
+    enter(runs, STATE)
+    with runs.open(RUN) as folder:
+        folder.reserve("run.json", slot_bytes(1000))
+        body = folder.read("run.json")
+        assert body is not None
+        assert State.decode(body) == STATE
+        folder.save("run.json", {"more": "x" * 100_000})
+
+
+def test_another_version_is_refused(runs: Runs) -> None:
+    enter(runs, STATE)
+    with runs.open(RUN) as folder:
+        folder.save("run.json", {**STATE.encode(), "version": 2})
+
+    with pytest.raises(Fatal, match="another version of Roost: 2"):
+        examine.examine(runs, RUN)
+
+
+def test_marks_remember_runs(runs: Runs) -> None:
+    runs.mark(RUN)
+    runs.mark(RUN)
+    assert runs.marked() == [RUN]
+    runs.unmark(RUN)
+    runs.unmark(RUN)
+    assert runs.marked() == []
+
+
+def test_nothing_is_known_of_nothing(runs: Runs) -> None:
+    assert examine.examine(runs, RUN).kind == "nothing"
+    runs.make(RUN, None).close()
+    assert examine.examine(runs, RUN).kind == "nothing"
+
+
+def test_the_records_tell_what_is_true(runs: Runs) -> None:
+    enter(runs, STATE)
+    assert examine.examine(runs, RUN)[:1] == ("nothing",)
+    say(runs, "start.json")
+    assert examine.examine(runs, RUN).kind == "lost"
+    with runs.open(RUN) as folder:
+        lock = folder.lock()
+        assert lock is not None
+        assert examine.examine(runs, RUN).kind == "alive"
+        os.close(lock)
+    say(runs, "exit.json", cause="stopped")
+    assert examine.examine(runs, RUN).kind == "over"
+
+
+@pytest.mark.parametrize(
+    ("intent", "cause", "kind"),
+    [
+        ("suspend", "stopped", "parked"),
+        ("resize", "stopped", "between"),
+        ("suspend", "exit", "over"),
+        ("resize", "timeout", "over"),
+    ],
+)
+def test_an_end_is_what_it_was_meant_for(runs: Runs, intent: str, cause: str, kind: str) -> None:
+    enter(runs, State.decode({**STATE.encode(), "intent": intent}))
+    say(runs, "exit.json", cause=cause)
+
+    found = examine.examine(runs, RUN)
+
+    assert found.kind == kind
+    assert found.state is not None
+    assert found.state.used_s == (0.0 if kind == "over" else 2.5)
+
+
+def test_a_generation_that_did_not_begin_can_begin(runs: Runs) -> None:
+    enter(runs, State.decode({**STATE.encode(), "generation": 2}))
+    say(runs, "exit.json", cause="stopped")  # of the generation before
+
+    found = examine.examine(runs, RUN)
+
+    assert found.kind == "between"
+    assert found.state is not None
+    assert found.state.generation == 1
+
+
+def test_the_time_of_an_end_does_not_follow_the_clock() -> None:
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    end = {"cause": "exit", "detail": "", "exits": [["worker", 0, 0, None, False]]}
+    here = {**end, "boot": proc.boot_id(), "uptime": uptime - 30, "time": 4_000_000_000.0}
+    other = {**end, "boot": "another", "uptime": 5.0, "time": 900.0}
+
+    assert examine.ended(RUN, here, 1000.0).time == pytest.approx(970.0, abs=1)
+    assert examine.ended(RUN, other, 1000.0).time == 900.0
+    assert examine.ended(RUN, {**other, "time": 2000.0}, 1000.0).time == 1000.0
+
+
+def test_accounts_are_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    other = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid not in {0, os.geteuid()})
+
+    assert accounts.resolve("") is None
+    assert accounts.resolve(me) is None
+    with pytest.raises(InvalidSpec, match="no account"):
+        accounts.resolve("no-such-account")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    found = accounts.resolve(other)
+    assert found is not None
+    assert found.gid in found.groups
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(InvalidSpec, match="does not run as root"):
+        accounts.resolve(other)
+
+
+def test_an_account_must_be_able_to_enter(tmp_path: Path) -> None:
+    stranger = Account("stranger", 54321, 54321, (54321,), "/")
+    owner = Account("owner", tmp_path.stat().st_uid, 54321, (54321,), "/")
+    folder = tmp_path / "inner"
+    folder.mkdir(mode=0o700)
+
+    with pytest.raises(InvalidSpec, match=f"'stranger' cannot enter {folder}"):
+        accounts.check_reach(stranger, folder)
+    accounts.check_reach(owner, folder)
