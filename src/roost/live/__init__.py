@@ -1,0 +1,1 @@
+"""The live driver: journal, core and engine in one loop; recovery; understanding failures."""

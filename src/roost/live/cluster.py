@@ -1,0 +1,467 @@
+"""The cluster as the server sees it: commands that return when they are durable, and questions.
+
+Who may ask what is the server's business, except who may submit to which queue: that is part of
+what a queue is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roost import placement, policies
+from roost.core import (
+    WHOLE,
+    CancelRequested,
+    Core,
+    Deleted,
+    Event,
+    GpuRestored,
+    JobId,
+    MigrateRequested,
+    NodeId,
+    QueueChanged,
+    QueueId,
+    QueueSpec,
+    Range,
+    Reshape,
+    ResumeRequested,
+    RunId,
+    ScaleRequested,
+    Submitted,
+    SuspendRequested,
+    Woke,
+    snapshot,
+)
+from roost.core.node import devices
+from roost.core.wire import decode_decision
+from roost.engines import Engine, Usage
+from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, unknown
+from roost.jobfile import JobFile
+from roost.live import explain as explaining
+from roost.live.clock import Clock
+from roost.live.driver import Command, Counts, Draft, Driver, Health
+from roost.live.feed import Feed
+from roost.live.records import Record, placement_of, view_of
+from roost.live.vault import Vault
+from roost.store import Store
+from roost.store.rows import JobRow, QueueRow
+
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
+_ID_LETTERS = 5
+_EVERYBODY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job that somebody hands in; ``key`` tells a repeated request from a second job."""
+
+    job: JobFile
+    user: str
+    unix: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    payload: bytes | None = field(default=None, repr=False)
+    key: str = ""
+
+
+class Cluster:
+    """One machine, or several: its jobs, queues and nodes."""
+
+    def __init__(  # noqa: PLR0913 - what a cluster is made of
+        self,
+        store: Store,
+        engine: Engine,
+        home: Path,
+        *,
+        policy: str = "backfill",
+        placer: str = "consolidate",
+        clock: Clock | None = None,
+    ) -> None:
+        self.policy_name, self.placer_name = policy, placer
+        self.store, self.engine, self.home = store, engine, home
+        self.clock = clock or Clock()
+        self.epoch = 0
+        self._driver = Driver(
+            store,
+            engine,
+            policies.policy(policy),
+            placement.placer(placer),
+            Vault(home),
+            self.clock,
+        )
+        self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Become the one server of the store, come back to where the last one was, and go on."""
+        self.epoch = await asyncio.to_thread(self.store.serve)
+        await self._driver.start()
+        if not any(queue.id == "default" for queue in await asyncio.to_thread(self.store.queues)):
+            await self.set_queue(QueueRow("default"), "roost")
+
+    async def close(self) -> None:
+        """Let go; jobs go on."""
+        await self._driver.close()
+        await asyncio.to_thread(self.store.close)
+
+    @property
+    def broken(self) -> asyncio.Future[None]:
+        """Fails when the cluster cannot go on; the process should end then."""
+        if self._driver.broken is None:
+            raise Conflict("the cluster was not started")
+        return self._driver.broken
+
+    @property
+    def core(self) -> Core:
+        """The scheduling core; look, do not touch."""
+        return self._driver.core
+
+    @property
+    def health(self) -> Health:
+        """Whether commands are accepted."""
+        return self._driver.health
+
+    @property
+    def feed(self) -> Feed:
+        """Tells of every change."""
+        return self._driver.feed
+
+    @property
+    def counts(self) -> Counts:
+        """Figures about the driver itself."""
+        return self._driver.counts
+
+    @property
+    def seq(self) -> int:
+        """The number of the journal's last entry."""
+        return self._driver.seq
+
+    # -- commands ------------------------------------------------------------------------------
+
+    async def submit(self, request: Submission) -> tuple[JobRow, bool]:
+        """Accept a job; the row, and whether it is new: a repeated request finds the first one."""
+        if not request.key:
+            return await self._submit(request), True
+        known = (request.user, request.key)
+        under_way = self._requests.get(known)
+        if under_way is not None:
+            return await asyncio.shield(under_way), False
+        answer = self._requests[known] = asyncio.get_running_loop().create_future()
+        try:
+            row = await asyncio.to_thread(self.store.by_request, *known)
+            new = row is None
+            row = row or await self._submit(request)
+            answer.set_result(row)
+        except BaseException as error:
+            answer.set_exception(error)
+            answer.exception()  # somebody looked
+            raise
+        finally:
+            del self._requests[known]
+        return row, new
+
+    async def _submit(self, request: Submission) -> JobRow:
+        file = request.job
+        spec = file.spec(request.user)
+        file.program()  # refuses what cannot be run
+        self._check_queue(await asyncio.to_thread(self.store.queues), request)
+        verdict = explaining.plan(
+            self.core, spec, self._driver.policy, self._driver.placer, self.clock.now(), quick=True
+        )
+        if verdict["never"]:
+            raise InvalidSpec(f"job {file.name!r} can never run here: {verdict['reason']}")
+        missing = [name for name in file.secrets if name not in request.secrets]
+        if missing:
+            raise InvalidSpec(f"the job needs the secret {missing[0]}, and no value was given")
+        job_id = await self._new_id(file.name)
+        document = file.document()
+        record = Record(job_id, file, request.user, request.unix, request.key, document)
+        wanted = {name: request.secrets[name] for name in file.secrets}
+        vault = self._driver.vault
+        if wanted or request.payload is not None:
+            await asyncio.to_thread(vault.keep, job_id, wanted, request.payload)
+        try:
+            draft = await self._ask(
+                lambda now: Submitted(now, job_id, spec),
+                request.user,
+                record=record,
+                notes={"document": document, "request": request.key, "unix": request.unix},
+            )
+        except BaseException:
+            if job_id not in self.core.jobs:
+                vault.drop(job_id)
+            raise
+        return await self._row(job_id, draft)
+
+    async def cancel(self, job: JobId, actor: str) -> JobRow:
+        """End a job; one that is over stays as it is."""
+        return await self._about(job, actor, lambda now: CancelRequested(now, job))
+
+    async def suspend(self, job: JobId, actor: str) -> JobRow:
+        """Take a job off its devices until it is resumed."""
+        self._must_live(job, "suspended")
+        return await self._about(job, actor, lambda now: SuspendRequested(now, job))
+
+    async def resume(self, job: JobId, actor: str) -> JobRow:
+        """Let a suspended job go on."""
+        self._must_live(job, "resumed")
+        return await self._about(job, actor, lambda now: ResumeRequested(now, job))
+
+    async def scale(self, job: JobId, workers: Range, actor: str) -> JobRow:
+        """Give a job another size, within what it was declared for."""
+        record = self._must_live(job, "scaled")
+        low, high = record.workers
+        if low == high and workers != (low, high):
+            raise Conflict(
+                f"job {job} is not elastic: it was submitted for exactly {low} workers; "
+                f"submit it with --workers MIN..MAX"
+            )
+        if not low <= workers.min <= workers.max <= high:
+            raise InvalidSpec(
+                f"job {job} can run with {low}..{high} workers, not {_words(workers)}"
+            )
+        return await self._about(job, actor, lambda now: ScaleRequested(now, job, workers))
+
+    async def migrate(self, job: JobId, node: NodeId | None, actor: str) -> JobRow:
+        """Move a running job elsewhere; raises Conflict where there is no other place."""
+        self._must_live(job, "moved")
+        draft = await self._ask(lambda now: MigrateRequested(now, job, node), actor)
+        decided = map(decode_decision, draft.entry.body["decisions"])
+        if not any(isinstance(decision, Reshape) and decision.job == job for decision in decided):
+            where = f"on node {node}" if node else "anywhere else"
+            raise Conflict(f"job {job} stays where it is: there is no room for it {where}")
+        return await self._row(job, draft)
+
+    async def delete(self, job: JobId, actor: str) -> JobRow:
+        """Forget a job that is over, with its logs."""
+        row = await asyncio.to_thread(self.store.job, job)
+        if row is None:
+            raise NotFound(f"no job {job!r}")
+        known = self.core.jobs.get(job)
+        if known is not None and not known.state.over:
+            raise Conflict(f"job {job} is {known.state}: cancel it first")
+        # The core may have forgotten it already; then the entry only says who deleted it.
+        event: Callable[[float], Event]
+        event = Woke if known is None else (lambda now: Deleted(now, job))
+        await self._ask(event, actor, notes={"deleted": job}, deletes=job)
+        await asyncio.to_thread(self.engine.forget, job)
+        return row
+
+    async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
+        """Create a queue, or change what it was promised and who may submit to it."""
+        spec = QueueSpec(
+            QueueId(queue.id), queue.quota_milli, queue.limit_milli, queue.weight, queue.priority
+        )
+        await asyncio.to_thread(self.store.set_queue, queue, actor=actor)
+        await self._ask(lambda now: QueueChanged(now, spec), actor)
+        return queue
+
+    async def restore_gpu(self, node: NodeId, gpu: int, actor: str) -> None:
+        """Use a device again that was taken out of service."""
+        await self._ask(lambda now: GpuRestored(now, node, gpu), actor)
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def view(self, row: JobRow) -> dict[str, Any]:
+        """A job as everybody sees it, with what is known just now."""
+        job, record = self.core.jobs.get(JobId(row.id)), self._driver.records.get(JobId(row.id))
+        if job is None or record is None:
+            return dict(row.view)
+        return view_of(self.core, job, record, row.rev)
+
+    async def plan(self, request: Submission) -> dict[str, Any]:
+        """Where and when a job would start if it were submitted now; changes nothing."""
+        spec = request.job.spec(request.user)
+        request.job.program()
+        self._check_queue(await asyncio.to_thread(self.store.queues), request)
+        copy, now = self._copy(), self.clock.now()
+        driver = self._driver
+        found = await asyncio.to_thread(
+            explaining.plan, copy(), spec, driver.policy, driver.placer, now
+        )
+        return {**found, "notes": list(request.job.notes())}
+
+    async def explain(self, job: JobId) -> dict[str, Any]:
+        """Why a job is where it is, who is ahead, when it will start, what would start it now."""
+        record = self._driver.records.get(job)
+        if record is None:
+            row = await asyncio.to_thread(self.store.job, job)
+            if row is None:
+                raise NotFound(f"no job {job!r}")
+            return _over(row)
+        driver, now = self._driver, self.clock.now()
+        copy = self._copy()
+        said = self.core.explain(job, limit=self.core.waiting.count)
+        queues = await asyncio.to_thread(self.store.queues)
+        open_to = {queue.id for queue in queues if _may_submit(queue, record.user)}
+        found = await asyncio.to_thread(
+            explaining.explain, copy(), job, driver.policy, driver.placer, now, said=said
+        )
+        found["remedies"] = [
+            remedy
+            for remedy in found["remedies"]
+            if remedy["kind"] != "queue" or remedy["value"] in open_to
+        ]
+        return {**found, "verdict": record.verdict}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """All nodes with their devices and who is on them."""
+        return [_node(node) for node in self.core.ledger.order]
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """All queues with what they hold and who waits."""
+        rows = await asyncio.to_thread(self.store.queues)
+        waiting: dict[str, int] = {}
+        for job in self.core.waiting:
+            waiting[job.spec.queue] = waiting.get(job.spec.queue, 0) + 1
+        running: dict[str, int] = {}
+        for run in self.core.runs.values():
+            running[run.job.spec.queue] = running.get(run.job.spec.queue, 0) + 1
+        return [
+            _queue(row, self.core, waiting.get(row.id, 0), running.get(row.id, 0)) for row in rows
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """Everything the core knows, for ``roost simulate --from live``."""
+        return {
+            "seq": self.seq,
+            "policy": self.policy_name,
+            "placer": self.placer_name,
+            "digest": snapshot.digest(self.core),
+            "core": snapshot.dump(self.core),
+        }
+
+    def usage(self) -> Mapping[RunId, Usage]:
+        """What the processes of each run use now."""
+        return self.engine.usage()
+
+    # -- how it is done ------------------------------------------------------------------------
+
+    def _copy(self) -> Callable[[], Core]:
+        """The core as it is now, for another thread to play with."""
+        state = snapshot.dump(self.core)
+        return lambda: snapshot.load(state, self._driver.policy, self._driver.placer)
+
+    async def _about(self, job: JobId, actor: str, event: Callable[[float], Event]) -> JobRow:
+        if job not in self.core.jobs:
+            row = await asyncio.to_thread(self.store.job, job)
+            if row is None:
+                raise NotFound(f"no job {job!r}")
+            return row  # it is over, and the core has forgotten it
+        return await self._row(job, await self._ask(event, actor))
+
+    async def _ask(
+        self,
+        event: Callable[[float], Event],
+        actor: str,
+        *,
+        record: Record | None = None,
+        notes: dict[str, Any] | None = None,
+        deletes: str = "",
+    ) -> Draft:
+        answer: asyncio.Future[Draft] = asyncio.get_running_loop().create_future()
+        command = Command(event, actor, answer, record, notes or {}, deletes)
+        return await self._driver.ask(command)
+
+    async def _row(self, job: JobId, draft: Draft) -> JobRow:
+        row = await asyncio.to_thread(self.store.job, job)
+        if row is None:
+            raise NotFound(f"job {job!r} was deleted meanwhile (entry {draft.entry.seq})")
+        return row
+
+    def _must_live(self, job: JobId, what: str) -> Record:
+        record = self._driver.records.get(job)
+        if record is None:
+            raise Conflict(f"job {job} is over: it cannot be {what}")
+        return record
+
+    def _check_queue(self, queues: list[QueueRow], request: Submission) -> None:
+        wanted = request.job.queue
+        found = next((queue for queue in queues if queue.id == wanted), None)
+        if found is None:
+            raise unknown("queue", wanted, [queue.id for queue in queues])
+        if not _may_submit(found, request.user):
+            raise Forbidden(f"{request.user} may not submit to queue {wanted!r}; ask an admin")
+
+    async def _new_id(self, name: str) -> JobId:
+        while True:
+            letters = "".join(secrets.choice(_LETTERS) for _ in range(_ID_LETTERS))
+            job_id = JobId(f"{name}-{letters}")
+            row = await asyncio.to_thread(self.store.job, job_id)
+            if row is None and job_id not in self.core.jobs:
+                return job_id
+
+
+def _may_submit(queue: QueueRow, user: str) -> bool:
+    return _EVERYBODY in queue.submitters or user in queue.submitters
+
+
+def _words(workers: Range) -> str:
+    low, high = workers
+    return str(low) if low == high else f"{low}..{high}"
+
+
+def _over(row: JobRow) -> dict[str, Any]:
+    """What there is to say of a job that is over."""
+    verdict = row.view.get("verdict")
+    return {
+        "job": row.id,
+        "state": row.state,
+        "cause": "over",
+        "reason": verdict["sentence"] if verdict and row.state == "failed" else row.state,
+        "since": row.finished_at,
+        "not_before": None,
+        "ahead": [],
+        "ahead_count": 0,
+        "starts_at": None,
+        "starts_between": None,
+        "ends_at": None,
+        "assumptions": [],
+        "remedies": [],
+        "verdict": verdict,
+    }
+
+
+def _node(node: Any) -> dict[str, Any]:
+    spec = node.spec
+    used: dict[int, list[dict[str, Any]]] = {gpu: [] for gpu in range(spec.gpus)}
+    for run in node.runs:
+        for part in placement_of(run.allocation):
+            if part["node"] == spec.id:
+                for gpu in part["gpus"]:
+                    used[gpu].append({"job": run.job.id, "share": part["share"]})
+    broken = set(devices(((1 << spec.gpus) - 1) & ~node.healthy))
+    return {
+        "id": spec.id,
+        "state": "up" if node.up else "lost",
+        "kind": spec.kind,
+        "gpus": spec.gpus,
+        "gpus_free": node.shown_milli / WHOLE,
+        "gpus_failed": len(broken),
+        "gpu_memory_mib": spec.gpu_memory_mib,
+        "cpus": spec.cpu_milli / 1000,
+        "memory_mib": spec.memory_mib,
+        "devices": [
+            {"index": gpu, "healthy": gpu not in broken, "jobs": used[gpu]} for gpu in used
+        ],
+    }
+
+
+def _queue(row: QueueRow, core: Core, waiting: int, running: int) -> dict[str, Any]:
+    queue = core.queues.get(QueueId(row.id))
+    return {
+        "id": row.id,
+        "quota": None if row.quota_milli is None else row.quota_milli / WHOLE,
+        "limit": None if row.limit_milli is None else row.limit_milli / WHOLE,
+        "weight": row.weight,
+        "priority": row.priority,
+        "submitters": list(row.submitters),
+        "gpus_used": (queue.used_milli if queue is not None else 0) / WHOLE,
+        "waiting": waiting,
+        "running": running,
+    }

@@ -1,0 +1,504 @@
+"""The loop between users, core, journal and engine.
+
+    1. take what users asked and engines reported
+    2. let the core decide on each; the core changes at once, but nobody is told yet
+    3. append all of it to the journal in one transaction
+    4. answer the users, tell the feed, give the actions to the engine
+
+A failed append is *unknown*, not failed: nothing is answered or carried out, the store is opened
+again and asked what it has. If the batch is there, the loop goes on; if not, the core is folded
+from the journal anew, users are told to try again and reports are handled again. Meanwhile intake
+is stopped (``health``), running jobs and readers are not. An I/O error of the disk, or another
+server that took over, ends the driver (``broken``): the next one reads everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from roost.core import (
+    Action,
+    Core,
+    Deleted,
+    Event,
+    JobId,
+    Launch,
+    Placer,
+    Policy,
+    Resume,
+    RunId,
+    Woke,
+)
+from roost.core.wire import encode_decision, encode_event
+from roost.engines import Assigned, Ended, Engine, Order, Report, Told
+from roost.errors import Fatal, Retryable, RoostError
+from roost.failpoints import hit
+from roost.live import history
+from roost.live.clock import Clock
+from roost.live.feed import Change, Feed
+from roost.live.records import Record, row_of
+from roost.live.recovery import FORMAT, pending, recover, snapshot_of
+from roost.live.reports import Reports
+from roost.live.vault import Vault
+from roost.store import Store
+from roost.store.rows import Entry, EventRow, JobRow
+
+_log = logging.getLogger(__name__)
+
+#: The most that goes into one transaction.
+_BATCH = 256
+#: Entries between snapshots, and the finished jobs that the core remembers.
+SNAPSHOT_EVERY = 2000
+KEEP_FINISHED = 1000
+#: How long to wait before trying a store again that failed, at first and at most, in seconds.
+_RETRY_S = (0.5, 5.0)
+#: How often viewers are told how far jobs are, in seconds.
+_PROGRESS_S = 1.0
+_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether commands are accepted, and if not, why."""
+
+    ok: bool = True
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Command:
+    """What a user asks: an event, and what goes with it into the journal and the views."""
+
+    event: Callable[[float], Event]
+    actor: str
+    answer: asyncio.Future[Draft]
+    record: Record | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    deletes: str = ""
+
+
+@dataclass(slots=True)
+class Draft:
+    """One batch that the core has decided on and the journal does not have yet."""
+
+    entry: Entry
+    events: tuple[Event, ...]
+    actions: list[Action]
+    jobs: list[JobId]
+    lines: list[EventRow]
+    source: Command | Report | None = None
+    deleted: str = ""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Figures for the curious."""
+
+    decisions: int = 0
+    decision_s: float = 0.0
+    slowest_s: float = 0.0
+    appends: int = 0
+    append_errors: int = 0
+    recoveries: int = 0
+    #: How many decisions took at most so many seconds, and more than the bound before.
+    buckets: dict[float, int] = field(default_factory=lambda: dict.fromkeys(_BOUNDS_S, 0))
+
+
+class Driver:
+    """Runs one core in the real world."""
+
+    def __init__(  # noqa: PLR0913 - it joins all parts
+        self,
+        store: Store,
+        engine: Engine,
+        policy: Policy,
+        placer: Placer,
+        vault: Vault,
+        clock: Clock,
+    ) -> None:
+        self.store, self.engine, self.clock = store, engine, clock
+        self.policy, self.placer, self.vault = policy, placer, vault
+        self.core = Core(policy, placer)
+        self.records: dict[JobId, Record] = {}
+        self.seq = 0
+        self.feed = Feed()
+        self.health = Health(ok=False, why="the server is starting")
+        self.counts = Counts()
+        #: Set when the driver cannot go on; the process should end and be started again.
+        self.broken: asyncio.Future[None] | None = None
+        self._reports = Reports(engine, lambda job: self.vault.secrets(job).values())
+        self._chronicle = history.Chronicle(self.core)
+        self._inbox: deque[Command | Report] = deque()
+        self._taken: list[Command | Report] = []
+        self._work = asyncio.Event()
+        self._effects: asyncio.Queue[Action] = asyncio.Queue()
+        self._writer = ThreadPoolExecutor(1, "journal")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._snapshot_at = 0
+        self._over: deque[JobId] = deque()
+        self._fresh: set[JobId] = set()
+        self._closing = False
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read the journal, adopt what survived, and begin."""
+        self.broken = asyncio.get_running_loop().create_future()
+        await self._recover()
+        self._snapshot_at = self.seq
+        self.vault.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
+        self._inbox.append(Woke(self.clock.now()))
+        await self.engine.start(self.report, self._alive())
+        self.health = Health()
+        self._tasks = [
+            asyncio.create_task(self._drive(), name="driver"),
+            asyncio.create_task(self._carry_out(), name="effects"),
+        ]
+        self._work.set()
+
+    async def close(self) -> None:
+        """Stop taking commands, write what is open, let go of the engine; jobs go on."""
+        self._closing = True
+        self.health = Health(ok=False, why="the server is stopping")
+        for _ in range(100):  # let what is under way be written and carried out
+            if not self._inbox and self._effects.empty():
+                break
+            await asyncio.sleep(0.01)
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        with suppress(RoostError):
+            await self._save_snapshot()
+        await self.engine.close()
+        self._refuse(Retryable("the server is stopping", after=2.0))
+        self._writer.shutdown()
+
+    def report(self, report: Report) -> None:
+        """Take a report from the engine."""
+        self._inbox.append(report)
+        self._work.set()
+
+    async def ask(self, command: Command) -> Draft:
+        """Let a user's command take its course; returns when it is durable."""
+        if not self.health.ok:
+            raise Retryable(self.health.why, after=2.0)
+        hit("command.received")
+        self._inbox.append(command)
+        self._work.set()
+        return await command.answer
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    async def _drive(self) -> None:
+        try:
+            while True:
+                await self._wait()
+                drafts = [draft for item in self._take() if (draft := self._decide(item))]
+                if drafts:
+                    await self._make_durable(drafts)
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
+            self._break(error)
+
+    async def _wait(self) -> None:
+        """Until there is something to do, or the core wants to be woken."""
+        if self._inbox:
+            return
+        self._work.clear()
+        left = self.core.wake_at - self.clock.now()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._work.wait(), None if math.isinf(left) else max(0.0, left))
+        if self.core.wake_at <= self.clock.now():
+            self._inbox.append(Woke(self.clock.now()))
+
+    def _take(self) -> list[Command | Report]:
+        self._taken = [self._inbox.popleft() for _ in range(min(_BATCH, len(self._inbox)))]
+        return self._taken
+
+    def _decide(self, item: Command | Report) -> Draft | None:
+        """Let the core decide on one thing; what cannot be is answered at once."""
+        now = max(self.clock.now(), self.core.now)
+        try:
+            events = self._events(item, now)
+            if not events:
+                return None
+            began = time.perf_counter()
+            actions = self.core.handle(*events)
+            self._count(time.perf_counter() - began)
+        except Fatal:
+            raise
+        except RoostError as error:
+            if isinstance(item, Command):
+                if item.record is not None and item.record.id not in self.core.jobs:
+                    self.records.pop(JobId(item.record.id), None)
+                _fail(item, error)
+            else:
+                _log.warning("%s is of no use: %s", item, error)
+            return None
+        return self._draft(item, events, actions, now)
+
+    def _events(self, item: Command | Report, now: float) -> tuple[Event, ...]:
+        if isinstance(item, Command):
+            if item.record is not None:
+                self.records[JobId(item.record.id)] = item.record
+            return (item.event(now),)
+        if isinstance(item, Woke):
+            return (Woke(now),)
+        hit("report.received")
+        if isinstance(item, Told):
+            self._progressed(item.run.job)
+        return tuple(self._reports.events(self.core, self.records, item, now))
+
+    def _progressed(self, job: JobId) -> None:
+        """Tell the feed of progress, which is not worth an entry in the journal, now and then."""
+        if not self._fresh:
+            asyncio.get_running_loop().call_later(_PROGRESS_S, self._tell_progress)
+        self._fresh.add(job)
+
+    def _tell_progress(self) -> None:
+        jobs, self._fresh = self._fresh, set()
+        known = [(self.core.jobs.get(job), self.records.get(job)) for job in sorted(jobs)]
+        rows = [row_of(self.core, job, record, self.seq) for job, record in known if job and record]
+        if rows:
+            self.feed.publish(Change(self.seq, rows))
+
+    def _draft(
+        self,
+        item: Command | Report,
+        events: tuple[Event, ...],
+        actions: list[Action],
+        now: float,
+    ) -> Draft:
+        core = self.core
+        self.seq += 1
+        decisions = core.decisions
+        command = item if isinstance(item, Command) else None
+        actor = command.actor if command is not None else "roost"
+        jobs = list(history.touched(events, decisions, actions))
+        lines = self._chronicle.lines(core, events, decisions, jobs, self.records)
+        body = {
+            "v": FORMAT,
+            "actor": actor,
+            "events": [encode_event(event) for event in events],
+            "decisions": [encode_decision(decision) for decision in decisions],
+            "notes": (command.notes if command is not None else self._verdicts(jobs)),
+        }
+        return Draft(
+            Entry(self.seq, uuid4().hex, now, body),
+            events,
+            actions,
+            jobs,
+            history.rows(lines, self.seq, now, actor, self.records),
+            item,
+            command.deletes if command is not None else "",
+        )
+
+    def _verdicts(self, jobs: Iterable[JobId]) -> dict[str, Any]:
+        """Why runs failed, for the journal: a verdict may be worded otherwise later."""
+        found = ((job, self.records.get(job)) for job in jobs)
+        return {job: dict(r.verdict) for job, r in found if r is not None and r.verdict is not None}
+
+    def _count(self, took_s: float) -> None:
+        counts = self.counts
+        counts.decisions += 1
+        counts.decision_s += took_s
+        counts.slowest_s = max(counts.slowest_s, took_s)
+        counts.buckets[_BOUNDS_S[bisect_left(_BOUNDS_S, took_s)]] += 1
+
+    # -- the journal ---------------------------------------------------------------------------
+
+    async def _make_durable(self, drafts: list[Draft]) -> None:
+        rows = self._rows(drafts)
+        lines = [line for draft in drafts for line in draft.lines]
+        deleted = [draft.deleted for draft in drafts if draft.deleted]
+        entries = [draft.entry for draft in drafts]
+        hit("journal.before-append")
+        try:
+            await self._in_writer(self.store.append, entries, rows, lines, deleted)
+        except Retryable as error:
+            if not await self._resolve(drafts, error):
+                return
+        self.counts.appends += 1
+        if not self.health.ok and not self._closing:
+            _log.info("the journal takes entries again")
+            self.health = Health()
+        self._tell(drafts, rows, lines, deleted)
+        if self.seq - self._snapshot_at >= SNAPSHOT_EVERY:
+            await self._save_snapshot()
+
+    def _tell(
+        self,
+        drafts: Sequence[Draft],
+        rows: Sequence[JobRow],
+        lines: Sequence[EventRow],
+        deleted: Sequence[str],
+    ) -> None:
+        """All of it is durable: let the world know, and let the engine act."""
+        for draft in drafts:
+            for action in draft.actions:
+                self._effects.put_nowait(action)
+        hit("command.before-answer")
+        for draft in drafts:
+            if isinstance(draft.source, Command) and not draft.source.answer.done():
+                draft.source.answer.set_result(draft)
+        for row in rows:
+            if row.finished_at is not None:
+                self._finished(JobId(row.id))
+        self.feed.publish(Change(drafts[-1].entry.seq, rows, lines, deleted))
+
+    def _finished(self, job: JobId) -> None:
+        """A job is over: what was kept for it may go; later the core forgets it, too."""
+        if self.records.pop(job, None) is None:
+            return
+        self.vault.drop(job)
+        self._over.append(job)
+        while len(self._over) > KEEP_FINISHED:
+            self.report(Deleted(self.clock.now(), self._over.popleft()))
+
+    def _rows(self, drafts: Iterable[Draft]) -> list[JobRow]:
+        """Jobs as they are after these drafts."""
+        last = {job: draft.entry.seq for draft in drafts for job in draft.jobs}
+        found = []
+        for job_id, seq in last.items():
+            job, record = self.core.jobs.get(job_id), self.records.get(job_id)
+            if job is not None and record is not None:
+                found.append(row_of(self.core, job, record, seq))
+        return found
+
+    async def _resolve(self, drafts: list[Draft], error: Retryable) -> bool:
+        """Find out what became of a failed append; whether it is in the journal after all."""
+        self.counts.append_errors += 1
+        if self.health.ok:
+            _log.warning("the journal does not take entries: %s", error)
+        self.health = Health(ok=False, why=f"nothing is accepted now: {error}")
+        self._refuse(error)
+        wait_s = _RETRY_S[0]
+        while True:
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _RETRY_S[1])
+            try:
+                await self._in_writer(self.store.reopen)
+                last = await self._in_writer(self.store.last)
+                if last is not None and last.id == drafts[-1].entry.id:
+                    return True
+                await self._recover()
+                break
+            except Retryable as again:
+                self.health = Health(ok=False, why=f"nothing is accepted now: {again}")
+        for draft in reversed(drafts):
+            if isinstance(draft.source, Command):
+                _fail(draft.source, error)
+            elif draft.source is not None and not isinstance(draft.source, Woke):
+                self._inbox.appendleft(draft.source)
+        self._inbox.append(Woke(self.clock.now()))  # to see whether the journal works again
+        return False
+
+    async def _recover(self) -> None:
+        """Fold the journal into a new core."""
+        self.counts.recoveries += 1
+        found = await self._in_writer(recover, self.store, self.policy, self.placer)
+        self.core, self.seq, self.records = found
+        self.clock.not_before(self.core.now)
+        self._chronicle = history.Chronicle(self.core)
+        self._over = deque(job.id for job in self.core.jobs.values() if job.state.over)
+
+    async def _save_snapshot(self) -> None:
+        """Keep the state as it is, so that the next start need not fold the whole journal."""
+        if self.seq == self._snapshot_at or not self.seq:
+            return
+        seq, self._snapshot_at = self.seq, self.seq
+        text = snapshot_of(self.core)
+        hit("snapshot.before-write")
+        try:
+            await self._in_writer(self.store.save_snapshot, seq, text)
+        except Retryable as error:
+            _log.warning("no snapshot was saved: %s", error)
+        hit("snapshot.after-write")
+
+    async def _in_writer(self, call: Callable[..., Any], *given: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, call, *given)
+
+    def _refuse(self, error: RoostError) -> None:
+        """Tell all users whose commands wait to try again; reports stay."""
+        reports: deque[Command | Report] = deque()
+        for item in self._inbox:
+            if isinstance(item, Command):
+                _fail(item, error)
+            else:
+                reports.append(item)
+        self._inbox = reports
+
+    def _break(self, error: Exception) -> None:
+        """Nothing may be told or done any more."""
+        _log.critical("Roost has to stop: %s", error, exc_info=not isinstance(error, RoostError))
+        self.health = Health(ok=False, why=f"the server has to stop: {error}")
+        self._inbox.extendleft(item for item in self._taken if isinstance(item, Command))
+        self._refuse(Retryable(self.health.why, after=5.0))
+        for task in self._tasks[1:]:
+            task.cancel()
+        if self.broken is not None and not self.broken.done():
+            self.broken.set_exception(error)
+
+    # -- the engine ----------------------------------------------------------------------------
+
+    async def _carry_out(self) -> None:
+        while True:
+            action = await self._effects.get()
+            hit("effect.before-perform")
+            try:
+                await self.engine.perform(self.order(action))
+            except Exception as error:  # noqa: BLE001 - the loop goes on, whatever it is
+                _log.exception("%s was not carried out", action)
+                if isinstance(action, Launch | Resume):
+                    why = f"{type(error).__name__}: {error}"
+                    self.report(Ended(self.clock.now(), action.run, (), "never-started", why))
+            hit("effect.after-perform")
+
+    def order(self, action: Action) -> Order:
+        """An action with all that an engine needs for it."""
+        record = self.records.get(action.run.job)
+        if record is None:
+            return Order(action)
+        return Order(
+            action,
+            record.program,
+            self.vault.secrets(action.run.job),
+            record.user,
+            record.unix,
+            self.vault.payload(action.run.job),
+        )
+
+    def _alive(self) -> dict[RunId, Assigned]:
+        """What the journal says is alive, with the orders whose outcome it does not know."""
+        found: dict[RunId, Assigned] = {}
+        for run in self.core.runs.values():
+            action = pending(run)
+            reserved = bool(run.after) and run.target is None and not run.resuming
+            found[run.id] = Assigned(
+                run.allocation,
+                self.records[run.job.id].program,
+                parked=run.parked,
+                launched=not reserved,
+                order=None if action is None else self.order(action),
+            )
+        return found
+
+
+def _fail(command: Command, error: RoostError) -> None:
+    if not command.answer.done():
+        command.answer.set_exception(error)

@@ -1,0 +1,229 @@
+"""What the event log says of a batch: who did what, and which job went from which state to which.
+
+The journal keeps events and decisions for the core; these lines are for people. They are written in
+the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from roost.core import (
+    WHOLE,
+    Action,
+    CancelRequested,
+    Core,
+    Decision,
+    Deleted,
+    Event,
+    Evict,
+    Exited,
+    GpuFailed,
+    GpuRestored,
+    Job,
+    JobId,
+    JobState,
+    MigrateRequested,
+    NodeJoined,
+    NodeLost,
+    Outcome,
+    Progressed,
+    QueueChanged,
+    Resized,
+    ResumeRequested,
+    ScaleRequested,
+    SetAside,
+    Started,
+    Submitted,
+    Suspended,
+    SuspendRequested,
+)
+from roost.live.records import Record
+from roost.store.rows import EventRow
+
+#: What people do; all else Roost does itself.
+_ASKED = frozenset({"submitted", "request", "queue", "deleted"})
+_ITSELF = "roost"
+
+
+class Line(NamedTuple):
+    """One line before it has its place in the log."""
+
+    kind: str
+    job: str = ""
+    node: str = ""
+    old: str = ""
+    new: str = ""
+    text: str = ""
+
+
+def touched(
+    events: Iterable[Event], decisions: Iterable[Decision], actions: Iterable[Action]
+) -> dict[JobId, None]:
+    """Jobs that a batch was about, in order."""
+    found: dict[JobId, None] = {}
+    for event in events:
+        match event:
+            case Started() | Progressed() | Resized() | Suspended() | Exited():
+                found[event.run.job] = None
+            case (
+                Submitted()
+                | CancelRequested()
+                | SuspendRequested()
+                | ResumeRequested()
+                | ScaleRequested()
+                | MigrateRequested()
+                | Deleted()
+            ):
+                found[event.job] = None
+            case _:
+                pass
+    for decision in decisions:
+        found[decision.job] = None
+    for action in actions:
+        found[action.run.job] = None
+    return found
+
+
+class Chronicle:
+    """Remembers the state in which every open job was last seen, and tells what changed."""
+
+    def __init__(self, core: Core) -> None:
+        self._seen: dict[JobId, JobState] = {
+            job.id: job.state for job in core.jobs.values() if not job.state.over
+        }
+
+    def lines(
+        self,
+        core: Core,
+        events: Iterable[Event],
+        decisions: Iterable[Decision],
+        jobs: Iterable[JobId],
+        records: Mapping[JobId, Record],
+    ) -> Iterator[Line]:
+        """What to say about a batch that the core has just handled."""
+        reasons: dict[JobId, str] = {}
+        for event in events:
+            if isinstance(event, Exited):
+                reasons[event.run.job] = _ending(event, records.get(event.run.job))
+            yield from _told(event)
+        for decision in decisions:
+            if isinstance(decision, Evict | SetAside):
+                verb = "stopped" if isinstance(decision, Evict) else "suspended"
+                yield Line("decision", decision.job, text=f"{verb}: {decision.reason}")
+        for job_id in jobs:
+            job = core.jobs.get(job_id)
+            old = self._seen.get(job_id)
+            if job is None or job.state is old:
+                continue
+            yield Line(
+                "state",
+                job_id,
+                old=old.value if old is not None else "",
+                new=job.state.value,
+                text=reasons.get(job_id) or _arrival(core, job),
+            )
+            if job.state.over:
+                self._seen.pop(job_id, None)
+            else:
+                self._seen[job_id] = job.state
+
+
+def rows(
+    lines: Iterable[Line], seq: int, time: float, actor: str, records: Mapping[JobId, Record]
+) -> list[EventRow]:
+    """Lines with their place in the log."""
+    found = []
+    for n, line in enumerate(lines):
+        record = records.get(JobId(line.job)) if line.job else None
+        user = record.user if record is not None else ""
+        found.append(
+            EventRow(
+                seq=seq,
+                n=n,
+                time=time,
+                actor=actor if line.kind in _ASKED else _ITSELF,
+                job=line.job,
+                user=user,
+                node=line.node,
+                kind=line.kind,
+                old=line.old,
+                new=line.new,
+                text=line.text,
+            )
+        )
+    return found
+
+
+def _told(event: Event) -> Iterator[Line]:  # noqa: C901 - one case per event
+    """What is said of an event itself."""
+    match event:
+        case Submitted():
+            milli = event.spec.gpu_milli(event.spec.workers.min)
+            asks = f"asks for {_gpus(milli)} in queue {event.spec.queue}"
+            yield Line("submitted", event.job, text=asks)
+        case CancelRequested():
+            yield Line("request", event.job, text="cancel")
+        case SuspendRequested():
+            yield Line("request", event.job, text="suspend")
+        case ResumeRequested():
+            yield Line("request", event.job, text="resume")
+        case ScaleRequested():
+            low, high = event.workers
+            size = str(low) if low == high else f"{low}..{high}"
+            yield Line("request", event.job, text=f"scale to {size} workers")
+        case MigrateRequested():
+            yield Line("request", event.job, text=f"move{f' to {event.node}' * bool(event.node)}")
+        case NodeJoined():
+            yield Line(
+                "node",
+                node=event.node.id,
+                new="up",
+                text=f"{event.node.gpus} x {event.node.kind}",
+            )
+        case NodeLost():
+            yield Line("node", node=event.node, old="up", new="lost")
+        case GpuFailed():
+            yield Line("node", node=event.node, text=f"GPU {event.gpu} is not used any more")
+        case GpuRestored():
+            yield Line("node", node=event.node, text=f"GPU {event.gpu} is used again")
+        case QueueChanged():
+            yield Line("queue", text=f"queue {event.queue.id} was set")
+        case _:
+            return
+
+
+def _gpus(milli: int) -> str:
+    return f"{milli / WHOLE:g} GPU{'' if milli == WHOLE else 's'}"
+
+
+def _ending(event: Exited, record: Record | None) -> str:
+    if event.outcome is Outcome.FAILED and record is not None and record.verdict is not None:
+        return str(record.verdict.get("sentence") or record.verdict.get("phrase") or "")
+    return {
+        Outcome.LOST: "its run was lost",
+        Outcome.STOPPED: "its run was stopped",
+    }.get(event.outcome, "")
+
+
+def _arrival(core: Core, job: Job) -> str:
+    """Why a job is in the state it is in now."""
+    run = job.run
+    match job.state:
+        case JobState.STARTING if run is not None:
+            where = "; ".join(
+                f"{part.node} GPU {','.join(map(str, part.gpus)) or '-'}"
+                for part in run.allocation.parts
+            )
+            return f"placed on {where}" + (" once others have left" if run.after else "")
+        case JobState.RUNNING if run is not None:
+            up = "1 worker is up" if run.workers == 1 else f"{run.workers} workers are up"
+            return f"{up} on {_gpus(run.gpu_milli)}"
+        case JobState.RESIZING if run is not None and run.target is not None:
+            return f"from {run.workers} to {run.target.workers} workers"
+        case JobState.QUEUED:
+            explained = core.explain(job.id, limit=0)
+            return explained.reason.text if explained is not None else ""
+        case _:
+            return ""

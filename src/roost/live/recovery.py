@@ -1,0 +1,109 @@
+"""Coming back: the newest snapshot and the journal after it give the state that was.
+
+Folding never asks a policy. What the journal says was ordered and does not say was done is given
+to the engine again (``pending``): engines are idempotent per run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, NamedTuple
+
+from roost.core import (
+    Action,
+    Core,
+    JobId,
+    Launch,
+    Migrate,
+    Placer,
+    Policy,
+    Resize,
+    Resume,
+    Run,
+    Stop,
+    Suspend,
+)
+from roost.core import snapshot as core_snapshot
+from roost.core.wire import decode_decision, decode_event
+from roost.errors import Fatal, InvalidSpec
+from roost.live.records import Record
+from roost.store import Store
+from roost.store.rows import Entry
+
+_log = logging.getLogger(__name__)
+
+#: The format of an entry's body. An unknown one is refused before anything is written.
+FORMAT = 1
+
+
+class Recovered(NamedTuple):
+    """A core as the journal tells it, up to entry ``seq``, and what is kept beside it."""
+
+    core: Core
+    seq: int
+    records: dict[JobId, Record]
+
+
+def recover(store: Store, policy: Policy, placer: Placer) -> Recovered:
+    """Read everything back."""
+    core, seq = _from_snapshot(store, policy, placer)
+    for entry in store.entries(after=seq):
+        fold(core, entry)
+        seq = entry.seq
+    records = {JobId(row.id): Record.of(row) for row in store.open_jobs()}
+    missing = [job.id for job in core.jobs.values() if not job.state.over and job.id not in records]
+    if missing:
+        raise Fatal(f"the store does not list job {missing[0]}, which the journal says is open")
+    return Recovered(core, seq, records)
+
+
+def fold(core: Core, entry: Entry) -> list[Action]:
+    """Fold one entry of the journal into a core."""
+    body = entry.body
+    if body.get("v") != FORMAT:
+        raise Fatal(
+            f"entry {entry.seq} of the journal has format {body.get('v')!r}; this Roost reads "
+            f"format {FORMAT}: use the version of Roost that wrote it"
+        )
+    try:
+        events = [decode_event(data) for data in body["events"]]
+        decisions = [decode_decision(data) for data in body["decisions"]]
+    except (InvalidSpec, KeyError, TypeError) as error:
+        raise Fatal(f"entry {entry.seq} of the journal cannot be read: {error}") from None
+    return core.refold(events, decisions)
+
+
+def snapshot_of(core: Core) -> str:
+    """A core as text, for the store."""
+    return json.dumps(core_snapshot.dump(core), separators=(",", ":"), sort_keys=True)
+
+
+def _from_snapshot(store: Store, policy: Policy, placer: Placer) -> tuple[Core, int]:
+    for seq, text in store.snapshots():
+        try:
+            data: Any = json.loads(text)
+            return core_snapshot.load(data, policy, placer), seq
+        except (InvalidSpec, Fatal, ValueError) as error:
+            _log.warning("snapshot %s cannot be used (%s); an older one will do", seq, error)
+    return Core(policy, placer), 0
+
+
+def pending(run: Run) -> Action | None:
+    """What was asked of a run and has not been answered; None if nothing is."""
+    if run.stopping is not None:
+        if run.suspending:
+            return Suspend(run.id, run.stopping)
+        return Stop(run.id, run.stopping)
+    if run.parked:
+        return Stop(run.id, "cancelled") if run.job.cancelling else None
+    if run.after:
+        return None
+    if run.target is not None:
+        same = run.target.workers == run.workers
+        return (Migrate if same else Resize)(run.id, run.target)
+    if run.started_at is None:
+        if run.resuming:
+            return Resume(run.id, run.allocation)
+        return Launch(run.id, run.job.spec, run.allocation)
+    return None

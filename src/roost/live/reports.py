@@ -1,0 +1,211 @@
+"""What an engine's reports mean to the core: restamped, understood, or dropped as old news.
+
+How processes ended becomes an ``Exited`` with a verdict (``failures``) and, where different jobs
+fail on one device, the failure of that device (``blame``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from roost.core import (
+    WORKER,
+    Core,
+    Event,
+    Exited,
+    GpuFailed,
+    JobId,
+    NodeJoined,
+    NodeLost,
+    Outcome,
+    Progressed,
+    Run,
+    RunId,
+    Suspended,
+)
+from roost.engines import Ended, Engine, Report, Stuck, Told
+from roost.errors import NotFound, RoostError
+from roost.live.blame import Suspicions
+from roost.live.failures import Verdict, classify, decide, sentence
+from roost.live.records import Record
+
+_log = logging.getLogger(__name__)
+
+#: How much of the end of a log is read to understand a failure, and of how many workers.
+_TAIL_BYTES = 64 * 1024
+_TAILS = 16
+#: How often progress goes into the journal, in seconds.
+_PROGRESS_EVERY_S = 10.0
+#: The kind of a device that is none: a CPU that stands in for a GPU.
+CPU_SLOT = "cpu-slot"
+
+
+class Reports:
+    """Turns reports into events."""
+
+    def __init__(self, engine: Engine, secrets: Callable[[JobId], Iterable[str]]) -> None:
+        self._engine = engine
+        self._secrets = secrets
+        self._suspicions = Suspicions()
+
+    def events(
+        self, core: Core, records: Mapping[JobId, Record], report: Report, now: float
+    ) -> list[Event]:
+        """The events that a report stands for; none if it is old news."""
+        match report:
+            case Ended():
+                return self._ended(core, records, report, now)
+            case Told():
+                return _told(core, records.get(report.run.job), report, now)
+            case Stuck():
+                _log.warning("processes %s of %s do not die", report.processes, report.run)
+                return []
+            case NodeJoined():
+                return _joined(core, report, now)
+            case Suspended():
+                run = core.runs.get(report.run)
+                done_s = run.done(now) if run is not None else report.done_s
+                return [replace(report, time=now, done_s=done_s)]
+            case _:
+                return [replace(report, time=now)]
+
+    def _ended(
+        self, core: Core, records: Mapping[JobId, Record], ended: Ended, now: float
+    ) -> list[Event]:
+        run, record = core.runs.get(ended.run), records.get(ended.run.job)
+        if run is None or record is None:
+            return []
+        # It may have ended while nobody served: then its own time is the true one.
+        at = min(max(ended.time, core.now), now)
+        saved_s = _saved_s(run, record)
+        if run.stopping is not None and not run.suspending:
+            return [Exited(at, run.id, Outcome.STOPPED, saved_s)]
+        found = classify(
+            ended,
+            self._tails(ended.run) if ended.cause in ("exit", "never-started") else {},
+            record.loss,
+            record.program.max_duration_s,
+            self._secrets(run.job.id),
+        )
+        record.exit_code = _exit_code(ended)
+        if found is None:
+            record.verdict, record.progress = None, 1.0
+            self._suspicions.observe(_devices(core, run), run.job.id, record.user, None, now)
+            return [Exited(at, run.id, Outcome.SUCCEEDED, run.done(at))]
+        return [
+            self._failed(run, record, found, at, saved_s),
+            *self._blame(core, run, record, found, at),
+        ]
+
+    def _failed(
+        self, run: Run, record: Record, found: Verdict, at: float, saved_s: float
+    ) -> Exited:
+        follows = decide(found, record.retry, run.job.failures, record.platform_failures)
+        record.verdict = {**found.document(), "sentence": sentence(found, follows.phrase())}
+        if follows.charged or follows.final:
+            outcome = Outcome.FAILED
+        else:
+            record.platform_failures += 1
+            outcome = Outcome.LOST
+        return Exited(at, run.id, outcome, saved_s, follows.final, follows.delay_s)
+
+    def _blame(
+        self, core: Core, run: Run, record: Record, found: Verdict, at: float
+    ) -> list[Event]:
+        """Devices that are not to be used any more after this failure."""
+        devices, ledger = _devices(core, run), core.ledger
+        healthy = sum(node.healthy.bit_count() for node in ledger.select(ledger.up))
+        suspects = self._suspicions.observe(
+            devices, run.job.id, record.user, found, at, healthy=healthy
+        )
+        events: list[Event] = []
+        for suspect in suspects:
+            what = "the node" if suspect.gpu is None else f"GPU {suspect.gpu}"
+            _log.warning("%s: %s is suspect: %s", suspect.node, what, suspect.why)
+            if suspect.avoid and suspect.gpu is not None:
+                events.append(GpuFailed(at, suspect.node, suspect.gpu))
+        return events
+
+    def _tails(self, run: RunId) -> dict[str, bytes]:
+        """The ends of the logs of a run's workers."""
+        tails: dict[str, bytes] = {}
+        for worker in self._engine.workers(run)[:_TAILS]:
+            with suppress(RoostError, OSError), self._engine.logs(run, worker) as log:
+                tails[worker] = log.read(max(0, log.size() - _TAIL_BYTES), _TAIL_BYTES)
+        return tails
+
+
+def _joined(core: Core, report: NodeJoined, now: float) -> list[Event]:
+    """A node is back: nothing new if it was never gone, and other hardware replaces the old."""
+    joined = replace(report, time=now)
+    with suppress(NotFound):
+        node = core.ledger.node(report.node.id)
+        if node.up and node.spec == report.node:
+            return []
+        if node.up:
+            return [NodeLost(now, report.node.id), joined]
+    return [joined]
+
+
+def _told(core: Core, record: Record | None, told: Told, now: float) -> list[Event]:
+    """Remember what a job says of itself; now and then it is worth an entry in the journal."""
+    run = core.runs.get(told.run)
+    if run is None or record is None:
+        return []
+    if told.loss is not None:
+        record.loss = told.loss
+    if told.step is not None:
+        record.step = told.step
+    saved, done = _fraction(told.saved), _fraction(told.done)
+    if saved is not None:
+        record.saved = saved
+    if done is None:
+        return []
+    before, record.progress = record.progress, done
+    total, started_at = run.job.run_time_s, run.started_at
+    passed = now - record.told_at
+    if total is None or started_at is None or before is None or now - started_at <= 0:
+        record.told_at = record.told_at or now
+        return []
+    if passed < _PROGRESS_EVERY_S:
+        return []
+    record.told_at = now
+    # The pace since the run began, in seconds of work per second.
+    done_s = done * total
+    rate = max(done_s - run.job.saved_s, 0.0) / (now - started_at)
+    return [Progressed(now, run.id, done_s, rate)] if rate > 0 else []
+
+
+def _fraction(told: float | None) -> float | None:
+    """What a job says is done, if it can be true."""
+    return told if told is not None and 0.0 <= told <= 1.0 else None
+
+
+def _saved_s(run: Run, record: Record) -> float:
+    """Work that the job's last checkpoint keeps, as far as it told."""
+    total = run.job.run_time_s
+    if record.saved is not None and total is not None:
+        return max(run.job.saved_s, record.saved * total)
+    return run.job.saved_s
+
+
+def _exit_code(ended: Ended) -> int | None:
+    """The status of a job as a shell would tell it: of the first worker that failed."""
+    for exit_ in ended.exits:
+        if exit_.code or exit_.signal:
+            return exit_.code if exit_.signal is None else 128 + exit_.signal
+    return 0 if any(exit_.role == WORKER for exit_ in ended.exits) else None
+
+
+def _devices(core: Core, run: Run) -> list[tuple[str, int]]:
+    """The GPUs of a run; slots that only stand in for GPUs cannot break."""
+    nodes = core.ledger.nodes
+    return [
+        (part.node, gpu)
+        for part in run.allocation.parts
+        for gpu in part.gpus
+        if nodes[part.node].spec.kind != CPU_SLOT
+    ]

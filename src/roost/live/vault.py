@@ -1,0 +1,80 @@
+"""What must not be in the journal: secrets of jobs, and pickled functions.
+
+One file for each job, readable by its owner only, written before the job is accepted and removed
+when it is over. Nobody here opens a pickle: it is bytes for the job's own process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from roost.core import JobId
+from roost.errors import InvalidSpec
+
+
+class Vault:
+    """Files of jobs that are not over."""
+
+    def __init__(self, home: Path) -> None:
+        self._secrets = home / "secrets"
+        self._payloads = home / "payloads"
+        for folder in (self._secrets, self._payloads):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+
+    def keep(self, job: JobId, secrets: Mapping[str, str], payload: bytes | None) -> None:
+        """Write a job's files so that they survive a crash."""
+        try:
+            if secrets:
+                _write(self._secrets / job, json.dumps(dict(secrets)).encode())
+            if payload is not None:
+                _write(self._payloads / job, payload)
+        except OSError as error:
+            self.drop(job)
+            raise InvalidSpec(f"the job's files cannot be kept: {error.strerror}") from None
+
+    def secrets(self, job: JobId) -> dict[str, str]:
+        """The secrets of a job."""
+        found = _read(self._secrets / job)
+        return {} if found is None else json.loads(found)
+
+    def payload(self, job: JobId) -> bytes | None:
+        """The pickled function of a job."""
+        return _read(self._payloads / job)
+
+    def drop(self, job: JobId) -> None:
+        """Remove what was kept of a job."""
+        for folder in (self._secrets, self._payloads):
+            with suppress(OSError):
+                (folder / job).unlink()
+
+    def sweep(self, keep: Collection[JobId]) -> None:
+        """Remove what was kept of all other jobs."""
+        for folder in (self._secrets, self._payloads):
+            for path in folder.iterdir():
+                if path.name not in keep:
+                    self.drop(JobId(path.name))
+
+
+def _write(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

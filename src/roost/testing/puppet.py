@@ -1,0 +1,83 @@
+"""An engine on strings: it notes what it is told, and reports what a test wants it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from roost.core import Action, JobId, NodeJoined, NodeSpec, RunId, Started
+from roost.engines import Assigned, Ended, Ending, LogFile, Order, Report, Usage, WorkerExit
+from roost.errors import NotFound
+
+A = TypeVar("A", bound=Action)
+
+
+class PuppetEngine:
+    """Performs nothing. ``orders`` is what it was told; ``report`` passes a report on."""
+
+    def __init__(self, *nodes: NodeSpec) -> None:
+        self.nodes = nodes
+        self.orders: list[Order] = []
+        self.alive: Mapping[RunId, Assigned] = {}
+        self.forgotten: list[JobId] = []
+        self.report: Callable[[Report], None] = lambda _: None
+        self._news = asyncio.Event()
+
+    async def start(
+        self, report: Callable[[Report], None], alive: Mapping[RunId, Assigned]
+    ) -> None:
+        """Take note of what is said to be alive; orders that are open count as given."""
+        self.report, self.alive = report, alive
+        for node in self.nodes:
+            report(NodeJoined(0.0, node))
+        self.orders += [assigned.order for assigned in alive.values() if assigned.order]
+
+    async def perform(self, order: Order) -> None:
+        """Take note of an order."""
+        self.orders.append(order)
+        self._news.set()
+
+    async def told(self, kind: type[A], timeout_s: float = 5.0) -> A:
+        """The next order of that kind, which is then done with."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                for order in self.orders:
+                    if isinstance(order.action, kind):
+                        self.orders.remove(order)
+                        return order.action
+                self._news.clear()
+                await self._news.wait()
+
+    def up(self, run: RunId) -> None:
+        """Report that a run is up."""
+        self.report(Started(0.0, run))
+
+    def ended(self, run: RunId, code: int = 0, cause: Ending = "exit") -> None:
+        """Report that a run is over."""
+        self.report(Ended(0.0, run, (WorkerExit("worker", 0, code, None),), cause))
+
+    def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
+        """There are none."""
+        raise NotFound(f"no log {worker} of {run}")
+
+    def workers(self, run: RunId) -> tuple[str, ...]:
+        """There are none."""
+        del run
+        return ()
+
+    def result(self, run: RunId) -> bytes | None:
+        """There is none."""
+        del run
+        return None
+
+    def usage(self) -> Mapping[RunId, Usage]:
+        """Nothing is used."""
+        return {}
+
+    def forget(self, job: JobId) -> None:
+        """Take note."""
+        self.forgotten.append(job)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

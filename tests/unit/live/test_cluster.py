@@ -1,0 +1,224 @@
+"""What users can ask of a cluster, and what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.core import JobId, Launch, Migrate, Range, Resize, RunId, Started, Suspend
+from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound
+from roost.jobfile import JobFile
+from roost.live.cluster import Cluster, Submission
+from roost.store import open_store
+from roost.store.rows import EventQuery, JobRow, QueueRow
+from roost.testing.builders import node
+from roost.testing.puppet import PuppetEngine
+
+
+def file(**fields: Any) -> JobFile:
+    return JobFile.from_document({"name": "job", "run": "true", **fields})
+
+
+@asynccontextmanager
+async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, PuppetEngine]]:
+    engine = PuppetEngine(node("n0", gpus))
+    it = Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home)
+    await it.start()
+    try:
+        yield it, engine
+    finally:
+        await it.close()
+
+
+async def running(it: Cluster, engine: PuppetEngine, **fields: Any) -> JobRow:
+    row, _ = await it.submit(Submission(file(**fields), "ada"))
+    launch = await engine.told(Launch)
+    seen = asyncio.Event()
+    stop = it.feed.subscribe(lambda change: seen.set() if change.jobs else None)
+    engine.report(Started(0.0, launch.run))
+    await asyncio.wait_for(seen.wait(), 5)
+    stop()
+    return row
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_a_repeated_request_finds_the_first_job(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, _):
+            request = Submission(file(), "ada", key="k1")
+            both = await asyncio.gather(it.submit(request), it.submit(request))
+            again, new = await it.submit(request)
+            other, _ = await it.submit(Submission(file(), "bob", key="k1"))
+
+            assert {row.id for row, _ in both} == {again.id}
+            assert sorted(new for _, new in both) == [False, True]
+            assert not new
+            assert other.id != again.id
+
+    run(scenario)
+
+
+def test_a_repeated_request_finds_the_first_job_after_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        request = Submission(file(), "ada", key="k1")
+        async with cluster(tmp_path) as (it, _):
+            first, _ = await it.submit(request)
+        async with cluster(tmp_path) as (it, _):
+            assert await it.submit(request) == (it.store.job(first.id), False)
+
+    run(scenario)
+
+
+def test_what_can_never_run_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, _):
+            with pytest.raises(InvalidSpec, match="can never run here: it asks for 1 x 8 GPUs"):
+                await it.submit(Submission(file(gpus=8), "ada"))
+            with pytest.raises(NotFound, match="did you mean 'default'"):
+                await it.submit(Submission(file(queue="defualt"), "ada"))
+            await it.set_queue(QueueRow("vision", submitters=("bob",)), "root")
+            with pytest.raises(Forbidden, match="ada may not submit to queue 'vision'"):
+                await it.submit(Submission(file(queue="vision"), "ada"))
+            await it.submit(Submission(file(queue="vision"), "bob"))
+
+    run(scenario)
+
+
+def test_secrets_are_kept_beside_the_journal_until_the_job_is_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, engine):
+            with pytest.raises(InvalidSpec, match="needs the secret KEY"):
+                await it.submit(Submission(file(secrets=["KEY"]), "ada"))
+            secret = Submission(
+                file(secrets=["KEY"]), "ada", secrets={"KEY": "canary-1", "MORE": "canary-2"}
+            )
+            row, _ = await it.submit(secret)
+            await engine.told(Launch)
+            (kept,) = (tmp_path / "secrets").iterdir()
+            assert kept.stat().st_mode & 0o777 == 0o600
+            assert "canary-2" not in kept.read_text()
+            engine.ended(RunId(JobId(row.id), 1))
+            await it.set_queue(QueueRow("later"), "root")  # after the report
+            assert not list((tmp_path / "secrets").iterdir())
+
+    run(scenario)
+
+    for path in tmp_path.glob("roost.db*"):
+        assert b"canary" not in path.read_bytes()
+
+
+def test_only_elastic_jobs_are_scaled_and_within_what_they_declared(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, engine):
+            rigid = await running(it, engine)
+            elastic = await running(it, engine, workers="1..3")
+            with pytest.raises(Conflict, match="not elastic"):
+                await it.scale(JobId(rigid.id), Range(2, 2), "ada")
+            with pytest.raises(InvalidSpec, match=r"1..3 workers, not 4"):
+                await it.scale(JobId(elastic.id), Range(4, 4), "ada")
+            row = await it.scale(JobId(elastic.id), Range(2, 2), "ada")
+            assert row.state == "resizing"
+            assert (await engine.told(Resize)).allocation.workers == 2
+
+    run(scenario)
+
+
+def test_a_job_moves_if_there_is_another_place(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, gpus=2) as (it, engine):
+            row = await running(it, engine)
+            moved = await it.migrate(JobId(row.id), None, "ada")
+            assert moved.state == "resizing"
+            assert (await engine.told(Migrate)).allocation.parts[0].gpus == (1,)
+
+    run(scenario)
+
+
+def test_a_job_stays_if_there_is_no_other_place(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, gpus=1) as (it, engine):
+            row = await running(it, engine)
+            with pytest.raises(Conflict, match="no room for it anywhere else"):
+                await it.migrate(JobId(row.id), None, "ada")
+
+    run(scenario)
+
+
+def test_a_job_is_suspended_resumed_cancelled_and_deleted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, engine):
+            job = JobId((await running(it, engine)).id)
+            assert (await it.suspend(job, "ada")).view["cause"] == "leaving"
+            await engine.told(Suspend)
+            with pytest.raises(Conflict, match="cancel it first"):
+                await it.delete(job, "ada")
+            await it.cancel(job, "ada")
+            engine.ended(RunId(job, 1), 0, "stopped")
+            await it.set_queue(QueueRow("later"), "root")  # after the report
+            assert (await it.cancel(job, "ada")).state == "cancelled"
+            with pytest.raises(Conflict, match="is over"):
+                await it.suspend(job, "ada")
+            await it.delete(job, "ada")
+            assert it.store.job(job) is None
+            assert engine.forgotten == [job]
+            with pytest.raises(NotFound):
+                await it.cancel(job, "ada")
+            with pytest.raises(NotFound):
+                await it.explain(job)
+
+    run(scenario)
+
+
+def test_a_plan_changes_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, _):
+            before = it.seq
+            fits = await it.plan(Submission(file(gpus=2), "ada"))
+            never = await it.plan(Submission(file(gpus=9), "ada"))
+            assert fits["fits"]
+            assert fits["placement"][0]["gpus"] == [0, 1]
+            assert never["never"]
+            assert it.seq == before
+            assert not it.core.jobs
+
+    run(scenario)
+
+
+def test_a_waiting_job_says_why_who_is_ahead_and_when(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, gpus=1) as (it, engine):
+            first = await running(it, engine, run_time="100s")
+            waiting, _ = await it.submit(Submission(file(run_time="10s"), "bob"))
+            told = await it.explain(JobId(waiting.id))
+            assert told["cause"] == "no-capacity"
+            assert told["starts_at"] == pytest.approx(it.clock.now() + 100, abs=5)
+            assert told["ahead"] == []
+            assert it.view(waiting)["reason"] == told["reason"]
+            assert it.view(first)["state"] == "running"
+
+    run(scenario)
+
+
+def test_the_log_of_events_tells_who_did_what(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, engine):
+            row = await running(it, engine)
+            await it.cancel(JobId(row.id), "eve")
+            page = it.store.find_events(EventQuery(job=row.id))
+            told = [(line.actor, line.kind, line.old, line.new) for line in page.items]
+            assert told == [
+                ("ada", "submitted", "", ""),
+                ("roost", "state", "", "starting"),
+                ("roost", "state", "starting", "running"),
+                ("eve", "request", "", ""),
+            ]
+
+    run(scenario)

@@ -1,0 +1,340 @@
+"""The loop between users, core, journal and engine, and what it does when the journal fails."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost import placement
+from roost.core import (
+    CancelRequested,
+    JobId,
+    JobState,
+    Launch,
+    RunId,
+    Stop,
+    Submitted,
+    SuspendRequested,
+    snapshot,
+)
+from roost.engines import Told
+from roost.errors import Conflict, Retryable
+from roost.jobfile import JobFile
+from roost.live import driver as driving
+from roost.live.clock import Clock
+from roost.live.driver import Command, Draft, Driver
+from roost.live.records import Record
+from roost.live.recovery import recover
+from roost.live.vault import Vault
+from roost.policies.fifo import fifo
+from roost.store import Store, StoreBroken, StoreFull, StoreLost, open_store
+from roost.store.rows import Entry, EventRow, JobRow
+from roost.testing.builders import node
+from roost.testing.puppet import PuppetEngine
+
+
+class Faults:
+    """Makes appends of a store fail: before they happen, or after."""
+
+    def __init__(self, store: Store) -> None:
+        self._append = store.append
+        self.before: list[Exception] = []
+        self.after: list[Exception] = []
+        store.append = self.append  # type: ignore[method-assign]
+
+    def append(
+        self,
+        entries: Sequence[Entry],
+        jobs: Sequence[JobRow] = (),
+        events: Sequence[EventRow] = (),
+        deleted: Sequence[str] = (),
+    ) -> None:
+        if self.before:
+            raise self.before.pop(0)
+        self._append(entries, jobs, events, deleted)
+        if self.after:
+            raise self.after.pop(0)
+
+
+class Live:
+    """A driver on a real store, with an engine on strings."""
+
+    def __init__(self, home: Path, gpus: int = 2) -> None:
+        self.home = home
+        self.engine = PuppetEngine(node("n0", gpus))
+        self.store = open_store(f"sqlite:///{home}/roost.db")
+        self.store.serve()
+        self.faults = Faults(self.store)
+        self.driver = Driver(
+            self.store,
+            self.engine,
+            fifo,
+            placement.placer("first-fit"),
+            Vault(home),
+            Clock(),
+        )
+
+    async def submit(self, name: str, **fields: Any) -> JobId:
+        file = JobFile.from_document({"name": name, "run": "true", **fields})
+        spec = file.spec("ada")
+        await self.ask(
+            lambda now: Submitted(now, JobId(name), spec),
+            record=Record(name, file, "ada", document=file.document()),
+        )
+        return JobId(name)
+
+    async def ask(self, event: Callable[[float], Any], record: Record | None = None) -> Draft:
+        answer: asyncio.Future[Draft] = asyncio.get_running_loop().create_future()
+        return await self.driver.ask(Command(event, "ada", answer, record))
+
+    async def becomes(self, job: JobId, state: JobState) -> None:
+        """Wait until the feed has told that state of a job."""
+        async with asyncio.timeout(5):
+            while (row := self.store.job(job)) is None or row.state != state:
+                seen = asyncio.Event()
+                stop = self.driver.feed.subscribe(partial(_set, seen))
+                await asyncio.wait_for(seen.wait(), 5)
+                stop()
+
+    async def accepts(self) -> None:
+        """Wait until commands are accepted again."""
+        async with asyncio.timeout(5):
+            while not self.driver.health.ok:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+
+
+def _set(event: asyncio.Event, _: object) -> None:
+    event.set()
+
+
+@asynccontextmanager
+async def live(home: Path, gpus: int = 2) -> AsyncIterator[Live]:
+    it = Live(home, gpus)
+    await it.driver.start()
+    try:
+        yield it
+    finally:
+        await it.driver.close()
+        it.store.close()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def same_state(it: Live) -> bool:
+    """Whether folding the journal gives the state that the driver has."""
+    again = recover(it.store, fifo, placement.placer("first-fit"))
+    return snapshot.digest(again.core) == snapshot.digest(it.driver.core)
+
+
+def test_a_job_is_launched_runs_and_is_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            job = await it.submit("a")
+            launch = await it.engine.told(Launch)
+            assert launch.run == RunId(job, 1)
+            it.engine.up(launch.run)
+            await it.becomes(job, JobState.RUNNING)
+            it.engine.ended(launch.run)
+            await it.becomes(job, JobState.SUCCEEDED)
+            assert same_state(it)
+
+    run(scenario)
+
+
+def test_what_cannot_be_is_refused_and_not_journaled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            job = await it.submit("a")
+            before = it.driver.seq
+            with pytest.raises(Conflict, match="exists"):
+                await it.submit("a")
+            assert it.driver.seq == before
+            assert it.driver.records[job].user == "ada"
+
+    run(scenario)
+
+
+def test_a_transient_failure_is_retried_later_and_a_deterministic_one_is_not(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            job = await it.submit("a", retry={"max": 1, "delay": 0.05})
+            it.engine.up((first := await it.engine.told(Launch)).run)
+            it.engine.ended(first.run, 75)
+            second = await it.engine.told(Launch)
+            assert second.run.attempt == 2
+            it.engine.ended(second.run, 75)
+            await it.becomes(job, JobState.FAILED)
+            other = await it.submit("b")
+            it.engine.ended((await it.engine.told(Launch)).run, 127)
+            await it.becomes(other, JobState.FAILED)
+            row = it.store.job(other)
+            assert row is not None
+            assert row.view["verdict"]["kind"] == "command-not-found"
+            assert row.view["exit_code"] == 127
+
+    run(scenario)
+
+
+def test_a_full_disk_stops_intake_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "_RETRY_S", (0.01, 0.05))
+
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            job = await it.submit("a")
+            launch = await it.engine.told(Launch)
+            it.faults.before = [StoreFull("no space")] * 4
+            with pytest.raises(Retryable, match="no space"):
+                await it.submit("b")
+            with pytest.raises(Retryable, match="nothing is accepted now"):
+                await it.submit("c")
+            it.engine.up(launch.run)  # reports are not lost
+            await it.becomes(job, JobState.RUNNING)
+            await it.accepts()
+            await it.submit("d")
+            assert list(it.driver.core.jobs) == ["a", "d"]
+            assert same_state(it)
+
+    run(scenario)
+
+
+def test_an_append_that_failed_but_happened_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "_RETRY_S", (0.01, 0.05))
+
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            it.faults.after = [StoreLost("the connection is gone")]
+            job = await it.submit("a")
+            assert (await it.engine.told(Launch)).run == RunId(job, 1)
+            assert sum(e.body["events"][0]["type"] == "Submitted" for e in it.store.entries()) == 1
+            assert same_state(it)
+
+    run(scenario)
+
+
+def test_an_append_that_failed_is_undone_in_the_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "_RETRY_S", (0.01, 0.05))
+
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            it.faults.before = [StoreLost("the connection is gone")]
+            with pytest.raises(Retryable):
+                await it.submit("a")
+            await it.accepts()
+            await it.submit("b")
+            assert list(it.driver.core.jobs) == ["b"]
+            assert (await it.engine.told(Launch)).run.job == "b"
+            assert not it.engine.orders
+            assert same_state(it)
+
+    run(scenario)
+
+
+def test_a_broken_disk_ends_the_driver_and_answers_nobody(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            it.faults.before = [StoreBroken("disk I/O error")]
+            with pytest.raises(Retryable, match="has to stop"):
+                await it.submit("a")
+            assert it.driver.broken is not None
+            with pytest.raises(StoreBroken):
+                await it.driver.broken
+            with pytest.raises(Retryable):
+                await it.submit("b")
+            assert not it.engine.orders
+
+    run(scenario)
+
+
+def test_a_restart_gives_open_orders_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path, gpus=3) as it:
+            for name in ("starting", "stopping", "parking"):
+                await it.submit(name)
+            for name in ("stopping", "parking"):
+                it.engine.up(RunId(JobId(name), 1))
+                await it.becomes(JobId(name), JobState.RUNNING)
+            await it.ask(lambda now: CancelRequested(now, JobId("stopping")))
+            await it.ask(lambda now: SuspendRequested(now, JobId("parking")))
+            digest = snapshot.digest(it.driver.core)
+        async with live(tmp_path, gpus=3) as it:
+            asked = {
+                str(run_id): type(a.order.action).__name__
+                for run_id, a in it.engine.alive.items()
+                if a.order
+            }
+            assert asked == {"starting#1": "Launch", "stopping#1": "Stop", "parking#1": "Suspend"}
+            stop = await it.engine.told(Stop)
+            it.engine.ended(stop.run, 0, "stopped")
+            await it.becomes(JobId("stopping"), JobState.CANCELLED)
+            assert digest
+
+    run(scenario)
+
+
+def test_a_snapshot_and_its_tail_are_the_whole_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "SNAPSHOT_EVERY", 5)
+
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            for index in range(12):
+                await it.submit(f"j{index}")
+            assert next(iter(it.store.snapshots()))[0] >= 5
+            assert same_state(it)
+
+    run(scenario)
+
+
+def test_the_core_forgets_jobs_that_are_long_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "KEEP_FINISHED", 2)
+
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            for index in range(5):
+                job = await it.submit(f"j{index}")
+                it.engine.ended((await it.engine.told(Launch)).run)
+                await it.becomes(job, JobState.SUCCEEDED)
+            await it.submit("last")
+            await it.engine.told(Launch)
+            assert len(it.driver.core.jobs) <= 4
+            assert it.store.job("j0") is not None
+            assert same_state(it)
+
+    run(scenario)
+
+
+def test_what_a_job_says_of_itself_may_be_nonsense(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            job = await it.submit("a", run_time="100s")
+            it.engine.up((launch := await it.engine.told(Launch)).run)
+            await it.becomes(job, JobState.RUNNING)
+            for number in (math.nan, math.inf, -1.0, 2.0):
+                it.engine.report(Told(0.0, launch.run, number, number, None, number))
+            it.engine.ended(launch.run, 1)
+            await it.becomes(job, JobState.FAILED)
+            row = it.store.job(job)
+            assert row is not None
+            assert row.view["progress"] is None
+
+    run(scenario)
