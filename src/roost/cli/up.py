@@ -1,0 +1,366 @@
+"""``roost up`` and ``roost down``: the server on this machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli.kinds import Verb, option
+from roost.cli.options import complete_placers, complete_policies
+from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
+
+if TYPE_CHECKING:
+    from roost.server.boot import Start
+    from roost.server.home import Running
+
+_HOME = "~/.local/share/roost"
+_LOG_BYTES = 10 << 20
+_LOGS_KEPT = 3
+_DOWN_S = 15.0
+_OPEN = ("queued", "starting", "running", "suspended", "resizing")
+
+_network = partial(option, section="Run")
+_place = partial(option, section="Run")
+
+_home_option = _place(
+    "--home",
+    type=click.Path(path_type=Path),
+    envvar="ROOST_HOME",
+    default=_HOME,
+    show_default=True,
+    show_envvar=True,
+    help="Folder of the server: database, token, logs and runs.",
+)
+
+
+@click.command(cls=Verb)
+@_network("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen there.")
+@_network(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8610,
+    show_default=True,
+    metavar="N",
+    help="Listen on that port; 0 for any that is free.",
+)
+@_network("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate.")
+@_network("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
+@_network(
+    "--allow-host",
+    "allow",
+    multiple=True,
+    metavar="NAME",
+    help="A further name by which clients may call this server.",
+)
+@_network(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the administrator's token is kept.  [default: HOME/token]",
+)
+@_home_option
+@_place("--store", default="", metavar="URL", help="The database.  [default: SQLite in HOME]")
+@option(
+    "--policy",
+    section="Policy",
+    default="backfill",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_policies,
+    help="Who runs next; see roost policies.",
+)
+@option(
+    "--placer",
+    section="Policy",
+    default="consolidate",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_placers,
+    help="Where jobs go; see roost placers.",
+)
+@option(
+    "--slots",
+    section="Cluster",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="Offer N CPU slots instead of GPUs.",
+)
+@option("-d", "--detach", section="Run", is_flag=True, help="Go to the background once it is up.")
+@option(
+    "--log-level",
+    section="Run",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="How much to write to HOME/server.log.",
+)
+def up(*, detach: bool, log_level: str, **given: Any) -> None:
+    """Start the server on this machine.
+
+    Jobs run as processes here, and go on when the server stops: the next start finds them again.
+    """
+    start = _start(given)
+    if detach:
+        _detached(start, log_level)
+        return
+    with _logging(start, log_level, also_here=True):
+        jobs = _serve(start, lambda told: _show(told, foreground=True))
+    click.echo(f"stopped; {_go_on(jobs)}")
+
+
+def _start(given: Mapping[str, Any]) -> Start:
+    """What was asked for, as far as it can be checked before anything is touched."""
+    from roost import placement, policies
+    from roost.server.boot import Start
+    from roost.server.home import Home
+    from roost.server.wire import Tls
+
+    values = dict(given)
+    cert, key = values.pop("tls_cert"), values.pop("tls_key")
+    if (cert is None) != (key is None):
+        raise InvalidSpec("--tls-cert and --tls-key go together")
+    for file in filter(None, (cert, key)):
+        if not file.is_file():
+            raise NotFound(f"no such file: {file}")
+    policies.policy(values["policy"])
+    placement.placer(values["placer"])
+    start = Start(tls=None if cert is None else Tls(cert, key), **values)
+    home = Home(start.home, start.token_file)
+    home.prepare()
+    home.refuse_second()
+    return start
+
+
+def _serve(start: Start, told: Callable[[dict[str, Any]], None]) -> dict[str, int]:
+    import asyncio
+
+    from roost.server.boot import as_dict, run
+
+    return asyncio.run(run(start, lambda found: told(as_dict(found))))
+
+
+@contextmanager
+def _logging(start: Start, level: str, *, also_here: bool) -> Iterator[None]:
+    """Log to the home, in files of a bounded size; in the foreground what matters is shown, too."""
+    from roost.server.home import Home
+
+    file = _LogFile(
+        Home(start.home).log_file, maxBytes=_LOG_BYTES, backupCount=_LOGS_KEPT, encoding="utf-8"
+    )
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handlers: list[logging.Handler] = [file]
+    if also_here:
+        handlers.append(logging.StreamHandler())
+        handlers[-1].setLevel(logging.WARNING)
+        handlers[-1].setFormatter(logging.Formatter("roost: %(levelname)s: %(message)s"))
+    root, before = logging.getLogger(), logging.getLogger().level
+    root.setLevel(level.upper())
+    if level != "debug":  # it tells of every connection
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()
+
+
+class _LogFile(RotatingFileHandler):
+    """A log that only its owner can read."""
+
+    def _open(self) -> TextIOWrapper:
+        file = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return os.fdopen(file, "a", encoding=self.encoding, errors="backslashreplace")
+
+
+def _show(told: Mapping[str, Any], *, foreground: bool) -> None:
+    """What people want to know about a server that is up."""
+    from roost import __version__
+
+    made = "made now, readable by you only" if told["new_token"] else "readable by you only"
+    rows = {
+        "devices": told["devices"],
+        "limits": told["limits"],
+        "isolation": told["isolation"],
+        "policy": told["policy"],
+        "database": told["store"],
+        "token": f"{told['token_file']} ({made})",
+        "log": str(Path(told["home"]) / "server.log"),
+    }
+    if told["jobs"]:
+        rows["jobs"] = _counted(told["jobs"])
+    click.echo(f"Roost {__version__} is up: {told['url']}")
+    for name, text in rows.items():
+        if text:
+            click.echo(f"  {name:<10} {text}")
+    for warning in told["warnings"]:
+        click.echo(f"roost: warning: {warning}", err=True)
+    click.echo("Next: roost submit -- python train.py · roost list · roost nodes")
+    end = "Ctrl-C stops the server" if foreground else "roost down stops the server"
+    click.echo(f"{end}; jobs go on.")
+    sys.stdout.flush()
+
+
+def _counted(jobs: Mapping[str, int]) -> str:
+    return ", ".join(f"{jobs[state]} {state}" for state in _OPEN if jobs.get(state))
+
+
+def _go_on(jobs: Mapping[str, int] | None) -> str:
+    """What becomes of the jobs while nobody serves."""
+    if jobs is None:
+        return "jobs go on"
+    running = sum(count for state, count in jobs.items() if state != "queued")
+    if not jobs:
+        return "there are no jobs"
+    waiting = jobs.get("queued", 0)
+    parts = [f"{running} job{'s' * (running != 1)} go{'es' * (running == 1)} on running"]
+    parts += [f"{waiting} wait for the next roost up"] if waiting else []
+    return ", ".join(parts)
+
+
+def _detached(start: Start, level: str) -> None:
+    """Serve in a process of its own; come back when that one answers, or say why it does not."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _become_server(start, level, writing)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        text = pipe.readline()
+    told = json.loads(text) if text else {"error": "it ended while starting"}
+    if "error" in told:
+        from roost.server.home import Home
+
+        raise Conflict(f"{told['error']} (more in {Home(start.home).log_file})")
+    _answers(told["local_url"])
+    _show(told, foreground=False)
+
+
+def _become_server(start: Start, level: str, pipe: int) -> None:
+    """Leave the terminal, serve, and end; never returns."""
+    status = 2
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        from roost.server.home import Home
+
+        null = os.open(os.devnull, os.O_RDONLY)
+        log = os.open(Home(start.home).log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for number, file in ((0, null), (1, log), (2, log)):
+            os.dup2(file, number)
+        with _logging(start, level, also_here=False):
+            status = _served(start, pipe)
+    finally:
+        os._exit(status)
+
+
+def _served(start: Start, pipe: int) -> int:
+    """Serve; the exit status, with the reason in the log and at the other end of the pipe."""
+    log = logging.getLogger("roost.server")
+    try:
+        _serve(start, partial(_tell, pipe))
+    except RoostError as error:
+        log.error("%s", error)  # noqa: TRY400 - one line is enough
+        _tell(pipe, {"error": str(error)})
+    except BaseException:
+        log.exception("the server ends")
+    else:
+        return 0
+    return 2
+
+
+def _tell(pipe: int, told: Mapping[str, Any]) -> None:
+    """Send a line to whoever waits at the other end, once."""
+    try:
+        os.write(pipe, json.dumps(told).encode() + b"\n")
+        os.close(pipe)
+    except OSError:
+        return
+
+
+def _answers(url: str) -> None:
+    """See that the server answers; raises Conflict."""
+    import httpx
+
+    try:
+        # Only whether somebody is there: the certificate may name the machine otherwise.
+        httpx.get(f"{url}/healthz", verify=False, timeout=10, trust_env=False).raise_for_status()  # noqa: S501
+    except httpx.HTTPError as error:
+        raise Conflict(f"the server at {url} does not answer: {error}") from None
+
+
+@click.command(cls=Verb)
+@_home_option
+@option("--stop-jobs", section="Run", is_flag=True, help="Cancel all jobs first.")
+def down(home: Path, *, stop_jobs: bool) -> None:
+    """Stop the server on this machine; jobs go on unless --stop-jobs is given."""
+    from roost.server.home import Home
+
+    place = Home(home)
+    running = place.running()
+    if running is None:
+        raise NotFound(f"no server runs from {place.path}")
+    jobs = _jobs(running, place.token(), stop=stop_jobs)
+    if not running.send(signal.SIGTERM, _DOWN_S):
+        raise Conflict(f"the server with pid {running.pid} did not stop within {_DOWN_S:g} s")
+    click.echo(f"stopped the server with pid {running.pid}; {_go_on(jobs)}")
+
+
+def _jobs(running: Running, token: str | None, *, stop: bool) -> dict[str, int] | None:
+    """The jobs that are not over, by state, if the server tells; cancelled if that is wanted."""
+    import httpx
+
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(
+        base_url=f"{running.url}/api/v1",
+        headers=headers,
+        verify=False,  # noqa: S501 - of this machine, known by its process
+        timeout=30,
+        trust_env=False,
+    ) as client:
+        try:
+            if stop:
+                _cancel_all(client)
+            totals = {state: _total(client, state) for state in _OPEN}
+            return {state: total for state, total in totals.items() if total}
+        except (httpx.HTTPError, KeyError, ValueError) as error:
+            if stop:
+                raise Conflict(f"cannot cancel the jobs: {error}; nothing was stopped") from None
+            return None
+
+
+def _total(client: Any, state: str) -> int:
+    return int(client.get("/jobs", params={"state": state, "limit": 1}).json()["total"])
+
+
+def _cancel_all(client: Any) -> None:
+    """Cancel every job, and wait until all are over."""
+    import time
+
+    states = {"state": list(_OPEN), "limit": 200}
+    end = time.monotonic() + 120
+    while found := client.get("/jobs", params=states).json()["items"]:
+        for job in found:
+            if not job["cancelling"]:
+                client.post(f"/jobs/{job['id']}/cancel").raise_for_status()
+        if time.monotonic() > end:
+            raise Conflict(f"{len(found)} jobs do not end; roost list shows them")
+        time.sleep(0.1)

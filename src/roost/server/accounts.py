@@ -1,0 +1,161 @@
+"""Users and tokens. Everybody has the own tokens; administrators have everybody's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from roost.errors import Conflict, NotFound
+from roost.server import models
+from roost.server.auth import Caller
+from roost.server.body import Route
+from roost.server.context import Context
+from roost.server.failures import Refused, answers
+from roost.server.jobs import Here, json
+from roost.server.permissions import ROLES, Permission, needs
+from roost.store.rows import Token, User
+
+router = APIRouter(prefix="/api/v1", tags=["accounts"], route_class=Route)
+
+Self = Annotated[Caller, needs(Permission.SELF)]
+Reader = Annotated[Caller, needs(Permission.ACCOUNTS_READ)]
+Admin = Annotated[Caller, needs(Permission.ACCOUNTS_WRITE)]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}$")]
+_MOST_TOKENS = 200
+
+
+@router.get("/whoami", response_model=models.Whoami, responses=answers(), operation_id="whoami")
+async def whoami(caller: Self) -> Response:
+    """Who the caller is, and what that allows."""
+    return json(
+        {
+            "user": caller.user,
+            "role": caller.role,
+            "unix": caller.unix,
+            "token": caller.token,
+            "expires_at": caller.expires_at,
+            "permissions": sorted(ROLES[caller.role]),
+        }
+    )
+
+
+@router.get("/users", response_model=models.Users, responses=answers(), operation_id="list_users")
+async def list_users(here: Here, _caller: Reader) -> Response:
+    """Everybody who may use this server."""
+    users = await here.read(here.cluster.store.users)
+    return json({"items": [asdict(user) for user in users]})
+
+
+@router.post(
+    "/users",
+    status_code=201,
+    response_model=models.UserView,
+    responses=answers(409, 507),
+    operation_id="add_user",
+)
+async def add_user(here: Here, caller: Admin, body: models.AddUser) -> Response:
+    """Admit somebody; a token is made apart from that."""
+    user = User(body.name, body.role, body.unix)
+    await here.read(lambda: here.cluster.store.add_user(user, actor=caller.user))
+    return json(asdict(user), 201)
+
+
+@router.patch(
+    "/users/{user}",
+    response_model=models.UserView,
+    responses=answers(404, 409, 507),
+    operation_id="change_user",
+)
+async def change_user(here: Here, caller: Admin, user: Name, body: models.ChangeUser) -> Response:
+    """Change a role or the Unix account, or switch somebody off with all tokens."""
+    store = here.cluster.store
+    known = await here.read(lambda: store.user(user))
+    if known is None:
+        raise NotFound(f"no user {user!r}")
+    changed = replace(known, **body.model_dump(exclude_none=True))
+    if user == caller.user and (changed.role, changed.active) != (known.role, known.active):
+        raise Conflict("an administrator cannot give up the own role; another one can")
+    await here.read(lambda: store.set_user(changed, actor=caller.user))
+    here.tokens.forget()
+    await here.lines.check()
+    return json(asdict(changed))
+
+
+@router.get(
+    "/tokens", response_model=models.TokenList, responses=answers(404), operation_id="list_tokens"
+)
+async def list_tokens(
+    here: Here,
+    caller: Self,
+    user: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """The caller's tokens, or those of another user for an administrator."""
+    owner = await _owner(here, caller, user)
+    tokens = await here.read(lambda: here.cluster.store.tokens(owner))
+    return json({"items": [asdict(token) for token in tokens]})
+
+
+@router.post(
+    "/tokens",
+    status_code=201,
+    response_model=models.NewToken,
+    responses=answers(404, 409, 507),
+    operation_id="add_token",
+)
+async def add_token(here: Here, caller: Self, body: models.AddToken) -> Response:
+    """Make a token; its secret is told in this answer and never again.
+
+    A token never outlives the one it was made with, so that lending one does not give it away.
+    """
+    store = here.cluster.store
+    owner = await _owner(here, caller, body.user or "")
+    alive = [token for token in await here.read(lambda: store.tokens(owner)) if _alive(token)]
+    if len(alive) >= _MOST_TOKENS:
+        raise Conflict(f"{owner} has {len(alive)} tokens; revoke some first")
+    ends = [] if caller.expires_at is None else [caller.expires_at]
+    if body.expires_in_s is not None:
+        ends.append(here.cluster.clock.now() + body.expires_in_s)
+    token, secret = await here.read(
+        lambda: store.add_token(owner, body.label, min(ends, default=None), actor=caller.user)
+    )
+    return json({**asdict(token), "secret": secret}, 201)
+
+
+def _alive(token: Token) -> bool:
+    return token.revoked_at is None
+
+
+@router.delete(
+    "/tokens/{token}",
+    response_model=models.TokenView,
+    responses=answers(404, 507),
+    operation_id="revoke_token",
+)
+async def revoke_token(
+    here: Here,
+    caller: Self,
+    token: Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,80}$")],
+) -> Response:
+    """Make a token useless; its open streams end."""
+    store = here.cluster.store
+    if Permission.ACCOUNTS_WRITE not in ROLES[caller.role]:
+        own = await here.read(lambda: store.tokens(caller.user))
+        if token not in {one.id for one in own}:
+            raise NotFound(f"no token {token!r}")
+    revoked = await here.read(lambda: store.revoke_token(token, actor=caller.user))
+    here.tokens.forget()
+    await here.lines.check()
+    return json(asdict(revoked))
+
+
+async def _owner(here: Context, caller: Caller, user: str) -> str:
+    """Whose tokens are meant; raises Refused where that is not the caller's business."""
+    if not user or user == caller.user:
+        return caller.user
+    if Permission.ACCOUNTS_WRITE not in ROLES[caller.role]:
+        raise Refused(403, "forbidden", "the tokens of others are for administrators")
+    if await here.read(lambda: here.cluster.store.user(user)) is None:
+        raise NotFound(f"no user {user!r}")
+    return user

@@ -1,0 +1,71 @@
+"""The app: routes by noun, one gate in front of them, one description of all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from roost import __version__
+from roost.errors import Fatal
+from roost.live.cluster import Cluster
+from roost.server import accounts, failures, health, jobs, logs, nodes, queues, stream
+from roost.server.context import Context
+from roost.server.guard import Guard
+from roost.server.options import Options
+from roost.server.permissions import OPEN_PATHS, undeclared
+
+_ABOUT = """The REST API of Roost. Every path but /healthz and /readyz needs a token in the header
+`Authorization: Bearer TOKEN`. Lists are paged, filtered and sorted by the server. Errors have one
+shape: `{"error": {"kind", "message", "hint"}, "errors": []}`."""
+
+
+def create_app(cluster: Cluster, options: Options | None = None) -> FastAPI:
+    """An app that serves a running cluster; raises Fatal if a route declares no permission."""
+    here = Context(cluster, options or Options())
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await here.start()
+        try:
+            yield
+        finally:
+            await here.close()
+
+    app = FastAPI(
+        title="Roost",
+        version=__version__,
+        description=_ABOUT,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.roost = here
+    for module in (jobs, logs, stream, nodes, queues, accounts, health):
+        app.router.routes.extend(module.router.routes)  # flat, so that each can be looked at
+    if missing := undeclared(app):
+        raise Fatal(f"routes without a declared permission: {', '.join(missing)}")
+    failures.install(app)
+    app.openapi = lambda: _description(app)  # type: ignore[method-assign]
+    app.add_middleware(Guard, options=here.options, tokens=here.tokens, seen=here.metrics.seen)
+    return app
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        found = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        schemes = found.setdefault("components", {}).setdefault("securitySchemes", {})
+        schemes["token"] = {"type": "http", "scheme": "bearer"}
+        for path, operations in found["paths"].items():
+            for operation in operations.values():
+                operation["security"] = [] if path in OPEN_PATHS else [{"token": []}]
+        app.openapi_schema = found
+    return app.openapi_schema

@@ -1,0 +1,94 @@
+"""Who is calling: bearer tokens, looked up in the store and remembered for a moment.
+
+What is remembered is kept under the SHA-256 of a token, never the token itself. A token that was
+revoked, that ran out or whose user was switched off stops working when its entry is too old
+(``Options.token_cache_s``), and at once where this server did the revoking (``forget``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from roost.store.rows import Token, User
+
+T = TypeVar("T")
+
+#: Runs a blocking call in one of a bounded number of threads.
+Read = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+_LONGEST = 256
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody with a valid token. ``key`` is the token's hash, ``expires_at`` its end."""
+
+    user: str
+    role: str
+    unix: str
+    token: str
+    key: bytes
+    expires_at: float | None = None
+
+
+class Tokens:
+    """Finds callers by their tokens."""
+
+    def __init__(
+        self,
+        find: Callable[[str], tuple[Token, User] | None],
+        read: Read,
+        ttl_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find, self._read, self._ttl_s, self._clock = find, read, ttl_s, clock
+        self._known: OrderedDict[bytes, tuple[float, Caller | None]] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Future[Caller | None]] = {}
+
+    async def caller(self, secret: str) -> Caller | None:
+        """Whoever carries that token, or nobody."""
+        if not secret or len(secret) > _LONGEST or not secret.isascii():
+            return None
+        key = hashlib.sha256(secret.encode()).digest()
+        known = self._known.get(key)
+        if known is not None and self._clock() - known[0] < self._ttl_s:
+            return known[1]
+        asking = self._asking.get(key)
+        if asking is None:  # many requests of one token at once ask once
+            asking = self._asking[key] = asyncio.ensure_future(self._ask(key, secret))
+            asking.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, key: bytes, secret: str) -> Caller | None:
+        asked_at = self._clock()  # the answer is as old as the question
+        found: tuple[Token, User] | None = await self._read(lambda: self._find(secret))
+        caller = None
+        if found is not None:
+            token, user = found
+            caller = Caller(user.name, user.role, user.unix, token.id, key, token.expires_at)
+        self._known[key] = (asked_at, caller)
+        self._known.move_to_end(key)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return caller
+
+    def forget(self) -> None:
+        """Ask the store again for everybody: an account or a token was changed here."""
+        self._known.clear()
+
+
+def bearer(headers: list[tuple[bytes, bytes]]) -> str:
+    """The token in a request's headers; empty if there is none, or more than one."""
+    found = [value for name, value in headers if name == b"authorization"]
+    if len(found) != 1:
+        return ""
+    scheme, _, secret = found[0].decode("latin-1").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""

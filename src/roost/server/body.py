@@ -1,0 +1,94 @@
+"""Bodies of requests: JSON that is neither too deep nor made of things no store can keep.
+
+FastAPI hands a body to pydantic as ``json`` read it. Before that, this looks for nesting that would
+exhaust the stack, for more parts than any real request has, and afterwards for zero bytes and
+halves of surrogate pairs, which are valid JSON but not valid text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from roost.server.options import Options
+
+_LIMITS = Options()
+#: A string, closed or not, a bracket or a comma. Possessive: no byte is looked at twice.
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
+_UNFIT = re.compile(r"[\x00\ud800-\udfff]")
+
+
+class Checked(Request):
+    """A request whose JSON is checked."""
+
+    async def json(self) -> Any:
+        """The body; raises HTTPException where it cannot be used."""
+        if not hasattr(self, "_checked"):
+            self._checked = checked(await self.body())
+        return self._checked
+
+
+class Route(APIRoute):
+    """A route whose requests are checked."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with a checked request."""
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            return await handle(Checked(request.scope, request.receive))
+
+        return handler
+
+
+def checked(body: bytes) -> Any:
+    """JSON that can be worked with; raises HTTPException (422)."""
+    _check_depth(body)
+    try:
+        value = json.loads(body, parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        raise HTTPException(422, "the body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise HTTPException(422, f"the body is not JSON: {error.msg} at {where}") from None
+    except (ValueError, RecursionError):
+        raise HTTPException(422, "the body is not JSON that can be read") from None
+    _check_text(value)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise HTTPException(422, f"the body is not JSON: {name} is no JSON number")
+
+
+def _check_depth(body: bytes) -> None:
+    depth = 0
+    for count, token in enumerate(_TOKENS.finditer(body)):
+        first = body[token.start()]
+        if first in b"[{":
+            depth += 1
+            if depth > _LIMITS.json_depth:
+                raise HTTPException(422, f"the body is nested deeper than {_LIMITS.json_depth}")
+        elif first in b"]}":
+            depth -= 1
+        if count > _LIMITS.json_parts:
+            raise HTTPException(422, f"the body has more than {_LIMITS.json_parts} parts")
+
+
+def _check_text(value: Any) -> None:
+    if isinstance(value, str):
+        if _UNFIT.search(value):
+            raise HTTPException(422, "a text in the body holds a zero byte or half a character")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_text(key)
+            _check_text(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_text(item)

@@ -1,0 +1,224 @@
+"""Starting a server on this machine: home, store, engine, cluster, token, wire."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import ipaddress
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from roost import __version__
+from roost.engines.local import LocalEngine
+from roost.errors import InvalidSpec
+from roost.live.clock import Clock
+from roost.live.cluster import Cluster
+from roost.server.app import create_app
+from roost.server.home import Home
+from roost.server.options import LOOPBACK, Options
+from roost.server.wire import Tls, listen, serve
+from roost.store import Store, User, open_store
+
+PORT = 8610
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What somebody wants a server to be."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = PORT
+    store: str = ""
+    policy: str = "backfill"
+    placer: str = "consolidate"
+    slots: int | None = None
+    tls: Tls | None = None
+    allow: tuple[str, ...] = ()
+    token_file: Path | None = None
+    options: Options = field(default_factory=Options)
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        with suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return False
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it listens on all addresses."""
+        return self.host in {"0.0.0.0", "::", ""}  # noqa: S104 - to recognise them
+
+    def hosts(self) -> tuple[str, ...]:
+        """The names by which clients may call it."""
+        own = {socket.gethostname(), socket.getfqdn()} if self.everywhere else {self.host}
+        return tuple(dict.fromkeys([*LOOPBACK, *sorted(own), *self.allow]))
+
+    def url(self, port: int) -> str:
+        """Its address for people."""
+        host = socket.gethostname() if self.everywhere else self.host
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.tls else 'http'}://{shown}:{port}"
+
+    def local_url(self, port: int) -> str:
+        """Its address for programs on this machine; a certificate wants its own name."""
+        if not self.everywhere or self.tls is not None:
+            return self.url(port)
+        return f"http://{'[::1]' if ':' in self.host else '127.0.0.1'}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What to tell people about a server that is up."""
+
+    url: str
+    local_url: str
+    home: str
+    token_file: str
+    new_token: bool
+    store: str
+    policy: str
+    devices: str
+    limits: str
+    isolation: str
+    warnings: tuple[str, ...]
+    jobs: dict[str, int]
+
+
+async def run(start: Start, told: Callable[[Up], None]) -> dict[str, int]:
+    """Serve until a signal comes; returns the jobs that go on, by state."""
+    home = Home(start.home, start.token_file)
+    home.prepare()
+    home.refuse_second()
+    _check_reach(start, home)
+    with listen(start.host, start.port) as sock:
+        url = start.store or f"sqlite://{home.path / 'roost.db'}"
+        store = await asyncio.to_thread(open_store, url)
+        clock = Clock()
+        cluster = Cluster(
+            store,
+            LocalEngine(home.path, start.slots, clock.now),
+            home.path,
+            policy=start.policy,
+            placer=start.placer,
+            clock=clock,
+        )
+        try:
+            await cluster.start()
+            new = await asyncio.to_thread(_ensure_token, home, store)
+            app = create_app(cluster, replace(start.options, hosts=start.hosts()))
+            port = sock.getsockname()[1]
+
+            def ready() -> None:
+                home.note(start.local_url(port), __version__)
+                told(_up(start, home, cluster, port, new_token=new))
+
+            try:
+                await serve(app, sock, tls=start.tls, ready=ready)
+            finally:
+                home.forget()
+            return jobs_of(cluster)
+        finally:
+            await cluster.close()
+
+
+def _check_reach(start: Start, home: Home) -> None:
+    """Refuse an address that others can reach, unless somebody has a token already."""
+    found = home.token()
+    if start.local or found or start.token_file is not None:
+        return
+    raise InvalidSpec(
+        f"{start.host} can be reached by others: start once without --host to make the token in "
+        f"{home.token_file}, or say where to keep it with --token-file"
+    )
+
+
+def _ensure_token(home: Home, store: Store) -> bool:
+    """See that the token in the home opens the store; whether it had to be made."""
+    known = home.token()
+    if known and store.find_token(known) is not None:
+        return False
+    name = getpass.getuser()
+    user = store.user(name)
+    if user is None:
+        store.add_user(User(name, "admin", unix=name), actor="roost up")
+    elif user.role != "admin" or not user.active:
+        store.set_user(User(name, "admin", user.unix), actor="roost up")
+    _, secret = store.add_token(name, "roost up", actor="roost up")
+    home.keep_token(secret)
+    return True
+
+
+def jobs_of(cluster: Cluster) -> dict[str, int]:
+    """How many jobs that are not over there are, by state."""
+    found = Counter(job.state.value for job in cluster.core.jobs.values() if not job.state.over)
+    return dict(found)
+
+
+def _up(start: Start, home: Home, cluster: Cluster, port: int, *, new_token: bool) -> Up:
+    engine = cluster.engine
+    limits = engine.limits if isinstance(engine, LocalEngine) else ""
+    return Up(
+        url=start.url(port),
+        local_url=start.local_url(port),
+        home=str(home.path),
+        token_file=str(home.token_file),
+        new_token=new_token,
+        store=cluster.store.where,
+        policy=f"{start.policy}, {start.placer}",
+        devices=_devices(cluster.nodes(), asked=start.slots is not None),
+        limits=limits,
+        isolation=_isolation(),
+        warnings=_warnings(start),
+        jobs=jobs_of(cluster),
+    )
+
+
+def _devices(nodes: list[dict[str, Any]], *, asked: bool) -> str:
+    """What was found here, called what it is."""
+    told = []
+    for node in nodes:
+        count, kind, name = node["gpus"], node["kind"], node["id"]
+        plural = "s" if count != 1 else ""
+        if kind == "cpu-slot" and asked:
+            told.append(f"{count} CPU slot{plural} instead of GPUs, as asked, on {name}")
+        elif kind == "cpu-slot":
+            verb = "stand" if count != 1 else "stands"
+            told.append(f"no GPU found: {count} CPU slot{plural} {verb} in on {name}")
+        else:
+            memory = f" with {node['gpu_memory_mib'] / 1024:.0f} GiB" * bool(node["gpu_memory_mib"])
+            told.append(f"{count} GPU{plural} {kind}{memory} on {name}")
+    return "; ".join(told) or "none yet"
+
+
+def _isolation() -> str:
+    if os.geteuid() == 0:
+        return "jobs run under the Unix accounts of their users"
+    return (
+        f"all jobs run under the account {getpass.getuser()!r}: "
+        "they are not isolated from each other, nor from this server"
+    )
+
+
+def _warnings(start: Start) -> tuple[str, ...]:
+    found: list[str] = []
+    if not start.local and start.tls is None:
+        found.append(
+            f"{start.host} can be reached by others and there is no TLS: "
+            "tokens cross the network in the clear; use --tls-cert and --tls-key"
+        )
+    return tuple(found)
+
+
+def as_dict(up: Up) -> dict[str, Any]:
+    """The same, ready for JSON."""
+    return asdict(up)

@@ -1,0 +1,130 @@
+"""What the routes share: the cluster, and the parts of the server around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from roost.core.spec import JobId
+from roost.errors import Conflict, NotFound
+from roost.live.cluster import Cluster
+from roost.live.feed import Change
+from roost.server.auth import Caller, Tokens
+from roost.server.hub import Hub, Sources
+from roost.server.lines import Lines
+from roost.server.metrics import Metrics
+from roost.server.options import Options
+from roost.server.permissions import visible
+from roost.server.seen import Eyes, eyes_of
+from roost.server.tails import Tails
+from roost.store.rows import MOST, JobQuery, JobRow
+
+T = TypeVar("T")
+
+#: Fields of a job that change between entries of the journal.
+_PASSING = ("cause", "reason", "starts_at", "progress", "loss")
+_NAMED = 5
+_PAGES = 20
+
+
+class Context:
+    """The server around one cluster."""
+
+    def __init__(self, cluster: Cluster, options: Options) -> None:
+        self.cluster, self.options = cluster, options
+        self._threads = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-read")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stops: list[Callable[[], None]] = []
+        self.tokens = Tokens(cluster.store.find_token, self.read, options.token_cache_s)
+        self.lines = Lines(self.tokens, options)
+        sources = Sources(cluster.nodes, cluster.queues)
+        self.hub = Hub(sources, cluster.epoch, options)
+        self.tails = Tails(cluster.engine, self.read, options)
+        self.metrics = Metrics(cluster, self.lines)
+
+    async def read(self, call: Callable[[], T]) -> T:
+        """Run a blocking call in one of a bounded number of threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def start(self) -> None:
+        """Begin to listen to the cluster; a second time changes nothing."""
+        if self._tasks:
+            return
+        for listener in (self._changed, self.tails.changed):
+            self._stops.append(self.cluster.feed.subscribe(listener))
+        rows = await self.read(lambda: list(self.cluster.store.open_jobs()))
+        self.hub.load(rows, self.cluster.seq)
+        for work in (self.lines.keep_checking(), self.tails.keep_looking()):
+            self._tasks.append(asyncio.create_task(work))
+
+    async def close(self) -> None:
+        """End all streams and stop listening."""
+        self.lines.stop()
+        stops, tasks = self._stops, self._tasks
+        self._stops, self._tasks = [], []
+        for stop in stops:
+            stop()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.hub.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _changed(self, change: Change) -> None:
+        self.hub.changed(change)
+
+    def owner(self, job: str) -> str | None:
+        """Whose job that is, if the cluster has one of that id."""
+        found = self.cluster.core.jobs.get(JobId(job))
+        return None if found is None else found.spec.user
+
+    def eyes(self, caller: Caller) -> Eyes:
+        """How a caller sees."""
+        return eyes_of(caller, self.owner)
+
+    def view(self, caller: Caller, row: JobRow) -> Mapping[str, Any]:
+        """A job as a caller sees it: what is durable, and what it says of itself just now."""
+        view, now = row.view, self.cluster.view(row)
+        if now["state"] == row.state:  # else it is about to change, which nobody may know yet
+            view = {**view, **{key: now[key] for key in _PASSING if key in now}}
+        return self.eyes(caller).view(view)
+
+    async def find(self, caller: Caller, name: str) -> JobRow:
+        """The job that a caller means by an id or a name; raises NotFound or Conflict."""
+        row = await self.read(lambda: self.cluster.store.job(name))
+        if row is not None and visible(caller, row.user):
+            return row
+        eyes = self.eyes(caller)
+        named = [row for row in self.hub.open_jobs(eyes) if row.name == name]
+        if len(named) > 1:
+            ids = ", ".join(sorted(row.id for row in named)[:_NAMED])
+            more = ", ..." if len(named) > _NAMED else ""
+            raise Conflict(f"{len(named)} jobs are named {name!r}: {ids}{more}")
+        found = named[0] if named else await self.read(lambda: self._newest(eyes, name))
+        if found is None:
+            raise NotFound(f"no job {name!r}")
+        return found
+
+    def _newest(self, eyes: Eyes, name: str) -> JobRow | None:
+        """The newest of the jobs that carry exactly that name; the store looks for parts of it."""
+        users = () if eyes.all else (eyes.user,)
+        for number in range(_PAGES):
+            query = JobQuery(users=users, name=name, offset=number * MOST, limit=MOST)
+            page = self.cluster.store.find_jobs(query)
+            for row in page.items:
+                if row.name == name:
+                    return row
+            if (number + 1) * MOST >= page.total:
+                break
+        return None
+
+
+def context(request: Request) -> Context:
+    """The context of a request's app."""
+    found: Context = request.app.state.roost
+    return found

@@ -1,0 +1,211 @@
+"""The gate in front of the app: what is refused before a route is even looked for.
+
+    1. a Host, or an Origin, that is not ours          421
+    2. an address and headers that are too long        431
+    3. a zero byte in the address                      400
+    4. no valid token, except on the open paths        401, and the connection is closed
+    5. a body that is too large, or too slow           413, 408
+
+It also numbers requests, adds the security headers, counts answers, and turns whatever nobody
+expected into a 500 that tells nothing but the number. Plain ASGI: streams pass through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from roost.errors import RoostError
+from roost.server.auth import Tokens, bearer
+from roost.server.failures import Problem, Refused, failure, of
+from roost.server.options import Options
+from roost.server.permissions import OPEN_PATHS
+
+log = logging.getLogger("roost.server")
+
+#: Where bodies may be large: they carry functions of the SDK.
+_LARGE = frozenset({"/api/v1/jobs", "/api/v1/jobs/plan"})
+
+_HEADERS = [
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+#: Told of every answer: scope, status, seconds.
+Seen = Callable[[Scope, int, float], None]
+
+
+class Guard:
+    """ASGI middleware around the whole app."""
+
+    def __init__(self, app: ASGIApp, options: Options, tokens: Tokens, seen: Seen) -> None:
+        self._app, self._options, self._tokens, self._seen = app, options, tokens, seen
+        self._most_head = options.header_bytes
+        self._hosts = frozenset(_plain(host) for host in options.hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        request = _Request(self, scope, receive, send)
+        await request.serve()
+
+    async def check(self, scope: Scope) -> None:
+        """Refuse what may not come in; notes the caller in the scope."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._check_names(headers)
+        size = len(scope["query_string"]) + len(scope["path"])
+        if size + sum(len(name) + len(value) for name, value in headers) > self._most_head:
+            raise Refused(431, "invalid", f"address and headers exceed {self._most_head} bytes")
+        raw = scope.get("raw_path") or b""
+        if "\0" in scope["path"] or b"%00" in raw or b"%00" in scope["query_string"]:
+            raise Refused(400, "invalid", "the address contains a zero byte")
+        if scope["path"] not in OPEN_PATHS:
+            caller = await self._tokens.caller(bearer(headers))
+            if caller is None:
+                raise Refused(
+                    401,
+                    "unauthenticated",
+                    "no valid token",
+                    "send the header 'Authorization: Bearer TOKEN'",
+                )
+            scope["roost.caller"] = caller
+        length = next((value for name, value in headers if name == b"content-length"), b"0")
+        if not length.isdigit() or int(length[:20]) > self.most(scope):
+            raise self.too_large(scope)
+
+    def most(self, scope: Scope) -> int:
+        """How large the body of a request may be."""
+        large = scope["path"] in _LARGE and "roost.caller" in scope
+        return self._options.body_bytes if large else self._options.small_body_bytes
+
+    def too_large(self, scope: Scope) -> Refused:
+        """The error for a body that is larger."""
+        most = self.most(scope)
+        return Refused(413, "invalid", f"the body is larger than {most} bytes")
+
+    @property
+    def body_s(self) -> float:
+        """How long a body may take."""
+        return self._options.body_s
+
+    def seen(self, scope: Scope, status: int, passed_s: float) -> None:
+        """Count an answer."""
+        self._seen(scope, status, passed_s)
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What is behind the gate."""
+        await self._app(scope, receive, send)
+
+    def _check_names(self, headers: list[tuple[bytes, bytes]]) -> None:
+        hosts = [value for name, value in headers if name == b"host"]
+        if len(hosts) != 1 or _host(f"//{hosts[0].decode('latin-1')}") not in self._hosts:
+            raise Refused(
+                421,
+                "forbidden",
+                "the Host header names another server",
+                "start the server with --allow-host NAME if this is one of its names",
+            )
+        for name, value in headers:
+            if name == b"origin" and _host(value.decode("latin-1"), web=True) not in self._hosts:
+                raise Refused(421, "forbidden", "the request comes from another site's page")
+
+
+class _Request:
+    """One request on its way through the gate."""
+
+    def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send) -> None:
+        self._guard, self._scope, self._receive, self._send = guard, scope, receive, send
+        self._number = secrets.token_hex(6)
+        self._began = time.monotonic()
+        self._size = 0
+        self._status = 0
+        self._close = False
+        scope["roost.request"] = self._number
+
+    async def serve(self) -> None:
+        guard, scope = self._guard, self._scope
+        try:
+            await guard.check(scope)
+            await guard.app(scope, self.receive, self.send)
+        except RoostError as error:
+            # Nothing of the body was read: what is still to come must not hold the connection.
+            self._close = True
+            await self._answer(of(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("request %s: %s %s", self._number, scope["method"], _shown(scope))
+            message = f"a fault of the server; its log tells more under {self._number}"
+            self._close = True
+            await self._answer(failure(500, Problem(kind="fatal", message=message)))
+        finally:
+            guard.seen(scope, self._status, time.monotonic() - self._began)
+
+    async def _answer(self, response: ASGIApp) -> None:
+        if not self._status:  # else it began already: all that is left is to cut it off
+            await response(self._scope, self._receive, self.send)
+
+    async def receive(self) -> Message:
+        if self._status:  # the body is of no interest any more
+            return await self._receive()
+        left = self._guard.body_s - (time.monotonic() - self._began)
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                message = await self._receive()
+        except TimeoutError:
+            self._close = True
+            raise HTTPException(408, "the body took too long") from None
+        self._size += len(message.get("body", b""))
+        if self._size > self._guard.most(self._scope):
+            self._close = True
+            raise HTTPException(413, str(self._guard.too_large(self._scope)))
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = [*message.get("headers", ()), *_HEADERS]
+            headers.append((b"x-request-id", self._number.encode()))
+            if not any(name.lower() == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
+            if self._close:
+                headers.append((b"connection", b"close"))
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+
+def _host(address: str, *, web: bool = False) -> str:
+    """The host's name in ``//host:port`` or, for an Origin, in ``http://host:port``."""
+    try:
+        parts = urlsplit(address)
+        if web and parts.scheme not in {"http", "https"}:
+            return ""
+        if parts.username is not None or parts.path or parts.query or parts.fragment:
+            return ""
+        _ = parts.port  # raises if it is none
+        return _plain(parts.hostname or "")
+    except ValueError:
+        return ""
+
+
+def _plain(host: str) -> str:
+    return host.strip("[]").lower().rstrip(".")
+
+
+def _shown(scope: Scope) -> str:
+    """A path as the log may show it: short, and on one line."""
+    return ascii(scope["path"][:200])

@@ -1,0 +1,84 @@
+"""Whether the server works; figures for Prometheus; the description of the API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+
+from roost import __version__
+from roost.server import models
+from roost.server.auth import Caller
+from roost.server.body import Route
+from roost.server.failures import Failure, answers
+from roost.server.jobs import Here, json
+from roost.server.permissions import Permission, needs
+
+router = APIRouter(tags=["health"], route_class=Route)
+
+Anybody = Annotated[Caller | None, needs(Permission.OPEN)]
+
+_NOT_NOW: dict[int | str, dict[str, Any]] = {
+    421: {"model": Failure, "description": "The Host or Origin header names another server."},
+    503: {"model": models.Health, "description": "It does not take new work; ``why`` says why."},
+}
+
+
+@router.get("/healthz", response_model=models.Health, responses=_NOT_NOW, operation_id="healthz")
+async def healthz(_caller: Anybody) -> Response:
+    """The process is alive and answers."""
+    return json({"ok": True, "why": "", "version": __version__})
+
+
+@router.get("/readyz", response_model=models.Health, responses=_NOT_NOW, operation_id="readyz")
+async def readyz(here: Here, caller: Anybody) -> Response:
+    """New work is taken. Why it is not is told to those with a token, by /api/v1/health."""
+    del caller
+    ok = here.cluster.health.ok
+    why = "" if ok else "intake is stopped"
+    return json({"ok": ok, "why": why, "version": __version__}, 200 if ok else 503)
+
+
+@router.get(
+    "/api/v1/health",
+    response_model=models.Health,
+    responses=answers(),
+    operation_id="get_health",
+)
+async def get_health(
+    here: Here, _caller: Annotated[Caller, needs(Permission.CLUSTER_READ)]
+) -> Response:
+    """Whether new work is taken, and if not, why."""
+    health = here.cluster.health
+    return json({"ok": health.ok, "why": health.why, "version": __version__})
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        **answers(),
+        200: {
+            "description": "Figures in the text format of Prometheus.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+    },
+    operation_id="metrics",
+)
+async def metrics(
+    here: Here, caller: Annotated[Caller, needs(Permission.METRICS_READ)]
+) -> Response:
+    """Figures for Prometheus; of jobs, those that the caller may see."""
+    text, kind = here.metrics.text(here.eyes(caller), here.hub)
+    return Response(text, headers={"Content-Type": kind})
+
+
+@router.get(
+    "/openapi.json",
+    response_model=dict[str, Any],
+    responses=answers(),
+    operation_id="openapi",
+)
+async def openapi(request: Request, _caller: Annotated[Caller, needs(Permission.SELF)]) -> Response:
+    """This description."""
+    return json(request.app.openapi())

@@ -1,0 +1,159 @@
+"""The folder of a server: its token, and the note that says where it runs.
+
+``token`` is an administrator's, readable by its owner alone; a file that others can read is refused
+rather than repaired, since who knows who has read it. ``server.json`` names the process by its
+number *and* the moment it began, so that a number used again is never taken for the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from select import select
+
+from roost.errors import Conflict, InvalidSpec
+from roost.files import save
+
+_OWNER_ONLY = 0o600
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that runs: its address, and the process that it is."""
+
+    url: str
+    pid: int
+    ticks: int
+    started_at: float
+    version: str = ""
+
+    def send(self, number: signal.Signals, wait_s: float) -> bool:
+        """Signal the server, and nobody else; whether it has ended by then."""
+        try:
+            process = os.pidfd_open(self.pid)
+        except OSError:
+            return True
+        try:
+            if ticks_of(self.pid) != self.ticks:
+                return True
+            signal.pidfd_send_signal(process, number)
+            ended, _, _ = select([process], [], [], wait_s)
+            return bool(ended)
+        except PermissionError:
+            raise Conflict(f"the server with pid {self.pid} belongs to somebody else") from None
+        except ProcessLookupError:
+            return True
+        finally:
+            os.close(process)
+
+
+class Home:
+    """The folder of a server."""
+
+    def __init__(self, path: Path, token: Path | None = None) -> None:
+        self.path = path.expanduser().absolute()
+        self.token_file = token.expanduser().absolute() if token else self.path / "token"
+        self.log_file = self.path / "server.log"
+        self._note = self.path / "server.json"
+
+    def prepare(self) -> None:
+        """Make the folder; as root others may pass through it, to the folders of their jobs."""
+        mode = 0o711 if os.geteuid() == 0 else 0o700
+        try:
+            if not self.path.exists():
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self.path.chmod(mode)  # whatever the umask says
+            status = self.path.stat()
+        except OSError as error:
+            raise InvalidSpec(f"cannot use {self.path}: {error.strerror}") from None
+        if status.st_uid != os.geteuid():
+            raise InvalidSpec(f"{self.path} belongs to another account; set ROOST_HOME")
+        if status.st_mode & 0o022:
+            raise InvalidSpec(f"others can write to {self.path}; run: chmod go-w {self.path}")
+
+    def token(self) -> str | None:
+        """The administrator's token, if there is one; raises InvalidSpec if others can read it."""
+        try:
+            file = os.open(self.token_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InvalidSpec(f"cannot read {self.token_file}: {error.strerror}") from None
+        with os.fdopen(file, encoding="ascii", errors="replace") as text:
+            status = os.fstat(text.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                raise InvalidSpec(f"{self.token_file} is not a file of yours")
+            if status.st_mode & 0o077:
+                raise InvalidSpec(
+                    f"others can read {self.token_file}: remove it, and the next start makes a new "
+                    "token; then revoke the old one"
+                )
+            return text.read(_MOST_BYTES).strip()
+
+    def keep_token(self, secret: str) -> None:
+        """Write the token for its owner alone."""
+        draft = self.token_file.with_name(f".{self.token_file.name}.{os.getpid()}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            with suppress(FileNotFoundError):
+                draft.unlink()
+            with os.fdopen(os.open(draft, flags, _OWNER_ONLY), "w", encoding="ascii") as file:
+                file.write(f"{secret}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.token_file)
+        except OSError as error:
+            raise InvalidSpec(f"cannot write {self.token_file}: {error.strerror}") from None
+
+    def running(self) -> Running | None:
+        """The server that runs from here, if its process is still the one that said so."""
+        try:
+            told = json.loads(self._note.read_text(encoding="utf-8"))
+            found = Running(
+                str(told["url"]),
+                int(told["pid"]),
+                int(told["ticks"]),
+                float(told["started_at"]),
+                str(told.get("version", "")),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return found if ticks_of(found.pid) == found.ticks else None
+
+    def refuse_second(self) -> None:
+        """Raise Conflict if a server runs from here."""
+        other = self.running()
+        if other is not None and other.pid != os.getpid():
+            raise Conflict(
+                f"a server runs from {self.path} already: pid {other.pid}, {other.url}; "
+                "stop it with: roost down"
+            )
+
+    def note(self, url: str, version: str) -> Running:
+        """Say that this process is the server."""
+        pid = os.getpid()
+        running = Running(url, pid, ticks_of(pid) or 0, time.time(), version)
+        save(self._note, json.dumps(asdict(running), indent=2) + "\n")
+        return running
+
+    def forget(self) -> None:
+        """The server has ended."""
+        with suppress(OSError):
+            self._note.unlink()
+
+
+def ticks_of(pid: int) -> int | None:
+    """When a process began, in ticks since the machine did; ``None`` if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    after = text.rpartition(")")[2].split()  # a name may contain anything
+    return None if after[0] == "Z" else int(after[19])

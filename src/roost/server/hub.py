@@ -1,0 +1,329 @@
+"""The live state for many viewers: encoded once per tick and audience, never once per viewer.
+
+An *audience* is everybody who sees the same: all jobs, or those of one user. Changes are gathered
+for a tick; then each audience that somebody listens to gets one encoded delta, kept in a ring.
+Viewers read the ring at their own pace and send the very same bytes. Who comes back with the id of
+an event that is still in the ring goes on from there; who is too slow or too old gets a snapshot.
+
+Ids are ``<epoch>-<seq>``: the server's epoch, and the journal's number of the last change *that the
+audience saw*, so that they tell nothing about the others. Snapshots hold the jobs that are not
+over; deltas hold whole views of what changed, so that applying one twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roost.errors import Retryable
+from roost.server.lines import Line, beats, message
+from roost.server.options import Options
+from roost.server.seen import Eyes
+from roost.store.rows import OPEN_STATES, EventRow, JobRow
+
+if TYPE_CHECKING:
+    from roost.live.feed import Change
+
+log = logging.getLogger("roost.server")
+
+_OPEN = frozenset(OPEN_STATES)
+
+
+class Sources(NamedTuple):
+    """Where the hub finds what is not in changes: nodes and queues as they are now."""
+
+    nodes: Callable[[], list[dict[str, Any]]]
+    queues: Callable[[], Awaitable[list[dict[str, Any]]]]
+
+
+class _Tick:
+    """What changed since the last tick."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.jobs: dict[str, JobRow] = {}
+        self.deleted: dict[str, str] = {}
+        self.events: list[EventRow] = []
+
+
+class Audience:
+    """Those who see the same, and the deltas they were sent last."""
+
+    def __init__(self, eyes: Eyes, seq: int, options: Options) -> None:
+        self.eyes, self.seq, self._options = eyes, seq, options
+        self.lines: set[Line] = set()
+        self.left_at = time.monotonic()
+        #: How many deltas there were so far; a viewer's position counts them, too.
+        self.sent = 0
+        self.ring: deque[tuple[int, bytes]] = deque()
+        self._size = 0
+        self.snapshot: bytes | None = None
+        self.nodes: dict[str, Any] = {}
+        self.queues: dict[str, Any] = {}
+
+    def publish(self, seq: int, encoded: bytes) -> None:
+        """Add a delta and wake everybody."""
+        self.ring.append((seq, encoded))
+        self._size += len(encoded)
+        while len(self.ring) > self._options.ring or self._size > self._options.ring_bytes:
+            self._size -= len(self.ring.popleft()[1])
+        self.sent += 1
+        self.seq = seq
+        self.snapshot = None
+        for line in self.lines:
+            line.wake()
+
+    def lose(self) -> None:
+        """Something could not be said: whoever listens needs a snapshot."""
+        self.ring.clear()
+        self._size = 0
+        self.sent += 1
+        self.snapshot = None
+        for line in self.lines:
+            line.wake()
+
+    def after(self, position: int) -> list[bytes] | None:
+        """The deltas from a position on, or ``None`` where the ring has lost some of them."""
+        behind = self.sent - position
+        if behind > len(self.ring):
+            return None
+        return [self.ring[index][1] for index in range(len(self.ring) - behind, len(self.ring))]
+
+    def position(self, seq: int) -> int | None:
+        """Where somebody goes on whose last event is in the ring; ``None`` where it is not."""
+        numbers = [number for number, _ in self.ring]
+        if seq not in numbers:
+            return None
+        return self.sent - (len(numbers) - 1 - numbers.index(seq))
+
+
+class Hub:
+    """Turns changes of the cluster into streams."""
+
+    def __init__(self, sources: Sources, epoch: int, options: Options) -> None:
+        self._sources, self._epoch, self._options = sources, epoch, options
+        #: User → the jobs that are not over.
+        self._open: dict[str, dict[str, JobRow]] = {}
+        self._leaving: dict[str, str] = {}
+        self._audiences: dict[str, Audience] = {}
+        self._tick = _Tick()
+        self._ticking: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
+        self._ticked_at = 0.0
+        self.seq = 0
+        #: How often something was encoded, and ticks that had something to tell.
+        self.encoded = 0
+        self.ticks = 0
+
+    def load(self, jobs: Iterable[JobRow], seq: int) -> None:
+        """Begin with the jobs that are open now; what changed meanwhile stands."""
+        self.seq = max(self.seq, seq)
+        for row in jobs:
+            if row.id not in self._tick.jobs and row.id not in self._tick.deleted:
+                self._note(row)
+
+    def changed(self, change: Change) -> None:
+        """Take in a change; it goes out with the next tick."""
+        tick = self._tick
+        tick.seq = max(tick.seq, change.seq)
+        for row in change.jobs:
+            tick.jobs[row.id] = row
+            self._note(row)
+        for job in change.deleted:
+            tick.jobs.pop(job, None)
+            tick.deleted[job] = self._leaving.pop(job, "")
+        tick.events.extend(change.events)
+        self._plan()
+
+    async def close(self) -> None:
+        """Tick no more."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait({self._ticking})
+
+    def leaves(self, row: JobRow) -> None:
+        """Remember whose job is about to be deleted: a deletion itself does not tell."""
+        self._leaving[row.id] = row.user
+
+    def stays(self, row: JobRow) -> None:
+        """It was not deleted after all."""
+        self._leaving.pop(row.id, None)
+
+    def _note(self, row: JobRow) -> None:
+        own = self._open.setdefault(row.user, {})
+        if row.state in _OPEN:
+            own[row.id] = row
+        else:
+            own.pop(row.id, None)
+
+    def open_jobs(self, eyes: Eyes) -> Iterator[JobRow]:
+        """The jobs that are not over, as far as they are seen."""
+        if not eyes.all:
+            return iter(self._open.get(eyes.user, {}).values())
+        return (row for own in self._open.values() for row in own.values())
+
+    def _plan(self) -> None:
+        """Tick now if the last tick is long ago, else when its time has passed."""
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.create_task(self._wait_and_flush())
+
+    async def _wait_and_flush(self) -> None:
+        while self._tick.seq:
+            await asyncio.sleep(self._ticked_at + self._options.tick_s - time.monotonic())
+            try:
+                await self.flush()
+            except Exception:
+                log.exception("a tick failed; viewers get a snapshot next time")
+                for audience in self._audiences.values():
+                    audience.lose()
+
+    async def flush(self) -> None:
+        """Encode what changed, once per audience; afterwards all that was said is in the rings."""
+        async with self._flushing:
+            tick, self._tick = self._tick, _Tick()
+            if not tick.seq:
+                return
+            self._ticked_at = time.monotonic()
+            self.seq = max(self.seq, tick.seq)
+            self.ticks += 1
+            self._drop_empty()
+            if self._audiences:
+                await self._encode(tick)
+
+    async def _encode(self, tick: _Tick) -> None:
+        queues = None
+        with suppress(Retryable):  # then they stay as they were
+            queues = await self._sources.queues()
+        nodes = self._sources.nodes()
+        for audience in self._audiences.values():
+            body = self._delta(audience, tick, nodes, queues)
+            if body is not None:
+                self.encoded += 1
+                name = f"{self._epoch}-{tick.seq}"
+                audience.publish(tick.seq, message(body, "delta", name))
+
+    def _drop_empty(self) -> None:
+        now = time.monotonic()
+        for name, audience in list(self._audiences.items()):
+            if not audience.lines and now - audience.left_at > self._options.linger_s:
+                del self._audiences[name]
+
+    def _delta(
+        self,
+        audience: Audience,
+        tick: _Tick,
+        nodes: list[dict[str, Any]],
+        queues: list[dict[str, Any]] | None,
+    ) -> dict[str, Any] | None:
+        """What an audience is told of a tick; ``None`` where nothing of it is for them."""
+        eyes = audience.eyes
+        jobs = [eyes.job(row) for row in tick.jobs.values() if eyes.sees(row.user)]
+        gone = [job for job, user in tick.deleted.items() if eyes.sees(user)]
+        events = [eyes.event(row) for row in tick.events if eyes.sees(row.user)]
+        body = {
+            "seq": tick.seq,
+            "jobs": jobs,
+            "deleted": gone,
+            "events": events,
+            "nodes": _news(audience.nodes, [eyes.node(node) for node in nodes]),
+            "queues": [] if queues is None else _news(audience.queues, self.queues(eyes, queues)),
+        }
+        if not any(body[name] for name in ("jobs", "deleted", "events", "nodes", "queues")):
+            return None
+        return {**body, "counts": self._counts(eyes)}
+
+    def queues(self, eyes: Eyes, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The queues that are seen, with the counts of the jobs that are."""
+        waiting: dict[str, list[float]] = {}
+        for row in () if eyes.all else self.open_jobs(eyes):
+            if row.state == "queued":
+                waiting.setdefault(row.queue, []).append(row.submitted_at)
+        return [eyes.queue(queue, waiting) for queue in queues if eyes.may_use(queue)]
+
+    def _counts(self, eyes: Eyes) -> dict[str, int]:
+        found = Counter(row.state for row in self.open_jobs(eyes))
+        return {state: found[state] for state in OPEN_STATES}
+
+    async def audience(self, eyes: Eyes) -> Audience:
+        """The audience that sees with these eyes, with everything that was said so far."""
+        await self.flush()
+        found = self._audiences.get(eyes.name)
+        if found is None:
+            queues = await self._sources.queues()
+            found = self._audiences.get(eyes.name)
+        if found is None:
+            first = max((row.rev for row in self.open_jobs(eyes)), default=0)
+            found = Audience(eyes, self.seq if eyes.all else first, self._options)
+            _news(found.nodes, [eyes.node(node) for node in self._sources.nodes()])
+            _news(found.queues, self.queues(eyes, queues))
+            self._audiences[eyes.name] = found
+        return found
+
+    def _snapshot(self, audience: Audience) -> bytes:
+        if audience.snapshot is None:
+            eyes = audience.eyes
+            self.encoded += 1
+            jobs = [eyes.job(row) for row in self.open_jobs(eyes)]
+            body = {
+                "seq": audience.seq,
+                "epoch": self._epoch,
+                "jobs": jobs,
+                "nodes": list(audience.nodes.values()),
+                "queues": list(audience.queues.values()),
+                "counts": self._counts(eyes),
+            }
+            audience.snapshot = message(body, "snapshot", f"{self._epoch}-{audience.seq}")
+        return audience.snapshot
+
+    async def watch(self, line: Line, eyes: Eyes, last: str = "") -> AsyncGenerator[bytes]:
+        """The stream for one viewer; ``last`` is the id of the last event it saw."""
+        audience = await self.audience(eyes)
+        position = audience.position(self._number(last))
+        audience.lines.add(line)
+        try:
+            if position is None:
+                position = audience.sent
+                yield self._snapshot(audience)
+            line.wake()
+            async for beat in beats(line, self._options.heartbeat_s):
+                if beat is not None:
+                    yield beat
+                    continue
+                news = audience.after(position)
+                position = audience.sent
+                if news is None:
+                    yield self._snapshot(audience)
+                elif news:
+                    yield b"".join(news)
+        finally:
+            audience.lines.discard(line)
+            audience.left_at = time.monotonic()
+
+    def _number(self, last: str) -> int:
+        """The journal's number in an id of this server's epoch, else -1."""
+        epoch, _, seq = last.partition("-")
+        if epoch != str(self._epoch) or not seq.isdigit() or len(seq) > 18:  # noqa: PLR2004
+            return -1
+        return int(seq)
+
+
+def _news(known: dict[str, Any], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the things that differ from what is known, which is brought up to date.
+
+    What is no more is told as ``{"id": ..., "gone": true}``.
+    """
+    ids = {_id(thing) for thing in now}
+    found = [thing for thing in now if known.get(_id(thing)) != thing]
+    found += [{"id": name, "gone": True} for name in known if name not in ids]
+    known.clear()
+    known.update((_id(thing), thing) for thing in now)
+    return found
+
+
+def _id(thing: Mapping[str, Any]) -> str:
+    return str(thing.get("id") or thing.get("name"))

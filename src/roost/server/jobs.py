@@ -1,0 +1,390 @@
+"""Jobs: submitting, listing, looking at them, and everything one can do to them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
+
+from roost.core.spec import JobId, NodeId, Range, RunId
+from roost.errors import InvalidSpec, NotFound
+from roost.jobfile import JobFile, parse
+from roost.live.cluster import Submission
+from roost.server import models
+from roost.server.auth import Caller
+from roost.server.body import Route
+from roost.server.context import Context, context
+from roost.server.failures import Refused, answers, as_json
+from roost.server.permissions import Permission, needs, sees_all
+from roost.server.seen import may_submit
+from roost.store.rows import EventQuery, JobQuery, JobRow
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=Route)
+
+Here = Annotated[Context, Depends(context)]
+Reader = Annotated[Caller, needs(Permission.JOBS_READ)]
+Writer = Annotated[Caller, needs(Permission.JOBS_WRITE)]
+#: An id, or a name that exactly one job carries.
+Name = Annotated[str, Path(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,80}[a-z0-9])?$")]
+Offset = Annotated[int, Query(ge=0, le=10**9)]
+Limit = Annotated[int, Query(ge=1, le=200)]
+Filter = Annotated[list[str], Query(max_length=50)]
+Key = Annotated[str, Header(alias="Idempotency-Key", max_length=200)]
+States = Literal[
+    "queued",
+    "starting",
+    "running",
+    "suspended",
+    "resizing",
+    "succeeded",
+    "failed",
+    "cancelled",
+]
+
+_MOST_SECRETS = 1 << 20
+
+
+def json(value: Any, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(as_json(value), status, media_type="application/json")
+
+
+def shown(here: Context, caller: Caller, row: JobRow, status: int = 200) -> Response:
+    """A job as an answer."""
+    return json(here.view(caller, row), status)
+
+
+@router.get("/jobs", response_model=models.JobPage, responses=answers(), operation_id="list_jobs")
+async def list_jobs(  # noqa: PLR0913 - one parameter per filter
+    here: Here,
+    caller: Reader,
+    *,
+    state: Annotated[list[States], Query(max_length=8)] = [],  # noqa: B006 - FastAPI copies it
+    user: Filter = [],  # noqa: B006
+    queue: Filter = [],  # noqa: B006
+    name: Annotated[str, Query(max_length=80)] = "",
+    label: Filter = [],  # noqa: B006
+    sort: Annotated[str, Query(max_length=40)] = "-submitted_at",
+    offset: Offset = 0,
+    limit: Limit = 50,
+) -> Response:
+    """List jobs: filtered, sorted and paged by the server. ``label`` is ``key=value``."""
+    if not sees_all(caller):
+        if user and caller.user not in user:
+            return json({"items": [], "total": 0, "offset": offset, "limit": limit})
+        user = [caller.user]
+    query = JobQuery(
+        states=tuple(state),
+        users=tuple(user),
+        queues=tuple(queue),
+        name=name,
+        labels=_labels(label),
+        sort=sort,
+        offset=offset,
+        limit=limit,
+    )
+    page = await here.read(lambda: here.cluster.store.find_jobs(query))
+    items = [here.view(caller, row) for row in page.items]
+    return json({"items": items, "total": page.total, "offset": offset, "limit": limit})
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InvalidSpec(f"label takes key=value, not {text[:80]!r}")
+        found[key] = value
+    return found
+
+
+@router.post(
+    "/jobs",
+    status_code=201,
+    response_model=models.JobView,
+    responses={
+        **answers(404, 409, 507),
+        200: {"model": models.JobView, "description": "The same key again: the same job."},
+    },
+    operation_id="submit_job",
+)
+async def submit_job(here: Here, caller: Writer, body: models.Submit, key: Key = "") -> Response:
+    """Submit a job. The same Idempotency-Key again gives the same job with status 200."""
+    request = await _submission(here, caller, body, key)
+    row, new = await here.cluster.submit(request)
+    return shown(here, caller, row, 201 if new else 200)
+
+
+@router.post(
+    "/jobs/plan",
+    response_model=models.Plan,
+    responses=answers(404, 409),
+    operation_id="plan_job",
+)
+async def plan_job(here: Here, caller: Writer, body: models.Submit) -> Response:
+    """Say where, when and for how long a job would run, and why; nothing is changed."""
+    request = await _submission(here, caller, body, "")
+    return json(here.eyes(caller).without_others(await here.cluster.plan(request)))
+
+
+async def _submission(here: Context, caller: Caller, body: models.Submit, key: str) -> Submission:
+    unix = _account(caller)
+    job = await here.read(lambda: JobFile.from_document(body.job))
+    await _check_queue(here, caller, job.queue)
+    if sum(map(len, body.secrets.values())) > _MOST_SECRETS:
+        raise InvalidSpec(f"secrets: more than {_MOST_SECRETS} characters")
+    if missing := sorted(set(job.secrets) - set(body.secrets)):
+        raise InvalidSpec(f"secrets: {missing[0]} has no value")
+    if extra := sorted(set(body.secrets) - set(job.secrets)):
+        raise InvalidSpec(f"secrets: {extra[0]} is not among the job's secrets")
+    return Submission(job, caller.user, unix, body.secrets, body.payload, key)
+
+
+def _account(caller: Caller) -> str:
+    """The Unix account that a caller's jobs run under; empty where all share the server's."""
+    if os.geteuid() != 0:
+        return ""
+    try:
+        return pwd.getpwnam(caller.unix).pw_name
+    except KeyError:
+        raise Refused(
+            403,
+            "forbidden",
+            f"user {caller.user!r} has no Unix account on this machine, and jobs run under one",
+            f"an administrator sets it: PATCH /api/v1/users/{caller.user}",
+        ) from None
+
+
+async def _check_queue(here: Context, caller: Caller, queue: str) -> None:
+    """Refuse a queue that is not there, or not for this caller; both look the same to users."""
+    rows = await here.read(lambda: {row.id: row for row in here.cluster.store.queues()})
+    row = rows.get(queue)
+    if row is not None and may_submit(caller.user, row.submitters):
+        return
+    theirs = [row.id for row in rows.values() if may_submit(caller.user, row.submitters)]
+    hint = f"one of: {', '.join(sorted(theirs)[:20])}" if theirs else "ask an administrator"
+    raise Refused(403, "forbidden", f"you may not submit to the queue {queue!r}", hint)
+
+
+@router.post(
+    "/jobfiles/parse",
+    response_model=models.Parsed,
+    responses=answers(),
+    operation_id="parse_jobfile",
+    tags=["jobs"],
+)
+async def parse_jobfile(here: Here, _caller: Reader, body: models.Text) -> Response:
+    """Understand a job file, or one of another system; faults come with line and field."""
+    parsed = await here.read(lambda: parse(body.text, body.name))
+    return json({"job": parsed.job.document(), "notes": list(parsed.notes)})
+
+
+@router.get(
+    "/jobs/{job}",
+    response_model=models.JobView,
+    responses=answers(404, 409),
+    operation_id="get_job",
+)
+async def get_job(here: Here, caller: Reader, job: Name) -> Response:
+    """One job, by its id or its name."""
+    return shown(here, caller, await here.find(caller, job))
+
+
+@router.delete(
+    "/jobs/{job}",
+    response_model=models.JobView,
+    responses=answers(404, 409, 507),
+    operation_id="delete_job",
+)
+async def delete_job(here: Here, caller: Writer, job: Name) -> Response:
+    """Forget a job that is over, with its logs."""
+    row = await here.find(caller, job)
+    here.hub.leaves(row)
+    try:
+        await here.cluster.delete(JobId(row.id), caller.user)
+    finally:
+        here.hub.stays(row)
+    return shown(here, caller, row)
+
+
+@router.post(
+    "/jobs/{job}/cancel",
+    response_model=models.JobView,
+    responses=answers(404, 409, 507),
+    operation_id="cancel_job",
+)
+async def cancel_job(here: Here, caller: Writer, job: Name) -> Response:
+    """End a job for good."""
+    row = await here.find(caller, job)
+    return shown(here, caller, await here.cluster.cancel(JobId(row.id), caller.user))
+
+
+@router.post(
+    "/jobs/{job}/suspend",
+    response_model=models.JobView,
+    responses=answers(404, 409, 507),
+    operation_id="suspend_job",
+)
+async def suspend_job(here: Here, caller: Writer, job: Name) -> Response:
+    """Let a job step aside until it is resumed."""
+    row = await here.find(caller, job)
+    return shown(here, caller, await here.cluster.suspend(JobId(row.id), caller.user))
+
+
+@router.post(
+    "/jobs/{job}/resume",
+    response_model=models.JobView,
+    responses=answers(404, 409, 507),
+    operation_id="resume_job",
+)
+async def resume_job(here: Here, caller: Writer, job: Name) -> Response:
+    """Let a suspended job go on as soon as there is room."""
+    row = await here.find(caller, job)
+    return shown(here, caller, await here.cluster.resume(JobId(row.id), caller.user))
+
+
+@router.post(
+    "/jobs/{job}/scale",
+    response_model=models.JobView,
+    responses=answers(404, 409, 507),
+    operation_id="scale_job",
+)
+async def scale_job(here: Here, caller: Writer, job: Name, body: models.Scale) -> Response:
+    """Change how few and how many workers a job has."""
+    if body.max < body.min:
+        raise InvalidSpec(f"workers must satisfy min <= max, got {body.min}..{body.max}")
+    row = await here.find(caller, job)
+    workers = Range(body.min, body.max)
+    return shown(here, caller, await here.cluster.scale(JobId(row.id), workers, caller.user))
+
+
+@router.post(
+    "/jobs/{job}/migrate",
+    response_model=models.JobView,
+    responses=answers(404, 409, 507),
+    operation_id="migrate_job",
+)
+async def migrate_job(here: Here, caller: Writer, job: Name, body: models.Move) -> Response:
+    """Move a job to a node, or to any other place."""
+    row = await here.find(caller, job)
+    node = None if body.node is None else NodeId(body.node)
+    return shown(here, caller, await here.cluster.migrate(JobId(row.id), node, caller.user))
+
+
+@router.get(
+    "/jobs/{job}/explain",
+    response_model=models.Explanation,
+    responses=answers(404, 409),
+    operation_id="explain_job",
+)
+async def explain_job(here: Here, caller: Reader, job: Name) -> Response:
+    """Why a job is where it is, who is ahead of it, and when it may start."""
+    row = await here.find(caller, job)
+    told = await here.cluster.explain(JobId(row.id))
+    return json(here.eyes(caller).without_others(told))
+
+
+@router.get(
+    "/jobs/{job}/file",
+    response_model=dict[str, Any],
+    responses=answers(404, 409),
+    operation_id="get_jobfile",
+)
+async def get_jobfile(here: Here, caller: Reader, job: Name) -> Response:
+    """The job file as it was submitted, without secrets."""
+    return json((await here.find(caller, job)).document)
+
+
+@router.get(
+    "/jobs/{job}/events",
+    response_model=models.EventPage,
+    responses=answers(404, 409),
+    operation_id="list_job_events",
+)
+async def list_job_events(
+    here: Here, caller: Reader, job: Name, offset: Offset = 0, limit: Limit = 200
+) -> Response:
+    """What happened to a job, oldest first."""
+    row = await here.find(caller, job)
+    return await events(here, caller, EventQuery(job=row.id, offset=offset, limit=limit))
+
+
+@router.get(
+    "/events",
+    response_model=models.EventPage,
+    responses=answers(404, 409),
+    operation_id="list_events",
+)
+async def list_events(  # noqa: PLR0913 - one parameter per filter
+    here: Here,
+    caller: Reader,
+    *,
+    after: Annotated[int, Query(ge=0, le=2**60)] = 0,
+    job: Annotated[str, Query(pattern=r"^[a-z0-9-]{0,82}$")] = "",
+    kind: Annotated[str, Query(max_length=80)] = "",
+    offset: Offset = 0,
+    limit: Limit = 50,
+) -> Response:
+    """What happened after an entry of the journal, oldest first."""
+    found = (await here.find(caller, job)).id if job else ""
+    query = EventQuery(
+        after=after,
+        job=found,
+        user="" if sees_all(caller) else caller.user,
+        kind=kind,
+        offset=offset,
+        limit=limit,
+    )
+    return await events(here, caller, query)
+
+
+async def events(here: Context, caller: Caller, query: EventQuery) -> Response:
+    """A page of events as an answer."""
+    page = await here.read(lambda: here.cluster.store.find_events(query))
+    eyes = here.eyes(caller)
+    items = [eyes.event(row) for row in page.items]
+    return json({"items": items, "total": page.total, "offset": query.offset, "limit": query.limit})
+
+
+@router.get(
+    "/jobs/{job}/workers",
+    response_model=models.WorkerList,
+    responses=answers(404, 409),
+    operation_id="list_workers",
+)
+async def list_workers(
+    here: Here,
+    caller: Reader,
+    job: Name,
+    attempt: Annotated[int, Query(ge=0, le=10**6)] = 0,
+) -> Response:
+    """The workers of an attempt (0: the newest) that have an output."""
+    row = await here.find(caller, job)
+    number = attempt or int(row.view.get("attempt") or 0)
+    run = RunId(JobId(row.id), number)
+    names = await here.read(lambda: here.cluster.engine.workers(run)) if number else ()
+    return json({"attempt": number, "items": list(names)})
+
+
+@router.get(
+    "/jobs/{job}/result",
+    response_class=Response,
+    responses={
+        **answers(404, 409),
+        200: {
+            "description": "What the function returned, pickled; open it in the client only.",
+            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+        },
+    },
+    operation_id="get_result",
+)
+async def get_result(here: Here, caller: Reader, job: Name) -> Response:
+    """What a submitted function returned, as it is; the server never opens it."""
+    row = await here.find(caller, job)
+    run = RunId(JobId(row.id), int(row.view.get("attempt") or 0))
+    result = await here.read(lambda: here.cluster.engine.result(run))
+    if result is None:
+        raise NotFound(f"job {row.id} has no result")
+    return Response(result, media_type="application/octet-stream")

@@ -1,0 +1,186 @@
+"""Open streams: how many there may be, when they end, and how they are written to the wire.
+
+Every stream holds a ``Line``. It is woken when there is something to send, and told to close when
+its token is no longer valid or the server stops; it then sends ``event: bye`` and ends. Tokens of
+open streams are looked at by one task for all of them, not by each stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from typing import Self
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from roost.server.auth import Caller, Tokens
+from roost.server.failures import Refused, as_json
+from roost.server.options import Options
+
+HEARTBEAT = b": still here\n\n"
+
+
+def message(data: object, event: str = "", id_: str = "") -> bytes:
+    """One event as it goes over the wire; the data is JSON, which has no line breaks."""
+    head = (f"event: {event}\n" if event else "") + (f"id: {id_}\n" if id_ else "")
+    return b"%sdata: %s\n\n" % (head.encode(), as_json(data))
+
+
+class Line:
+    """One open stream."""
+
+    def __init__(self, lines: Lines, caller: Caller, secret: str) -> None:
+        self._lines, self.caller, self.secret = lines, caller, secret
+        self.closing = ""
+        self._woken = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._lines.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.remove(self)
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._woken.set()
+
+    def close(self, why: str) -> None:
+        """End the stream as soon as it can say so."""
+        self.closing = self.closing or why
+        self._woken.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Until it is woken; ``False`` if nothing happened for so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return False
+        self._woken.clear()
+        return True
+
+
+class Lines:
+    """All open streams."""
+
+    def __init__(self, tokens: Tokens, options: Options) -> None:
+        self._tokens, self._options = tokens, options
+        self._lines: set[Line] = set()
+        self._held: Counter[str] = Counter()
+        self._stopped = ""
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def hold(self, caller: Caller, secret: str) -> Line:
+        """A line for a new stream, open once entered; raises Refused if there are too many."""
+        if self._stopped:
+            raise Refused(503, "retry", self._stopped)
+        if self._held[caller.token] >= self._options.streams_per_token:
+            most = self._options.streams_per_token
+            raise Refused(429, "retry", f"this token has {most} streams open already")
+        if len(self._lines) >= self._options.streams:
+            raise Refused(503, "retry", f"{len(self._lines)} streams are open already")
+        return Line(self, caller, secret)
+
+    def add(self, line: Line) -> None:
+        """A stream begins."""
+        self._lines.add(line)
+        self._held[line.caller.token] += 1
+        if self._stopped:
+            line.close(self._stopped)
+
+    def remove(self, line: Line) -> None:
+        """A stream is over."""
+        self._lines.discard(line)
+        self._held -= Counter({line.caller.token: 1})
+
+    def stop(self, why: str = "the server stops") -> None:
+        """Close all, and take no more."""
+        self._stopped = why
+        for line in list(self._lines):
+            line.close(why)
+
+    async def check(self) -> None:
+        """Close the streams of tokens that are no longer valid."""
+        held: dict[bytes, list[Line]] = {}
+        for line in self._lines:
+            held.setdefault(line.caller.key, []).append(line)
+        for lines in held.values():
+            caller = await self._tokens.caller(lines[0].secret)
+            for line in lines:
+                if caller is None or (caller.user, caller.role) != (
+                    line.caller.user,
+                    line.caller.role,
+                ):
+                    line.close("the token is no longer valid")
+
+    async def keep_checking(self) -> None:
+        """Check again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(self._options.token_check_s)
+            # A store that does not answer now says nothing about a token.
+            with suppress(Exception):
+                await self.check()
+
+
+class Stream(Response):
+    """A response that sends events until it has no more, or nobody reads them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, line: Line, events: Callable[[Line], AsyncGenerator[bytes]]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["Content-Length"]
+        self._line, self._events = line, events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send, and notice at once when the reader has gone."""
+        sending = asyncio.ensure_future(self._send(send))
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, gone):
+                task.cancel()
+            await asyncio.wait({sending, gone})
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            raise error
+
+    async def _send(self, send: Send) -> None:
+        with self._line:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
+            async with aclosing(self._events(self._line)) as events:
+                async for chunk in events:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def beats(line: Line, seconds: float) -> AsyncGenerator[bytes | None]:
+    """``None`` whenever a line is woken, a heartbeat when it was silent; ends when it closes."""
+    last = time.monotonic()
+    while not line.closing:
+        left = seconds - (time.monotonic() - last)
+        if left > 0 and await line.wait(left):
+            if not line.closing:
+                yield None
+        else:
+            last = time.monotonic()
+            yield HEARTBEAT
+    yield message({"why": line.closing}, "bye")

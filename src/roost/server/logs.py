@@ -1,0 +1,160 @@
+"""Logs: the end of one, a part of one, and following one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from roost.core.spec import JobId, RunId
+from roost.engines import LogFile
+from roost.errors import NotFound, unknown
+from roost.server.auth import bearer
+from roost.server.body import Route
+from roost.server.context import Context
+from roost.server.failures import answers
+from roost.server.jobs import Here, Name, Reader
+from roost.server.lines import Stream
+from roost.server.options import Options
+from roost.server.tails import Place
+from roost.store.rows import JobRow
+
+router = APIRouter(prefix="/api/v1", tags=["logs"], route_class=Route)
+
+Worker = Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
+Attempt = Annotated[int, Query(ge=0, le=10**6)]
+From = Annotated[int, Query(ge=0, le=2**60)]
+
+_LIMITS = Options()
+_BLOCK = 64 * 1024
+_TEXT: dict[str, Any] = {
+    "description": "The text; X-Log-Offset is where it begins, X-Log-Size how long the log is.",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+    "headers": {
+        "X-Log-Size": {"schema": {"type": "integer"}, "required": True},
+        "X-Log-Offset": {"schema": {"type": "integer"}, "required": True},
+    },
+}
+_EVENTS: dict[str, Any] = {
+    "description": "Server-sent events.",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+
+
+@router.get(
+    "/jobs/{job}/logs",
+    response_class=Response,
+    responses={**answers(404, 409), 200: _TEXT},
+    operation_id="get_logs",
+)
+async def get_logs(  # noqa: PLR0913 - one parameter per question
+    here: Here,
+    caller: Reader,
+    job: Name,
+    *,
+    worker: Worker = "worker-0",
+    attempt: Attempt = 0,
+    tail: Annotated[int | None, Query(ge=0, le=_LIMITS.log_lines)] = None,
+    offset: Annotated[int | None, Query(ge=0, le=2**60)] = None,
+) -> Response:
+    """Output of a worker: the last ``tail`` lines, or what comes after ``offset``; at most 8 MiB.
+
+    Attempt 0 is the newest. Without ``tail`` and ``offset``: from the beginning.
+    """
+    row = await here.find(caller, job)
+    number = attempt or _attempt(row)
+    if not number:  # it has not begun
+        return _answer(b"", 0, 0)
+    start, text, size = await here.read(
+        lambda: _read(here, RunId(JobId(row.id), number), worker, tail, offset)
+    )
+    return _answer(text, start, size)
+
+
+def _answer(text: bytes, start: int, size: int) -> Response:
+    headers = {"X-Log-Size": str(size), "X-Log-Offset": str(start)}
+    return Response(text, headers=headers, media_type="text/plain")
+
+
+def _attempt(row: JobRow) -> int:
+    return int(row.view.get("attempt") or 0)
+
+
+def _read(
+    here: Context, run: RunId, worker: str, tail: int | None, offset: int | None
+) -> tuple[int, bytes, int]:
+    try:
+        log = here.cluster.engine.logs(run, worker)
+    except NotFound:
+        workers = here.cluster.engine.workers(run)
+        if workers and worker not in workers:
+            raise unknown("worker", worker, workers) from None
+        raise NotFound(f"{run} has no log of {worker!r}") from None
+    with log:
+        size = log.size()
+        start = min(offset or 0, size)
+        if tail is not None:
+            start = max(start, _start_of(log, size, tail))
+        return start, log.read(start, _LIMITS.log_bytes), size
+
+
+def _start_of(log: LogFile, size: int, lines: int) -> int:
+    """Where the last lines begin; as far back as the bound of an answer."""
+    if not lines:
+        return size
+    least = max(0, size - _LIMITS.log_bytes)
+    end, left = size, lines
+    while end > least:
+        start = max(least, end - _BLOCK)
+        block = log.read(start, end - start)
+        last = len(block)
+        if end == size and block.endswith(b"\n"):
+            last -= 1  # the line that ends with the file
+        while (found := block.rfind(b"\n", 0, last)) >= 0:
+            left -= 1
+            if not left:
+                return start + found + 1
+            last = found
+        end = start
+    return least
+
+
+@router.get(
+    "/jobs/{job}/logs/stream",
+    response_class=Response,
+    responses={**answers(404, 409, 429), 200: _EVENTS},
+    operation_id="follow_logs",
+)
+async def follow_logs(  # noqa: PLR0913 - one parameter per question
+    here: Here,
+    caller: Reader,
+    request: Request,
+    job: Name,
+    *,
+    worker: Worker = "worker-0",
+    attempt: Attempt = 0,
+    offset: From = 0,
+    last: Annotated[str, Header(alias="Last-Event-ID", max_length=40)] = "",
+) -> Response:
+    """Follow the output of a worker through all attempts, until the job is over.
+
+    Text comes as messages whose data is a JSON string and whose id is the offset after it;
+    ``event: attempt`` begins an attempt, ``event: end`` tells how the job ended.
+    """
+    row = await here.find(caller, job)
+    await _check_worker(here, row, worker, attempt)
+    begin = int(last) if last.isdigit() else offset
+    place = Place(row, worker, attempt, begin)
+
+    line = here.lines.hold(caller, bearer(request.scope["headers"]))
+    return Stream(line, lambda held: here.tails.follow(held, place))
+
+
+async def _check_worker(here: Context, row: JobRow, worker: str, attempt: int) -> None:
+    number = attempt or _attempt(row)
+    if not number:
+        return
+    run = RunId(JobId(row.id), number)
+    workers = await here.read(lambda: here.cluster.engine.workers(run))
+    if workers and worker not in workers:
+        raise unknown("worker", worker, workers)

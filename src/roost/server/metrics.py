@@ -1,0 +1,187 @@
+"""Figures for Prometheus, read from the cluster when they are asked for.
+
+Nothing is counted on the way except answers of the server itself: by route template, method and
+status, so that no request can make up new series.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+from starlette.types import Scope
+
+from roost import __version__
+from roost.core.spec import WHOLE
+from roost.core.state import JobState
+from roost.server.seen import Eyes
+
+if TYPE_CHECKING:
+    from roost.live.cluster import Cluster
+    from roost.server.hub import Hub
+    from roost.server.lines import Lines
+
+
+class Metrics:
+    """What the server counts, and how it is told."""
+
+    def __init__(self, cluster: Cluster, lines: Lines) -> None:
+        self._cluster, self._lines = cluster, lines
+        self._answers: Counter[tuple[str, str, str]] = Counter()
+        self._answer_s, self._timed = 0.0, 0
+
+    def seen(self, scope: Scope, status: int, passed_s: float) -> None:
+        """Count an answer."""
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if route != "none" else "any"
+        self._answers[route, method, str(status or "none")] += 1
+        if not route.endswith("/stream"):
+            self._answer_s += passed_s
+            self._timed += 1
+
+    def text(self, eyes: Eyes, hub: Hub) -> tuple[bytes, str]:
+        """All figures in the text format, and its media type."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Figures(self, eyes, hub))
+        return generate_latest(registry), CONTENT_TYPE_LATEST
+
+    def server(self) -> Iterator[Metric]:
+        """What the server did."""
+        answers = CounterMetricFamily(
+            "roost_http_requests", "Answers, by route.", labels=["route", "method", "status"]
+        )
+        for labels, count in sorted(self._answers.items()):
+            answers.add_metric(labels, count)
+        yield answers
+        yield SummaryMetricFamily(
+            "roost_http_request_seconds",
+            "Time from request to end of answer, without streams.",
+            count_value=self._timed,
+            sum_value=self._answer_s,
+        )
+        yield _gauge("roost_streams_open", "Streams that are open.", len(self._lines))
+
+    def cluster(self) -> Iterator[Metric]:
+        """What the cluster did."""
+        cluster = self._cluster
+        yield from _devices(cluster)
+        yield _gauge("roost_journal_seq", "Number of the journal's last entry.", cluster.seq)
+        stopped = "1 while no new work is taken."
+        yield _gauge("roost_intake_stopped", stopped, float(not cluster.health.ok))
+        counts = cluster.counts
+        yield _counter("roost_decisions", "Times the core was asked.", counts.decisions)
+        yield _counter("roost_journal_appends", "Transactions of the journal.", counts.appends)
+        errors = "Transactions of the journal that failed, or whose end is unknown."
+        yield _counter("roost_journal_append_errors", errors, counts.append_errors)
+        yield from _decision_times(cluster)
+        yield from _process()
+
+
+class _Figures(Collector):
+    """Everything at one moment, as one caller may see it."""
+
+    def __init__(self, metrics: Metrics, eyes: Eyes, hub: Hub) -> None:
+        self._metrics, self._eyes, self._hub = metrics, eyes, hub
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures."""
+        info = GaugeMetricFamily("roost_info", "The version.", labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
+        yield from self._jobs()
+        if self._eyes.all:
+            yield from self._metrics.server()
+            yield from self._metrics.cluster()
+
+    def _jobs(self) -> Iterator[Metric]:
+        jobs: Counter[tuple[str, str]] = Counter()
+        waiting: dict[str, float] = {}
+        for row in self._hub.open_jobs(self._eyes):
+            jobs[row.state, row.queue] += 1
+            if row.state == JobState.QUEUED:
+                waiting[row.queue] = min(waiting.get(row.queue, row.submitted_at), row.submitted_at)
+        family = GaugeMetricFamily(
+            "roost_jobs", "Jobs that are not over.", labels=["state", "queue"]
+        )
+        for labels, count in sorted(jobs.items()):
+            family.add_metric(labels, count)
+        yield family
+        length = GaugeMetricFamily(
+            "roost_queue_length", "Jobs that wait, by queue.", labels=["queue"]
+        )
+        oldest = GaugeMetricFamily(
+            "roost_queue_oldest_submitted_timestamp_seconds",
+            "When the job that waits longest was submitted, by queue.",
+            labels=["queue"],
+        )
+        for queue, since in sorted(waiting.items()):
+            length.add_metric([queue], jobs[JobState.QUEUED.value, queue])
+            oldest.add_metric([queue], since)
+        yield length
+        yield oldest
+
+
+def _devices(cluster: Cluster) -> Iterator[Metric]:
+    names = {
+        "capacity": "Devices there are.",
+        "allocated": "Devices that jobs hold, counting shares.",
+        "failed": "Devices that are not used any more.",
+    }
+    labels = ["node", "kind"]
+    families = {
+        name: GaugeMetricFamily(f"roost_gpus_{name}", text, labels=labels)
+        for name, text in names.items()
+    }
+    for node in cluster.core.ledger.nodes.values():
+        own = [node.id, node.spec.kind]
+        failed = node.spec.gpus - node.healthy.bit_count()
+        families["capacity"].add_metric(own, node.spec.gpus)
+        families["allocated"].add_metric(own, sum(node.runs.values()) / WHOLE)
+        families["failed"].add_metric(own, failed)
+    yield from families.values()
+
+
+def _decision_times(cluster: Cluster) -> Iterator[Metric]:
+    counts = cluster.counts
+    name, text = "roost_decision_seconds", "Time that the core took to decide."
+    yield _gauge("roost_decision_slowest_seconds", "The slowest decision.", counts.slowest_s)
+    total, buckets = 0, []
+    for bound, count in sorted(counts.buckets.items()):
+        total += count
+        buckets.append(("+Inf" if math.isinf(bound) else str(bound), float(total)))
+    yield HistogramMetricFamily(name, text, buckets=buckets, sum_value=counts.decision_s)
+
+
+def _process() -> Iterator[Metric]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    memory = pages * resource.getpagesize()
+    yield _gauge("process_resident_memory_bytes", "Memory of the server.", memory)
+    cpu = used.ru_utime + used.ru_stime
+    yield _counter("process_cpu_seconds", "CPU time of the server.", cpu)
+    files = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    yield _gauge("process_open_fds", "Open files of the server.", files)
+    yield _gauge("roost_scrape_timestamp_seconds", "Now.", time.time())
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)

@@ -1,0 +1,328 @@
+"""What goes over the wire, described: requests are checked against these, answers documented.
+
+Answers are written straight from what the cluster and the store give; the tests check them
+against these descriptions. Times are seconds since the epoch; ``null``: not yet, or not known.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
+
+from roost.core.state import JobState
+
+_MOST_WORKERS = 100_000
+_MOST_MILLI = 10**12
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}$")]
+Label = Annotated[str, StringConstraints(max_length=200)]
+SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+Role = Literal["admin", "user", "viewer"]
+
+
+class Asked(BaseModel):
+    """The body of a request: what is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Told(BaseModel):
+    """The body of an answer: a newer server may tell more."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Workers(Told):
+    """How few and how many workers a job can have, and how many it has."""
+
+    min: int
+    max: int
+    now: int
+
+
+class Part(Told):
+    """Workers of one role on one node."""
+
+    node: str
+    gpus: list[int]
+    share: float
+    workers: int
+    role: str
+
+
+class Verdict(Told):
+    """Why a job failed, and whose it is to act."""
+
+    kind: str
+    phrase: str
+    whose: str
+    retry: str | bool
+    advice: str
+
+
+class JobView(Told):
+    """A job: the same keys in every interface."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: JobState
+    cause: str
+    reason: str
+    priority: int
+    labels: dict[str, str]
+    application: str
+    workers: Workers
+    gpus: float
+    gpus_held: float
+    kinds: list[str]
+    placement: list[Part]
+    attempt: int
+    failures: int
+    preemptions: int
+    resizes: int
+    submitted_at: float
+    started_at: float | None
+    finished_at: float | None
+    not_before: float | None
+    progress: float | None
+    loss: float | None
+    run_time_s: float | None
+    exit_code: int | None
+    verdict: Verdict | None
+    held: bool
+    cancelling: bool
+    elastic: bool
+    rev: int
+
+
+class JobPage(Told):
+    """A page of jobs, and how many there are in all."""
+
+    items: list[JobView]
+    total: int
+    offset: int
+    limit: int
+
+
+class EventView(Told):
+    """One line of the event log."""
+
+    seq: int
+    n: int
+    time: float
+    actor: str
+    job: str
+    user: str
+    node: str
+    kind: str
+    old: str
+    new: str
+    text: str
+
+
+class EventPage(Told):
+    """A page of events, and how many there are in all."""
+
+    items: list[EventView]
+    total: int
+    offset: int
+    limit: int
+
+
+class Submit(Asked):
+    """A job to be run: the job file as JSON, secrets apart from it, a pickled function."""
+
+    job: dict[str, Any] = Field(examples=[{"name": "hello", "command": ["echo", "hello"]}])
+    secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
+    payload: Base64Bytes | None = None
+
+
+class Scale(Asked):
+    """How few and how many workers a job shall have from now on."""
+
+    min: int = Field(ge=1, le=_MOST_WORKERS)
+    max: int = Field(ge=1, le=_MOST_WORKERS)
+
+
+class Move(Asked):
+    """Where a job shall go; ``null``: anywhere else."""
+
+    node: Label | None = None
+
+
+class Text(Asked):
+    """A job file as text: YAML, or one of another system."""
+
+    text: str = Field(max_length=512 * 1024)
+    name: Label = "job file"
+
+
+class Parsed(Told):
+    """A job file that was understood, and what could not be converted."""
+
+    job: dict[str, Any]
+    notes: list[str]
+
+
+class Plan(Told):
+    """Where and when a job would run; nothing was changed."""
+
+    fits: bool
+    starts_at: float | None
+    ends_at: float | None
+    placement: list[Part]
+    reason: str
+    notes: list[str]
+
+
+class Explanation(Told):
+    """Why a job is where it is."""
+
+
+class WorkerList(Told):
+    """The workers of a run that have an output."""
+
+    attempt: int
+    items: list[str]
+
+
+class Node(Told):
+    """A machine and its devices."""
+
+
+class Nodes(Told):
+    """All machines."""
+
+    items: list[Node]
+
+
+class Queue(Told):
+    """A queue, what it holds and who waits in it."""
+
+    id: str
+
+
+class Queues(Told):
+    """All queues that the caller may know of."""
+
+    items: list[Queue]
+
+
+class SetQueue(Asked):
+    """A queue's promise and cap in milli-GPUs, and who may submit (``*``: all)."""
+
+    quota_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
+    limit_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    submitters: list[Annotated[str, StringConstraints(max_length=64, min_length=1)]] = Field(
+        default=["*"], max_length=1000
+    )
+
+
+class Usage(Told):
+    """What a run uses now."""
+
+    job: str
+    attempt: int
+    cpu_s: float
+    rss_bytes: int
+    processes: int
+
+
+class Top(Told):
+    """What runs use now, and the machines."""
+
+    jobs: list[Usage]
+    nodes: list[Node]
+
+
+class State(Told):
+    """The state of the core, from which a simulation can go on."""
+
+
+class Whoami(Told):
+    """The caller."""
+
+    user: str
+    role: Role
+    unix: str
+    token: str
+    expires_at: float | None
+    permissions: list[str]
+
+
+class UserView(Told):
+    """Somebody who may use the server."""
+
+    name: str
+    role: Role
+    unix: str
+    active: bool
+
+
+class Users(Told):
+    """Everybody who may use the server."""
+
+    items: list[UserView]
+
+
+class AddUser(Asked):
+    """Somebody new."""
+
+    name: Name
+    role: Role = "user"
+    unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] = ""
+
+
+class ChangeUser(Asked):
+    """What shall be different about a user."""
+
+    role: Role | None = None
+    unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] | None = (
+        None
+    )
+    active: bool | None = None
+
+
+class TokenView(Told):
+    """A token; what it says is told once, when it is made."""
+
+    id: str
+    user: str
+    label: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+
+
+class TokenList(Told):
+    """The tokens of one user."""
+
+    items: list[TokenView]
+
+
+class AddToken(Asked):
+    """A token to be made: for whom (the caller), and for how long (as long as the caller's)."""
+
+    user: Name | None = None
+    label: Label = ""
+    expires_in_s: float | None = Field(default=None, gt=0, le=3.2e9)
+
+
+class NewToken(TokenView):
+    """A token that was just made; ``secret`` is told this once."""
+
+    secret: str
+
+
+class Health(Told):
+    """Whether the server works."""
+
+    ok: bool
+    why: str
+    version: str

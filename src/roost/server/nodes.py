@@ -1,0 +1,70 @@
+"""Machines: what there is, what is used, and what works again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from roost.core.spec import NodeId
+from roost.server import models
+from roost.server.auth import Caller
+from roost.server.body import Route
+from roost.server.failures import answers
+from roost.server.jobs import Here, json
+from roost.server.permissions import Permission, needs
+
+router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=Route)
+
+Reader = Annotated[Caller, needs(Permission.CLUSTER_READ)]
+Admin = Annotated[Caller, needs(Permission.CLUSTER_WRITE)]
+
+
+@router.get("/nodes", response_model=models.Nodes, responses=answers(), operation_id="list_nodes")
+async def list_nodes(here: Here, caller: Reader) -> Response:
+    """All machines with their devices: what is free, taken, failed."""
+    eyes = here.eyes(caller)
+    return json({"items": [eyes.node(node) for node in here.cluster.nodes()]})
+
+
+@router.post(
+    "/nodes/{node}/gpus/{gpu}/restore",
+    response_model=models.Nodes,
+    responses=answers(404, 409, 507),
+    operation_id="restore_gpu",
+)
+async def restore_gpu(
+    here: Here,
+    caller: Admin,
+    node: Annotated[str, Path(max_length=200)],
+    gpu: Annotated[int, Path(ge=0, le=4096)],
+) -> Response:
+    """Use a device again that had been set aside after failures."""
+    await here.cluster.restore_gpu(NodeId(node), gpu, caller.user)
+    return json({"items": here.cluster.nodes()})
+
+
+@router.get("/top", response_model=models.Top, responses=answers(), operation_id="top")
+async def top(here: Here, caller: Reader) -> Response:
+    """What runs use right now."""
+    eyes = here.eyes(caller)
+    usage = await here.read(here.cluster.usage)
+    jobs = [
+        {"job": run.job, "attempt": run.attempt, **used._asdict()}
+        for run, used in usage.items()
+        if eyes.sees(here.owner(run.job) or "")
+    ]
+    return json({"jobs": jobs, "nodes": [eyes.node(node) for node in here.cluster.nodes()]})
+
+
+@router.get(
+    "/state",
+    response_model=models.State,
+    responses=answers(),
+    operation_id="get_state",
+)
+async def get_state(
+    here: Here, _caller: Annotated[Caller, needs(Permission.STATE_READ)]
+) -> Response:
+    """The whole state of the core, to be simulated further elsewhere."""
+    return json(here.cluster.state())

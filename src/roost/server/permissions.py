@@ -1,0 +1,114 @@
+"""Who may do what: one table of roles, and the mark that every route must carry.
+
+A route declares what it needs with ``needs(Permission.X)`` among its dependencies. An app with a
+route that does not is refused when it is made (``undeclared``). Whose jobs a caller sees is decided
+in ``visible``: a user sees the caller's own, everybody else all of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from roost.server.auth import Caller
+from roost.server.failures import Refused
+
+
+class Permission(StrEnum):
+    """What a route can ask of its caller."""
+
+    OPEN = "open"
+    SELF = "self"
+    JOBS_READ = "jobs:read"
+    JOBS_WRITE = "jobs:write"
+    CLUSTER_READ = "cluster:read"
+    CLUSTER_WRITE = "cluster:write"
+    STATE_READ = "state:read"
+    METRICS_READ = "metrics:read"
+    ACCOUNTS_READ = "accounts:read"
+    ACCOUNTS_WRITE = "accounts:write"
+
+
+_READ = frozenset(
+    {
+        Permission.SELF,
+        Permission.JOBS_READ,
+        Permission.CLUSTER_READ,
+        Permission.METRICS_READ,
+    }
+)
+
+#: Role → what it may do.
+ROLES: dict[str, frozenset[Permission]] = {
+    "viewer": _READ | {Permission.STATE_READ},
+    "user": _READ | {Permission.JOBS_WRITE},
+    "admin": frozenset(Permission),
+}
+
+#: Paths that answer without a token. Everything else is closed before it is even routed.
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+
+
+class Needs:
+    """A dependency that lets only callers with one permission through."""
+
+    def __init__(self, permission: Permission) -> None:
+        self.permission = permission
+
+    def __call__(self, request: Request) -> Caller | None:
+        """The caller, if it may; nobody on open routes."""
+        caller: Caller | None = request.scope.get("roost.caller")
+        if self.permission is Permission.OPEN:
+            return caller
+        if caller is None:
+            raise Refused(401, "unauthenticated", "this needs a token")
+        if self.permission not in ROLES[caller.role]:
+            raise Refused(
+                403,
+                "forbidden",
+                f"role {caller.role!r} lacks the permission {self.permission.value!r}",
+                "ask an administrator",
+            )
+        return caller
+
+
+def needs(permission: Permission) -> Any:
+    """Mark a route: only callers with that permission get in; gives the caller."""
+    return Depends(Needs(permission))
+
+
+def sees_all(caller: Caller) -> bool:
+    """Whether a caller reads the jobs of everybody."""
+    return caller.role != "user"
+
+
+def visible(caller: Caller, owner: str) -> bool:
+    """Whether a caller may know of the jobs of an owner."""
+    return sees_all(caller) or caller.user == owner
+
+
+def declared(route: BaseRoute) -> Permission | None:
+    """The permission that a route asks for, if it asks for one."""
+    if not isinstance(route, APIRoute):
+        return None
+    return _find(route.dependant)
+
+
+def undeclared(app: FastAPI) -> list[str]:
+    """The routes that ask for no permission, by path."""
+    found = [route for route in app.routes if declared(route) is None]
+    return [str(getattr(route, "path", route)) for route in found]
+
+
+def _find(dependant: Dependant) -> Permission | None:
+    if isinstance(dependant.call, Needs):
+        return dependant.call.permission
+    for inner in dependant.dependencies:
+        if (permission := _find(inner)) is not None:
+            return permission
+    return None

@@ -1,0 +1,69 @@
+"""Queues: what was promised to whom, and who may submit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from roost.errors import Conflict
+from roost.server import models
+from roost.server.auth import Caller
+from roost.server.body import Route
+from roost.server.failures import answers
+from roost.server.jobs import Here, json
+from roost.server.permissions import Permission, needs
+from roost.store.rows import QueueRow
+
+router = APIRouter(prefix="/api/v1", tags=["queues"], route_class=Route)
+
+Reader = Annotated[Caller, needs(Permission.CLUSTER_READ)]
+Admin = Annotated[Caller, needs(Permission.CLUSTER_WRITE)]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")]
+
+
+@router.get(
+    "/queues", response_model=models.Queues, responses=answers(), operation_id="list_queues"
+)
+async def list_queues(here: Here, caller: Reader) -> Response:
+    """The queues that the caller may know of: what they hold, who waits."""
+    eyes = here.eyes(caller)
+    return json({"items": here.hub.queues(eyes, await here.cluster.queues())})
+
+
+@router.put(
+    "/queues/{queue}",
+    response_model=models.Queue,
+    responses=answers(404, 409, 507),
+    operation_id="set_queue",
+)
+async def set_queue(here: Here, caller: Admin, queue: Name, body: models.SetQueue) -> Response:
+    """Create a queue, or change its promise and who may submit."""
+    row = QueueRow(
+        queue,
+        body.quota_milli,
+        body.limit_milli,
+        body.weight,
+        body.priority,
+        tuple(dict.fromkeys(body.submitters)),
+    )
+    await here.cluster.set_queue(row, caller.user)
+    found = [one for one in await here.cluster.queues() if one["id"] == queue]
+    return json(found[0])
+
+
+@router.delete(
+    "/queues/{queue}",
+    status_code=204,
+    response_class=Response,
+    responses=answers(404, 409, 507),
+    operation_id="delete_queue",
+)
+async def delete_queue(here: Here, caller: Admin, queue: Name) -> Response:
+    """Forget a queue that nothing waits or runs in."""
+    if queue == "default":
+        raise Conflict("the queue 'default' always exists")
+    if any(row.queue == queue for row in here.hub.open_jobs(here.eyes(caller))):
+        raise Conflict(f"queue {queue!r} has jobs that are not over")
+    await here.read(lambda: here.cluster.store.delete_queue(queue, actor=caller.user))
+    return Response(status_code=204)

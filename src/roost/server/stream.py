@@ -1,0 +1,41 @@
+"""The live state: one stream for the portal, the command line and everybody else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from roost.server.auth import bearer
+from roost.server.body import Route
+from roost.server.failures import answers
+from roost.server.jobs import Here, Reader
+from roost.server.lines import Stream
+
+router = APIRouter(prefix="/api/v1", tags=["stream"], route_class=Route)
+
+_EVENTS: dict[str, Any] = {
+    "description": "Server-sent events: one snapshot, then deltas.",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+
+
+@router.get(
+    "/stream",
+    response_class=Response,
+    responses={**answers(429), 200: _EVENTS},
+    operation_id="stream",
+)
+async def stream(
+    here: Here,
+    caller: Reader,
+    request: Request,
+    last: Annotated[str, Header(alias="Last-Event-ID", max_length=60)] = "",
+    after: Annotated[str, Query(max_length=60)] = "",
+) -> Response:
+    """Jobs that are not over, nodes and queues, and from then on every change.
+
+    ``after`` does what the header Last-Event-ID does: go on from that event if it is still known.
+    """
+    line = here.lines.hold(caller, bearer(request.scope["headers"]))
+    return Stream(line, lambda held: here.hub.watch(held, here.eyes(caller), last or after))

@@ -1,0 +1,308 @@
+"""Following logs: one reader per file, however many follow it.
+
+All files that somebody follows are looked at in one go, five times a second, and at once when a
+job changes state. What is new is read and encoded once and kept for a while; followers send these
+bytes. A follower that is further back reads the file by itself until it has caught up, so a slow
+one needs no memory and holds nobody up.
+
+An event's id is the offset in the file after its text. The text is a JSON string: bytes that are no
+UTF-8 are replaced, and a character is never cut in two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roost.core.spec import JobId, RunId
+from roost.errors import NotFound, RoostError
+from roost.server.lines import Line, beats, message
+from roost.server.options import Options
+from roost.store.rows import OPEN_STATES, JobRow
+
+if TYPE_CHECKING:
+    from roost.engines import Engine, LogFile
+    from roost.live.feed import Change
+
+log = logging.getLogger("roost.server")
+
+_OPEN = frozenset(OPEN_STATES)
+_KEPT = 32
+#: The longest part of a UTF-8 character that can be missing its end.
+_PARTIAL = 3
+#: Length of a UTF-8 character → how its first byte begins.
+_LEADS = {2: (5, 0b110), 3: (4, 0b1110), 4: (3, 0b11110)}
+
+
+class _Chunk(NamedTuple):
+    """A piece of a log as it is sent, and where it ends."""
+
+    end: int
+    encoded: bytes
+
+
+class Tail:
+    """The end of one log file."""
+
+    def __init__(self, file: LogFile, chunk: int) -> None:
+        self._file, self._chunk = file, chunk
+        self._lock, self._closed = threading.Lock(), False
+        self.lines: set[Line] = set()
+        self.size = 0
+        #: Where the next new chunk begins; ``None`` until the file was first looked at.
+        self.end: int | None = None
+        self._chunks: dict[int, _Chunk] = {}
+        self._starts: deque[int] = deque()
+
+    def look(self) -> list[tuple[int, _Chunk]]:
+        """Read what is new; blocking, for a thread."""
+        with self._lock:
+            if self._closed:
+                return []
+            self.size = self._file.size()
+        if self.end is None:
+            self.end = self.size
+        found: list[tuple[int, _Chunk]] = []
+        start = self.end
+        while start < self.size and len(found) < _KEPT:
+            chunk = self.read(start)
+            if chunk.end == start:
+                break
+            found.append((start, chunk))
+            start = chunk.end
+        return found
+
+    def take(self, found: list[tuple[int, _Chunk]]) -> bool:
+        """Keep what was read; whether there was anything."""
+        for start, chunk in found:
+            self._chunks[start] = chunk
+            self._starts.append(start)
+            self.end = chunk.end
+            while len(self._starts) > _KEPT:
+                del self._chunks[self._starts.popleft()]
+        return bool(found)
+
+    def kept(self, offset: int) -> _Chunk | None:
+        """The chunk that begins there, if it is still here."""
+        return self._chunks.get(offset)
+
+    def read(self, offset: int, *, whole: bool = False) -> _Chunk:
+        """The chunk that begins there; ``whole``: nothing more will come. Blocking."""
+        with self._lock:
+            data = b"" if self._closed else self._file.read(offset, self._chunk)
+        if not whole or len(data) == self._chunk:
+            data = data[: len(data) - _cut(data)]
+        end = offset + len(data)
+        return _Chunk(end, message(data.decode("utf-8", "replace"), "", str(end)) if data else b"")
+
+    def close(self) -> None:
+        """Let go of the file, once nobody is reading it; blocking, for a thread."""
+        with self._lock:
+            self._closed = True
+            self._file.close()
+
+
+class Place(NamedTuple):
+    """Where somebody wants to begin to read: attempt 0 is the newest."""
+
+    job: JobRow
+    worker: str = "worker-0"
+    attempt: int = 0
+    offset: int = 0
+
+
+class _Followed:
+    """A job that somebody follows: how it is now."""
+
+    def __init__(self, row: JobRow) -> None:
+        self.row = row
+        self.lines: set[Line] = set()
+        self.gone = False
+
+    @property
+    def over(self) -> bool:
+        return self.gone or self.row.state not in _OPEN
+
+    @property
+    def attempt(self) -> int:
+        return int(self.row.view.get("attempt") or 0)
+
+
+class Tails:
+    """All logs that are followed."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        read: Callable[[Callable[[], Any]], Awaitable[Any]],
+        options: Options,
+    ) -> None:
+        self._engine, self._read, self._options = engine, read, options
+        self._tails: dict[tuple[RunId, str], Tail] = {}
+        self._jobs: dict[str, _Followed] = {}
+        self._hint = asyncio.Event()
+        self._left: list[Tail] = []
+
+    def changed(self, change: Change) -> None:
+        """Take in a change: jobs that are followed may be over, or in their next attempt."""
+        for row in change.jobs:
+            if row.id in self._jobs:
+                self._jobs[row.id].row = row
+                self._wake(self._jobs[row.id])
+        for job in change.deleted:
+            if job in self._jobs:
+                self._jobs[job].gone = True
+                self._wake(self._jobs[job])
+
+    def _wake(self, followed: _Followed) -> None:
+        self._hint.set()
+        for line in followed.lines:
+            line.wake()
+
+    async def keep_looking(self) -> None:
+        """Look at all files again and again, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._options.poll_s if self._tails else None):
+                    await self._hint.wait()
+            self._hint.clear()
+            await self._look()
+
+    async def _look(self) -> None:
+        tails, left = list(self._tails.values()), self._left
+        self._left = []
+        if not tails and not left:
+            return
+        found = await self._read(lambda: [_try(tail) for tail in tails])
+        for tail in left:
+            await self._read(tail.close)
+        for tail, news in zip(tails, found, strict=True):
+            if tail.take(news):
+                for line in tail.lines:
+                    line.wake()
+
+    async def follow(self, line: Line, place: Place) -> AsyncGenerator[bytes]:
+        """The stream of one follower: all attempts from the first one asked for, to the end."""
+        followed = self._jobs.setdefault(place.job.id, _Followed(place.job))
+        if place.job.rev > followed.row.rev:
+            followed.row = place.job
+        followed.lines.add(line)
+        attempt, offset = place.attempt or max(followed.attempt, 1), place.offset
+        try:
+            while True:
+                async for chunk in self._wait_for(line, followed, attempt):
+                    yield chunk
+                if line.closing:
+                    return
+                if followed.attempt < attempt:
+                    break
+                async for chunk in self._attempt(line, place, attempt, offset):
+                    yield chunk
+                if line.closing:
+                    return
+                attempt, offset = attempt + 1, 0
+            view = followed.row.view
+            yield message({"state": followed.row.state, "exit_code": view.get("exit_code")}, "end")
+        finally:
+            followed.lines.discard(line)
+            if not followed.lines:
+                self._jobs.pop(place.job.id, None)
+
+    async def _wait_for(
+        self, line: Line, followed: _Followed, attempt: int
+    ) -> AsyncGenerator[bytes]:
+        """Heartbeats until that attempt is there, or never will be."""
+        if followed.attempt >= attempt or followed.over:
+            return
+        async for beat in beats(line, self._options.heartbeat_s):
+            if beat is not None:
+                yield beat
+            elif followed.attempt >= attempt or followed.over:
+                return
+
+    async def _attempt(
+        self, line: Line, place: Place, attempt: int, offset: int
+    ) -> AsyncGenerator[bytes]:
+        """One attempt, from an offset to where its log ends."""
+        run = RunId(JobId(place.job.id), attempt)
+        yield message({"attempt": attempt, "worker": place.worker}, "attempt", str(offset))
+        followed = self._jobs[place.job.id]
+        with ExitStack() as stack:
+            while (tail := await self._tail(run, place.worker, line, stack)) is None:
+                # An attempt that has not come far enough to write anything.
+                if followed.over or followed.attempt > attempt or line.closing:
+                    return
+                await line.wait(self._options.poll_s)
+            line.wake()
+            async for beat in beats(line, self._options.heartbeat_s):
+                if beat is not None:
+                    yield beat
+                    continue
+                ended = followed.over or followed.attempt > attempt
+                while (chunk := await self._next(tail, offset, whole=ended)).encoded:
+                    yield chunk.encoded
+                    offset = chunk.end
+                    if line.closing:
+                        break
+                if ended and not line.closing:
+                    return
+
+    async def _next(self, tail: Tail, offset: int, *, whole: bool) -> _Chunk:
+        """The chunk at an offset: one that is kept, or what the file says."""
+        kept = tail.kept(offset)
+        if kept is not None:
+            return kept
+        if not whole and tail.end is not None and offset >= tail.end:
+            return _Chunk(offset, b"")
+        chunk: _Chunk = await self._read(lambda: tail.read(offset, whole=whole))
+        return chunk
+
+    async def _tail(self, run: RunId, worker: str, line: Line, stack: ExitStack) -> Tail | None:
+        """The tail of a file, shared with all who follow it; given back with the stack."""
+        key = (run, worker)
+        if key not in self._tails:
+            try:
+                file: LogFile = await self._read(lambda: self._engine.logs(run, worker))
+            except NotFound:
+                return None
+            if key in self._tails:  # somebody was faster
+                self._left.append(Tail(file, self._options.log_chunk))
+            else:
+                self._tails[key] = Tail(file, self._options.log_chunk)
+        tail = self._tails[key]
+        tail.lines.add(line)
+        stack.callback(self._leave, key, tail, line)
+        self._hint.set()
+        return tail
+
+    def _leave(self, key: tuple[RunId, str], tail: Tail, line: Line) -> None:
+        tail.lines.discard(line)
+        if not tail.lines and self._tails.get(key) is tail:
+            del self._tails[key]
+            self._left.append(tail)
+            self._hint.set()
+
+
+def _try(tail: Tail) -> list[tuple[int, _Chunk]]:
+    """What is new in a file; nothing if it cannot be read now."""
+    try:
+        return tail.look()
+    except (OSError, RoostError) as error:
+        log.warning("a log cannot be read: %s", error)
+        return []
+
+
+def _cut(data: bytes) -> int:
+    """How many bytes at the end belong to a character whose rest is missing."""
+    for back in range(1, min(_PARTIAL, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:  # a continuation: look further back  # noqa: PLR2004
+            continue
+        need = next((n for n, (shift, lead) in _LEADS.items() if byte >> shift == lead), 0)
+        return back if back < need else 0
+    return 0

@@ -1,0 +1,182 @@
+"""The wire: uvicorn with bounds, a graceful end, and no patience for silent connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from roost.errors import InvalidSpec
+from roost.server.context import Context
+
+log = logging.getLogger("roost.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of a certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound; raises InvalidSpec where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, or asyncio leaves small answers to wait for acknowledgements (Nagle).
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.set_inheritable(False)
+    except (OSError, OverflowError) as error:
+        sock.close()
+        why = getattr(error, "strerror", None) or error
+        hint = "; choose another with --port, 0 for any" if port else ""
+        raise InvalidSpec(f"cannot listen on {host} port {port}: {why}{hint}") from None
+    return sock
+
+
+async def serve(
+    app: FastAPI,
+    sock: socket.socket,
+    *,
+    tls: Tls | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve an app until a signal comes or the cluster cannot go on; that error is raised."""
+    here: Context = app.state.roost
+    _raise_file_limit(here.options.connections + 500)
+    server = _Server(_config(app, here, tls), here, ready)
+    broken = here.cluster.broken
+    broken.add_done_callback(lambda _: server.stop())
+    await server.serve(sockets=[sock])
+    if broken.done():
+        broken.result()
+
+
+def _config(app: FastAPI, here: Context, tls: Tls | None) -> uvicorn.Config:
+    options = here.options
+    files: dict[str, Any] = {}
+    if tls is not None:
+        files = {"ssl_certfile": str(tls.cert), "ssl_keyfile": str(tls.key)}
+    protocol = type(
+        "_BoundProtocol",
+        (_Protocol,),
+        {"patience_s": options.header_s, "stalled_s": options.stalled_s},
+    )
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=options.connections,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=max(1, round(options.stop_s)),
+        h11_max_incomplete_event_size=options.header_bytes,
+        backlog=1024,
+        **files,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is ready, and closes streams before it waits for connections to end."""
+
+    def __init__(self, config: uvicorn.Config, here: Context, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._here, self._ready = here, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._here.lines.stop()
+        await super().shutdown(sockets)
+
+    def stop(self) -> None:
+        """End as after a signal."""
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on SIGTERM and SIGINT; the end is then a normal one, not that of a signal."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Protocol(H11Protocol):
+    """HTTP whose clients have to say what they want soon after they connect."""
+
+    patience_s = 10.0
+    stalled_s = 60.0
+    _impatient: asyncio.TimerHandle | None = None
+    _done: object | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        _give_up(transport.get_extra_info("socket"), self.stalled_s)
+        self._impatient = self.loop.call_later(self.patience_s, self._too_late)
+
+    def data_received(self, data: bytes) -> None:
+        # A byte now and then keeps nobody's connection open: the time is for the whole request.
+        super().data_received(data)
+        if self.cycle is not self._done and self._impatient is not None:
+            self._impatient.cancel()
+            self._impatient = None
+
+    def on_response_complete(self) -> None:
+        self._done = self.cycle
+        super().on_response_complete()
+        if self.cycle is self._done and self._impatient is None:
+            self._impatient = self.loop.call_later(self.patience_s, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._impatient is not None:
+            self._impatient.cancel()
+        super().connection_lost(exc)
+
+    def _too_late(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def _give_up(sock: socket.socket | None, seconds: float) -> None:
+    """Let the kernel end a connection whose other side has taken nothing for so long."""
+    with contextlib.suppress(OSError, AttributeError):
+        if sock is not None:
+            milliseconds = int(seconds * 1000)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Streams need open files: ask for as many as we may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    best = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < best:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (best, hard))
