@@ -1,22 +1,28 @@
 # Two commands do everything on a machine that has only Python, pip and make:
-#   make demo    replay a bundled workload under several policies, write the HTML report
+#   make demo    start a server, train six small models on this machine, kill a worker, compare
+#                with the simulator's prediction, and leave nothing behind
 #   make test    run the tests
 # Both install Roost into .venv first; `make install` does just that.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-REPORT ?= demo.html
+ROUNDS ?= 100
+SEED   ?= 1
 
-.PHONY: install demo test check format clean
+.PHONY: install demo test chaos check format clean
 
 install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
-	$(BIN)/roost demo --report $(REPORT)
+	$(BIN)/roost demo
 
 test: $(VENV)/.developed
 	$(BIN)/python -m pytest
+
+# Kills the server, its shims and its workers at random moments and at every failpoint.
+chaos: $(VENV)/.developed
+	$(BIN)/python -m roost.testing.chaos --rounds $(ROUNDS) --seed $(SEED)
 
 check: $(VENV)/.developed
 	$(BIN)/ruff format --check .

@@ -19,18 +19,57 @@ import click
 from roost import __version__
 from roost.errors import RoostError, unknown
 
-#: Verb → the module that has it, and its line in the overview.
-_VERBS = {
-    "demo": ("demo", "Replay a bundled workload under several policies and write a report."),
-    "simulate": ("simulate", "Replay a workload under one policy."),
-    "compare": ("compare", "Replay a workload under several policies and seeds, side by side."),
-    "policies": ("listing", "List the scheduling policies, or show one."),
-    "placers": ("listing", "List the placers: where a job goes once it may run."),
-    "generate": ("workloads", "Write a synthetic workload as csv."),
-    "inspect": ("workloads", "Say what is in a trace file, or convert it to Roost's csv."),
-    "diff": ("diff", "Compare the event logs of two runs."),
-    "bench": ("bench", "Measure Roost itself."),
+#: Section → verb → the module that has it, and its line in the overview.
+_SECTIONS = {
+    "Server": {
+        "up": ("up", "Run jobs on this machine: start the server."),
+        "down": ("up", "Stop the server; jobs go on."),
+    },
+    "Jobs": {
+        "submit": ("submit", "Hand in a job: a job file, or a command."),
+        "list": ("jobs", "List jobs."),
+        "get": ("jobs", "Show one job."),
+        "logs": ("logs", "Show what a job prints."),
+        "events": ("events", "Show what happened, to one job or to all."),
+        "explain": (
+            "explain",
+            "Say why a job waits, who is ahead, when it starts, what would help.",
+        ),
+        "scale": ("control", "Give a job another number of workers."),
+        "suspend": ("control", "Take jobs off their devices until they are resumed."),
+        "resume": ("control", "Let suspended jobs go on."),
+        "migrate": ("control", "Move a running job elsewhere."),
+        "cancel": ("control", "End jobs."),
+        "delete": ("control", "Forget jobs that are over, with their logs."),
+        "convert": ("convert", "Turn a job of another system into a job file."),
+    },
+    "Cluster": {
+        "top": ("top", "Show what nodes, jobs and queues use now."),
+        "queues": ("queues", "List queues, or change one."),
+        "nodes": ("nodes", "List nodes, or put a device back into service."),
+        "users": ("accounts", "List users, or change one."),
+        "tokens": ("accounts", "List access tokens, make one, or revoke one."),
+        "whoami": ("accounts", "Say who you are to the server."),
+    },
+    "Simulator": {
+        "simulate": ("simulate", "Replay a workload, or the present cluster, under one policy."),
+        "compare": ("compare", "Replay a workload under several policies and seeds, side by side."),
+        "policies": ("listing", "List the scheduling policies, or show one."),
+        "placers": ("listing", "List the placers: where a job goes once it may run."),
+        "generate": ("workloads", "Write a synthetic workload as csv."),
+        "inspect": ("workloads", "Say what is in a trace file, or convert it to Roost's csv."),
+        "diff": ("diff", "Compare the event logs of two runs."),
+    },
+    "Other": {
+        "demo": ("demo", "See it work: six real training jobs, or eight policies."),
+        "bench": ("bench", "Measure Roost itself."),
+        "completion": ("completion", "Print the script that completes commands in your shell."),
+    },
 }
+_VERBS = {name: told for verbs in _SECTIONS.values() for name, told in verbs.items()}
+#: Other names of verbs, and verbs whose names mean something else in Python.
+_ALIASES = {"ls": "list", "ps": "list"}
+_FUNCTIONS = {"list": "list_jobs"}
 
 
 class _Verbs(click.Group):
@@ -42,10 +81,11 @@ class _Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         """The verb of that name."""
+        name = _ALIASES.get(name, name)
         if name not in _VERBS:
             return None
         module = importlib.import_module(f"roost.cli.{_VERBS[name][0]}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, _FUNCTIONS.get(name, name))
         return command
 
     def resolve_command(
@@ -53,14 +93,19 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The verb that was typed; an unknown one names the nearest."""
         typed = args[0] if args else ""
-        if typed not in _VERBS and not typed.startswith("-") and not ctx.resilient_parsing:
+        if (
+            _ALIASES.get(typed, typed) not in _VERBS
+            and not typed.startswith("-")
+            and not ctx.resilient_parsing
+        ):
             raise unknown("command", typed, _VERBS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The overview, from the table above."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _VERBS.items()])
+        for title, verbs in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in verbs.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb. What click would answer in its own way is answered here."""
@@ -80,7 +125,7 @@ class _Verbs(click.Group):
 @click.command(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Try: roost demo",
+    epilog="Try: roost demo, then roost up and roost submit -- echo hello",
 )
 @click.version_option(__version__, prog_name="roost")
 def cli() -> None:

@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 import click
 from click.types import OptionHelpExtra
 
+from roost.errors import unknown
 from roost.settings import seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: In this order in the help.
 _SECTIONS = (
-    *("Workload", "Policy", "Cluster", "Costs", "Physics", "Failures", "Run", "Output"),
-    "Other",
+    *("Workload", "Policy", "Cluster", "Costs", "Physics", "Failures"),
+    *("Job", "Resources", "Limits", "Which", "Change", "Run", "Output", "Other"),
 )
 
 
@@ -118,6 +119,27 @@ class Verb(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+class Noun(click.Group):
+    """A group whose missing verb means list: ``roost queues`` is ``roost queues list``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the missing verb in place."""
+        return super().parse_args(ctx, self._with_verb(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that was typed; an unknown one names the nearest."""
+        given = self._with_verb(args)
+        if given[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown("command", f"{ctx.info_name} {given[0]}", self.commands)
+        return super().resolve_command(ctx, given)
+
+    def _with_verb(self, args: list[str]) -> list[str]:
+        helps = args[:1] in (["-h"], ["--help"])
+        return args if args and (helps or not args[0].startswith("-")) else ["list", *args]
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:

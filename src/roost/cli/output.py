@@ -1,11 +1,11 @@
-"""Printing: tables for people, JSON and csv for programs, durations as people say them."""
+"""Printing: tables for people, JSON, YAML and csv for programs, durations as people say them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -33,23 +33,44 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"  # noqa: PLR2004
 
 
-def print_table(rows: Sequence[Mapping[str, str]]) -> None:
+#: Makes a padded cell of a column coloured, or leaves it as it is.
+Paint = Callable[[str, str], str]
+
+
+def print_table(rows: Sequence[Mapping[str, str]], paint: Paint | None = None) -> None:
     """Upper-case headers, columns two spaces apart, figures to the right and words to the left."""
+    for line in table_lines(rows, paint):
+        click.echo(line)
+
+
+def table_lines(rows: Sequence[Mapping[str, str]], paint: Paint | None = None) -> Iterator[str]:
+    """The lines of a table; nothing for no rows."""
     if not rows:
         return
     names = list(rows[0])
     widths = {n: max(len(n), *(len(row[n]) for row in rows)) for n in names}
     words = {n for n in names if any(row[n][:1].isalpha() for row in rows)} | {names[0]}
-    for line in [{n: n.upper() for n in names}, *rows]:
-        cells = [
-            line[n].ljust(widths[n]) if n in words else line[n].rjust(widths[n]) for n in names
-        ]
-        click.echo("  ".join(cells).rstrip())
+    head = {n: n.upper() for n in names}
+    for line in [head, *rows]:
+        cells = {
+            n: line[n].ljust(widths[n]) if n in words else line[n].rjust(widths[n]) for n in names
+        }
+        cells[names[-1]] = cells[names[-1]].rstrip()
+        painted = line is not head and paint is not None
+        shown = [paint(n, cell) if painted and paint else cell for n, cell in cells.items()]
+        yield "  ".join(shown).rstrip()
 
 
 def print_json(value: Any) -> None:
     """Indented JSON; NaN and infinity do not occur."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_yaml(value: Any) -> None:
+    """YAML with the keys in their order."""
+    import yaml
+
+    click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:

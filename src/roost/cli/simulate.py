@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 #: What can be said about a run that is already under way.
 _LATER = {"resume", "stop_at", "save", "events", "output", "report", "progress"}
+#: What can be said about a run that begins in the present of a cluster.
+_PRESENT = (_LATER - {"resume"}) | {"source", "policy", "placer"}
+_LIVE = "live"
 
 
 @click.command(
@@ -36,7 +39,8 @@ Examples:
   roost simulate jobs.csv --nodes 16 --policy srtf --restart 30s --checkpoint-every 10m
   roost simulate --synthetic jobs=2000,load=0.9 --nodes 8 --policy tiresias --report run.html
   roost simulate jobs.csv --nodes 16 --stop-at 2d --save half.roost
-  roost simulate --resume half.roost --report run.html""",
+  roost simulate --resume half.roost --report run.html
+  roost simulate --from live --policy srtf""",
 )
 @scenario_options
 @option(
@@ -70,6 +74,14 @@ Examples:
     metavar="FILE",
     help="Go on with a saved run; all that it depends on is as it was.",
 )
+@option(
+    "--from",
+    "source",
+    section="Run",
+    metavar="live|FILE",
+    help="Begin with the jobs and nodes of the running server, or of its state in a file; with its "
+    "own policy and placer unless others are given. --stop-at then counts from that moment.",
+)
 @output_option
 @report_option
 @option(
@@ -89,6 +101,7 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     stop_at: float | None,
     save: Path | None,
     resume: Path | None,
+    source: str | None,
     output: str,
     report: Path | None,
     events: Path | None,
@@ -100,14 +113,18 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     from roost.sim.scenario import Scenario
     from roost.sim.simulation import Simulation
 
+    # A saved run may be asked for its report later, and that shows all of it.
+    timeline = report is not None or save is not None
     if resume is not None:
         asked.refuse(asked.typed.keys() - _LATER, "does not go with --resume, which tells it")
         simulation = saved.load(resume)
+    elif source is not None:
+        asked.refuse(asked.typed.keys() - _PRESENT, "does not go with --from, which tells it")
+        simulation = _present(source, _names(asked, policy, placer), timeline=timeline)
+        stop_at = None if stop_at is None else simulation.now + stop_at
     else:
         Scenario.check_names(policy, placer)  # a typo shows before a large trace is read
-        # A saved run may be asked for its report later, and that shows all of it.
-        scenario = asked.scenario(timeline=report is not None or save is not None)
-        simulation = Simulation(scenario.setup(policy, placer, seed))
+        simulation = Simulation(asked.scenario(timeline=timeline).setup(policy, placer, seed))
     results = _run(simulation, stop_at, events, progress=progress)
     try:
         if save is not None:
@@ -143,3 +160,49 @@ def _run(
             tell(simulation.now, simulation.core.finished, len(simulation.jobs))
         until = math.inf if stop_at is None else stop_at
         return simulation.run(until, observer=observer, progress=tell)
+
+
+def _names(asked: Asked, policy: str, placer: str) -> dict[str, str]:
+    """The policy and the placer, as far as somebody typed them."""
+    given = {"policy": policy, "placer": placer}
+    return {name: text for name, text in given.items() if name in asked.typed}
+
+
+def _present(source: str, names: dict[str, str], *, timeline: bool) -> Simulation:
+    """A simulation that begins in the present of a cluster; says what it takes for granted."""
+    from roost.sim.forecast import rehearsal
+    from roost.sim.scenario import Scenario
+
+    Scenario.check_names(names.get("policy", "fifo"), names.get("placer", "consolidate"))
+    state = _live() if source == _LIVE else _read(source)
+    chosen = {"policy": "fifo", "placer": "consolidate"}
+    if isinstance(state, dict) and "core" in state:  # as the server tells it, with what it uses
+        own = {name: state[name] for name in chosen if isinstance(state.get(name), str)}
+        chosen, state = chosen | own, state["core"]
+    chosen |= names
+    name = Path(source).name
+    found = rehearsal(state, chosen["policy"], chosen["placer"], name=name, timeline=timeline)
+    for text in found.assumptions:
+        click.echo(f"assumed: {text}", err=True)
+    return found.simulation
+
+
+def _live() -> Any:
+    from roost.client import Client
+
+    with Client() as client:
+        return client.state()
+
+
+def _read(source: str) -> Any:
+    import json
+
+    from roost.errors import InvalidSpec
+    from roost.files import load
+
+    text = load(source).text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = getattr(error, "msg", "it is nested too deeply")
+        raise InvalidSpec(f"{source} is not the state of a cluster: {why}") from None

@@ -65,7 +65,7 @@ class Record:
     @property
     def retry(self) -> RetryRule | None:
         """When it is tried again, if its user said something about it."""
-        return self.file.retry if "retrying" in self.file.model_fields_set else None
+        return None if self.file.retrying is None else self.file.retry
 
     @property
     def workers(self) -> Range:

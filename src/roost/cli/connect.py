@@ -1,0 +1,212 @@
+"""What all verbs that talk to a server share: the client, options, completion and texts.
+
+Whatever a job, a user or a reason says is printed as text: control characters are made visible, and
+nothing in it is taken for markup.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli.kinds import option
+from roost.cli.output import print_json, print_yaml
+from roost.client.views import STATES
+
+if TYPE_CHECKING:
+    from roost.client import Client, JobView
+
+#: How long a verb asks a server again that does not answer.
+_PATIENCE_S = 2.0
+_COMPLETION_S = 0.3
+_COLOURS = {
+    "queued": "yellow",
+    "starting": "cyan",
+    "running": "cyan",
+    "resizing": "cyan",
+    "suspended": "magenta",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+    "up": "green",
+    "lost": "red",
+}
+#: Colours, which a log may have on a terminal; anything else that begins with an escape may not.
+_SGR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
+_UNSAFE = re.compile(r"[\x00-\x07\x0b-\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+output_option = option(
+    "-o",
+    "--output",
+    section="Output",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="How to print: for people, or as the API tells it.",
+)
+yes_option = option("-y", "--yes", section="Run", is_flag=True, help="Do not ask.")
+
+
+def connect() -> Client:
+    """A client of the server that is meant."""
+    from roost.client import Client
+
+    return Client(patience=_PATIENCE_S)
+
+
+def printed(value: Any, output: str) -> bool:
+    """Print what the API gave, if that is what is wanted."""
+    if output == "json":
+        print_json(value)
+    elif output == "yaml":
+        print_yaml(value)
+    return output in ("json", "yaml")
+
+
+def paint(name: str, cell: str) -> str:
+    """Colour a cell that is a state; off a terminal, colours are dropped again."""
+    plain = name != "state" or os.environ.get("NO_COLOR")
+    colour = None if plain else _COLOURS.get(cell.strip())
+    return click.style(cell, fg=colour) if colour else cell
+
+
+def fitted(rows: Sequence[Mapping[str, str]], *, wide: bool) -> list[dict[str, str]]:
+    """Rows whose last column ends with the screen, where there is one."""
+    cut = [dict(row) for row in rows]
+    if wide or not rows or not sys.stdout.isatty():
+        return cut
+    *names, last = rows[0]
+    taken = sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in names)
+    room = max(20, shutil.get_terminal_size().columns - taken)
+    for row in cut:
+        if len(row[last]) > room:
+            row[last] = row[last][: room - 1] + "…"
+    return cut
+
+
+def log_text(line: str) -> str:
+    """A line of a log for a terminal: colours and tabs as they are, nothing else that acts."""
+    kept = _SGR.findall(line)
+    parts = [_UNSAFE.sub(_visible, part) for part in _SGR.split(line)]
+    if not kept:
+        return parts[0]
+    woven = [text for pair in zip(parts, [*kept, ""], strict=True) for text in pair]
+    return "".join([*woven, "\x1b[0m"])
+
+
+def _visible(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def on_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Whether to go on: asked where somebody can answer, taken for granted elsewhere."""
+    if yes or not on_terminal():
+        return True
+    try:
+        answer: bool = click.confirm(question, default=True, err=True)
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    return answer
+
+
+def note(text: str) -> None:
+    """A remark beside the answer."""
+    click.echo(text, err=True)
+
+
+def exit_status(view: JobView) -> int:
+    """The status of a command that waited for a job: the job's own."""
+    if view.state == "succeeded":
+        return 0
+    code = view.exit_code or 0
+    return code if view.state == "failed" and 0 < code < 256 else 1  # noqa: PLR2004
+
+
+def each_of(names: Iterable[str], act: Callable[[str], str]) -> int:
+    """Do something to each, whatever becomes of the others; the exit status."""
+    from roost.client.words import clean
+    from roost.errors import RoostError
+
+    status = 0
+    for name in dict.fromkeys(names):
+        try:
+            click.echo(act(name))
+        except RoostError as error:
+            click.echo(f"roost: error: {clean(name)}: {clean(error)}", err=True)
+            status = 2
+    return status
+
+
+def complete_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The ids of jobs that begin like that, newest first."""
+    return _offered("/jobs", {"name": incomplete.rpartition("-")[0][:60], "limit": 100}, incomplete)
+
+
+def complete_queues(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The queues that begin like that."""
+    return _offered("/queues", {}, incomplete)
+
+
+def complete_nodes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The nodes that begin like that."""
+    return _offered("/nodes", {}, incomplete)
+
+
+def complete_states(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The states that begin like that, or the last one of a list."""
+    before, comma, start = incomplete.rpartition(",")
+    return [f"{before}{comma}{state}" for state in STATES if state.startswith(start)]
+
+
+def _offered(path: str, params: Mapping[str, object], start: str) -> list[str]:
+    """Ids from the server, or nothing where it does not answer at once."""
+    found: list[str] = []
+
+    def ask() -> None:
+        from contextlib import suppress
+
+        with suppress(Exception):
+            found.extend(_ids(path, params))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_COMPLETION_S)
+    return [name for name in list(found) if name.startswith(start) and name.isprintable()]
+
+
+def _ids(path: str, params: Mapping[str, object]) -> list[str]:
+    # The standard library alone: an HTTP library takes half of the time there is to load.
+    import json
+    from urllib.parse import urlencode
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    from roost.client.places import find
+
+    place = find()
+    request = Request(  # noqa: S310 - http or https, checked by find
+        f"{place.url}/api/v1{path}?{urlencode(params)}",
+        headers={"Authorization": f"Bearer {place.token}"},
+    )
+    opener = build_opener(ProxyHandler({})) if place.local else build_opener()
+    with opener.open(request, timeout=_COMPLETION_S) as answer:
+        told = json.load(answer)
+    items = told["items"] if isinstance(told, dict) else told
+    return [str(item["id"]) for item in items]
+
+
+def now() -> float:
+    """The time, to tell how long ago things were."""
+    return time.time()

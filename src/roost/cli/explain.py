@@ -1,0 +1,98 @@
+"""``roost explain``: why a job is where it is, who is ahead, when it starts, what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from roost.cli import connect
+from roost.cli.kinds import Verb
+
+_NAMED = 4
+_EXACT_S = 60.0
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost explain resnet-x7k2p
+  roost explain resnet-x7k2p -o json""",
+)
+@click.argument("job", shell_complete=connect.complete_jobs)
+@connect.output_option
+def explain(job: str, output: str) -> None:
+    """Say why the job JOB is where it is.
+
+    First a word for the cause and a sentence; then who goes first, when it will start as far as
+    a simulation of the present cluster can tell, and the smallest changes that would start it now.
+    """
+    with connect.connect() as client:
+        found = client.job(job).explain()
+    if not connect.printed(found, output):
+        for line in lines(found, connect.now(), wide=output == "wide"):
+            click.echo(line)
+
+
+def lines(found: dict[str, Any], now: float, *, wide: bool = False) -> Iterator[str]:
+    """What there is to say."""
+    from roost.client.words import ago, clean, clock
+
+    cause = clean(found.get("cause") or found.get("state", ""))
+    yield f"{click.style(cause, bold=True)}  {clean(found.get('reason', ''))}".rstrip()
+    facts = {
+        "behind": _ahead(found, wide=wide),
+        "since": "" if not found.get("since") else ago(found["since"], now),
+        "next try": "" if not found.get("not_before") else clock(found["not_before"]),
+        "start": _start(found, now),
+        "end": "" if not found.get("ends_at") else f"~{_clock(found['ends_at'], now)}",
+    }
+    for name, text in facts.items():
+        if text:
+            yield f"  {name:<10} {text}"
+    for number, remedy in enumerate(found.get("remedies") or ()):
+        yield f"  {'now if' if not number else 'or':<10} {clean(remedy.get('change', ''))}"
+    for number, text in enumerate(found.get("assumptions") or () if wide else ()):
+        yield f"  {'' if number else 'assumed':<10} {clean(text)}"
+
+
+def _ahead(found: dict[str, Any], *, wide: bool) -> str:
+    from roost.client.words import amount, clean
+
+    jobs = found.get("ahead") or []
+    if not jobs:
+        return ""
+    most = len(jobs) if wide else _NAMED
+    named = [
+        f"{clean(job.get('job') or 'another job')} ({amount(float(job.get('gpus', 0)))} GPUs)"
+        for job in jobs[:most]
+    ]
+    more = int(found.get("ahead_count", len(jobs))) - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _start(found: dict[str, Any], now: float) -> str:
+    """When it starts: at about that time, and how sure that is."""
+    from roost.client.words import ahead, span
+
+    if found.get("state") not in ("queued", "suspended", "starting"):
+        return ""
+    at = found.get("starts_at")
+    if at is None:
+        return "not within the time that was looked at" if found.get("assumptions") else ""
+    low, high = found.get("starts_between") or [at, at]
+    told = f"{_clock(at, now)} ({ahead(at, now)})" if at - now >= 1 else "now"
+    if low is None or high is None:
+        return f"{told}, or much later"
+    spread = max(high - at, at - low)
+    return told if spread < _EXACT_S else f"{told}, give or take {span(spread)}"
+
+
+def _clock(moment: float, now: float) -> str:
+    """The time of day, with its date where that is another one."""
+    from roost.client.words import clock
+
+    told = clock(moment)
+    return told[11:16] if told[:10] == clock(now)[:10] else told[:16]

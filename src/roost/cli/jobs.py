@@ -1,0 +1,357 @@
+"""``roost list`` and ``roost get``: jobs, many or one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli import connect
+from roost.cli.kinds import Verb, option
+from roost.cli.output import print_table, table_lines
+from roost.client.views import STATES
+
+if TYPE_CHECKING:
+    from roost.client import Client, JobView, Page
+
+_REDRAW_S = 1.0
+
+
+class States(click.ParamType[str]):
+    """One state, or several with commas between them."""
+
+    name = "state"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The states as they were typed, if there are such."""
+        for state in str(value).split(","):
+            if state not in STATES:
+                self.fail(f"{state!r} is not one of {', '.join(STATES)}", param, ctx)
+        return str(value)
+
+
+@click.command(
+    "list",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost list
+  roost list -A -s queued,running --sort -gpus
+  roost list --name resnet --label team=vision -o wide
+  roost list -w""",
+)
+@option("-A", "--all-users", section="Which", is_flag=True, help="Jobs of all users.")
+@option("--user", section="Which", metavar="NAME", default="me", help="Of a user: me, all, a name.")
+@option(
+    "-s",
+    "--state",
+    "states",
+    section="Which",
+    type=States(),
+    metavar="STATE,...",
+    multiple=True,
+    shell_complete=connect.complete_states,
+    help="In one of these states.",
+)
+@option(
+    "-q",
+    "--queue",
+    section="Which",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=connect.complete_queues,
+    help="In this queue.",
+)
+@option("--name", section="Which", metavar="TEXT", default="", help="With this in the name.")
+@option("--label", section="Which", metavar="KEY=VALUE", multiple=True, help="With this label.")
+@option(
+    "--sort",
+    section="Output",
+    metavar="[-]FIELD",
+    default="-submitted_at",
+    show_default=True,
+    help="By submitted_at, started_at, finished_at, name, user, queue, state, priority or gpus; "
+    "with - the largest first.",
+)
+@option(
+    "--limit",
+    section="Output",
+    type=click.IntRange(1, 200),
+    metavar="N",
+    default=50,
+    show_default=True,
+    help="So many at once.",
+)
+@option(
+    "--offset",
+    section="Output",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    help="After the first so many.",
+)
+@option("-w", "--watch", section="Output", is_flag=True, help="Go on showing what changes.")
+@connect.output_option
+def list_jobs(
+    all_users: bool,  # noqa: FBT001 - click passes flags
+    user: str,
+    watch: bool,  # noqa: FBT001
+    output: str,
+    **asked: Any,
+) -> None:
+    """List jobs, the newest first."""
+    with connect.connect() as client:
+        filters = _filters(client, "all" if all_users else user, asked)
+        if watch:
+            _watch(client, filters, output)
+            return
+        page = client.page(**filters)
+    if not connect.printed(page.raw, output):
+        _print(page, wide=output == "wide")
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost get resnet-x7k2p
+  roost get resnet -o yaml""",
+)
+@click.argument("job", shell_complete=connect.complete_jobs)
+@connect.output_option
+def get(job: str, output: str) -> None:
+    """Show the job JOB: an id, or the name of one job."""
+    with connect.connect() as client:
+        view = client.job(job).view
+        if connect.printed(view.raw, output):
+            return
+        for line in described(view, connect.now(), wide=output == "wide"):
+            click.echo(line)
+
+
+def rows(views: Sequence[JobView], now: float, *, wide: bool) -> list[dict[str, str]]:
+    """Jobs as a table: GPUs and workers are had/asked."""
+    from roost.client import words
+
+    return [
+        {
+            "job": words.clean(view.id),
+            **({"user": words.clean(view.user), "prio": str(view.priority)} if wide else {}),
+            "state": words.clean(view.state),
+            "queue": words.clean(view.queue),
+            "gpus": f"{words.amount(view.gpus_held)}/{words.amount(view.gpus)}",
+            "workers": words.workers(view),
+            "done": "-" if view.progress is None else f"{100 * view.progress:.0f}%",
+            "submitted": words.clock(view.submitted_at)
+            if wide
+            else words.ago(view.submitted_at, now),
+            **({"started": words.clock(view.started_at)} if wide else {}),
+            **({"finished": words.clock(view.finished_at)} if wide else {}),
+            "ran": words.span(words.ran(view, now)),
+            **({"tries": str(view.attempt), "moved": _moved(view)} if wide else {}),
+            "where and why": "  ".join(filter(None, (words.places(view), words.why(view)))),
+        }
+        for view in views
+    ]
+
+
+def footer(page: Page[JobView]) -> str:
+    """One line below the table: how many in which state, and what is not shown."""
+    from roost.client import words
+
+    if not page.items:
+        return "no jobs match" if page.total == 0 else f"no more jobs: there are {page.total:,}"
+    held, asked = (
+        words.amount(sum(getattr(view, name) for view in page if not view.over))
+        for name in ("gpus_held", "gpus")
+    )
+    many = words.count(len(page), "job")
+    line = f"{many}: {words.footer(page)}; GPUs held/asked: {held}/{asked}"
+    end = page.offset + len(page)
+    if end < page.total:
+        line += f"; {page.total - end:,} more: --offset {end}"
+    return line
+
+
+def described(view: JobView, now: float, *, wide: bool) -> Iterator[str]:
+    """One job, told at length."""
+    from roost.client import words
+
+    yield f"{words.clean(view.id)}  {connect.paint('state', words.clean(view.state))}"
+    facts = _facts(view, now) if not wide else {**_facts(view, now), **_more(view)}
+    for name, text in facts.items():
+        if text:
+            yield f"  {name:<10} {text}"
+    if view.over:
+        yield f"Next: roost logs {view.id} · roost events {view.id} · roost delete {view.id}"
+    else:
+        yield f"Next: roost logs -f {view.id} · roost explain {view.id} · roost cancel {view.id}"
+
+
+def _facts(view: JobView, now: float) -> dict[str, str]:
+    from roost.client import words
+    from roost.client.words import ago, amount, clean, clock
+
+    def when(moment: float | None) -> str:
+        return "" if moment is None else f"{clock(moment)} ({ago(moment, now)})"
+
+    loss = "" if view.loss is None else f", loss {view.loss:.4g}"
+    return {
+        "why": " · ".join(filter(None, (clean(view.cause), clean(view.reason)))),
+        "verdict": verdict(view, evidence=True),
+        "user": clean(view.user),
+        "queue": f"{clean(view.queue)}, priority {view.priority}",
+        "GPUs": f"{amount(view.gpus_held)} held of {amount(view.gpus)} asked"
+        + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
+        "workers": words.workers(view) + (" (elastic)" if view.elastic else ""),
+        "where": words.places(view),
+        "progress": "" if view.progress is None else f"{100 * view.progress:.0f} %{loss}",
+        "submitted": when(view.submitted_at),
+        "started": when(view.started_at),
+        "finished": when(view.finished_at),
+        "ran": "" if view.started_at is None else words.span(words.ran(view, now)),
+        "expected": "" if view.run_time_s is None else words.span(view.run_time_s),
+        "exit code": "" if view.exit_code is None else str(view.exit_code),
+        "attempt": _attempts(view),
+        "labels": " ".join(f"{clean(key)}={clean(text)}" for key, text in view.labels.items()),
+    }
+
+
+def _more(view: JobView) -> dict[str, str]:
+    from roost.client.words import clean
+
+    return {
+        "program": clean(view.application),
+        "revision": str(view.rev),
+        "flags": " ".join(name for name in ("held", "cancelling") if getattr(view, name)),
+    }
+
+
+def verdict(view: JobView, *, evidence: bool = False) -> str:
+    """Why it failed: code, kind, whose fault, retried or not, advice, the line that tells."""
+    from roost.client.words import clean
+
+    told = view.verdict
+    if told is None:
+        return ""
+    whose = {"user": "the job's own doing", "platform": "not the job's doing"}.get(told.whose, "")
+    again = {"never": "a retry does not help", "yes": "a retry may help"}.get(told.retry, "")
+    kind = " ".join(filter(None, ("" if told.code is None else str(told.code), clean(told.kind))))
+    what = f"{kind}: {clean(told.phrase)}"
+    rest = ", ".join(filter(None, (whose, again)))
+    advice = f"; {clean(told.advice)}" if told.advice else ""
+    line = f" [{clean(told.evidence)[:160]}]" if evidence and told.evidence else ""
+    return what + (f" ({rest})" if rest else "") + advice + line
+
+
+def _attempts(view: JobView) -> str:
+    counts = (
+        (view.failures, "failed"),
+        (view.preemptions, "preempted"),
+        (view.resizes, "resized"),
+    )
+    told = ", ".join(f"{count} {what}" for count, what in counts if count)
+    return str(view.attempt) + (f" ({told})" if told else "") if view.attempt else ""
+
+
+def _moved(view: JobView) -> str:
+    return f"{view.preemptions}/{view.resizes}/{view.failures}"
+
+
+def _filters(client: Client, user: str, asked: dict[str, Any]) -> Any:
+    """What was typed as the API asks it."""
+    filters = {
+        "state": [state for states in asked["states"] for state in states.split(",")],
+        "queue": list(asked["queue"]),
+        "name": asked["name"],
+        "label": list(asked["label"]),
+        "sort": asked["sort"],
+        "limit": asked["limit"],
+        "offset": asked["offset"],
+    }
+    if user == "me":
+        me = client.whoami()
+        return filters if me.get("role") == "viewer" else {**filters, "user": str(me["user"])}
+    return filters if user == "all" else {**filters, "user": user}
+
+
+def _print(page: Page[JobView], *, wide: bool) -> None:
+    shown = connect.fitted(rows(page.items, connect.now(), wide=wide), wide=wide)
+    print_table(shown, connect.paint)
+    click.echo(footer(page))
+
+
+def _watch(client: Client, filters: Any, output: str) -> None:
+    import sys
+
+    if output in ("json", "yaml") or not sys.stdout.isatty():
+        _tell_changes(client, filters, output)
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    changed = _listening(client)
+    with Live(console=Console(), screen=True, auto_refresh=False) as live:
+        while True:
+            page = client.page(**filters)
+            shown = connect.fitted(
+                rows(page.items, connect.now(), wide=output == "wide"), wide=False
+            )
+            lines = [*table_lines(shown, connect.paint), footer(page), "Ctrl-C ends"]
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+            changed()
+
+
+def _listening(client: Client) -> Callable[[], None]:
+    """Waits for the next change, or a moment: durations on the screen grow in any case."""
+    news = threading.Event()
+
+    def listen() -> None:
+        from roost.errors import RoostError
+
+        try:
+            for _ in client.watch():
+                news.set()
+        except RoostError:  # the next look at the list says so
+            news.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+
+    def wait() -> None:
+        news.wait(_REDRAW_S)
+        news.clear()
+
+    return wait
+
+
+def _tell_changes(client: Client, filters: Any, output: str) -> None:
+    """A line for each change, for whoever reads a pipe."""
+    import json
+
+    from roost.client.words import clean, clock, why
+
+    for view in client.watch():
+        if not _matches(view, filters):
+            continue
+        if output == "json":
+            click.echo(json.dumps(view.raw))
+        elif output == "yaml":
+            click.echo("---")
+            connect.printed(dict(view.raw), "yaml")
+        else:
+            told = f"{clock(connect.now())}  {clean(view.id)}  {clean(view.state)}  {why(view)}"
+            click.echo(told.rstrip())
+
+
+def _matches(view: JobView, filters: Any) -> bool:
+    labels = [text.partition("=") for text in filters["label"]]
+    return (
+        (not filters["state"] or view.state in filters["state"])
+        and (not filters["queue"] or view.queue in filters["queue"])
+        and view.user == filters.get("user", view.user)
+        and filters["name"] in view.name
+        and all(view.labels.get(key) == value for key, _, value in labels)
+    )

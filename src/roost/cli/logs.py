@@ -1,0 +1,122 @@
+"""``roost logs``: what a job wrote, and what it writes."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli import connect
+from roost.cli.kinds import Verb, option
+from roost.errors import InvalidSpec, RoostError
+
+if TYPE_CHECKING:
+    from roost.client import JobHandle
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost logs resnet-x7k2p
+  roost logs -f resnet-x7k2p --tail 20
+  roost logs resnet-x7k2p --all
+  roost logs resnet-x7k2p --worker ps-0 --attempt 1""",
+)
+@click.argument("job", shell_complete=connect.complete_jobs)
+@option("-f", "--follow", section="Which", is_flag=True, help="Go on until the job is over.")
+@option(
+    "--tail", section="Which", type=click.IntRange(0, 10_000), metavar="N", help="The last lines."
+)
+@option(
+    "--worker", section="Which", metavar="NAME", default="", help="Such as worker-1, ps-0, setup."
+)
+@option("--all", "everyone", section="Which", is_flag=True, help="All workers, each line named.")
+@option(
+    "--attempt",
+    section="Which",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    help="This attempt; by default the newest.",
+)
+def logs(job: str, everyone: bool, **asked: Any) -> None:  # noqa: FBT001 - click passes flags
+    """Print what the job JOB wrote.
+
+    On a terminal, colours are kept and other control characters made visible; elsewhere every
+    byte is as it was written.
+    """
+    if everyone and asked["worker"]:
+        raise InvalidSpec("--worker and --all exclude each other")
+    with connect.connect() as client:
+        handle = client.job(job)
+        if everyone:
+            lines = _everyone(handle, asked)
+        elif asked.pop("follow"):
+            lines = followed(handle, **asked)
+        else:
+            lines = handle.logs(**asked)
+        for line in lines:
+            tell(line)
+
+
+def followed(
+    handle: JobHandle, worker: str = "", attempt: int = 0, tail: int | None = None
+) -> Iterator[str]:
+    """Lines until the job is over; a further attempt is told beside them."""
+    from roost.client.logs import Place, following
+
+    place, known = Place(handle.id, worker, attempt), 0
+    for line in handle.client.iterate(following(place, tail)):
+        if known and place.attempt != known:
+            connect.note(f"roost: attempt {place.attempt} of {handle.id}")
+        known = place.attempt
+        yield line
+
+
+def tell(line: str) -> None:
+    """Print a line of a log."""
+    shown = connect.log_text(line) if sys.stdout.isatty() else line
+    click.echo(shown, color=True)
+    sys.stdout.flush()
+
+
+def _everyone(handle: JobHandle, asked: dict[str, Any]) -> Iterator[str]:
+    """The lines of all workers: one after the other, or as they come."""
+    names = handle.workers(asked["attempt"]) or ["worker-0"]
+    width = max(map(len, names))
+    readers = {f"{name:<{width}} | ": handle.logs(**{**asked, "worker": name}) for name in names}
+    if asked["follow"]:
+        yield from _merged(readers)
+        return
+    for head, lines in readers.items():
+        yield from (head + line for line in lines)
+
+
+def _merged(readers: dict[str, Iterator[str]]) -> Iterator[str]:
+    """Lines of several streams as they come, each after its head."""
+    lines: queue.SimpleQueue[str | RoostError | None] = queue.SimpleQueue()
+
+    def read(head: str) -> None:
+        try:
+            for line in readers[head]:
+                lines.put(head + line)
+        except RoostError as error:
+            lines.put(error)
+        lines.put(None)
+
+    for head in readers:
+        threading.Thread(target=read, args=(head,), daemon=True).start()
+    left = len(readers)
+    while left:
+        match lines.get():
+            case None:
+                left -= 1
+            case RoostError() as error:
+                raise error
+            case str() as line:
+                yield line

@@ -1,0 +1,102 @@
+"""``roost queues``: what was promised to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from roost.cli import connect
+from roost.cli.kinds import Noun, Number, Verb, option
+from roost.errors import unknown
+
+_WHOLE = 1000
+
+
+@click.group(
+    cls=Noun,
+    epilog="""\b
+Examples:
+  roost queues
+  roost queues set vision --quota 8 --weight 2 --submitters ada,bob
+  roost queues delete vision""",
+)
+def queues() -> None:
+    """List the queues, or change them."""
+
+
+@queues.command("list", cls=Verb)
+@connect.output_option
+def list_queues(output: str) -> None:
+    """List the queues (also without the word list)."""
+    from roost.cli.top import queue_lines
+
+    with connect.connect() as client:
+        found = client.queues()
+    if not connect.printed(found, output):
+        for line in queue_lines(found):
+            click.echo(line)
+
+
+@queues.command("set", cls=Verb)
+@click.argument("name", shell_complete=connect.complete_queues)
+@option("--quota", section="Change", metavar="GPUS|none", help="What it is promised.")
+@option("--limit", section="Change", metavar="GPUS|none", help="What it may have at most.")
+@option("--weight", section="Change", type=Number(), metavar="N", help="Its part of the rest.")
+@option("--priority", section="Change", type=int, metavar="N", help="Higher goes first.")
+@option(
+    "--submitters", section="Change", metavar="NAME,...", help="Who may submit; * is everybody."
+)
+@connect.output_option
+def set_queue(name: str, output: str, **given: Any) -> None:
+    """Make the queue NAME, or change what is told; the rest stays as it is."""
+    from roost.cli.top import queue_lines
+
+    with connect.connect() as client:
+        known = {queue["id"]: queue for queue in client.queues()}.get(name, {})
+        settings: dict[str, Any] = {
+            "quota_milli": _milli(known.get("quota")),
+            "limit_milli": _milli(known.get("limit")),
+            **{key: known[key] for key in ("weight", "priority", "submitters") if key in known},
+        }
+        for key in ("quota", "limit"):
+            if given[key] is not None:
+                settings[f"{key}_milli"] = _typed(f"--{key}", given[key])
+        if given["submitters"] is not None:
+            settings["submitters"] = [n for n in given["submitters"].split(",") if n]
+        settings |= {k: given[k] for k in ("weight", "priority") if given[k] is not None}
+        queue = client.set_queue(name, settings)
+    if not connect.printed(queue, output):
+        for line in [*queue_lines([queue])][:-1]:
+            click.echo(line)
+
+
+@queues.command("delete", cls=Verb)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@connect.yes_option
+@click.pass_context
+def delete_queue(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001
+    """Remove queues that no job uses."""
+    if not connect.agreed(f"Delete {', '.join(names)}?", yes=yes):
+        ctx.exit(1)
+    with connect.connect() as client:
+
+        def act(name: str) -> str:
+            client.delete_queue(name)
+            return f"{name}  deleted"
+
+        ctx.exit(connect.each_of(names, act))
+
+
+def _typed(name: str, text: str) -> int | None:
+    """Milli-GPUs from what was typed."""
+    if text == "none":
+        return None
+    try:
+        return _milli(float(text))
+    except (ValueError, OverflowError):
+        raise unknown(f"value of {name}:", text, ["8", "0.5", "none"]) from None
+
+
+def _milli(gpus: float | None) -> int | None:
+    return None if gpus is None else round(gpus * _WHOLE)

@@ -1,0 +1,291 @@
+"""``roost submit``: hand in a job file or a command, after showing where and when it would run.
+
+The id goes to standard output, everything else to standard error: ``id=$(roost submit job.yaml)``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli import connect
+from roost.cli.kinds import Duration, Verb, option
+from roost.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from roost.client import Client, JobHandle
+    from roost.client.submissions import Submission
+    from roost.jobfile import JobFile
+
+_COMMAND = "roost.command"
+_NAME = re.compile(r"[^a-z0-9]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class _Submit(Verb):
+    """Keeps what comes after ``--`` apart: it is a command, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=_Submit,
+    epilog="""\b
+Examples:
+  roost submit train.yaml
+  roost submit train.sbatch -q vision --dry-run
+  roost submit --gpus 0.5 --workers 1..4 -- python train.py --rate 0.1
+  roost submit --gpus A100:2 --env DATA --secret HF_TOKEN --run-time 2h --wait -- ./train.sh""",
+)
+@click.argument("file", required=False, metavar="[FILE | -- COMMAND...]")
+@option("-n", "--name", section="Job", metavar="NAME", help="What to call it.")
+@option(
+    "-q",
+    "--queue",
+    section="Job",
+    metavar="NAME",
+    shell_complete=connect.complete_queues,
+    help="The queue it waits in.",
+)
+@option(
+    "--priority", section="Job", type=click.IntRange(0, 100), metavar="0-100", help="Higher first."
+)
+@option(
+    "--env",
+    section="Job",
+    metavar="KEY[=VALUE]",
+    multiple=True,
+    help="A variable; without a value, yours.",
+)
+@option(
+    "--secret",
+    "secrets",
+    section="Job",
+    metavar="NAME",
+    multiple=True,
+    help="A variable of yours that is kept secret; its value never stands on a command line.",
+)
+@option("--workdir", section="Job", metavar="DIR", help="Where to run; this folder by default.")
+@option("--label", section="Job", metavar="KEY=VALUE", multiple=True, help="To find it by.")
+@option(
+    "--gpus",
+    section="Resources",
+    metavar="GPUS",
+    help="For each worker: 2, 0.5, A100:1, 24GB:1; 1 by default, 0 for none.",
+)
+@option("--workers", section="Resources", metavar="N|LO..HI", help="How many, or from few to many.")
+@option("--cpus", section="Resources", metavar="N", help="For each worker, such as 8 or 0.5.")
+@option("--memory", section="Resources", metavar="SIZE", help="For each worker, such as 16Gi.")
+@option("--max-duration", section="Limits", type=Duration(), help="Ended after that.")
+@option("--run-time", section="Limits", type=Duration(), help="How long it will run, as you think.")
+@option(
+    "--retry",
+    section="Limits",
+    type=click.IntRange(0, 100),
+    metavar="N",
+    help="Tries after the first.",
+)
+@option("--dry-run", section="Run", is_flag=True, help="Show the plan and stop.")
+@connect.yes_option
+@option(
+    "-w/-d",
+    "--wait/--detach",
+    section="Run",
+    default=False,
+    help="Wait until it is over and end with its exit status (128 + N after signal N, "
+    "1 if it was cancelled), or return at once, as it is by default.",
+)
+@option("-f", "--follow", section="Run", is_flag=True, help="Print its log; implies --wait.")
+@connect.output_option
+@click.pass_context
+def submit(
+    ctx: click.Context,
+    /,
+    file: str | None,
+    dry_run: bool,  # noqa: FBT001 - click passes flags
+    output: str,
+    **given: Any,
+) -> None:
+    """Submit a job: the job file FILE of any format that roost convert reads, or a COMMAND.
+
+    Options come on top of what the file says. The plan (where, when, how long, why) is shown
+    first; on a terminal you are asked.
+    """
+    with connect.connect() as client:
+        ready = _submission(client, file, ctx.meta.get(_COMMAND, ()), given)
+        for text in ready.notes:
+            connect.note(f"note: {_clean(text)}")
+        if dry_run:
+            _dry_run(client, ready, output)
+            return
+        if output in ("table", "wide"):
+            _show(client.plan(ready))
+            name = str(ready.document.get("name", "job"))
+            if not connect.agreed(f"Submit {name}?", yes=given["yes"]):
+                ctx.exit(1)
+        handle = client.submit(ready)
+        _report(handle, output)
+        if given["wait"] or given["follow"]:
+            ctx.exit(_wait(handle, follow=given["follow"]))
+
+
+def _submission(
+    client: Client, file: str | None, command: tuple[str, ...], given: dict[str, Any]
+) -> Submission:
+    from roost.client.submissions import finish
+
+    if bool(file) == bool(command):
+        raise InvalidSpec(
+            "a job file and a command exclude each other"
+            if file
+            else "nothing to submit: give a job file, or a command after --"
+        )
+    job, notes = _of_command(command) if command else _of_file(str(file))
+    return finish(_changed(job, given), local=client.local, notes=notes)
+
+
+def _of_command(command: tuple[str, ...]) -> tuple[JobFile, tuple[str, ...]]:
+    from roost.jobfile import JobFile
+
+    scripts = [word for word in command if re.search(r"\.(py|sh)\Z", word)]
+    name = Path((scripts or command)[0]).stem
+    short = _NAME.sub("-", name.lower()).strip("-")[:40].strip("-")
+    return JobFile.from_document({"name": short or "job", "command": list(command)}), ()
+
+
+def _of_file(file: str) -> tuple[JobFile, tuple[str, ...]]:
+    from roost.files import load
+    from roost.jobfile.parse import parse
+
+    if file == "-":
+        return parse(sys.stdin.read(), "standard input")
+    read = load(file)
+    if file.endswith(".py") and "#SBATCH" not in read.text:
+        raise InvalidSpec(
+            f"{file} is a program, not a job file; submit it with: roost submit -- python {file}"
+        )
+    return parse(read.text, file)
+
+
+def _changed(job: JobFile, given: dict[str, Any]) -> JobFile:
+    """The job with what was typed on top."""
+    from roost.jobfile import JobFile
+
+    data = job.document()
+    for name in ("name", "queue", "priority", "workdir", "max_duration", "run_time", "workers"):
+        if given[name] is not None:
+            data[name] = given[name]
+    resources = dict(data.get("resources", {}))
+    for name, option_ in (("gpu", "gpus"), ("cpu", "cpus"), ("memory", "memory")):
+        if given[option_] is not None:
+            resources[name] = given[option_]
+    changed = {
+        "resources": resources,
+        "retry": dict(data.get("retry", {})) | _some("max", given["retry"]),
+        "env": dict(data.get("env", {})) | dict(_variable(text) for text in given["env"]),
+        "labels": dict(data.get("labels", {})) | dict(_label(text) for text in given["label"]),
+        "secrets": [*data.get("secrets", ()), *map(_secret, given["secrets"])],
+    }
+    data.update({name: value for name, value in changed.items() if value})
+    return JobFile.from_document(data, "command line")
+
+
+def _some(name: str, value: Any) -> dict[str, Any]:
+    return {} if value is None else {name: value}
+
+
+def _variable(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    return name, value if equals else None
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidSpec(f"--label takes KEY=VALUE, not {text!r}")
+    return key, value
+
+
+def _secret(text: str) -> str:
+    if not _VARIABLE.match(text):
+        # Not repeated: somebody may have typed the value.
+        raise InvalidSpec("--secret takes the name of a variable, and nothing else")
+    return text
+
+
+def _dry_run(client: Client, ready: Submission, output: str) -> None:
+    plan = client.plan(ready)
+    if not connect.printed({"job": dict(ready.document), "plan": plan}, output):
+        _show(plan)
+    if plan.get("never"):
+        raise InvalidSpec(f"such a job can never run here: {_clean(plan.get('reason', ''))}")
+
+
+def _show(plan: dict[str, Any]) -> None:
+    """Where, when, how long and why, as a table on standard error."""
+    from roost.cli.output import table_lines
+    from roost.client.words import ahead, amount, clean, span
+
+    if plan.get("never"):
+        return  # the server's refusal says it all
+    now = connect.now()
+    starts, ends = plan.get("starts_at"), plan.get("ends_at")
+    parts = plan.get("placement") or []
+    gpus = sum(len(part.get("gpus", ())) * float(part.get("share", 1)) for part in parts)
+    nodes = dict.fromkeys(clean(part.get("node", "")) for part in parts)
+    row = {
+        "target": ", ".join(nodes) or "-",
+        "workers": str(sum(int(part.get("workers", 0)) for part in parts)) if parts else "-",
+        "gpus": amount(gpus) if parts else "-",
+        "start": ahead(starts, now),
+        "finish": "unknown" if ends is None else f"in ~{span(ends - now)}",
+        "why": clean(plan.get("reason", "")),
+    }
+    for line in table_lines([row]):
+        connect.note(line)
+    for assumption in plan.get("assumptions", ())[:3]:
+        connect.note(f"assumed: {clean(assumption)}")
+
+
+def _report(handle: JobHandle, output: str) -> None:
+    if connect.printed(dict(handle.view.raw), output):
+        return
+    name = _clean(handle.id)
+    click.echo(name)
+    connect.note(f"Next: roost logs -f {name} · roost explain {name} · roost cancel {name}")
+
+
+def _wait(handle: JobHandle, *, follow: bool) -> int:
+    """Until the job is over; its exit status."""
+    from roost.cli.jobs import verdict
+    from roost.cli.logs import followed, tell
+
+    try:
+        if follow:
+            for line in followed(handle):
+                tell(line)
+        view = handle.wait()
+    except KeyboardInterrupt:
+        connect.note(
+            f"\n{_clean(handle.id)} goes on; end it with: roost cancel {_clean(handle.id)}"
+        )
+        raise
+    if view.state != "succeeded":
+        why = verdict(view) or _clean(view.reason)
+        connect.note(f"{_clean(view.id)} {_clean(view.state)}" + (f": {why}" if why else ""))
+    return connect.exit_status(view)
+
+
+def _clean(text: object) -> str:
+    from roost.client.words import clean
+
+    return clean(text)

@@ -1,0 +1,175 @@
+"""``roost top``: what nodes, jobs and queues use now."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli import connect
+from roost.cli.kinds import Verb, option
+from roost.cli.output import table_lines
+
+if TYPE_CHECKING:
+    from roost.client import Client
+
+_SAMPLE_S = 0.5
+_REDRAW_S = 2.0
+_GIB = 1024**3
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost top
+  roost top job
+  roost top queue -w""",
+)
+@click.argument("what", type=click.Choice(["node", "job", "queue"]), default="node", required=False)
+@option("-w", "--watch", section="Output", is_flag=True, help="Go on; off a terminal, once.")
+@connect.output_option
+def top(what: str, watch: bool, output: str) -> None:  # noqa: FBT001 - click passes flags
+    """Say how full the nodes are, what jobs use, or how the queues stand."""
+    with connect.connect() as client:
+        if output in ("json", "yaml"):
+            connect.printed(
+                {"queue": client.queues, "node": client.nodes}.get(what, client.top)(), output
+            )
+        elif watch and sys.stdout.isatty():
+            _watch(client, what)
+        else:
+            for line in _lines(client, what):
+                click.echo(line)
+
+
+def _watch(client: Client, what: str) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(), screen=True, auto_refresh=False) as live:
+        while True:
+            lines = [*_lines(client, what), "Ctrl-C ends"]
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+            time.sleep(_REDRAW_S)
+
+
+def _lines(client: Client, what: str) -> Iterator[str]:
+    if what == "queue":
+        yield from queue_lines(client.queues())
+    elif what == "job":
+        yield from _job_lines(client)
+    else:
+        yield from node_lines(client.nodes())
+        waiting = list(client.jobs(state="queued"))
+        if waiting:
+            from roost.client.words import amount, count
+
+            asked = amount(sum(view.gpus for view in waiting))
+            yield f"waiting: {count(len(waiting), 'job')}, {asked} GPUs"
+
+
+def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
+    """Nodes as a table, and how full they are together."""
+    from roost.client.words import amount, clean
+
+    rows = []
+    for node in nodes:
+        total, free, failed = (
+            float(node.get(key, 0)) for key in ("gpus", "gpus_free", "gpus_failed")
+        )
+        jobs = dict.fromkeys(
+            str(job.get("job") or "")
+            for device in node.get("devices", ())
+            for job in device.get("jobs", ())
+        )
+        named = [clean(job) for job in jobs if job]
+        rows.append(
+            {
+                "node": clean(node.get("id", "")),
+                "state": clean(node.get("state", "")),
+                "kind": clean(node.get("kind", "")),
+                "gpus": f"{amount(max(0.0, total - failed - free))}/{amount(total)}",
+                "failed": amount(failed) if failed else "-",
+                "cpus": amount(float(node.get("cpus", 0))),
+                "memory": f"{float(node.get('memory_mib', 0)) / 1024:.0f} GiB",
+                "jobs": " ".join(named) if len(named) < 5 else f"{len(named)} jobs",  # noqa: PLR2004
+            }
+        )
+    yield from table_lines(connect.fitted(rows, wide=False), connect.paint)
+    used = sum(
+        max(
+            0.0,
+            float(n.get("gpus", 0)) - float(n.get("gpus_failed", 0)) - float(n.get("gpus_free", 0)),
+        )
+        for n in nodes
+    )
+    total = sum(float(node.get("gpus", 0)) for node in nodes)
+    part = f" ({100 * used / total:.0f} %)" if total else ""
+    yield f"GPUs allocated/total: {amount(used)}/{amount(total)}{part}"
+
+
+def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:
+    """Queues as a table, and how many jobs wait in all of them."""
+    from roost.client.words import amount, clean, count
+
+    def gpus(value: Any) -> str:
+        return "-" if value is None else amount(float(value))
+
+    yield from table_lines(
+        [
+            {
+                "queue": clean(queue.get("id", "")),
+                "gpus": f"{gpus(queue.get('gpus_used', 0))}/{gpus(queue.get('quota'))}",
+                "limit": gpus(queue.get("limit")),
+                "weight": f"{float(queue.get('weight', 1)):g}",
+                "priority": str(queue.get("priority", 0)),
+                "running": _count(queue.get("running")),
+                "waiting": _count(queue.get("waiting")),
+                "submitters": " ".join(map(clean, queue.get("submitters", ()))),
+            }
+            for queue in queues
+        ]
+    )
+    waiting = sum(int(queue.get("waiting") or 0) for queue in queues)
+    many = count(len(queues), "queue")
+    yield f"{many}, {count(waiting, 'job')} waiting; GPUs are used/promised"
+
+
+def _job_lines(client: Client) -> Iterator[str]:
+    """What the processes of jobs use; processors are counted between two looks."""
+    from roost.client.words import amount, clean, count
+
+    before, began = {job["job"]: job for job in client.top()["jobs"]}, time.monotonic()
+    time.sleep(_SAMPLE_S)
+    used = client.top()["jobs"]
+    passed = time.monotonic() - began
+    views = {view.id: view for view in client.jobs(state=["running", "resizing", "suspended"])}
+    rows = []
+    for job in used:
+        view, earlier = views.get(job["job"]), before.get(job["job"], job)
+        busy = max(0.0, job["cpu_s"] - earlier["cpu_s"]) / passed
+        rows.append(
+            {
+                "job": clean(job["job"]),
+                "state": clean(view.state) if view else "-",
+                "gpus": amount(view.gpus_held) if view else "-",
+                "cpus": f"{busy:.1f}",
+                "memory": f"{job['rss_bytes'] / _GIB:.2f} GiB",
+                "processes": str(job["processes"]),
+                "done": "-"
+                if view is None or view.progress is None
+                else f"{100 * view.progress:.0f}%",
+            }
+        )
+    yield from table_lines(rows, connect.paint)
+    memory = sum(job["rss_bytes"] for job in used) / _GIB
+    yield f"{count(len(used), 'job')} running, {memory:.2f} GiB"
+
+
+def _count(value: Any) -> str:
+    return "-" if value is None else f"{int(value):,}"

@@ -1,0 +1,310 @@
+"""Every route of the REST API as a conversation: what is asked, and what the answer means.
+
+``clients`` and ``handles`` offer these as methods, blocking and awaitable; their signatures and
+docstrings are the ones here.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from roost.client.views import (
+    Happening,
+    JobView,
+    Page,
+    happening,
+    items_of,
+    job_page,
+    job_view,
+)
+from roost.client.wire import (
+    PATIENCE_S,
+    Emit,
+    Items,
+    Pause,
+    Request,
+    Steps,
+    ask,
+    get,
+    part,
+)
+from roost.errors import InvalidSpec, Retryable
+
+#: An answer that is handed on as it is.
+Json = dict[str, Any]
+
+_PAGE = 200
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 1.0
+
+
+class Filters(TypedDict, total=False):
+    """Which jobs: of these states, users and queues, with that in their name, with these labels."""
+
+    state: str | Sequence[str]
+    user: str | Sequence[str]
+    queue: str | Sequence[str]
+    name: str
+    label: str | Sequence[str]
+    sort: str
+    offset: int
+    limit: int
+
+
+def whoami() -> Steps[Json]:
+    """Who the server takes this client for: user and role."""
+    return _json((yield from ask(get("/whoami"))).json())
+
+
+def status(job: str) -> Steps[JobView]:
+    """A job as it is now."""
+    return job_view((yield from ask(get(f"/jobs/{part(job)}"))).json())
+
+
+def page(**filters: Unpack[Filters]) -> Steps[Page[JobView]]:
+    """A part of the list of jobs, the newest first unless ``sort`` says otherwise."""
+    params = [
+        (name, one)
+        for name, value in filters.items()
+        for one in ([value] if isinstance(value, str | int) else value)  # type: ignore[attr-defined]
+    ]
+    return job_page((yield from ask(get("/jobs", params))).json())
+
+
+def jobs(**filters: Unpack[Filters]) -> Items[JobView]:
+    """All jobs that match, page after page; ``limit`` bounds how many."""
+    offset, left = filters.get("offset", 0), filters.get("limit")
+    while left is None or left > 0:
+        size = _PAGE if left is None else min(_PAGE, left)
+        filters["offset"], filters["limit"] = offset, size
+        found = yield from page(**filters)
+        for job in found:
+            yield Emit(job)
+        offset += len(found)
+        left = None if left is None else left - len(found)
+        if not found.items or offset >= found.total:
+            return
+
+
+def submit(
+    document: Mapping[str, Any],
+    secrets: Mapping[str, str] | None = None,
+    payload: bytes | None = None,
+    key: str = "",
+) -> Steps[JobView]:
+    """Hand in a job; with one ``key``, however often it is sent, it becomes one job."""
+    headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+    body = _submission(document, secrets, payload)
+    request = Request("POST", "/jobs", body=body, headers=headers, again=True)
+    return job_view((yield from ask(request)).json())
+
+
+def plan(
+    document: Mapping[str, Any],
+    secrets: Mapping[str, str] | None = None,
+    payload: bytes | None = None,
+) -> Steps[Json]:
+    """Where and when a job would run if it were handed in; nothing changes."""
+    body = _submission(document, secrets, payload)
+    return _json((yield from ask(Request("POST", "/jobs/plan", body=body, again=True))).json())
+
+
+def parse(text: str, name: str = "job") -> Steps[Json]:
+    """Let the server read a job file: ``{job, notes}``."""
+    request = Request("POST", "/jobfiles/parse", body={"text": text, "name": name}, again=True)
+    return _json((yield from ask(request)).json())
+
+
+def cancel(job: str) -> Steps[JobView]:
+    """End a job."""
+    return (yield from _command(job, "cancel"))
+
+
+def suspend(job: str) -> Steps[JobView]:
+    """Take a job off its GPUs until it is resumed."""
+    return (yield from _command(job, "suspend"))
+
+
+def resume(job: str) -> Steps[JobView]:
+    """Let a suspended job go on."""
+    return (yield from _command(job, "resume"))
+
+
+def scale(job: str, workers: int, most: int | None = None) -> Steps[JobView]:
+    """Let a job have that many workers, or from ``workers`` to ``most``."""
+    body = {"min": workers, "max": workers if most is None else most}
+    return (yield from _command(job, "scale", body))
+
+
+def migrate(job: str, node: str | None = None) -> Steps[JobView]:
+    """Move a job, to that node or to wherever is best."""
+    return (yield from _command(job, "migrate", {"node": node}))
+
+
+def delete(job: str) -> Steps[JobView]:
+    """Forget a job that is over, with its logs."""
+    return job_view((yield from ask(Request("DELETE", f"/jobs/{part(job)}"))).json())
+
+
+def wait(job: str, timeout: float | None = None) -> Steps[JobView]:
+    """Until the job is over; raises TimeoutError after ``timeout`` seconds.
+
+    A server that is started anew meanwhile is waited for.
+    """
+    begun = heard = time.monotonic()
+    look = _FIRST_LOOK_S
+    while True:
+        try:
+            view = yield from status(job)
+        except Retryable:
+            if time.monotonic() - heard > PATIENCE_S:
+                raise
+        else:
+            heard = time.monotonic()
+            if view.over:
+                return view
+        left = None if timeout is None else begun + timeout - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError(f"job {job} is not over after {timeout:g} s")
+        yield Pause(look if left is None else min(look, left))
+        look = min(1.5 * look, _LAST_LOOK_S)
+
+
+def explain(job: str) -> Steps[Json]:
+    """Why a job is where it is, who is ahead, when it will start, and what would start it now."""
+    return _json((yield from ask(get(f"/jobs/{part(job)}/explain"))).json())
+
+
+def document(job: str) -> Steps[Json]:
+    """The job file that was handed in, without secrets."""
+    return _json((yield from ask(get(f"/jobs/{part(job)}/file"))).json())
+
+
+def history(
+    job: str = "", kind: str = "", last: int | None = None, after: int = 0
+) -> Steps[list[Happening]]:
+    """What happened, the oldest first: to one job or to all, all of it or the ``last`` so many.
+
+    ``after`` is the ``seq`` of an event: only what came later.
+    """
+    asked: list[tuple[str, object]] = [("job", job), ("kind", kind), ("after", after or None)]
+    offset, found = 0, list[Happening]()
+    if last is not None:
+        told = (yield from ask(get("/events", [*asked, ("limit", 1)]))).json()
+        offset = max(0, int(_json(told).get("total", 0)) - last)
+    while True:
+        params = [*asked, ("offset", offset), ("limit", _PAGE)]
+        told = (yield from ask(get("/events", params))).json()
+        items = [happening(event) for event in items_of(told)]
+        found += items
+        offset += len(items)
+        if not items or offset >= int(_json(told).get("total", 0)):
+            return found
+
+
+def events(job: str) -> Steps[list[Happening]]:
+    """What happened to a job, the oldest first."""
+    return (yield from history(job))
+
+
+def workers(job: str, attempt: int = 0) -> Steps[list[str]]:
+    """The workers of an attempt (0: the newest) whose logs there are."""
+    told = (yield from ask(get(f"/jobs/{part(job)}/workers", [("attempt", attempt)]))).json()
+    return [str(name) for name in items_of(told)]
+
+
+def outcome(job: str) -> Steps[bytes]:
+    """What a submitted function left, as it was written; see ``JobHandle.result``."""
+    return (yield from ask(get(f"/jobs/{part(job)}/result"))).content
+
+
+def nodes() -> Steps[list[Json]]:
+    """The machines, with what they have and who uses it."""
+    return list(items_of((yield from ask(get("/nodes"))).json()))
+
+
+def restore_gpu(node: str, gpu: int) -> Steps[Any]:
+    """Give a GPU that was set aside another chance."""
+    path = f"/nodes/{part(node)}/gpus/{gpu}/restore"
+    return (yield from ask(Request("POST", path, again=True))).json()
+
+
+def queues() -> Steps[list[Json]]:
+    """The queues, with what they were promised and what they use."""
+    return list(items_of((yield from ask(get("/queues"))).json()))
+
+
+def set_queue(queue: str, settings: Mapping[str, Any]) -> Steps[Json]:
+    """Make a queue, or change one."""
+    request = Request("PUT", f"/queues/{part(queue)}", body=dict(settings), again=True)
+    return _json((yield from ask(request)).json())
+
+
+def delete_queue(queue: str) -> Steps[None]:
+    """Remove a queue that no job uses."""
+    yield from ask(Request("DELETE", f"/queues/{part(queue)}"))
+
+
+def top() -> Steps[Json]:
+    """What nodes, jobs and queues use now."""
+    return _json((yield from ask(get("/top"))).json())
+
+
+def state() -> Steps[Json]:
+    """The scheduler's state as a snapshot, for ``roost simulate --from``."""
+    return _json((yield from ask(get("/state"))).json())
+
+
+def users() -> Steps[list[Json]]:
+    """Who may use the server."""
+    return list(items_of((yield from ask(get("/users"))).json()))
+
+
+def add_user(name: str, role: str = "user", unix: str = "") -> Steps[Json]:
+    """Let somebody in."""
+    body = {"name": name, "role": role, "unix": unix}
+    return _json((yield from ask(Request("POST", "/users", body=body))).json())
+
+
+def set_user(name: str, settings: Mapping[str, Any]) -> Steps[Json]:
+    """Change a user's ``role``, ``unix`` account or whether it is ``active``."""
+    request = Request("PATCH", f"/users/{part(name)}", body=dict(settings), again=True)
+    return _json((yield from ask(request)).json())
+
+
+def tokens(user: str = "") -> Steps[list[Json]]:
+    """The tokens of a user, without their secrets."""
+    return list(items_of((yield from ask(get("/tokens", [("user", user)]))).json()))
+
+
+def add_token(user: str = "", label: str = "", lasts_s: float | None = None) -> Steps[Json]:
+    """A new token; its ``secret`` is told this once."""
+    given = {"user": user, "label": label, "expires_in_s": lasts_s}
+    body = {name: value for name, value in given.items() if value not in ("", None)}
+    return _json((yield from ask(Request("POST", "/tokens", body=body))).json())
+
+
+def revoke_token(token: str) -> Steps[None]:
+    """Make a token worthless."""
+    yield from ask(Request("DELETE", f"/tokens/{part(token)}", again=True))
+
+
+def _command(job: str, verb: str, body: object = None) -> Steps[JobView]:
+    request = Request("POST", f"/jobs/{part(job)}/{verb}", body=body, again=True)
+    return job_view((yield from ask(request)).json())
+
+
+def _submission(
+    document: Mapping[str, Any], secrets: Mapping[str, str] | None, payload: bytes | None
+) -> Json:
+    packed = None if payload is None else base64.b64encode(payload).decode()
+    return {"job": dict(document), "secrets": dict(secrets or {}), "payload": packed}
+
+
+def _json(told: Any) -> Json:
+    if not isinstance(told, dict):
+        raise InvalidSpec("the server's answer is not an object; is that a Roost server?")
+    return told

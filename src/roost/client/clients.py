@@ -1,0 +1,146 @@
+"""The two clients: the same methods, blocking and awaitable, made from the same conversations."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+import httpx
+
+from roost.client import api, streams
+from roost.client.drivers import AsyncDriver, SyncDriver, connect
+from roost.client.handles import AsyncJobHandle, JobHandle
+from roost.client.methods import awaited, awaited_items, blocking, blocking_items
+from roost.client.places import Place, find
+from roost.client.submissions import What, prepare
+
+_TIMEOUT_S = 30.0
+_PATIENCE_S = 10.0
+
+
+class Client(SyncDriver):
+    """A server, as one user sees it.
+
+    Without arguments it is the one that ``ROOST_URL`` and ``ROOST_TOKEN`` name, or else the one
+    started with ``roost up`` from ``home``. ``timeout`` bounds each request, ``patience`` how long
+    a server that does not answer is asked again; both in seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is left out most of the time
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = _TIMEOUT_S,
+        patience: float = _PATIENCE_S,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        super().__init__(connect(url, token, home), timeout, patience, transport)
+
+    def submit(self, what: What, key: str = "") -> JobHandle:
+        """Hand in a job: the path of a job file, its fields, a command as a list, or ``f.bind()``.
+
+        However often it has to be sent, it becomes one job; so does what is submitted again with
+        the same ``key``.
+        """
+        ready = prepare(what, local=self.local)
+        view = self.run(api.submit(ready.document, ready.secrets, ready.payload, key))
+        return JobHandle(self, view, ready.notes)
+
+    def plan(self, what: What) -> api.Json:
+        """Where and when it would run if it were submitted now; nothing changes."""
+        ready = prepare(what, local=self.local)
+        return self.run(api.plan(ready.document, ready.secrets, ready.payload))
+
+    def job(self, job: str) -> JobHandle:
+        """A handle of a job, by its id or its name."""
+        return JobHandle(self, self.run(api.status(job)))
+
+    jobs = blocking_items(api.jobs)
+    page = blocking(api.page)
+    watch = blocking_items(streams.watch)
+    whoami = blocking(api.whoami)
+    history = blocking(api.history)
+    nodes = blocking(api.nodes)
+    restore_gpu = blocking(api.restore_gpu)
+    queues = blocking(api.queues)
+    set_queue = blocking(api.set_queue)
+    delete_queue = blocking(api.delete_queue)
+    top = blocking(api.top)
+    state = blocking(api.state)
+    users = blocking(api.users)
+    add_user = blocking(api.add_user)
+    set_user = blocking(api.set_user)
+    tokens = blocking(api.tokens)
+    add_token = blocking(api.add_token)
+    revoke_token = blocking(api.revoke_token)
+
+
+class AsyncClient(AsyncDriver):
+    """The same with ``await``, ``async for`` and ``async with``."""
+
+    def __init__(  # noqa: PLR0913 - each is left out most of the time
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = _TIMEOUT_S,
+        patience: float = _PATIENCE_S,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(connect(url, token, home), timeout, patience, transport)
+
+    async def submit(self, what: What, key: str = "") -> AsyncJobHandle:
+        """Hand in a job; see ``Client.submit``."""
+        ready = prepare(what, local=self.local)
+        view = await self.run(api.submit(ready.document, ready.secrets, ready.payload, key))
+        return AsyncJobHandle(self, view, ready.notes)
+
+    async def plan(self, what: What) -> api.Json:
+        """Where and when it would run; see ``Client.plan``."""
+        ready = prepare(what, local=self.local)
+        return await self.run(api.plan(ready.document, ready.secrets, ready.payload))
+
+    async def job(self, job: str) -> AsyncJobHandle:
+        """A handle of a job, by its id or its name."""
+        return AsyncJobHandle(self, await self.run(api.status(job)))
+
+    jobs = awaited_items(api.jobs)
+    page = awaited(api.page)
+    watch = awaited_items(streams.watch)
+    whoami = awaited(api.whoami)
+    history = awaited(api.history)
+    nodes = awaited(api.nodes)
+    restore_gpu = awaited(api.restore_gpu)
+    queues = awaited(api.queues)
+    set_queue = awaited(api.set_queue)
+    delete_queue = awaited(api.delete_queue)
+    top = awaited(api.top)
+    state = awaited(api.state)
+    users = awaited(api.users)
+    add_user = awaited(api.add_user)
+    set_user = awaited(api.set_user)
+    tokens = awaited(api.tokens)
+    add_token = awaited(api.add_token)
+    revoke_token = awaited(api.revoke_token)
+
+
+def submit(what: What, key: str = "") -> JobHandle:
+    """Hand in a job to the usual server; see ``Client.submit``."""
+    return usual().submit(what, key)
+
+
+#: Clients that were not asked for by name; one per process and server.
+_usual: dict[tuple[int, Place], Client] = {}
+
+
+def usual() -> Client:
+    """The client of the server that the environment names, the same one each time."""
+    place = find()
+    known = (os.getpid(), place)
+    if known not in _usual:
+        _usual[known] = Client(place.url, place.token)
+        atexit.register(_usual[known].close)
+    return _usual[known]

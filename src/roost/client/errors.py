@@ -1,0 +1,160 @@
+"""What can go wrong on the way to the server, and what the server says when it refuses.
+
+    RoostError
+    ├── Refused             the server said no: ``kind``, ``hint`` and HTTP ``status``
+    │   ├── also a NotFound, InvalidSpec, Forbidden, Conflict, Retryable or Fatal, as it may be
+    │   └── Unauthenticated no token, or one that is not valid
+    ├── NoServer            nobody answers there (Retryable)
+    ├── LostAnswer          it was sent, but no answer came: done or not, nobody knows (Retryable)
+    └── RemoteError         a submitted function failed with something that cannot be raised here
+
+A refusal is caught as what it means, ``except NotFound``, or as ``Refused``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from roost.errors import Conflict, Fatal, Forbidden, InvalidSpec, NotFound, Retryable, RoostError
+
+_FULL = 507
+
+
+class Refused(RoostError):
+    """The server's answer was no; the text is its message, with its hint in parentheses."""
+
+    kind = "fatal"
+    status = 500
+    hint = ""
+
+
+class Unauthenticated(Refused):
+    """The server does not know who asks."""
+
+
+class _Missing(Refused, NotFound):
+    pass
+
+
+class _Invalid(Refused, InvalidSpec):
+    pass
+
+
+class _NotYours(Refused, Forbidden):
+    pass
+
+
+class _Clash(Refused, Conflict):
+    pass
+
+
+class _Later(Refused, Retryable):
+    def __init__(self, message: str, after: float = 1.0) -> None:
+        Retryable.__init__(self, message, after)
+
+
+class _Broken(Refused, Fatal):
+    pass
+
+
+class NoServer(Retryable):
+    """Nobody answers at that address."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"no Roost server answers at {url}; start one with: roost up", 1.0)
+        self.url = url
+
+    def __reduce__(self) -> tuple[type[NoServer], tuple[str]]:
+        return NoServer, (self.url,)
+
+
+class LostAnswer(Retryable):
+    """The request went out, and no answer came back."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"no answer from {url}: {why}; whether it was done is not known", 1.0)
+        self.url, self.why = url, why
+
+    def __reduce__(self) -> tuple[type[LostAnswer], tuple[str, str]]:
+        return LostAnswer, (self.url, self.why)
+
+
+class RemoteError(RoostError):
+    """A submitted function failed; ``trace`` is what it wrote, if that is known."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+_KINDS: dict[str, type[Refused]] = {
+    "not-found": _Missing,
+    "invalid": _Invalid,
+    "conflict": _Clash,
+    "forbidden": _NotYours,
+    "unauthenticated": Unauthenticated,
+    "retry": _Later,
+    "full": _Later,
+    "fatal": _Broken,
+}
+#: For an answer that does not say: a proxy's, or one of an older server.
+_STATUSES = {
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    409: "conflict",
+    422: "invalid",
+    429: "retry",
+    502: "retry",
+    503: "retry",
+    504: "retry",
+    _FULL: "full",
+}
+
+
+def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Refused:
+    """What an answer of status 400 or above means."""
+    told = _told(content)
+    kind = str(told.get("kind") or "")
+    if kind not in _KINDS:
+        kind = _STATUSES.get(status, "fatal" if status >= 500 else "invalid")  # noqa: PLR2004
+    message = str(told.get("message") or f"the server answered with status {status}")
+    hint = str(told.get("hint") or "")
+    error = _KINDS[kind](f"{message} ({hint})" if hint else message)
+    error.kind, error.status, error.hint = kind, status, hint
+    if isinstance(error, Retryable):
+        error.after = _seconds(headers.get("retry-after", ""))
+    return error
+
+
+def _told(content: bytes) -> Mapping[str, Any]:
+    try:
+        body = json.loads(content)
+    except ValueError:
+        return {}
+    told = body.get("error") if isinstance(body, dict) else None
+    if isinstance(told, dict):
+        return told
+    lines = body.get("errors") if isinstance(body, dict) else None
+    if isinstance(lines, list) and lines:
+        return {"kind": "invalid", "message": "; ".join(map(_line, lines))}
+    return {}
+
+
+def _line(error: Any) -> str:
+    """One mistake in a job file: where, and what."""
+    if not isinstance(error, dict):
+        return str(error)
+    where = [f"line {error['line']}"] if error.get("line") else []
+    where += [str(error["field"])] if error.get("field") else []
+    message = str(error.get("message", ""))
+    return f"{', '.join(where)}: {message}" if where else message
+
+
+def _seconds(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return 1.0

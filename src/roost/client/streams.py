@@ -1,0 +1,82 @@
+"""Streams that outlive their connection, and the live view of all jobs.
+
+A stream goes on where it was: the server is told the id of the last message. What it cannot go on
+with begins anew with a snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from roost.client.sse import Message, Parser
+from roost.client.views import JobView, job_view
+from roost.client.wire import (
+    PATIENCE_S,
+    Emit,
+    Items,
+    Lost,
+    Open,
+    Pause,
+    Read,
+    Reply,
+    Request,
+    failed,
+    get,
+    waits,
+)
+from roost.errors import Retryable, RoostError
+
+T = TypeVar("T")
+
+#: The server closes a stream, but not because it is at its end.
+_CLOSING = "bye"
+
+
+def watch() -> Items[JobView]:
+    """Jobs that are not over, as they are now, and then every job that changes, for ever."""
+    yield from read(_live, _jobs)
+
+
+def changes() -> Items[tuple[str, Any]]:
+    """What the live stream says, undigested: ``("snapshot", ...)``, then ``("delta", ...)``."""
+    yield from read(_live, lambda message: [(message.event, json.loads(message.data))])
+
+
+def read(request: Callable[[str], Request], take: Callable[[Message], Iterable[T]]) -> Items[T]:
+    """Emit what the messages hold until one says ``end``; a lost connection is opened again."""
+    last, heard, pauses = "", time.monotonic(), waits()
+    while True:
+        error: RoostError | None = None
+        try:
+            reply = yield Open(request(last))
+            assert isinstance(reply, Reply)  # noqa: S101 - what drivers answer
+            error = failed(reply)
+            parser = Parser(last)
+            while error is None and isinstance(chunk := (yield Read()), bytes):
+                heard = time.monotonic()
+                for message in parser.feed(chunk):
+                    if message.event == _CLOSING:
+                        continue
+                    last, pauses = message.id, waits()
+                    for item in take(message):
+                        yield Emit(item)
+                    if message.event == "end":
+                        return
+        except Lost as lost:
+            error = lost.told()
+        if error is not None and not isinstance(error, Retryable):
+            raise error
+        if time.monotonic() - heard > PATIENCE_S:
+            raise error or Retryable("the server ends every stream at once", 1.0)
+        yield Pause(next(pauses))
+
+
+def _live(last: str) -> Request:
+    return get("/stream", [("after", last)])
+
+
+def _jobs(message: Message) -> list[JobView]:
+    return [job_view(job) for job in json.loads(message.data).get("jobs", ())]

@@ -1,0 +1,103 @@
+"""From what people hand in to what the server takes: a document, secrets, and maybe a function.
+
+A path is a job file of any format, a mapping its fields, a list of words a command. What only the
+caller knows is filled in here: values of variables left open, secrets, relative folders and, where
+the server runs on the same machine, the present folder and where programs are found.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from roost.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from roost.jobfile import JobFile
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Everything that goes to the server; secrets are in no text that this makes."""
+
+    document: Mapping[str, Any]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    payload: bytes | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Submittable(Protocol):
+    """Something that knows how it is submitted, such as a function with its arguments."""
+
+    def submission(self, *, local: bool) -> Submission:
+        """What goes to a server, on this machine or another."""
+
+
+#: What can be submitted.
+What: TypeAlias = (
+    "Submission | Submittable | JobFile | Mapping[str, Any] | Sequence[str] | os.PathLike[str]"
+)
+
+
+def prepare(what: What, *, local: bool) -> Submission:
+    """What goes to the server; raises InvalidSpec naming what is wrong."""
+    from roost.jobfile import JobFile  # noqa: PLC0415 - costs as much as all the rest
+    from roost.jobfile.parse import parse  # noqa: PLC0415 - as above
+
+    match what:
+        case Submission():
+            return what
+        case Submittable():
+            return what.submission(local=local)
+        case JobFile():
+            return finish(what, local=local)
+        case str() | os.PathLike():
+            from roost.files import load  # noqa: PLC0415 - as above
+
+            read = load(what)
+            parsed = parse(read.text, read.file)
+            return finish(parsed.job, local=local, notes=parsed.notes)
+        case Mapping():
+            return finish(JobFile.from_document(what), local=local)
+        case Sequence():
+            return finish(JobFile.from_document({"command": list(what)}), local=local)
+        case _:
+            raise InvalidSpec(f"a {type(what).__name__} cannot be submitted")
+
+
+def finish(job: JobFile, *, local: bool, notes: tuple[str, ...] = ()) -> Submission:
+    """A job file with what its caller knows; paths in it are relative to the present folder."""
+    if missing := [name for name in job.secrets if name not in os.environ]:
+        raise InvalidSpec(f"the secret {missing[0]} is not set in your environment")
+    job = job.filled(os.environ, Path.cwd())
+    return Submission(
+        (_as_here(job) if local else job).document(),
+        {name: os.environ[name] for name in job.secrets},
+        notes=notes,
+    )
+
+
+def _as_here(job: JobFile) -> JobFile:
+    """The job as its caller would run it: in the present folder, with the programs found here."""
+    from roost.jobfile import JobFile  # noqa: PLC0415 - as above
+
+    data = job.document()
+    if job.workdir is None:
+        data["workdir"] = str(Path.cwd())
+    if not job.python and (python := _found("python") or _found("python3")):
+        data["python"] = python
+    if job.command and job.command[0] not in ("python", "python3"):
+        program = job.command[0]
+        data["command"] = [_found(program) or program, *job.command[1:]]
+    return JobFile.from_document(data)
+
+
+def _found(program: str) -> str:
+    """Where a program is, as the shell would find it."""
+    path = shutil.which(program)
+    return "" if path is None else str(Path(path).absolute())

@@ -1,0 +1,106 @@
+"""What is told to people, whatever they look at: times and amounts, and texts without tricks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from roost.client.views import STATES, JobView
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def clean(text: object) -> str:
+    """A text that cannot move the cursor, change colours or hide: what does not print is named."""
+    told = str(text)
+    if told.isprintable():
+        return told
+    return "".join(letter if letter.isprintable() else _named(letter) for letter in told)
+
+
+def span(seconds: float | None) -> str:
+    """A duration in at most two units: 42s, 5m10s, 3h12m, 2d4h."""
+    if seconds is None:
+        return "-"
+    whole = max(0, round(seconds))
+    for above, below, name, smaller in ((_DAY, _HOUR, "d", "h"), (_HOUR, _MINUTE, "h", "m")):
+        if whole >= above:
+            big, rest = divmod(whole, above)
+            return f"{big}{name}{rest // below}{smaller}" if rest // below else f"{big}{name}"
+    if whole >= _MINUTE:
+        minutes, rest = divmod(whole, _MINUTE)
+        return f"{minutes}m{rest}s" if rest and minutes < 10 else f"{minutes}m"  # noqa: PLR2004
+    return f"{whole}s"
+
+
+def ago(moment: float | None, now: float) -> str:
+    """How long ago; nothing is said of what was not."""
+    return "-" if moment is None else f"{span(now - moment)} ago"
+
+
+def ahead(moment: float | None, now: float) -> str:
+    """How soon: now, or in about so long."""
+    if moment is None:
+        return "unknown"
+    return "now" if moment - now < 1 else f"in ~{span(moment - now)}"
+
+
+def clock(moment: float | None) -> str:
+    """The date and time here, to the second."""
+    if moment is None:
+        return "-"
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+    except (OverflowError, ValueError, OSError):
+        return f"{moment:.0f} s after 1970"
+
+
+def amount(value: float) -> str:
+    """A number of GPUs: whole, or with the digits that a share needs."""
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def ran(view: JobView, now: float) -> float | None:
+    """How long a job has been running, or ran; ``None`` before it started."""
+    if view.started_at is None:
+        return None
+    return max(0.0, (view.finished_at or now) - view.started_at)
+
+
+def workers(view: JobView) -> str:
+    """Workers now and allowed: 2/1..4, or 1/1."""
+    low, high, now = view.workers
+    return f"{now}/{low}" if low == high else f"{now}/{low}..{high}"
+
+
+def places(view: JobView) -> str:
+    """The nodes of a job with the GPUs it holds there: n1:0,1 n2:3."""
+    return " ".join(
+        clean(place.node) + (f":{','.join(map(str, place.gpus))}" if place.gpus else "")
+        for place in view.placement
+    )
+
+
+def count(number: int, what: str) -> str:
+    """So many of something: 1 job, 1,200 jobs."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def why(view: JobView) -> str:
+    """The sentence on why a job is where it is: the verdict on a failure, or its reason."""
+    if view.cancelling and not view.over:
+        return "being cancelled"
+    if view.verdict is not None and view.state == "failed" and view.verdict.phrase:
+        return clean(view.verdict.phrase)
+    return clean(view.reason)
+
+
+def footer(views: Iterable[JobView]) -> str:
+    """How many jobs in each state, in the order of STATES."""
+    states = [view.state for view in views]
+    known = [state for state in STATES if state in states]
+    return ", ".join(f"{states.count(state)} {state}" for state in known)
+
+
+def _named(letter: str) -> str:
+    return letter.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -1,0 +1,320 @@
+"""The SDK and the command line against a real server: real processes, a real restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import commands, page
+from tests.unit.cli.told import roost as run
+
+import roost
+from roost.client import AsyncClient, Client, JobView
+from roost.errors import Conflict, NotFound
+
+
+class Server:
+    """``roost up`` in a process of its own, which can be killed and started again."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = ["up", "--home", str(self.home), "--port", str(self.port), "--slots", "4"]
+        self.process = subprocess.Popen(  # noqa: S603 - our own
+            [sys.executable, "-c", "from roost.cli import main; main()", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        said = []
+        for line in self.process.stdout:
+            said.append(line)
+            if line.startswith("Next:"):
+                return
+        raise AssertionError("".join(said))
+
+    def end(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        self.process.send_signal(number)
+        self.process.wait(20)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("home")
+    home.chmod(0o700)
+    found = Server(home)
+    found.start()
+    yield found
+    with Client(home=home) as client:
+        for view in client.jobs(state=["queued", "starting", "running", "suspended", "resizing"]):
+            client.job(view.id).cancel()
+            client.job(view.id).wait(20)
+    found.end(signal.SIGTERM)
+
+
+@pytest.fixture(autouse=True)
+def here(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ROOST_HOME", str(server.home))
+    monkeypatch.delenv("ROOST_URL", raising=False)
+    monkeypatch.delenv("ROOST_TOKEN", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+class Diverged(Exception):
+    """An exception of the user's own."""
+
+
+@roost.job(run_time="5s", retry=0)
+def work(numbers: list[int], *, fail: bool = False) -> dict[str, object]:
+    sys.stdout.write(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\n")
+    if fail:
+        raise Diverged(len(numbers))
+    return {"sum": sum(numbers), "rank": os.environ["RANK"], "world": os.environ["WORLD_SIZE"]}
+
+
+def test_a_function_runs_as_a_job_and_its_result_comes_home() -> None:
+    handle = work.submit([1, 2, 3])
+    assert handle.result(timeout=30) == {"sum": 6, "rank": "0", "world": "1"}
+    assert list(handle.logs()) == ["rank 0 of 1"]
+    assert handle.status().state == "succeeded"
+
+
+def test_every_worker_calls_it_and_rank_0_has_the_result() -> None:
+    handle = work.options(workers=2).submit([4])
+    assert handle.result(timeout=30) == {"sum": 4, "rank": "0", "world": "2"}
+    assert handle.workers() == ["worker-0", "worker-1"]
+    assert list(handle.logs(worker="worker-1")) == ["rank 1 of 2"]
+    out = run("logs", handle.id, "--all").out
+    assert out == "worker-0 | rank 0 of 2\nworker-1 | rank 1 of 2\n"
+
+
+def test_an_exception_of_the_job_is_raised_here() -> None:
+    with pytest.raises(Diverged, match="2"):
+        work.submit([1, 2], fail=True).result(timeout=30)
+
+
+def test_many_at_once_awaited() -> None:
+    async def talk() -> list[object]:
+        async with AsyncClient() as client:
+            handles = [await client.submit(work.bind([n])) for n in range(4)]
+            results = await asyncio.gather(*(handle.result(30) for handle in handles))
+            return [result["sum"] for result in results]
+
+    assert asyncio.run(talk()) == [0, 1, 2, 3]
+
+
+COUNTER = "for i in $(seq 1 400); do echo line $i; sleep 0.01; done"
+
+
+def test_a_follower_and_a_waiter_outlive_kill_9_of_the_server(server: Server) -> None:
+    with Client() as client:
+        handle = client.submit({"name": "counter", "run": COUNTER, "retry": 0})
+        lines: list[str] = []
+        ended: list[JobView] = []
+        far = threading.Event()
+
+        def follow() -> None:
+            for line in handle.logs(follow=True):
+                lines.append(line)
+                if len(lines) == 20:
+                    far.set()
+
+        readers = [
+            threading.Thread(target=follow),
+            threading.Thread(target=lambda: ended.append(handle.wait())),
+        ]
+        for reader in readers:
+            reader.start()
+        assert far.wait(30)
+        server.end(signal.SIGKILL)
+        server.start()
+        for reader in readers:
+            reader.join(60)
+
+    assert lines == [f"line {number}" for number in range(1, 401)]
+    assert [view.state for view in ended] == ["succeeded"]
+
+
+def test_watching_sees_a_job_from_beginning_to_end() -> None:
+    with Client() as client:
+        states: list[str] = []
+        begun, over = threading.Event(), threading.Event()
+        handle_id: list[str] = []
+
+        def watch() -> None:
+            for view in client.watch():
+                begun.set()
+                if handle_id and view.id == handle_id[0]:
+                    states.append(view.state)
+                    if view.over:
+                        over.set()
+                        return
+
+        # Something must be open, or the first snapshot has no job in it.
+        other = client.submit(["sleep", "60"])
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        assert begun.wait(20)
+        handle_id.append(client.submit({"name": "seen", "run": "sleep 0.5"}).id)
+        assert over.wait(30)
+        other.cancel()
+    assert states[-1] == "succeeded"
+    assert "running" in states
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)],
+)
+def test_waiting_on_the_command_line_ends_with_the_status_of_the_job(
+    script: str, status: int
+) -> None:
+    told = run("submit", "--retry", 0, "--wait", "--", "bash", "-c", script)
+    assert told.status == status, told
+
+
+def test_a_cancelled_job_ends_a_waiting_command_with_1() -> None:
+    ended: list[int] = []
+    command = ["submit", "-n", "stopped", "-y", "--wait", "--", "sleep", "60"]
+    process = subprocess.Popen(  # noqa: S603 - our own
+        [
+            sys.executable,
+            "-c",
+            "import sys; from roost.cli import main; sys.exit(main())",
+            *command,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    job = process.stdout.readline().strip()
+    assert run("cancel", job).status == 0
+    ended.append(process.wait(30))
+    process.stdout.close()
+    assert ended == [1]
+
+
+def test_the_life_of_a_job_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("found\n")
+    (tmp_path / "job.yaml").write_text(
+        "name: life\nworkers: 1..2\nrun_time: 60s\nrun: |\n  cat data.txt\n  sleep 60\n"
+    )
+    told = run("submit", "job.yaml")
+    job = told.out.strip()
+    assert told.err.splitlines()[0].startswith("TARGET")
+    with Client() as client:
+        lines = client.job(job).logs(follow=True)
+        assert next(lines) == "found"
+        lines.close()  # type: ignore[attr-defined]
+    assert json.loads(run("get", job, "-o", "json").out)["state"] == "running"
+    assert job in run("list", "-s", "running").out
+    assert run("scale", job, "1").status == 0
+    assert run("suspend", job).status == 0
+    assert run("resume", job).status == 0
+    assert "running" in run("events", job).out
+    assert run("explain", job).status == 0
+    for what in ("node", "job", "queue"):
+        assert run("top", what).status == 0
+    assert "cancel it first" in run("delete", job, "-y").err
+    assert run("cancel", job).status == 0
+    with Client() as client:
+        assert client.job(job).wait(30).state == "cancelled"
+    assert run("delete", job, "-y").status == 0
+    assert "no job" in run("get", job).error
+
+
+def test_a_waiting_job_says_why_and_what_would_start_it() -> None:
+    with Client() as client:
+        first = client.submit({"name": "first", "run": "sleep 60", "workers": 3, "run_time": "60s"})
+        wide = client.submit({"name": "wide", "run": "true", "workers": 4, "run_time": "5s"})
+        lines = run("explain", wide.id).out.splitlines()
+        assert lines[0].split()[0] == "no-capacity"
+        assert any(line.startswith("  start ") for line in lines)
+        assert any(line.startswith("  now if ") for line in lines)
+        assert "never" in run("submit", "--gpus", 9, "--dry-run", "--", "true").error
+        wide.cancel()
+        first.cancel()
+
+
+SBATCH = "#!/bin/bash\n#SBATCH --job-name=old\n#SBATCH --gpus=1\necho from slurm\n"
+
+
+def test_the_commands_of_the_page_on_the_command_line_work(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time\nprint('training', flush=True)\ntime.sleep(60)\n"
+    )
+    (tmp_path / "train.yaml").write_text("run: echo rate $RATE\n")
+    (tmp_path / "train.sbatch").write_text(SBATCH)
+    shown = [
+        command
+        for block in page("docs/cli.md").blocks
+        if block.language == "console"
+        for command in commands(block)
+    ]
+    assert len(shown) > 30
+    for command in shown:
+        told = run(*shlex.split(command.text)[1:])
+        assert told.status == 0, f"docs/cli.md:{command.line}: {command.text}\n{told}"
+        for line in command.shown[:1]:  # the headers of tables; what is below them changes
+            assert line.split() in [each.split() for each in (told.out + told.err).splitlines()]
+
+
+def test_the_snippets_of_the_page_on_the_sdk_run(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in page("docs/sdk.md").blocks:
+        if block.language == "python":
+            exec(compile(block.text, "docs/sdk.md", "exec"), namespace)  # noqa: S102 - our own
+    out = capsys.readouterr().out.splitlines()
+    assert "0.0625" in out
+    assert "no job 'nobody'" in out
+
+
+def test_others_see_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As root, jobs run under Unix accounts; the interpreter here is root's own.
+    account = ["--unix", "root"] if os.geteuid() == 0 else []
+    assert run("users", "add", "bob", *account).status == 0
+    secret = run("tokens", "add", "--user", "bob", "--expires", "1h").out.strip()
+    mine = work.submit([1])
+    mine.wait(30)
+    with Client(token=secret) as other:
+        assert other.whoami()["user"] == "bob"
+        assert list(other.jobs()) == []
+        with pytest.raises(NotFound):
+            other.job(mine.id)
+        theirs = other.submit(work.bind([5]))
+        assert theirs.result(30)["sum"] == 5
+    with Client() as admin, pytest.raises(Conflict, match="bob's"):
+        admin.job(theirs.id).result()
+
+    assert run("queues", "set", "private", "--quota", 1, "--submitters", "bob").status == 0
+    monkeypatch.setenv("ROOST_TOKEN", secret)
+    with Client() as client:
+        monkeypatch.setenv("ROOST_URL", client.url)
+    assert "private" in run("queues").out
+    assert run("users").status == 2
+    monkeypatch.delenv("ROOST_TOKEN")
+    monkeypatch.delenv("ROOST_URL")
+    token = json.loads(run("tokens", "list", "--user", "bob", "-o", "json").out)[0]["id"]
+    assert run("tokens", "revoke", token).status == 0
+    monkeypatch.setenv("ROOST_TOKEN", secret)
+    assert run("whoami").status == 2

@@ -1,0 +1,282 @@
+"""Verbs that look at what a server has: what they print and ask for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from tests.unit.cli.told import roost
+from tests.unit.client.fakes import NOW, Broken, FakeServer, event, put_jobs, refused, sse, view
+
+from roost.cli import connect
+
+HOSTILE = "\x1b]0;gotcha\x07[red]no\u202e[/red]"
+
+
+def test_list_shows_pairs_and_one_footer(server: FakeServer) -> None:
+    put_jobs(server)
+    lines = roost("list").out.splitlines()
+    assert lines[0].split() == [
+        *("JOB", "STATE", "QUEUE", "GPUS", "WORKERS", "DONE", "SUBMITTED", "RAN"),
+        *("WHERE", "AND", "WHY"),
+    ]
+    assert lines[1].split() == [
+        *("resnet-x7k2p", "running", "default", "2/4", "2/1..4", "50%", "1h", "ago", "50m"),
+        "n1:0,1",
+    ]
+    assert "fewer than 8 GPUs are free" in lines[2]
+    assert lines[3] == "2 jobs: 1 queued, 1 running; GPUs held/asked: 2/5"
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize("alias", ["ls", "ps"])
+def test_list_has_aliases(server: FakeServer, alias: str) -> None:
+    put_jobs(server)
+    assert roost(alias).out == roost("list").out
+
+
+def test_list_asks_the_server_to_filter(server: FakeServer) -> None:
+    put_jobs(server)
+    roost("list", "-s", "running,queued", "-s", "failed", "--name", "res", "--sort", "-gpus")
+    asked = server.requests[-1].url.params
+    assert asked.get_list("state") == ["running", "queued", "failed"]
+    assert (asked["user"], asked["name"], asked["sort"]) == ("ada", "res", "-gpus")
+    assert (asked["limit"], asked["offset"]) == ("50", "0")
+
+    assert "other-aaaaa" in roost("list", "-A").out
+    assert "other-aaaaa" in roost("list", "--user", "all").out
+    assert "other-aaaaa" in roost("list", "--user", "bob").out
+    assert "other-aaaaa" not in roost("list").out
+    assert "not one of" in roost("list", "-s", "sleeping").error
+
+
+def test_list_tells_what_is_not_shown(server: FakeServer) -> None:
+    for number in range(60):
+        server.add(f"job-{number:05d}")
+    assert roost("list").out.endswith("; 10 more: --offset 50\n")
+    assert roost("list", "--offset", 50).out.endswith("GPUs held/asked: 0/10\n")
+    assert roost("list", "--offset", 90).out == "no more jobs: there are 60\n"
+    assert roost("list", "--name", "nothing").out == "no jobs match\n"
+
+
+def test_list_prints_what_the_api_gives(server: FakeServer) -> None:
+    put_jobs(server)
+    told = json.loads(roost("list", "-A", "-o", "json").out)
+    assert told == json.loads(server.answer(server.requests[-1]).content)
+    assert yaml.safe_load(roost("list", "-A", "-o", "yaml").out) == told
+    wide = roost("list", "-o", "wide").out
+    assert "USER" in wide
+    assert "2023-11-1" in wide
+
+
+def test_nothing_a_job_says_acts_on_the_terminal(server: FakeServer) -> None:
+    server.add("evil-00000", reason=HOSTILE, queue=HOSTILE, labels={"a": HOSTILE})
+    server.happened = [event(1, job="evil-00000", actor=HOSTILE, text=HOSTILE)]
+    for command in (("list",), ("list", "-o", "wide"), ("get", "evil-00000"), ("events",)):
+        out = roost(*command).out
+        assert "\x1b" not in out
+        assert "\x07" not in out
+        assert "\u202e" not in out
+        assert "\\x1b]0;gotcha\\x07[red]no\\u202e[/red]" in out
+    assert HOSTILE in json.loads(roost("get", "evil-00000", "-o", "json").out)["reason"]
+
+
+def test_get_tells_a_failure_with_advice(server: FakeServer) -> None:
+    verdict = {
+        "kind": "cuda-oom",
+        "phrase": "out of GPU memory",
+        "whose": "user",
+        "retry": "never",
+        "advice": "try a smaller batch",
+        "code": 1,
+    }
+    server.add("bert-m3c9w", "failed", exit_code=1, verdict=verdict, attempt=2, failures=2)
+    out = roost("get", "bert-m3c9w").out
+    assert (
+        "verdict    1 cuda-oom: out of GPU memory (the job's own doing, a retry does not help); "
+        "try a smaller batch" in out
+    )
+    assert "attempt    2 (2 failed)" in out
+    assert out.splitlines()[-1].startswith("Next: roost logs bert-m3c9w")
+    assert "no job 'nobody'" in roost("get", "nobody").error
+
+
+def test_watching_through_a_pipe_prints_a_line_per_change(server: FakeServer) -> None:
+    snapshot = {"jobs": [view(), view("other-aaaaa", user="bob")], "seq": 1}
+    pieces = [sse("snapshot", snapshot, "1-1")]
+    pieces.append(sse("delta", {"jobs": [view(state="running")]}, "1-2"))
+    answers = iter([httpx.Response(200, stream=Broken(pieces, lost=True))])
+    gone = refused(401, "unauthenticated", "the token is no longer valid")
+    server.routes["GET", "/stream"] = lambda _: next(answers, gone)
+
+    told = roost("list", "-w")
+    assert told.status == 2
+    assert [line.split()[2:] for line in told.out.splitlines()] == [
+        ["resnet-x7k2p", "queued"],
+        ["resnet-x7k2p", "running"],
+    ]
+
+
+def test_logs_of_one_or_all_workers(server: FakeServer) -> None:
+    job = server.add(state="running", attempt=1)
+    server.logs = {"worker-0": b"a\nb\n\x1b[31mc\x1b[0m\n", "ps-0": b"serving\n"}
+    assert roost("logs", job).out == "a\nb\n\x1b[31mc\x1b[0m\n"
+    assert roost("logs", job, "--tail", 2).out == "b\n\x1b[31mc\x1b[0m\n"
+    assert roost("logs", job, "--worker", "ps-0").out == "serving\n"
+    assert roost("logs", job, "--all", "--tail", 1).out == (
+        "worker-0 | \x1b[31mc\x1b[0m\nps-0     | serving\n"
+    )
+    assert "exclude" in roost("logs", job, "--all", "--worker", "ps-0").error
+
+
+def test_logs_of_all_workers_are_followed(server: FakeServer) -> None:
+    job = server.add(state="running", attempt=1)
+    server.logs = {"worker-0": b"", "worker-1": b""}
+
+    def log(request: httpx.Request) -> httpx.Response:
+        text = f"from {request.url.params['worker']}\n"
+        pieces = [sse("attempt", {"attempt": 1}), sse("message", text, "5"), sse("end", {})]
+        return httpx.Response(200, stream=Broken(pieces))
+
+    server.routes["GET", f"/jobs/{job}/logs/stream"] = log
+    assert sorted(roost("logs", "-f", job, "--all").out.splitlines()) == [
+        "worker-0 | from worker-0",
+        "worker-1 | from worker-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("plain\ttext é", "plain\ttext é"),
+        ("\x1b[1;31mred\x1b[0m", "\x1b[1;31mred\x1b[0m\x1b[0m"),
+        ("\x1b[31mleft on", "\x1b[31mleft on\x1b[0m"),
+        ("\x1b[2Jcleared", "\\x1b[2Jcleared"),
+        ("\x1b]52;c;aGk=\x07", "\\x1b]52;c;aGk=\\x07"),
+        ("50%\r100%", "50%\r100%"),
+        ("a\u202eb\x9bc", "a\\u202eb\\x9bc"),
+    ],
+)
+def test_a_terminal_gets_colours_and_nothing_else_that_acts(line: str, shown: str) -> None:
+    assert connect.log_text(line) == shown
+
+
+def test_events_read_as_a_sentence(server: FakeServer) -> None:
+    server.happened = [
+        event(1, old="", new="queued", text="submitted"),
+        event(2, actor="roost", text="fits on n1"),
+        event(3, job="", node="n1", kind="gpu-failed", old="", new="", text="GPU 3 failed"),
+    ]
+    lines = [line[20:] for line in roost("events").out.splitlines()]
+    assert lines == [
+        "[ada] [resnet-x7k2p] queued. submitted",
+        "[roost] [resnet-x7k2p] queued -> starting. fits on n1",
+        "[ada] [n1] gpu-failed. GPU 3 failed",
+    ]
+    server.add()
+    assert len(roost("events", "resnet-x7k2p").out.splitlines()) == 2
+    assert len(json.loads(roost("events", "--limit", 1, "-o", "json").out)) == 1
+
+
+def test_following_events_tells_each_once(server: FakeServer) -> None:
+    server.happened = [event(1), event(2)]
+    pieces = [
+        sse("snapshot", {"jobs": [], "seq": 3}, "1-3"),
+        sse("delta", {"events": [event(3), event(4)]}, "1-4"),
+        sse("delta", {"events": [event(5, job="other-aaaaa")]}, "1-5"),
+    ]
+
+    def stream(_: httpx.Request) -> httpx.Response:
+        server.happened.append(event(3))  # it came after the first look
+        server.routes["GET", "/stream"] = lambda _: refused(401, "unauthenticated", "over")
+        return httpx.Response(200, stream=Broken(pieces, lost=True))
+
+    server.routes["GET", "/stream"] = stream
+    server.add()
+    told = roost("events", "-f", "resnet-x7k2p", "-o", "json")
+    assert [json.loads(line)["seq"] for line in told.out.splitlines()] == [1, 2, 3, 4]
+
+
+WHY = {
+    "job": "bert-m3c9w",
+    "state": "queued",
+    "cause": "fragmentation",
+    "reason": "8 GPUs are free, but not where such a gang fits",
+    "since": NOW,
+    "not_before": None,
+    "ahead": [{"job": f"gpt-{n}", "gpus": 4.0, "user": "ada"} for n in range(3)]
+    + [{"gpus": 2.0}] * 2,
+    "ahead_count": 7,
+    "starts_at": NOW + 3600 + 1200,
+    "starts_between": [NOW + 3600 + 600, NOW + 3600 + 2100],
+    "ends_at": NOW + 3600 + 8400,
+    "assumptions": ["jobs run as long as they said"],
+    "remedies": [{"change": "with 4 instead of 8 workers"}, {"change": "without one switch"}],
+}
+
+
+def test_explain_gives_cause_blockers_time_and_remedy(server: FakeServer) -> None:
+    job = server.add("bert-m3c9w")
+    server.routes["GET", f"/jobs/{job}/explain"] = WHY
+    lines = roost("explain", job).out.splitlines()
+    assert lines[0] == "fragmentation  8 GPUs are free, but not where such a gang fits"
+    facts = {line[:12].strip(): line[13:] for line in lines[1:]}
+    assert facts["behind"] == (
+        "gpt-0 (4 GPUs), gpt-1 (4 GPUs), gpt-2 (4 GPUs), another job (2 GPUs) and 3 more"
+    )
+    assert facts["start"].endswith("(in ~20m), give or take 15m")
+    assert facts["now if"] == "with 4 instead of 8 workers"
+    assert facts["or"] == "without one switch"
+    assert "jobs run as long" in roost("explain", job, "-o", "wide").out
+    assert json.loads(roost("explain", job, "-o", "json").out) == WHY
+
+
+def node(name: str = "n1", **changed: Any) -> dict[str, Any]:
+    devices = [
+        {"index": 0, "healthy": True, "jobs": [{"job": "resnet-x7k2p", "share": 0.5}]},
+        {"index": 1, "healthy": False, "jobs": []},
+    ]
+    return {
+        "id": name,
+        "state": "up",
+        "kind": "H100",
+        "gpus": 2,
+        "gpus_free": 0.5,
+        "gpus_failed": 1,
+        "cpus": 16.0,
+        "memory_mib": 65536,
+        "devices": devices,
+        **changed,
+    }
+
+
+def test_top_shows_nodes_jobs_and_queues(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_jobs(server)
+    monkeypatch.setattr("roost.cli.top._SAMPLE_S", 0.0)
+    used = {"job": "resnet-x7k2p", "attempt": 1, "cpu_s": 5.0}
+    used |= {"rss_bytes": 3 << 30, "processes": 4}
+    server.routes["GET", "/nodes"] = {"items": [node(), node("n2", state="lost")]}
+    server.routes["GET", "/top"] = {"jobs": [used], "nodes": []}
+    queue = {"id": "default", "quota": 8.0, "limit": None, "weight": 1.0, "priority": 0}
+    queue |= {"submitters": ["*"], "gpus_used": 2.5, "waiting": 3, "running": 1}
+    server.routes["GET", "/queues"] = {"items": [queue]}
+
+    lines = roost("top").out.splitlines()
+    assert lines[1].split() == ["n1", "up", "H100", "0.5/2", "1", "16", "64", "GiB", "resnet-x7k2p"]
+    assert lines[3:] == ["GPUs allocated/total: 1/4 (25 %)", "waiting: 1 job, 1 GPUs"]
+    assert roost("nodes").out.splitlines() == lines[:-1]
+    assert "n1:1  failed  free" in roost("nodes", "-o", "wide").out
+
+    jobs = roost("top", "job").out.splitlines()
+    assert jobs[1].split()[:3] == ["resnet-x7k2p", "running", "2"]
+    assert jobs[1].split()[4:] == ["3.00", "GiB", "4", "50%"]
+
+    queues = roost("top", "queue").out.splitlines()
+    assert queues[1].split() == ["default", "2.5/8", "-", "1", "0", "1", "3", "*"]
+    assert roost("queues").out.splitlines() == queues
+    assert json.loads(roost("queues", "-o", "json").out) == [queue]
