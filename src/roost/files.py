@@ -52,12 +52,15 @@ def load(source: Source) -> Text:
     return Text(file, text)
 
 
-def save(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file, gzipped if it is named so; on failure the old file stays as it was."""
+def save(path: str | os.PathLike[str], text: str, mode: int | None = None) -> None:
+    """Write a text file, gzipped if it is named so; on failure the old file stays as it was.
+
+    It gets ``mode``, whatever the umask; None: as the umask has it.
+    """
     content = text.encode()
     if os.fspath(path).endswith(".gz"):
         content = gzip.compress(content, mtime=0)
-    save_bytes(path, content)
+    save_bytes(path, content, mode)
 
 
 def load_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -65,23 +68,26 @@ def load_bytes(path: str | os.PathLike[str]) -> bytes:
     return _content(os.fspath(path))
 
 
-def save_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+def save_bytes(path: str | os.PathLike[str], content: bytes, mode: int | None = None) -> None:
     """Write a file; on failure the old one stays as it was."""
     try:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
             msg = f"cannot write {path}: it is not a regular file"
             raise InvalidSpec(msg)
-        _replace(target, content)
+        _replace(target, content, mode)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         msg = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
         raise InvalidSpec(msg) from error
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _replace(target: Path, content: bytes, mode: int | None) -> None:
     # In the same folder, so that the last step is a rename.
     draft = target.with_name(f".{uuid4().hex}.tmp")
     try:
+        if mode is not None:
+            draft.touch(0o600)
+            draft.chmod(mode)
         draft.write_bytes(content)
         draft.replace(target)
     finally:

@@ -12,10 +12,18 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import files
 
+from roost.cli.scratch import Server, scratch
+from roost.client import Client
 from roost.traces import Workload, write_workload
 from roost.traces.generate import Synthetic, generate
 
 MODULE = "roost_urgent"
+#: Job files that the documentation talks about.
+JOBS = {
+    "train.py": "import time\n\nprint('training', flush=True)\ntime.sleep(60)\n",
+    "train.yaml": "name: resnet\nrun: python train.py\nworkdir: .\nworkers: 1..2\nrun_time: 1m\n",
+    "train.sbatch": "#!/bin/bash\n#SBATCH -J resnet\n#SBATCH --gres=gpu:1\npython train.py\n",
+}
 
 
 @pytest.fixture
@@ -24,11 +32,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     workload = generate(Synthetic(jobs=40, gpus=16, max_run_s=7200.0))
     write_workload(tmp_path / "jobs.csv", workload)
     (tmp_path / "philly.csv").write_text(_flattened(workload), encoding="utf-8")
+    for name, text in JOBS.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     # With one core, runs stay in this process.
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A real server with a job that everybody finds, as if the reader had started both before."""
+    with scratch("docs", 4) as server:
+        server.start()
+        with Client(server.url, server.token) as client:
+            client.submit({"name": "earlier", "command": ["sleep", "600"], "run_time": "10m"})
+        monkeypatch.setenv("ROOST_HOME", str(server.home))
+        for name in ("ROOST_URL", "ROOST_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        monkeypatch.setenv("PATH", programs)
+        yield server
 
 
 @pytest.fixture

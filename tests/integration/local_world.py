@@ -128,8 +128,8 @@ class World:
             await self._news.wait()
 
 
-def assigned(program: Program, order: Order | None = None, *, parked: bool = False) -> Assigned:
-    return Assigned(Allocation(()), program, parked=parked, order=order)
+def assigned(order: Order | None = None, *, parked: bool = False) -> Assigned:
+    return Assigned(parked=parked, order=order)
 
 
 def state_of(home: Path, run: RunId) -> State:

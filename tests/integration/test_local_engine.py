@@ -94,7 +94,7 @@ def test_ends_are_true_also_while_nobody_serves(
     await_end(home, run)
     after = time.time()
 
-    with world(home, alive={run: assigned(shell(script))}) as here:
+    with world(home, alive={run: assigned()}) as here:
         ended = here.until(Ended, run)
 
     assert ended.exits == (WorkerExit("worker", 0, code, number),)
@@ -107,7 +107,7 @@ def test_a_log_has_no_gap_and_no_repeat_over_restarts(home: Path) -> None:
     with world(home) as here:
         run = here.launch("count", python(count))
         here.until(Started, run)
-    known = {run: assigned(python(count))}
+    known = {run: assigned()}
     for _ in range(5):
         with world(home, alive=known) as here:
             here.until(Started, run)
@@ -151,7 +151,7 @@ def test_what_nobody_asked_for_is_stopped(home: Path) -> None:
 
 def test_an_order_without_an_answer_is_given_again_on_start(home: Path) -> None:
     run, program = run_id("job"), shell("exit 3")
-    with world(home, alive={run: assigned(program, launching("job", program))}) as here:
+    with world(home, alive={run: assigned(launching("job", program))}) as here:
         ended = here.until(Ended, run)
 
     assert ended.exits == (WorkerExit("worker", 0, 3, None),)
@@ -163,7 +163,7 @@ def test_a_server_killed_around_the_fork_starts_a_job_once(home: Path, point: st
     program = shell(f"echo $ROOST_JOB >> {ledger}; exit 4")
     for turn in range(12):
         job = f"job-{turn}"
-        known = {run_id(job): assigned(program, launching(job, program))}
+        known = {run_id(job): assigned(launching(job, program))}
 
         assert apart(partial(serve, home, known), f"{point}:1") == KILLED
         with world(home, alive=known) as here:
@@ -179,7 +179,7 @@ def test_a_server_killed_while_it_adopts_loses_nothing(home: Path, point: str) -
         run = here.launch("job", shell(FOREVER))
         here.until(Started, run)
     pid = worker_pid(home, "job")
-    known = {run: assigned(shell(FOREVER))}
+    known = {run: assigned()}
 
     assert apart(partial(serve, home, known), f"{point}:1") == KILLED
     with world(home, alive=known) as here:
@@ -312,7 +312,7 @@ def test_freezing_stops_everything_and_thawing_moves_it(home: Path) -> None:
         assert here.until(Suspended, run).done_s == 0.0
         tree = descendants(shim_pid(home, "job"))
         assert [process.state for process in tree] == ["T", "T"]
-    with world(home, len(cores), {run: assigned(program, parked=True)}) as here:
+    with world(home, len(cores), {run: assigned(parked=True)}) as here:
         here.until(Suspended, run)
         (home / "beat").unlink()
         here.order(Resume(run, here.place(len(cores) - 1)), program)
@@ -347,7 +347,7 @@ def test_a_job_that_cannot_freeze_stops_and_starts_again(home: Path) -> None:
         here.order(Suspend(run, "test"), program)
         here.until(Suspended, run)
         assert left_of(home) == []
-    with world(home, alive={run: assigned(program, parked=True)}) as here:
+    with world(home, alive={run: assigned(parked=True)}) as here:
         here.until(Suspended, run)
         here.order(Resume(run, here.place(1)), program)
         here.until(Started, run)
@@ -385,7 +385,7 @@ def test_a_resize_cut_short_by_a_kill_is_taken_up_again(home: Path) -> None:
         here.until(Started, run)
         await_present(home / "runs/job/checkpoints/up-1-0")
         wider = here.place(0, 1, workers=2)
-    known = {run: assigned(program, Order(Resize(run, wider), program))}
+    known = {run: assigned(Order(Resize(run, wider), program))}
 
     assert apart(partial(serve, home, known), "effect.before-fork:1") == KILLED
     assert apart(partial(serve, home, known), "effect.after-fork:1") == KILLED
@@ -510,7 +510,7 @@ def test_what_a_job_says_of_itself_is_passed_on(home: Path) -> None:
         told = here.until(Told, run)
         while told.saved is None:
             told = here.until(Told, run)
-    with world(home, alive={run: assigned(shell(script))}) as here:
+    with world(home, alive={run: assigned()}) as here:
         again = here.until(Told, run)
         here.end(run)
 
@@ -530,10 +530,12 @@ with open(os.environ["ROOST_RESULT"], "wb") as file:
         assert here.engine.result(run_id("job")) is None
         run = here.launch("job", python(script), payload=pickle.dumps(21))
         here.until(Ended, run)
-        result = here.engine.result(run)
+        file = here.engine.result(run)
+        assert file is not None
+        with file:
+            result = file.read(0, file.size())
         assert (home / "runs/job/1/payload.pkl").stat().st_mode & 0o777 == 0o400
 
-    assert result is not None
     assert pickle.loads(result) == 42  # noqa: S301 - our own
 
 
@@ -588,7 +590,7 @@ def test_a_hundred_runs_are_adopted_within_a_second(home: Path) -> None:
             here.until(Started)
     here = World(home)
     begun = time.monotonic()
-    here.start({run: assigned(program) for run in runs})
+    here.start({run: assigned() for run in runs})
     took = time.monotonic() - begun
     adopted = {report.run for report in here.reports if isinstance(report, Started)}
     for run in runs:

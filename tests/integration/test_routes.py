@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastapi.routing import APIRoute
-from tests.unit.server.worlds import World, looped, world
+from tests.unit.server.worlds import Puppets, World, looped, world
 
 from roost.core.spec import JobId, RunId
 from roost.server.options import Options
@@ -230,3 +230,27 @@ async def test_a_users_stream_is_silent_while_others_work(tmp_path: Path) -> Non
             assert {one["user"] for one in event.data["events"]} == {"ada"}
             assert event.data["counts"]["queued"] == 1
             assert waits not in b"".join(ada.chunks).decode()
+
+
+@looped
+async def test_jobs_of_others_stay_unnamed_when_they_are_gone(tmp_path: Path) -> None:
+    async with world(tmp_path, engine=Puppets(gpus=1), policy="srtf") as here:
+        await here.add("ada")
+        await here.add("bob")
+        mine = await here.submit("bob", "long", run_time="10h")
+        await here.until("bob", mine, "running")
+        theirs = await here.submit("ada", "topsecret-project", run_time="1m")
+        await here.until("bob", mine, "queued")
+        path = f"/api/v1/jobs/{mine}/events"
+        async with here.client("bob") as bob, here.client("ada") as ada, here.client() as admin:
+            before = (await bob.get(path)).json()
+            await here.finish("ada", theirs)
+            assert (await ada.delete(f"/api/v1/jobs/{theirs}")).status_code == 200
+            after = (await bob.get(path)).json()
+            texts = [event["text"] for event in after["items"]]
+            assert "stopped: makes room for another job" in texts
+            assert after["items"][: before["total"]] == before["items"]
+            assert "topsecret" not in "".join(texts)
+            everything = (await bob.get("/api/v1/events?limit=200")).text
+            assert "topsecret" not in everything
+            assert theirs in (await admin.get(path)).text

@@ -290,7 +290,10 @@ def test_a_stop_is_quick_and_polite_and_jobs_go_on(tmp_path: Path) -> None:
     assert "2 CPU slots instead of GPUs, as asked" in up.stdout
     here = Served(home)
     assert here.token not in up.stdout + up.stderr
-    job = here.submit("for i in $(seq 60); do echo $i; sleep 0.03; done", "counter")
+    goes_on = tmp_path / "go-on"
+    # Half way it waits until the test has seen it run under the second server.
+    wait = f"if [ $i = 30 ]; then until [ -e {goes_on} ]; do sleep 0.02; done; fi"
+    job = here.submit(f"for i in $(seq 60); do echo $i; sleep 0.03; {wait}; done", "counter")
     here.until(job, "running")
     paths = ("/stream", f"/jobs/{job}/logs/stream")
     with here.client() as client, ExitStack() as stack:
@@ -309,6 +312,7 @@ def test_a_stop_is_quick_and_polite_and_jobs_go_on(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "1 running" in again.stdout
     here = Served(home)
+    goes_on.touch()
     here.until(job, "succeeded")
     with here.client() as client:
         text = client.get(f"/jobs/{job}/logs").text

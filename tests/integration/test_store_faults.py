@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.integration.unix_proxy import Proxy
 
-from roost.errors import Fatal, RoostError
+from roost.errors import Conflict, Fatal, RoostError
 from roost.store import (
     Entry,
     JobQuery,
@@ -513,6 +513,27 @@ def test_postgres_sessions_that_are_ended(server: PostgresServer) -> None:
                 store.append([entry(seq + 1)])
             store.reopen()
         assert [one.seq for one in store.entries()] == [1, 2, 3, 4, 5]
+
+
+def test_a_session_of_postgres_lost_by_another_write_costs_the_journal_nothing(
+    server: PostgresServer,
+) -> None:
+    url = server.database()
+    name = urlsplit(url).path.removeprefix("/")
+    end = (
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    )
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 2)
+        server.run(name, f"{end} AND datname = current_database()")
+        with pytest.raises(StoreLost):
+            store.add_user(User("ada"))
+        fill(store, 1)
+        assert [one.seq for one in store.entries()] == [1, 2, 3]
+        store.add_user(User("ada"))
+        with open_store(url) as other, pytest.raises(Conflict, match="another server"):
+            other.serve()
 
 
 def test_a_row_of_postgres_held_by_another_is_busy(server: PostgresServer) -> None:

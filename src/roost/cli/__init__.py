@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -145,6 +146,9 @@ def main(args: list[str] | None = None) -> Any:
     except click.ClickException as error:
         return _fail(error.format_message(), hint=_usage(error))
     except RoostError as error:
+        faults = getattr(error, "errors", ())
+        if len(faults) > 1:  # of a job file
+            return _fail_of_file(str(getattr(error, "file", "")), faults)
         return _fail(str(error))
     except MemoryError:
         return _fail("out of memory")
@@ -171,7 +175,18 @@ def _usage(error: click.ClickException) -> str:
     return f"try {context.command_path} --help" if context is not None else ""
 
 
+def _fail_of_file(file: str, faults: Sequence[Any]) -> int:
+    """All that is wrong with a job file, a line each."""
+    from roost.client.words import clean
+
+    click.echo(f"roost: error: {clean(file)}: {len(faults)} mistakes", err=True)
+    for fault in faults:
+        where = f"line {fault.line}: " if fault.line else ""
+        click.echo(f"  {where}{clean(fault.message)}", err=True)
+    return 2
+
+
 def _fail(message: str, hint: str = "") -> int:
-    line = " ".join(message.splitlines())
+    line = " ".join(part.strip() for part in message.splitlines())
     click.echo(f"roost: error: {line}{f' ({hint})' if hint else ''}", err=True)
     return 2

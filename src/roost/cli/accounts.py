@@ -54,13 +54,24 @@ def list_users(output: str) -> None:
         _print_users(client.users(), output)
 
 
-@users.command("add", cls=Verb)
+@users.command(
+    "add",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost users add ada --unix ada
+  roost users add grafana --role viewer""",
+)
 @click.argument("name")
 @option(
     "--role", section="Change", type=_ROLES, default="user", show_default=True, help="May do what."
 )
 @option(
-    "--unix", section="Change", metavar="ACCOUNT", default="", help="Whose account jobs run under."
+    "--unix",
+    section="Change",
+    metavar="ACCOUNT",
+    default="",
+    help="The Unix account that jobs run under, if root serves.",
 )
 @connect.output_option
 def add_user(name: str, role: str, unix: str, output: str) -> None:
@@ -69,10 +80,23 @@ def add_user(name: str, role: str, unix: str, output: str) -> None:
         _print_users([client.add_user(name, role, unix)], output)
 
 
-@users.command("set", cls=Verb)
+@users.command(
+    "set",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost users set ada --role admin
+  roost users set ada --unix ada
+  roost users set ada --inactive""",
+)
 @click.argument("name")
 @option("--role", section="Change", type=_ROLES, help="May do what.")
-@option("--unix", section="Change", metavar="ACCOUNT", help="Whose account jobs run under.")
+@option(
+    "--unix",
+    section="Change",
+    metavar="ACCOUNT",
+    help="The Unix account that jobs run under, if root serves.",
+)
 @option("--active/--inactive", section="Change", default=None, help="May come in, or not any more.")
 @connect.output_option
 def set_user(name: str, output: str, **given: Any) -> None:
@@ -125,7 +149,14 @@ def list_tokens(user: str, output: str) -> None:
     click.echo(count(len(found), "token"))
 
 
-@tokens.command("add", cls=Verb)
+@tokens.command(
+    "add",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost tokens add --label laptop --expires 90d
+  roost tokens add --user ada --label cluster""",
+)
 @option("--user", section="Change", metavar="NAME", default="", help="For another user.")
 @option("--label", section="Change", metavar="TEXT", default="", help="To tell it from others.")
 @option("--expires", section="Change", type=Duration(), help="Valid for so long; for ever without.")

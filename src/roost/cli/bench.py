@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from roost.cli.bench_live import live
 from roost.cli.kinds import Duration
 from roost.cli.options import output_option
 from roost.cli.output import number, print_csv, print_json, print_table
@@ -16,6 +17,9 @@ from roost.errors import InvalidSpec
 @click.group()
 def bench() -> None:
     """Measure Roost itself; docs/benchmarks.md keeps the results."""
+
+
+bench.add_command(live)
 
 
 @bench.command(

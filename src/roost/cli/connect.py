@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 #: How long a verb asks a server again that does not answer.
 _PATIENCE_S = 2.0
+#: So many letters of the last column are shown at least.
+_LEAST_ROOM = 24
 _COMPLETION_S = 0.3
+_SORTS = (
+    *("submitted_at", "started_at", "finished_at"),
+    *("name", "user", "queue", "state", "priority", "gpus"),
+)
 _COLOURS = {
     "queued": "yellow",
     "starting": "cyan",
@@ -78,18 +84,46 @@ def paint(name: str, cell: str) -> str:
     return click.style(cell, fg=colour) if colour else cell
 
 
-def fitted(rows: Sequence[Mapping[str, str]], *, wide: bool) -> list[dict[str, str]]:
-    """Rows whose last column ends with the screen, where there is one."""
+def fitted(
+    rows: Sequence[Mapping[str, str]], *, wide: bool, spare: Iterable[str] = ()
+) -> list[dict[str, str]]:
+    """Rows whose last column ends with the screen, where there is one.
+
+    On a narrow one the columns in ``spare`` are left out, until there is room for the last.
+    """
     cut = [dict(row) for row in rows]
     if wide or not rows or not sys.stdout.isatty():
         return cut
     *names, last = rows[0]
-    taken = sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in names)
-    room = max(20, shutil.get_terminal_size().columns - taken)
+    widths = {n: max(len(n), *(len(row[n]) for row in rows)) + 2 for n in names}
+    columns = shutil.get_terminal_size().columns
+    for name in spare:
+        if columns - sum(widths.values()) < _LEAST_ROOM and widths.pop(name, 0):
+            for row in cut:
+                del row[name]
+    room = max(_LEAST_ROOM, columns - sum(widths.values()))
     for row in cut:
         if len(row[last]) > room:
             row[last] = row[last][: room - 1] + "…"
     return cut
+
+
+def fact(name: str, text: str) -> str:
+    """A line on one thing, its name in front; on a terminal, broken between words."""
+    head = f"  {name:<10} "
+    columns = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or len(head) + len(text) <= columns:
+        return head + text
+    import textwrap
+
+    return textwrap.fill(
+        text,
+        max(columns, 2 * _LEAST_ROOM),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def log_text(line: str) -> str:
@@ -111,12 +145,15 @@ def on_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def agreed(question: str, *, yes: bool) -> bool:
-    """Whether to go on: asked where somebody can answer, taken for granted elsewhere."""
+def agreed(question: str, *, yes: bool, usual: bool = True) -> bool:
+    """Whether to go on: asked where somebody can answer, taken for granted elsewhere.
+
+    ``usual`` is what Enter alone says: no, where something would be lost.
+    """
     if yes or not on_terminal():
         return True
     try:
-        answer: bool = click.confirm(question, default=True, err=True)
+        answer: bool = click.confirm(question, default=usual, err=True)
     except click.Abort:
         raise KeyboardInterrupt from None
     return answer
@@ -163,6 +200,12 @@ def complete_queues(_ctx: click.Context, _param: click.Parameter, incomplete: st
 def complete_nodes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The nodes that begin like that."""
     return _offered("/nodes", {}, incomplete)
+
+
+def complete_sorts(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The fields to sort by that begin like that; - comes before any."""
+    minus, start = ("-", incomplete[1:]) if incomplete.startswith("-") else ("", incomplete)
+    return [minus + field for field in _SORTS if field.startswith(start)]
 
 
 def complete_states(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

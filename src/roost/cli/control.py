@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.cli import connect
 from roost.cli.kinds import Verb, option
 from roost.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from roost.client import JobView
 
 _RANGE = re.compile(r"(\d{1,6})(?:\.\.(\d{1,6}))?\Z")
 
@@ -141,7 +144,7 @@ def cancel(
         if not jobs:
             connect.note("nothing to cancel")
             return
-        if not connect.agreed(f"Cancel {count(len(jobs), 'job')}?", yes=yes):
+        if not connect.agreed(f"Cancel {count(len(jobs), 'job')}?", yes=yes, usual=False):
             ctx.exit(1)
     ctx.exit(_do("cancel", jobs))
 
@@ -158,7 +161,7 @@ Example:
 def delete(ctx: click.Context, jobs: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001
     """Forget jobs that are over, with their logs."""
     what = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
-    if not connect.agreed(f"Delete {what} with all logs?", yes=yes):
+    if not connect.agreed(f"Delete {what} with all logs?", yes=yes, usual=False):
         ctx.exit(1)
     ctx.exit(_do("delete", jobs))
 
@@ -171,10 +174,18 @@ def _do(verb: str, jobs: tuple[str, ...]) -> int:
         def act(job: str) -> str:
             view = getattr(client.job(job), verb)()
             state = "deleted" if verb == "delete" else clean(view.state)
-            coming = " (ending)" if view.cancelling else " (held)" if view.held else ""
-            return f"{clean(view.id)}  {state}{'' if view.over else coming}"
+            return f"{clean(view.id)}  {state}{_coming(view)}"
 
         return connect.each_of(jobs, act)
+
+
+def _coming(view: JobView) -> str:
+    """What was asked for and is still under way."""
+    if view.over:
+        return ""
+    if view.cancelling:
+        return ", being cancelled"
+    return ", being suspended" if view.held and view.state != "suspended" else ""
 
 
 def _all_open() -> tuple[str, ...]:

@@ -16,7 +16,7 @@ Examples:
   roost convert pytorchjob.yaml
   roost convert train.sbatch""",
 )
-@click.argument("file")
+@click.argument("file", type=click.Path())
 def convert(file: str) -> None:
     """Print the job in FILE as a job file; what could not be converted is told on standard error.
 

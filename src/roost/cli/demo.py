@@ -1,4 +1,4 @@
-"""``roost demo``: Roost's main job on a workload that comes with it."""
+"""``roost demo``: the real thing on this machine, or many policies on a recorded workload."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from roost.cli.kinds import OutFile
 _POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnair"]
 
 
-@click.command()
+@click.group(invoke_without_command=True)
+@click.pass_context
+def demo(ctx: click.Context) -> None:
+    """Start a server, train six small models, kill a worker, and compare with the simulator.
+
+    Everything is real, runs on this machine's CPUs, takes about a minute and is removed again.
+    """
+    if ctx.invoked_subcommand is None:
+        from roost.cli.demo_live import run
+
+        run()
+
+
+@demo.command()
 @click.option(
     "--report",
     type=OutFile(),
@@ -19,7 +32,7 @@ _POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnai
     show_default=True,
     help="Where to write the HTML page.",
 )
-def demo(report: Path) -> None:
+def policies(report: Path) -> None:
     """Replay a bundled workload on 8 nodes of 8 GPUs under several policies."""
     from roost.cli.compare import run_and_show
     from roost.core.spec import Level

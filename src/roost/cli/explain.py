@@ -1,4 +1,4 @@
-"""``roost explain``: why a job is where it is, who is ahead, when it starts, what would help."""
+"""``roost explain``: why a job is where it is, who is in the way, when it starts, what helps."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ Examples:
 def explain(job: str, output: str) -> None:
     """Say why the job JOB is where it is.
 
-    First a word for the cause and a sentence; then who goes first, when it will start as far as
-    a simulation of the present cluster can tell, and the smallest changes that would start it now.
+    First a word for the cause and a sentence; then who goes first, who holds what it needs and
+    until when, when it will start as far as a simulation of the present cluster can tell, and the
+    smallest changes that would start it now.
     """
     with connect.connect() as client:
         found = client.job(job).explain()
@@ -44,6 +45,7 @@ def lines(found: dict[str, Any], now: float, *, wide: bool = False) -> Iterator[
     yield f"{click.style(cause, bold=True)}  {clean(found.get('reason', ''))}".rstrip()
     facts = {
         "behind": _ahead(found, wide=wide),
+        "held by": _holders(found, now),
         "since": "" if not found.get("since") else ago(found["since"], now),
         "next try": "" if not found.get("not_before") else clock(found["not_before"]),
         "start": _start(found, now),
@@ -51,31 +53,49 @@ def lines(found: dict[str, Any], now: float, *, wide: bool = False) -> Iterator[
     }
     for name, text in facts.items():
         if text:
-            yield f"  {name:<10} {text}"
+            yield connect.fact(name, text)
     for number, remedy in enumerate(found.get("remedies") or ()):
-        yield f"  {'now if' if not number else 'or':<10} {clean(remedy.get('change', ''))}"
+        change = clean(remedy.get("change", ""))
+        yield connect.fact("or" if number else "now if", change)
     for number, text in enumerate(found.get("assumptions") or () if wide else ()):
-        yield f"  {'' if number else 'assumed':<10} {clean(text)}"
+        yield connect.fact("" if number else "assumed", clean(text))
 
 
 def _ahead(found: dict[str, Any], *, wide: bool) -> str:
-    from roost.client.words import amount, clean
-
     jobs = found.get("ahead") or []
     if not jobs:
         return ""
     most = len(jobs) if wide else _NAMED
-    named = [
-        f"{clean(job.get('job') or 'another job')} ({amount(float(job.get('gpus', 0)))} GPUs)"
-        for job in jobs[:most]
-    ]
+    named = [f"{_named(job)} ({_gpus(job)})" for job in jobs[:most]]
     more = int(found.get("ahead_count", len(jobs))) - len(named)
     return ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
 
 
+def _holders(found: dict[str, Any], now: float) -> str:
+    """Who has what it needs, and until when: those who end first of all."""
+    told = []
+    for job in found.get("held_by") or ():
+        end = job.get("ends_at")
+        until = "" if end is None else f", until ~{_clock(end, now)}"
+        told.append(f"{_named(job)} ({_gpus(job)}{until})")
+    return ", ".join(told)
+
+
+def _named(job: dict[str, Any]) -> str:
+    from roost.client.words import clean
+
+    return clean(job.get("job") or "another job")
+
+
+def _gpus(job: dict[str, Any]) -> str:
+    from roost.client.words import gpus
+
+    return gpus(float(job.get("gpus", 0)))
+
+
 def _start(found: dict[str, Any], now: float) -> str:
     """When it starts: at about that time, and how sure that is."""
-    from roost.client.words import ahead, span
+    from roost.client.words import about, ahead
 
     if found.get("state") not in ("queued", "suspended", "starting"):
         return ""
@@ -87,7 +107,7 @@ def _start(found: dict[str, Any], now: float) -> str:
     if low is None or high is None:
         return f"{told}, or much later"
     spread = max(high - at, at - low)
-    return told if spread < _EXACT_S else f"{told}, give or take {span(spread)}"
+    return told if spread < _EXACT_S else f"{told}, give or take {about(spread)}"
 
 
 def _clock(moment: float, now: float) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from roost.client import Client, JobView, Page
 
 _REDRAW_S = 1.0
+_SPARE = ("queue", "workers", "submitted", "done")
+_NONE = "no jobs; hand one in with: roost submit -- python train.py"
 
 
 class States(click.ParamType[str]):
@@ -72,6 +74,7 @@ Examples:
     metavar="[-]FIELD",
     default="-submitted_at",
     show_default=True,
+    shell_complete=connect.complete_sorts,
     help="By submitted_at, started_at, finished_at, name, user, queue, state, priority or gpus; "
     "with - the largest first.",
 )
@@ -109,7 +112,8 @@ def list_jobs(
             return
         page = client.page(**filters)
     if not connect.printed(page.raw, output):
-        _print(page, wide=output == "wide")
+        filtered = _filtered(filters) or user not in ("me", "all")
+        _print(page, wide=output == "wide", filtered=filtered)
 
 
 @click.command(
@@ -157,12 +161,14 @@ def rows(views: Sequence[JobView], now: float, *, wide: bool) -> list[dict[str, 
     ]
 
 
-def footer(page: Page[JobView]) -> str:
+def footer(page: Page[JobView], *, filtered: bool = True) -> str:
     """One line below the table: how many in which state, and what is not shown."""
     from roost.client import words
 
     if not page.items:
-        return "no jobs match" if page.total == 0 else f"no more jobs: there are {page.total:,}"
+        if page.total:
+            return f"no more jobs: there are {page.total:,}"
+        return "no jobs match" if filtered else _NONE
     held, asked = (
         words.amount(sum(getattr(view, name) for view in page if not view.over))
         for name in ("gpus_held", "gpus")
@@ -183,7 +189,7 @@ def described(view: JobView, now: float, *, wide: bool) -> Iterator[str]:
     facts = _facts(view, now) if not wide else {**_facts(view, now), **_more(view)}
     for name, text in facts.items():
         if text:
-            yield f"  {name:<10} {text}"
+            yield connect.fact(name, text)
     if view.over:
         yield f"Next: roost logs {view.id} · roost events {view.id} · roost delete {view.id}"
     else:
@@ -197,10 +203,13 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
     def when(moment: float | None) -> str:
         return "" if moment is None else f"{clock(moment)} ({ago(moment, now)})"
 
+    failure = words.verdict(view, evidence=True)
     loss = "" if view.loss is None else f", loss {view.loss:.4g}"
     return {
-        "why": " · ".join(filter(None, (clean(view.cause), clean(view.reason)))),
-        "verdict": verdict(view, evidence=True),
+        "why": failure
+        if view.state == "failed" and failure
+        else " · ".join(filter(None, (clean(view.cause), clean(view.reason)))),
+        "last time": "" if view.state == "failed" else failure,
         "user": clean(view.user),
         "queue": f"{clean(view.queue)}, priority {view.priority}",
         "GPUs": f"{amount(view.gpus_held)} held of {amount(view.gpus)} asked"
@@ -227,23 +236,6 @@ def _more(view: JobView) -> dict[str, str]:
         "revision": str(view.rev),
         "flags": " ".join(name for name in ("held", "cancelling") if getattr(view, name)),
     }
-
-
-def verdict(view: JobView, *, evidence: bool = False) -> str:
-    """Why it failed: code, kind, whose fault, retried or not, advice, the line that tells."""
-    from roost.client.words import clean
-
-    told = view.verdict
-    if told is None:
-        return ""
-    whose = {"user": "the job's own doing", "platform": "not the job's doing"}.get(told.whose, "")
-    again = {"never": "a retry does not help", "yes": "a retry may help"}.get(told.retry, "")
-    kind = " ".join(filter(None, ("" if told.code is None else str(told.code), clean(told.kind))))
-    what = f"{kind}: {clean(told.phrase)}"
-    rest = ", ".join(filter(None, (whose, again)))
-    advice = f"; {clean(told.advice)}" if told.advice else ""
-    line = f" [{clean(told.evidence)[:160]}]" if evidence and told.evidence else ""
-    return what + (f" ({rest})" if rest else "") + advice + line
 
 
 def _attempts(view: JobView) -> str:
@@ -277,10 +269,14 @@ def _filters(client: Client, user: str, asked: dict[str, Any]) -> Any:
     return filters if user == "all" else {**filters, "user": user}
 
 
-def _print(page: Page[JobView], *, wide: bool) -> None:
-    shown = connect.fitted(rows(page.items, connect.now(), wide=wide), wide=wide)
+def _filtered(filters: Any) -> bool:
+    return any(filters[name] for name in ("state", "queue", "name", "label"))
+
+
+def _print(page: Page[JobView], *, wide: bool, filtered: bool) -> None:
+    shown = connect.fitted(rows(page.items, connect.now(), wide=wide), wide=wide, spare=_SPARE)
     print_table(shown, connect.paint)
-    click.echo(footer(page))
+    click.echo(footer(page, filtered=filtered))
 
 
 def _watch(client: Client, filters: Any, output: str) -> None:
@@ -298,9 +294,10 @@ def _watch(client: Client, filters: Any, output: str) -> None:
         while True:
             page = client.page(**filters)
             shown = connect.fitted(
-                rows(page.items, connect.now(), wide=output == "wide"), wide=False
+                rows(page.items, connect.now(), wide=output == "wide"), wide=False, spare=_SPARE
             )
-            lines = [*table_lines(shown, connect.paint), footer(page), "Ctrl-C ends"]
+            below = footer(page, filtered=_filtered(filters))
+            lines = [*table_lines(shown, connect.paint), below, "Ctrl-C ends"]
             live.update(Text.from_ansi("\n".join(lines)), refresh=True)
             changed()
 

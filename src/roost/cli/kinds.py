@@ -125,8 +125,8 @@ class Noun(click.Group):
     """A group whose missing verb means list: ``roost queues`` is ``roost queues list``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the missing verb in place."""
-        return super().parse_args(ctx, self._with_verb(args))
+        """Put the missing verb in place, unless it is still being typed."""
+        return super().parse_args(ctx, args if ctx.resilient_parsing else self._with_verb(args))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

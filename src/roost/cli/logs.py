@@ -32,9 +32,7 @@ Examples:
 @option(
     "--tail", section="Which", type=click.IntRange(0, 10_000), metavar="N", help="The last lines."
 )
-@option(
-    "--worker", section="Which", metavar="NAME", default="", help="Such as worker-1, ps-0, setup."
-)
+@option("--worker", section="Which", metavar="NAME", default="", help="Such as worker-1 or ps-0.")
 @option("--all", "everyone", section="Which", is_flag=True, help="All workers, each line named.")
 @option(
     "--attempt",
@@ -44,24 +42,41 @@ Examples:
     default=0,
     help="This attempt; by default the newest.",
 )
-def logs(job: str, everyone: bool, **asked: Any) -> None:  # noqa: FBT001 - click passes flags
+def logs(
+    job: str,
+    everyone: bool,  # noqa: FBT001 - click passes flags
+    follow: bool,  # noqa: FBT001
+    **asked: Any,
+) -> None:
     """Print what the job JOB wrote.
 
-    On a terminal, colours are kept and other control characters made visible; elsewhere every
-    byte is as it was written.
+    On a terminal, colours are kept and other control characters made visible; elsewhere
+    everything is as it was written, but for bytes that are no UTF-8.
     """
     if everyone and asked["worker"]:
         raise InvalidSpec("--worker and --all exclude each other")
     with connect.connect() as client:
         handle = client.job(job)
+        _tell_that_it_waits(handle)
         if everyone:
-            lines = _everyone(handle, asked)
-        elif asked.pop("follow"):
+            lines = _everyone(handle, {**asked, "follow": follow})
+        elif follow:
             lines = followed(handle, **asked)
         else:
             lines = handle.logs(**asked)
         for line in lines:
-            tell(line)
+            tell(line, at_once=follow)
+        sys.stdout.flush()
+
+
+def _tell_that_it_waits(handle: JobHandle) -> None:
+    """A job that never ran has no log; its reader should not wonder why."""
+    view = handle.view
+    if view.started_at is None and not view.attempt and not view.over:
+        from roost.client.words import clean
+
+        job = clean(view.id)
+        connect.note(f"roost: {job} is {clean(view.state)}; why: roost explain {job}")
 
 
 def followed(
@@ -78,11 +93,12 @@ def followed(
         yield line
 
 
-def tell(line: str) -> None:
-    """Print a line of a log."""
+def tell(line: str, *, at_once: bool = True) -> None:
+    """Print a line of a log, for those who look on or who read it all later."""
     shown = connect.log_text(line) if sys.stdout.isatty() else line
-    click.echo(shown, color=True)
-    sys.stdout.flush()
+    sys.stdout.write(f"{shown}\n")
+    if at_once:
+        sys.stdout.flush()
 
 
 def _everyone(handle: JobHandle, asked: dict[str, Any]) -> Iterator[str]:

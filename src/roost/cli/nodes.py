@@ -38,7 +38,13 @@ def list_nodes(output: str) -> None:
                 click.echo(_device(str(node.get("id", "")), device))
 
 
-@nodes.command("restore", cls=Verb)
+@nodes.command(
+    "restore",
+    cls=Verb,
+    epilog="""\b
+Example:
+  roost nodes restore vm 3""",
+)
 @click.argument("node", shell_complete=connect.complete_nodes)
 @click.argument("gpu", type=click.IntRange(0))
 def restore(node: str, gpu: int) -> None:

@@ -49,7 +49,8 @@ def table_lines(rows: Sequence[Mapping[str, str]], paint: Paint | None = None) -
         return
     names = list(rows[0])
     widths = {n: max(len(n), *(len(row[n]) for row in rows)) for n in names}
-    words = {n for n in names if any(row[n][:1].isalpha() for row in rows)} | {names[0]}
+    words = {n for n in names if any(row[n][:1].isalpha() or row[n] == "*" for row in rows)}
+    words.add(names[0])
     head = {n: n.upper() for n in names}
     for line in [head, *rows]:
         cells = {

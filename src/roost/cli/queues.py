@@ -38,7 +38,14 @@ def list_queues(output: str) -> None:
             click.echo(line)
 
 
-@queues.command("set", cls=Verb)
+@queues.command(
+    "set",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost queues set vision --quota 4 --limit 8 --submitters ada,bob
+  roost queues set vision --limit none --weight 2""",
+)
 @click.argument("name", shell_complete=connect.complete_queues)
 @option("--quota", section="Change", metavar="GPUS|none", help="What it is promised.")
 @option("--limit", section="Change", metavar="GPUS|none", help="What it may have at most.")
@@ -77,7 +84,7 @@ def set_queue(name: str, output: str, **given: Any) -> None:
 @click.pass_context
 def delete_queue(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001
     """Remove queues that no job uses."""
-    if not connect.agreed(f"Delete {', '.join(names)}?", yes=yes):
+    if not connect.agreed(f"Delete {', '.join(names)}?", yes=yes, usual=False):
         ctx.exit(1)
     with connect.connect() as client:
 

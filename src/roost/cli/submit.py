@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from roost.jobfile import JobFile
 
 _COMMAND = "roost.command"
-_NAME = re.compile(r"[^a-z0-9]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -33,8 +31,14 @@ class _Submit(Verb):
         if "--" in args:
             at = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
-            args = args[:at]
-        return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args[:at])
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra" in error.message or isinstance(error, click.NoSuchOption):
+                hint = "a command comes after --: roost submit -- python train.py"
+                raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
+            raise
 
 
 @click.command(
@@ -46,7 +50,12 @@ Examples:
   roost submit --gpus 0.5 --workers 1..4 -- python train.py --rate 0.1
   roost submit --gpus A100:2 --env DATA --secret HF_TOKEN --run-time 2h --wait -- ./train.sh""",
 )
-@click.argument("file", required=False, metavar="[FILE | -- COMMAND...]")
+@click.argument(
+    "file",
+    required=False,
+    type=click.Path(),
+    metavar="[FILE | -- COMMAND...]",
+)
 @option("-n", "--name", section="Job", metavar="NAME", help="What to call it.")
 @option(
     "-q",
@@ -74,7 +83,13 @@ Examples:
     multiple=True,
     help="A variable of yours that is kept secret; its value never stands on a command line.",
 )
-@option("--workdir", section="Job", metavar="DIR", help="Where to run; this folder by default.")
+@option(
+    "--workdir",
+    section="Job",
+    type=click.Path(),
+    metavar="DIR",
+    help="Where to run; this folder by default.",
+)
 @option("--label", section="Job", metavar="KEY=VALUE", multiple=True, help="To find it by.")
 @option(
     "--gpus",
@@ -141,7 +156,7 @@ def submit(
 def _submission(
     client: Client, file: str | None, command: tuple[str, ...], given: dict[str, Any]
 ) -> Submission:
-    from roost.client.submissions import finish
+    from roost.client.submissions import finish, of_command
 
     if bool(file) == bool(command):
         raise InvalidSpec(
@@ -149,17 +164,8 @@ def _submission(
             if file
             else "nothing to submit: give a job file, or a command after --"
         )
-    job, notes = _of_command(command) if command else _of_file(str(file))
+    job, notes = (of_command(command), ()) if command else _of_file(str(file))
     return finish(_changed(job, given), local=client.local, notes=notes)
-
-
-def _of_command(command: tuple[str, ...]) -> tuple[JobFile, tuple[str, ...]]:
-    from roost.jobfile import JobFile
-
-    scripts = [word for word in command if re.search(r"\.(py|sh)\Z", word)]
-    name = Path((scripts or command)[0]).stem
-    short = _NAME.sub("-", name.lower()).strip("-")[:40].strip("-")
-    return JobFile.from_document({"name": short or "job", "command": list(command)}), ()
 
 
 def _of_file(file: str) -> tuple[JobFile, tuple[str, ...]]:
@@ -233,7 +239,7 @@ def _dry_run(client: Client, ready: Submission, output: str) -> None:
 def _show(plan: dict[str, Any]) -> None:
     """Where, when, how long and why, as a table on standard error."""
     from roost.cli.output import table_lines
-    from roost.client.words import ahead, amount, clean, span
+    from roost.client.words import about, ahead, amount, clean
 
     if plan.get("never"):
         return  # the server's refusal says it all
@@ -247,7 +253,7 @@ def _show(plan: dict[str, Any]) -> None:
         "workers": str(sum(int(part.get("workers", 0)) for part in parts)) if parts else "-",
         "gpus": amount(gpus) if parts else "-",
         "start": ahead(starts, now),
-        "finish": "unknown" if ends is None else f"in ~{span(ends - now)}",
+        "finish": "unknown" if ends is None else f"in ~{about(ends - now)}",
         "why": clean(plan.get("reason", "")),
     }
     for line in table_lines([row]):
@@ -266,8 +272,8 @@ def _report(handle: JobHandle, output: str) -> None:
 
 def _wait(handle: JobHandle, *, follow: bool) -> int:
     """Until the job is over; its exit status."""
-    from roost.cli.jobs import verdict
     from roost.cli.logs import followed, tell
+    from roost.client.words import verdict
 
     try:
         if follow:

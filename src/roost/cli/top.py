@@ -67,10 +67,10 @@ def _lines(client: Client, what: str) -> Iterator[str]:
         yield from node_lines(client.nodes())
         waiting = list(client.jobs(state="queued"))
         if waiting:
-            from roost.client.words import amount, count
+            from roost.client.words import count, gpus
 
-            asked = amount(sum(view.gpus for view in waiting))
-            yield f"waiting: {count(len(waiting), 'job')}, {asked} GPUs"
+            asked = gpus(sum(view.gpus for view in waiting))
+            yield f"waiting: {count(len(waiting), 'job')}, {asked}"
 
 
 def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _job_lines(client: Client) -> Iterator[str]:
                 "state": clean(view.state) if view else "-",
                 "gpus": amount(view.gpus_held) if view else "-",
                 "cpus": f"{busy:.1f}",
-                "memory": f"{job['rss_bytes'] / _GIB:.2f} GiB",
+                "memory": _memory(job["rss_bytes"]),
                 "processes": str(job["processes"]),
                 "done": "-"
                 if view is None or view.progress is None
@@ -167,8 +167,12 @@ def _job_lines(client: Client) -> Iterator[str]:
             }
         )
     yield from table_lines(rows, connect.paint)
-    memory = sum(job["rss_bytes"] for job in used) / _GIB
-    yield f"{count(len(used), 'job')} running, {memory:.2f} GiB"
+    memory = _memory(sum(job["rss_bytes"] for job in used))
+    yield f"{count(len(used), 'job')} on devices, {memory}"
+
+
+def _memory(size: float) -> str:
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size * 1024 / _GIB:.0f} MiB"
 
 
 def _count(value: Any) -> str:

@@ -19,13 +19,13 @@ import click
 
 from roost.cli.kinds import Verb, option
 from roost.cli.options import complete_placers, complete_policies
+from roost.client import places
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 
 if TYPE_CHECKING:
     from roost.server.boot import Start
     from roost.server.home import Running
 
-_HOME = "~/.local/share/roost"
 _LOG_BYTES = 10 << 20
 _LOGS_KEPT = 3
 _DOWN_S = 15.0
@@ -38,14 +38,22 @@ _home_option = _place(
     "--home",
     type=click.Path(path_type=Path),
     envvar="ROOST_HOME",
-    default=_HOME,
-    show_default=True,
+    default=places.usual_home,
+    show_default="~/.local/share/roost, of root /var/lib/roost",
     show_envvar=True,
     help="Folder of the server: database, token, logs and runs.",
 )
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost up
+  roost up -d --policy tiresias
+  roost up -d --slots 8 --port 0 --home /tmp/try
+  roost up --host 10.0.0.5 --tls-cert node.pem --tls-key node.key""",
+)
 @_network("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen there.")
 @_network(
     "--port",
@@ -210,6 +218,8 @@ def _show(told: Mapping[str, Any], *, foreground: bool) -> None:
             click.echo(f"  {name:<10} {text}")
     for warning in told["warnings"]:
         click.echo(f"roost: warning: {warning}", err=True)
+    if places.home() != Path(told["home"]):
+        click.echo(f"For other commands to find it: export ROOST_HOME={told['home']}")
     click.echo("Next: roost submit -- python train.py · roost list · roost nodes")
     end = "Ctrl-C stops the server" if foreground else "roost down stops the server"
     click.echo(f"{end}; jobs go on.")
@@ -224,13 +234,13 @@ def _go_on(jobs: Mapping[str, int] | None) -> str:
     """What becomes of the jobs while nobody serves."""
     if jobs is None:
         return "jobs go on"
-    running = sum(count for state, count in jobs.items() if state != "queued")
-    if not jobs:
+    if not sum(jobs.values()):
         return "there are no jobs"
-    waiting = jobs.get("queued", 0)
+    waiting = sum(jobs.get(state, 0) for state in ("queued", "suspended"))
+    running = sum(jobs.values()) - waiting
     parts = [f"{running} job{'s' * (running != 1)} go{'es' * (running == 1)} on running"]
-    parts += [f"{waiting} wait for the next roost up"] if waiting else []
-    return ", ".join(parts)
+    parts += [f"{waiting} wait{'s' * (waiting == 1)} for the next roost up"] if waiting else []
+    return ", ".join(parts if running else [f"no job runs, {parts[-1]}"])
 
 
 def _detached(start: Start, level: str) -> None:
@@ -307,7 +317,13 @@ def _answers(url: str) -> None:
         raise Conflict(f"the server at {url} does not answer: {error}") from None
 
 
-@click.command(cls=Verb)
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost down
+  roost down --stop-jobs""",
+)
 @_home_option
 @option("--stop-jobs", section="Run", is_flag=True, help="Cancel all jobs first.")
 def down(home: Path, *, stop_jobs: bool) -> None:

@@ -57,6 +57,9 @@ class Driver:
         why = str(error) or type(error).__name__
         return Lost(self.url, why, sent=not isinstance(error, _UNSENT))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
 
 class SyncDriver(Driver):
     """Blocks until the answer is there."""

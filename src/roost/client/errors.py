@@ -114,6 +114,9 @@ _STATUSES = {
 }
 
 
+_TOKEN = "give yours as ROOST_TOKEN"
+
+
 def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Refused:
     """What an answer of status 400 or above means."""
     told = _told(content)
@@ -121,7 +124,8 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Refused:
     if kind not in _KINDS:
         kind = _STATUSES.get(status, "fatal" if status >= 500 else "invalid")  # noqa: PLR2004
     message = str(told.get("message") or f"the server answered with status {status}")
-    hint = str(told.get("hint") or "")
+    # What the server advises is about the wire, which people here do not see.
+    hint = _TOKEN if kind == "unauthenticated" else str(told.get("hint") or "")
     error = _KINDS[kind](f"{message} ({hint})" if hint else message)
     error.kind, error.status, error.hint = kind, status, hint
     if isinstance(error, Retryable):

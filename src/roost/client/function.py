@@ -15,11 +15,12 @@ defines the function travels with it.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from roost.client import environment
@@ -59,7 +60,12 @@ class Function(Generic[P, R]):
         return (self.client or usual()).submit(self.bind(*args, **kwargs))
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
-        """The call as something that ``Client.submit`` and ``AsyncClient.submit`` take."""
+        """The call as something that ``Client.submit`` and ``AsyncClient.submit`` take.
+
+        Arguments that the function does not take are a TypeError here, not in the job.
+        """
+        with suppress(ValueError):  # some builtins do not tell what they take
+            inspect.signature(self.function).bind(*args, **kwargs)
         return Bound(self.function, args, kwargs, self.fields)
 
     def options(self, **fields: Any) -> Function[P, R]:

@@ -100,7 +100,8 @@ class Place:
         match message.event:
             case "message":
                 yield from self.lines.feed(str(told))
-                self.offset = int(message.id) if message.id.isdigit() else self.offset
+                offset = message.id.rpartition("-")[2]  # after the attempt
+                self.offset = int(offset) if offset.isdecimal() else self.offset
             case "attempt" if told["attempt"] != self.attempt:
                 yield from self.lines.rest()
                 if self.attempt:

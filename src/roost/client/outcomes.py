@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.client import api
+from roost.client import api, words
 from roost.client.errors import RemoteError
 from roost.client.payload import Packed, unpack
 from roost.client.views import JobView
@@ -62,7 +62,6 @@ def _raised(view: JobView, packed: Packed) -> BaseException:
 def _ended(view: JobView) -> RoostError:
     if view.state == "cancelled":
         return RemoteError(f"job {view.id} was cancelled")
-    why = view.verdict.phrase if view.verdict else ""
-    advice = f"; {view.verdict.advice}" if view.verdict and view.verdict.advice else ""
-    code = "" if view.exit_code is None else f" with exit status {view.exit_code}"
-    return RemoteError(f"job {view.id} failed{code}: {why or view.reason}{advice}")
+    code = "" if view.exit_code is None else f"exit {view.exit_code}, "
+    why = words.verdict(view) or code + words.clean(view.reason)
+    return RemoteError(f"job {view.id} failed: {why}")

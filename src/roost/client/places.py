@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from roost.client.errors import NoServer
 from roost.errors import InvalidSpec
 
+_OTHERS_WRITE = 0o022
 #: Where a server listens unless it was told otherwise.
 USUAL = "http://127.0.0.1:8610"
 
@@ -31,7 +32,12 @@ class Place(NamedTuple):
 
 def home(given: str | os.PathLike[str] | None = None) -> Path:
     """The folder of the server on this machine."""
-    return Path(given or os.environ.get("ROOST_HOME") or "~/.local/share/roost").expanduser()
+    return Path(given or os.environ.get("ROOST_HOME") or usual_home()).expanduser()
+
+
+def usual_home() -> str:
+    """Where a server lives unless it was told otherwise: of root, where other accounts can go."""
+    return "/var/lib/roost" if os.geteuid() == 0 else "~/.local/share/roost"
 
 
 def find(
@@ -60,7 +66,10 @@ def is_loopback(url: str) -> bool:
         _ = parts.port  # a port that is no number shows only when it is asked for
     except ValueError:
         host, parts = "", urlsplit("")
-    if parts.scheme not in ("http", "https") or not host:
+    if parts.username is not None or parts.password is not None:  # neither is to be shown
+        raise InvalidSpec(f"the address of a server has no user and password: it is like {USUAL}")
+    plain = url.isascii() and url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not (host and plain) or "?" in url or "#" in url:
         raise InvalidSpec(f"{url!r} is not the address of a server, such as {USUAL}")
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -82,7 +91,7 @@ def _served(base: Path, *, known: bool) -> str:
 
 
 def _noted(base: Path) -> str:
-    text = _read(base / "server.json")
+    text = _read(base / "server.json", trusted=True)
     if not text:
         return ""
     try:
@@ -104,9 +113,16 @@ def _ticks(pid: object) -> int | None:
         return None
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, *, trusted: bool = False) -> str:
+    """What a file says; ``trusted``: only if nobody else can have written it."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            if trusted and status.st_mode & _OTHERS_WRITE:
+                raise InvalidSpec(f"others can write {path}: it may lead anywhere")
+            if trusted and status.st_uid not in (0, os.geteuid(), path.parent.stat().st_uid):
+                raise InvalidSpec(f"{path} belongs to somebody else: it may lead anywhere")
+            return file.read()
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ the server runs on the same machine, the present folder and where programs are f
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,9 +66,23 @@ def prepare(what: What, *, local: bool) -> Submission:
         case Mapping():
             return finish(JobFile.from_document(what), local=local)
         case Sequence():
-            return finish(JobFile.from_document({"command": list(what)}), local=local)
+            return finish(of_command(what), local=local)
         case _:
-            raise InvalidSpec(f"a {type(what).__name__} cannot be submitted")
+            raise InvalidSpec(
+                f"{type(what).__name__!r} cannot be submitted: give the path of a job file, its "
+                "fields as a mapping, a command as a list, or train.bind(...)"
+            )
+
+
+def of_command(command: Sequence[str]) -> JobFile:
+    """A command as a job, named like its script, or else its program."""
+    from roost.jobfile import JobFile  # noqa: PLC0415 - as above
+
+    words = [str(word) for word in command]
+    scripts = [word for word in words if re.search(r"\.(py|sh)\Z", word)]
+    name = Path((scripts or words or [""])[0]).stem
+    short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")
+    return JobFile.from_document({"name": short or "job", "command": list(command)})
 
 
 def finish(job: JobFile, *, local: bool, notes: tuple[str, ...] = ()) -> Submission:

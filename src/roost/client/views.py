@@ -47,7 +47,8 @@ class Place(NamedTuple):
 class Verdict(NamedTuple):
     """Why a job failed: what it was, in words, whose doing, whether a retry helps, advice.
 
-    ``worker`` is where it began, ``evidence`` the line of its log that tells.
+    ``worker`` is where it began, ``evidence`` the line of its log that tells, ``sentence`` all of
+    it as one sentence.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Verdict(NamedTuple):
     evidence: str = ""
     code: int | None = None
     signal: str = ""
+    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +89,19 @@ class JobView:
     submitted_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
+    ran_s: float = 0.0
+    running_since: float | None = None
     not_before: float | None = None
     progress: float | None = None
+    saved: float | None = None
+    step: int | None = None
     loss: float | None = None
     run_time_s: float | None = None
     exit_code: int | None = None
     verdict: Verdict | None = None
     held: bool = False
     cancelling: bool = False
+    cancelled_by: str = ""
     elastic: bool = False
     rev: int = 0
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from roost.client.views import STATES, JobView
+from roost.client.views import STATES, JobView, Verdict
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -42,7 +42,12 @@ def ahead(moment: float | None, now: float) -> str:
     """How soon: now, or in about so long."""
     if moment is None:
         return "unknown"
-    return "now" if moment - now < 1 else f"in ~{span(moment - now)}"
+    return "now" if moment - now < 1 else f"in ~{about(moment - now)}"
+
+
+def about(seconds: float) -> str:
+    """A duration that was guessed: without seconds from a minute on."""
+    return span(seconds if seconds < _MINUTE else round(seconds / _MINUTE) * _MINUTE)
 
 
 def clock(moment: float | None) -> str:
@@ -60,11 +65,17 @@ def amount(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
+def gpus(value: float) -> str:
+    """So many GPUs: 2 GPUs, 1 GPU, 0.5 GPU."""
+    return f"{amount(value)} GPU{'' if 0 < value <= 1 else 's'}"
+
+
 def ran(view: JobView, now: float) -> float | None:
-    """How long a job has been running, or ran; ``None`` before it started."""
+    """How long a job's processes were up, in all its runs; ``None`` before it started."""
     if view.started_at is None:
         return None
-    return max(0.0, (view.finished_at or now) - view.started_at)
+    since = now if view.running_since is None else view.running_since
+    return view.ran_s + max(0.0, now - since)
 
 
 def workers(view: JobView) -> str:
@@ -91,8 +102,18 @@ def why(view: JobView) -> str:
     if view.cancelling and not view.over:
         return "being cancelled"
     if view.verdict is not None and view.state == "failed" and view.verdict.phrase:
-        return clean(view.verdict.phrase)
+        return _headline(view.verdict)
     return clean(view.reason)
+
+
+def verdict(view: JobView, *, evidence: bool = False) -> str:
+    """Why it failed, in the sentence of the server; with the line of the log that tells."""
+    told = view.verdict
+    if told is None:
+        return ""
+    advice = f": {clean(told.advice)}" if told.advice else ""
+    said = clean(told.sentence) or _headline(told) + advice
+    return said + (f" [{clean(told.evidence)[:160]}]" if evidence and told.evidence else "")
 
 
 def footer(views: Iterable[JobView]) -> str:
@@ -100,6 +121,12 @@ def footer(views: Iterable[JobView]) -> str:
     states = [view.state for view in views]
     known = [state for state in STATES if state in states]
     return ", ".join(f"{states.count(state)} {state}" for state in known)
+
+
+def _headline(told: Verdict) -> str:
+    """How it ended, and what that means: exit 1, import error."""
+    how = told.signal or ("" if told.code is None else f"exit {told.code}")
+    return ", ".join(clean(text) for text in (how, told.phrase or told.kind) if text)
 
 
 def _named(letter: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,6 +53,33 @@ class Allocation:
     def nodes(self) -> tuple[NodeId, ...]:
         """The nodes it touches, each once, in order."""
         return tuple(dict.fromkeys(part.node for part in self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One worker of a gang: its role, its index in it, and the devices that it holds."""
+
+    role: str
+    index: int
+    gpus: tuple[int, ...]
+    share_milli: int
+    node: NodeId
+
+    @property
+    def name(self) -> str:
+        """What its log is called."""
+        return f"{self.role}-{self.index}"
+
+
+def seats(allocation: Allocation) -> Iterator[Seat]:
+    """The workers of an allocation, main ones first, each with its devices."""
+    counts: Counter[str] = Counter()
+    for part in sorted(allocation.parts, key=lambda part: part.role != WORKER):
+        each = len(part.gpus) // part.workers if part.workers else 0
+        for number in range(part.workers):
+            gpus = part.gpus[number * each : (number + 1) * each]
+            yield Seat(part.role, counts[part.role], gpus, part.share_milli, part.node)
+            counts[part.role] += 1
 
 
 def beyond(more: Allocation, less: Allocation) -> tuple[Part, ...]:

@@ -37,6 +37,7 @@ from roost.core.events import (
     Outcome,
     Progressed,
     QueueChanged,
+    QueueDeleted,
     Resized,
     ResumeRequested,
     ScaleRequested,
@@ -90,6 +91,8 @@ class Core:
         self.history = History()
         #: What the last ``handle`` decided, for the journal.
         self.decisions: list[Decision] = []
+        #: Jobs that lost their reservation in the last ``handle``, for whom there is no action.
+        self.taken_back: list[JobId] = []
         self.memo: dict[str, Any] = {}
         self._actions: list[Action] = []
         self._replan: Event | None = None
@@ -115,6 +118,8 @@ class Core:
         ``Conflict`` or ``NotFound`` and changes nothing; those before it in the batch stand, and
         what follows from them comes with the next call.
         """
+        if self.taken_back:
+            self.taken_back = []
         self._fold(events)
         if self._replan is None:
             self.decisions = []
@@ -136,6 +141,7 @@ class Core:
             self.wake_at = min(self.wake_at, plan.wake_at)
             if self.decisions:
                 self._commit(self.decisions, cause)
+            self.waiting.tidy(self.now)
         if self.backing_off:
             self.wake_at = min(self.wake_at, self.backing_off[0][0])
         actions, self._actions = self._actions, []
@@ -243,6 +249,8 @@ class Core:
                 return True
             case QueueChanged():
                 return self._queue_changed(event)
+            case QueueDeleted():
+                return self._queue_deleted(event)
             case _:
                 assert_never(event)
 
@@ -449,6 +457,18 @@ class Core:
         self.waiting.regroup(event.time, lambda: setattr(queue, "spec", event.queue))
         return True
 
+    def _queue_deleted(self, event: QueueDeleted) -> bool:
+        for job in self.jobs.values():
+            if job.spec.queue == event.queue and not job.state.over:
+                msg = f"queue {event.queue!r} has jobs that are not over, such as {job.id}"
+                raise Conflict(msg)
+        if event.queue not in self.queues:
+            msg = f"no queue {event.queue!r}"
+            raise NotFound(msg)
+        self.waiting.regroup(event.time, lambda: None)
+        del self.queues[event.queue]
+        return True
+
     # -- 2. what users asked for, before the policy has its say ---------------------------------
 
     def _serve_users(self, plan: Plan) -> None:
@@ -593,6 +613,7 @@ class Core:
     def _take_back(self, run: Run, event: Event) -> None:
         """A reserved run gives back what it was promised; its job waits again."""
         job = run.job
+        self.taken_back.append(job.id)
         job.waits[Cause.CAPACITY] += self.now - run.placed_at
         self._release(run)
         self.occupancy.settle(run, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueSpec, Range, RunId
+from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueId, QueueSpec, Range, RunId
 
 
 class Outcome(StrEnum):
@@ -61,6 +61,14 @@ class QueueChanged:
 
     time: float
     queue: QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeleted:
+    """A queue and its promise are no more."""
+
+    time: float
+    queue: QueueId
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +194,7 @@ Event = (
     | GpuFailed
     | GpuRestored
     | QueueChanged
+    | QueueDeleted
     | Submitted
     | CancelRequested
     | SuspendRequested

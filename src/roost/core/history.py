@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from roost.core.spec import JobSpec
 from roost.core.state import Job
+
+#: How many jobs are remembered.
+_MEMORY = 20_000
 
 
 class History:
     """The service of jobs that are over, and the work of those that succeeded."""
 
     def __init__(self) -> None:
-        #: GPU-seconds that each job held, oldest first.
-        self.service: list[float] = []
+        #: GPU-seconds that each of the last jobs held, oldest first.
+        self.service: deque[float] = deque(maxlen=_MEMORY)
         #: How many jobs of a user's application succeeded, and the work they took in all.
         self._succeeded: dict[tuple[str, str], tuple[int, float]] = {}
 

@@ -6,7 +6,7 @@ Devices of a node are numbered from 0; a set of them is an integer with one bit 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 PLENTY = 1 << 30
 
 
-@cache
+@lru_cache(maxsize=16384)
 def devices(mask: int) -> tuple[int, ...]:
     """The device numbers in a mask, ascending."""
     return tuple(index for index in range(mask.bit_length()) if mask >> index & 1)
 
 
-@cache
+@lru_cache(maxsize=16384)
 def mask_of(gpus: tuple[int, ...]) -> int:
     """The mask of device numbers."""
     mask = 0
@@ -33,7 +33,7 @@ def mask_of(gpus: tuple[int, ...]) -> int:
     return mask
 
 
-@cache
+@lru_cache(maxsize=16384)
 def lowest(mask: int, count: int) -> tuple[int, ...]:
     """The first ``count`` devices in a mask."""
     return devices(mask)[:count]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from roost.core.spec import JobId
+from roost.core.spec import WHOLE, JobId
 
 
 class Cause(IntEnum):
@@ -30,13 +30,40 @@ _TOKENS = {
 }
 
 
-#: What is said of a line when the policy has nothing to add.
-LACK = {
-    Cause.QUOTA: "its queue is at its limit; it asks for {gpus} GPUs more",
-    Cause.FRAGMENTATION: "{gpus} GPUs are free, but not where such a gang fits with all it needs",
-    Cause.CAPACITY: "fewer than {gpus} GPUs are free",
-    Cause.TURN: "{gpus} GPUs would be free for it, but others go first",
+#: What is said of a line when the policy has nothing to add; ``are`` fits the number of GPUs.
+_LACK = {
+    Cause.QUOTA: "its queue is at its limit; it asks for {gpus} more",
+    Cause.FRAGMENTATION: "{gpus} {are} free, but not where such a gang fits with all it needs",
+    Cause.CAPACITY: "{fewer} than {gpus} {are} free",
+    Cause.TURN: "{gpus} would be free for it, but others go first",
 }
+#: The same of jobs that ask for no GPU.
+_LACK_OTHER = {
+    Cause.FRAGMENTATION: "no node has free what it needs beside GPUs",
+    Cause.TURN: "there would be room for it, but others go first",
+}
+
+
+def gpus(milli: int, kinds: tuple[str, ...] = ()) -> str:
+    """An amount of GPUs as people write it: 1 GPU, 0.5 GPU, 2 GPUs of kind A100."""
+    of = f" of kind {'|'.join(kinds)}" if kinds else ""
+    return f"{milli / WHOLE:g} GPU{'' if 0 < milli <= WHOLE else 's'}{of}"
+
+
+def are(milli: int) -> str:
+    """The verb that goes with so many GPUs."""
+    return "is" if 0 < milli <= WHOLE else "are"
+
+
+def lack(cause: Cause, milli: int, kinds: tuple[str, ...] = ()) -> str:
+    """What jobs lack that ask for so much, of one of these kinds if any are named."""
+    if not milli and cause in _LACK_OTHER:
+        return _LACK_OTHER[cause]
+    of = kinds if cause is Cause.CAPACITY else ()
+    if cause is Cause.CAPACITY and milli == WHOLE:
+        return f"no {gpus(milli, of).removeprefix('1 ')} is free"
+    fewer = "less" if milli < WHOLE else "fewer"
+    return _LACK[cause].format(gpus=gpus(milli, of), are=are(milli), fewer=fewer)
 
 
 class Reason(NamedTuple):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from roost.core.reasons import LACK, Cause, Reason
-from roost.core.spec import WHOLE, QueueId, Resources, Shape
+from roost.core.reasons import Cause, Reason, lack
+from roost.core.spec import QueueId, Resources, Shape
 from roost.core.state import Job
 
 #: Anything that sorts; smaller goes first.
@@ -80,7 +80,7 @@ class Line:
     @property
     def reason(self) -> Reason:
         """Why the line waits."""
-        text = self.said or LACK[self.cause].format(gpus=f"{self.gpu_milli / WHOLE:g}")
+        text = self.said or lack(self.cause, self.gpu_milli, self.shape.resources.kinds)
         return Reason(self.cause, text)
 
 
@@ -114,6 +114,11 @@ class Waiting:
             jobs = self._disband(now)
             self.key, self.by_queue = key, by_queue
             self._reform(jobs, now)
+
+    def tidy(self, now: float) -> None:
+        """Forget shapes that came once and never again, where there are very many."""
+        if len(self.lines) > _MEMORY:
+            self._reform(self._disband(now), now)
 
     def regroup(self, now: float, change: Callable[[], None]) -> None:
         """Form the lines anew around a change to what they depend on."""

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
 
 from roost.core.actions import Action
-from roost.core.allocation import Allocation
 from roost.core.events import Event
 from roost.core.spec import JobId, RunId
 from roost.jobfile.program import Program
@@ -116,8 +115,6 @@ class Assigned:
     launch to be performed again.
     """
 
-    allocation: Allocation
-    program: Program
     parked: bool = False
     launched: bool = True
     order: Order | None = None
@@ -132,7 +129,7 @@ class Usage(NamedTuple):
 
 
 class LogFile(Protocol):
-    """The output of one worker; it stays readable while it grows."""
+    """The output of one worker, or a result; it stays readable while it grows."""
 
     def size(self) -> int:
         """Bytes there are by now."""
@@ -171,8 +168,11 @@ class Engine(Protocol):
         """The workers of a run that have an output: ``worker-0``, ``ps-0``, ..."""
         ...
 
-    def result(self, run: RunId) -> bytes | None:
-        """What a submitted function returned, pickled; None if there is nothing (yet)."""
+    def result(self, run: RunId) -> LogFile | None:
+        """What a submitted function returned, pickled; None if there is nothing (yet).
+
+        Raises InvalidSpec if it is too large to be handed over.
+        """
         ...
 
     def usage(self) -> Mapping[RunId, Usage]:
@@ -181,6 +181,10 @@ class Engine(Protocol):
 
     def forget(self, job: JobId) -> None:
         """Remove the folders and logs of a job that is over."""
+        ...
+
+    def sweep(self, known: Callable[[JobId], bool]) -> None:
+        """Forget the jobs that nobody knows any more; meant for once, after ``start``."""
         ...
 
     async def close(self) -> None:

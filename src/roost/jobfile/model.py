@@ -160,7 +160,8 @@ class JobFile(Part):
             priority=self.priority,
             user=user,
             application=self.application or self.name,
-            run_time_s=self.run_time,
+            # A limit is an estimate, too: it takes no longer than that.
+            run_time_s=self.max_duration if self.run_time is None else self.run_time,
             costs=self._costs(),
             min_run_s=self.min_run,
             max_retries=self.retry.max,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_serializer, model_validator
 
 from roost import core
 from roost.core import WHOLE, Qos
@@ -124,6 +124,9 @@ class Retry(Part):
         return {"max": given} if isinstance(given, int | str) else given
 
 
+_LONGEST_GRACE_S = 3600.0
+
+
 class Checkpoint(Part):
     """Where and how often the program saves itself, and how it is told to stop."""
 
@@ -132,6 +135,13 @@ class Checkpoint(Part):
     signal: fields.Signal = "SIGTERM"
     grace: fields.Duration = 30.0
     restart: fields.Duration = 0.0
+
+    @field_validator("grace")
+    @classmethod
+    def _bounded(cls, grace: float) -> float:
+        if grace > _LONGEST_GRACE_S:  # nobody could get the devices back
+            raise fields.expected("a duration of at most 1h")
+        return grace
 
 
 class Workdir(Part):

@@ -11,9 +11,9 @@ decides on what it is given; times come with it, and what happens to a suspect i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roost.core.spec import JobId, NodeId
 from roost.live.verdicts import KINDS, Blame, Verdict
@@ -98,22 +98,6 @@ class Suspicions:
     def forget(self, device: Device) -> None:
         """It works again: a job succeeded on it, or a person put it back into service."""
         self._incidents.pop(device, None)
-
-    def dump(self) -> list[dict[str, Any]]:
-        """What is held against whom, ready for JSON."""
-        return [
-            {"node": device.node, "gpu": device.gpu, "incidents": [list(item) for item in items]}
-            for device, items in sorted(self._incidents.items())
-        ]
-
-    def load(self, saved: Iterable[Mapping[str, Any]]) -> None:
-        """Put back what ``dump`` gave."""
-        self._incidents = {
-            Device(NodeId(item["node"]), item["gpu"]): [
-                _Incident(*incident) for incident in item["incidents"]
-            ]
-            for item in saved
-        }
 
     def _judge(
         self, place: Device, incident: _Incident, *, certain: bool, left: int

@@ -11,13 +11,18 @@ import time
 from collections.abc import Callable
 
 
+def _uptime() -> float:
+    """Seconds since the machine started, also those it slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Clock:
     """Tells the time of the journal."""
 
     def __init__(
         self,
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = _uptime,
     ) -> None:
         self._monotonic = monotonic
         self._origin = wall() - monotonic()

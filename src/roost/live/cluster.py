@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from roost.core import (
     MigrateRequested,
     NodeId,
     QueueChanged,
+    QueueDeleted,
     QueueId,
     QueueSpec,
     Range,
@@ -40,20 +42,31 @@ from roost.core import (
 from roost.core.node import devices
 from roost.core.wire import decode_decision
 from roost.engines import Engine, Usage
-from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, unknown
+from roost.errors import (
+    Conflict,
+    Forbidden,
+    InvalidSpec,
+    NotFound,
+    Retryable,
+    RoostError,
+    unknown,
+)
 from roost.jobfile import JobFile
 from roost.live import explain as explaining
 from roost.live.clock import Clock
-from roost.live.driver import Command, Counts, Draft, Driver, Health
+from roost.live.driver import Counts, Draft, Driver, Health
 from roost.live.feed import Feed
+from roost.live.intake import Command
 from roost.live.records import Record, placement_of, view_of
 from roost.live.vault import Vault
 from roost.store import Store
-from roost.store.rows import JobRow, QueueRow
+from roost.store.rows import JobRow, QueueRow, User
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _ID_LETTERS = 5
 _EVERYBODY = "*"
+#: How many users may wait for a forecast.
+_QUESTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +93,9 @@ class Cluster:
         policy: str = "backfill",
         placer: str = "consolidate",
         clock: Clock | None = None,
+        by_account: bool = False,
     ) -> None:
+        self._by_account = by_account
         self.policy_name, self.placer_name = policy, placer
         self.store, self.engine, self.home = store, engine, home
         self.clock = clock or Clock()
@@ -93,6 +108,9 @@ class Cluster:
             Vault(home),
             self.clock,
         )
+        self._asking = 0
+        self._one_at_a_time = asyncio.Lock()
+        self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
     # -- life ----------------------------------------------------------------------------------
@@ -100,9 +118,17 @@ class Cluster:
     async def start(self) -> None:
         """Become the one server of the store, come back to where the last one was, and go on."""
         self.epoch = await asyncio.to_thread(self.store.serve)
+        if self._by_account:
+            users = await asyncio.to_thread(self.store.users)
+            self._driver.effects.accounts = {user.name: user.unix for user in users}
         await self._driver.start()
-        if not any(queue.id == "default" for queue in await asyncio.to_thread(self.store.queues)):
+        rows = await asyncio.to_thread(self.store.queues)
+        if not any(row.id == "default" for row in rows):
             await self.set_queue(QueueRow("default"), "roost")
+        for row in rows:  # the last server may have been killed between row and journal
+            queue = self.core.queues.get(QueueId(row.id))
+            if queue is None or queue.spec != _spec(row):
+                await self.set_queue(row, "roost")
 
     async def close(self) -> None:
         """Let go; jobs go on."""
@@ -158,7 +184,8 @@ class Cluster:
             row = row or await self._submit(request)
             answer.set_result(row)
         except BaseException as error:
-            answer.set_exception(error)
+            cut_off = Retryable("the first of these requests was cut off; try again", after=1.0)
+            answer.set_exception(error if isinstance(error, RoostError) else cut_off)
             answer.exception()  # somebody looked
             raise
         finally:
@@ -192,7 +219,7 @@ class Cluster:
                 record=record,
                 notes={"document": document, "request": request.key, "unix": request.unix},
             )
-        except BaseException:
+        except RoostError:  # where it was cut off, the outcome is unknown, and they may be needed
             if job_id not in self.core.jobs:
                 vault.drop(job_id)
             raise
@@ -245,25 +272,44 @@ class Cluster:
         known = self.core.jobs.get(job)
         if known is not None and not known.state.over:
             raise Conflict(f"job {job} is {known.state}: cancel it first")
-        # The core may have forgotten it already; then the entry only says who deleted it.
-        event: Callable[[float], Event]
-        event = Woke if known is None else (lambda now: Deleted(now, job))
-        await self._ask(event, actor, notes={"deleted": job}, deletes=job)
+        await self._ask(self._deletion(job), actor, notes={"deleted": job}, deletes=job)
         await asyncio.to_thread(self.engine.forget, job)
         return row
 
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create a queue, or change what it was promised and who may submit to it."""
-        spec = QueueSpec(
-            QueueId(queue.id), queue.quota_milli, queue.limit_milli, queue.weight, queue.priority
-        )
+        spec = _spec(queue)
+        before = {row.id: row for row in await asyncio.to_thread(self.store.queues)}.get(queue.id)
         await asyncio.to_thread(self.store.set_queue, queue, actor=actor)
-        await self._ask(lambda now: QueueChanged(now, spec), actor)
+        try:
+            await self._ask(lambda now: QueueChanged(now, spec), actor)
+        except RoostError:
+            if before is not None:  # what is shown is what is enforced
+                with suppress(RoostError):
+                    await asyncio.to_thread(self.store.set_queue, before, actor=actor)
+            raise
         return queue
+
+    async def delete_queue(self, queue: QueueId, actor: str) -> None:
+        """Let a queue be no more; raises Conflict while it has jobs that are not over."""
+        if queue == "default":
+            raise Conflict("the queue 'default' always exists")
+        await self._ask(lambda now: QueueDeleted(now, queue), actor)
+        await asyncio.to_thread(self.store.delete_queue, queue, actor=actor)
+
+    async def user_changed(self, user: User, actor: str) -> None:
+        """Take note of another Unix account; cancel the jobs of a user who was switched off."""
+        if self._driver.effects.accounts is not None:
+            self._driver.effects.accounts[user.name] = user.unix
+        if not user.active:
+            for job in [job for job, r in self._driver.records.items() if r.user == user.name]:
+                with suppress(NotFound):
+                    await self.cancel(job, actor)
 
     async def restore_gpu(self, node: NodeId, gpu: int, actor: str) -> None:
         """Use a device again that was taken out of service."""
         await self._ask(lambda now: GpuRestored(now, node, gpu), actor)
+        self._driver.trust(node, gpu)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -279,12 +325,19 @@ class Cluster:
         spec = request.job.spec(request.user)
         request.job.program()
         self._check_queue(await asyncio.to_thread(self.store.queues), request)
-        copy, now = self._copy(), self.clock.now()
         driver = self._driver
-        found = await asyncio.to_thread(
-            explaining.plan, copy(), spec, driver.policy, driver.placer, now
-        )
-        return {**found, "notes": list(request.job.notes())}
+        async with self._question():
+            copy, now = self._copy(), self.clock.now()
+            found = await asyncio.to_thread(
+                lambda: explaining.plan(copy(), spec, driver.policy, driver.placer, now)
+            )
+        notes = list(request.job.notes())
+        if spec.elastic and self.policy_name.partition(":")[0] != "alnair":
+            notes.append(
+                f"policy {self.policy_name} starts it with {spec.workers.min} workers and leaves "
+                f"it at that; roost scale changes it, and policy alnair does so by itself"
+            )
+        return {**found, "notes": notes}
 
     async def explain(self, job: JobId) -> dict[str, Any]:
         """Why a job is where it is, who is ahead, when it will start, what would start it now."""
@@ -294,19 +347,26 @@ class Cluster:
             if row is None:
                 raise NotFound(f"no job {job!r}")
             return _over(row)
-        driver, now = self._driver, self.clock.now()
-        copy = self._copy()
-        said = self.core.explain(job, limit=self.core.waiting.count)
+        driver = self._driver
         queues = await asyncio.to_thread(self.store.queues)
         open_to = {queue.id for queue in queues if _may_submit(queue, record.user)}
-        found = await asyncio.to_thread(
-            explaining.explain, copy(), job, driver.policy, driver.placer, now, said=said
-        )
+        async with self._question():
+            if job not in self.core.jobs:
+                raise NotFound(f"no job {job!r} any more")
+            copy, now = self._copy(), self.clock.now()
+            said = self.core.explain(job, limit=self.core.waiting.count)
+            found = await asyncio.to_thread(
+                lambda: explaining.explain(
+                    copy(), job, driver.policy, driver.placer, now, said=said
+                )
+            )
         found["remedies"] = [
             remedy
             for remedy in found["remedies"]
             if remedy["kind"] != "queue" or remedy["value"] in open_to
         ]
+        if found["cause"] == "back-off" and record.verdict is not None:
+            found["reason"] = str(record.verdict["sentence"])
         return {**found, "verdict": record.verdict}
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -317,8 +377,9 @@ class Cluster:
         """All queues with what they hold and who waits."""
         rows = await asyncio.to_thread(self.store.queues)
         waiting: dict[str, int] = {}
-        for job in self.core.waiting:
-            waiting[job.spec.queue] = waiting.get(job.spec.queue, 0) + 1
+        for line in self.core.waiting.open:
+            for _, _, job in line.entries:
+                waiting[job.spec.queue] = waiting.get(job.spec.queue, 0) + 1
         running: dict[str, int] = {}
         for run in self.core.runs.values():
             running[run.job.spec.queue] = running.get(run.job.spec.queue, 0) + 1
@@ -342,9 +403,23 @@ class Cluster:
 
     # -- how it is done ------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _question(self) -> AsyncIterator[None]:
+        """Simulate for one user at a time: all of them share the processor with the driver."""
+        if self._asking >= _QUESTIONS:
+            raise Retryable("too many questions at once", after=2.0)
+        self._asking += 1
+        try:
+            async with self._one_at_a_time:
+                yield
+        finally:
+            self._asking -= 1
+
     def _copy(self) -> Callable[[], Core]:
-        """The core as it is now, for another thread to play with."""
-        state = snapshot.dump(self.core)
+        """The core as it is now, without jobs that are over, for another thread to play with."""
+        if self._dumped is None or self._dumped[0] != self.seq:
+            self._dumped = self.seq, snapshot.dump(self.core, over=False)
+        state = self._dumped[1]
         return lambda: snapshot.load(state, self._driver.policy, self._driver.placer)
 
     async def _about(self, job: JobId, actor: str, event: Callable[[float], Event]) -> JobRow:
@@ -374,6 +449,10 @@ class Cluster:
             raise NotFound(f"job {job!r} was deleted meanwhile (entry {draft.entry.seq})")
         return row
 
+    def _deletion(self, job: JobId) -> Callable[[float], Event]:
+        """Let the core forget a job; where it has done so, the entry only says who deleted it."""
+        return lambda now: Deleted(now, job) if job in self.core.jobs else Woke(now)
+
     def _must_live(self, job: JobId, what: str) -> Record:
         record = self._driver.records.get(job)
         if record is None:
@@ -397,6 +476,10 @@ class Cluster:
                 return job_id
 
 
+def _spec(row: QueueRow) -> QueueSpec:
+    return QueueSpec(QueueId(row.id), row.quota_milli, row.limit_milli, row.weight, row.priority)
+
+
 def _may_submit(queue: QueueRow, user: str) -> bool:
     return _EVERYBODY in queue.submitters or user in queue.submitters
 
@@ -413,11 +496,14 @@ def _over(row: JobRow) -> dict[str, Any]:
         "job": row.id,
         "state": row.state,
         "cause": "over",
-        "reason": verdict["sentence"] if verdict and row.state == "failed" else row.state,
+        "reason": verdict["sentence"]
+        if verdict and row.state == "failed"
+        else row.view.get("reason") or row.state,
         "since": row.finished_at,
         "not_before": None,
         "ahead": [],
         "ahead_count": 0,
+        "held_by": [],
         "starts_at": None,
         "starts_between": None,
         "ends_at": None,

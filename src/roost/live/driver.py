@@ -29,26 +29,29 @@ from uuid import uuid4
 
 from roost.core import (
     Action,
+    CancelRequested,
     Core,
     Deleted,
     Event,
     JobId,
-    Launch,
+    NodeId,
+    NodeJoined,
     Placer,
     Policy,
-    Resume,
     RunId,
     Woke,
 )
 from roost.core.wire import encode_decision, encode_event
-from roost.engines import Assigned, Ended, Engine, Order, Report, Told
-from roost.errors import Fatal, Retryable, RoostError
+from roost.engines import Assigned, Ended, Engine, Report, Told
+from roost.errors import Conflict, Fatal, InvalidSpec, Retryable, RoostError
 from roost.failpoints import hit
 from roost.live import history
 from roost.live.clock import Clock
+from roost.live.effects import Effects
 from roost.live.feed import Change, Feed
+from roost.live.intake import Arrivals, Command, Inbox, Item
 from roost.live.records import Record, row_of
-from roost.live.recovery import FORMAT, pending, recover, snapshot_of
+from roost.live.recovery import FORMAT, check_past, pending, recover, snapshot_of
 from roost.live.reports import Reports
 from roost.live.vault import Vault
 from roost.store import Store
@@ -65,6 +68,8 @@ KEEP_FINISHED = 1000
 _RETRY_S = (0.5, 5.0)
 #: How often viewers are told how far jobs are, in seconds.
 _PROGRESS_S = 1.0
+#: A journal of so many entries is checked as a whole before anything is served.
+_SHORT = 5000
 _BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, math.inf)
 
 
@@ -77,18 +82,6 @@ class Health:
 
 
 @dataclass(slots=True)
-class Command:
-    """What a user asks: an event, and what goes with it into the journal and the views."""
-
-    event: Callable[[float], Event]
-    actor: str
-    answer: asyncio.Future[Draft]
-    record: Record | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
-    deletes: str = ""
-
-
-@dataclass(slots=True)
 class Draft:
     """One batch that the core has decided on and the journal does not have yet."""
 
@@ -97,7 +90,7 @@ class Draft:
     actions: list[Action]
     jobs: list[JobId]
     lines: list[EventRow]
-    source: Command | Report | None = None
+    source: Item
     deleted: str = ""
 
 
@@ -139,16 +132,21 @@ class Driver:
         self.broken: asyncio.Future[None] | None = None
         self._reports = Reports(engine, lambda job: self.vault.secrets(job).values())
         self._chronicle = history.Chronicle(self.core)
-        self._inbox: deque[Command | Report] = deque()
-        self._taken: list[Command | Report] = []
-        self._work = asyncio.Event()
-        self._effects: asyncio.Queue[Action] = asyncio.Queue()
+        self._inbox = Inbox()
+        self._taken: list[Item] = []
+        #: What the engine reports while it starts.
+        self._arriving: list[Report] | None = []
+        self.effects = Effects(engine, vault, clock, self.report)
         self._writer = ThreadPoolExecutor(1, "journal")
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
+        #: The last entry of which the core and the journal both know all; -1: they may differ.
+        self._durable = -1
         self._over: deque[JobId] = deque()
         self._fresh: set[JobId] = set()
         self._closing = False
+        #: How many things are still to be handled one by one.
+        self._singly = 0
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -157,22 +155,54 @@ class Driver:
         self.broken = asyncio.get_running_loop().create_future()
         await self._recover()
         self._snapshot_at = self.seq
+        past = asyncio.create_task(self._check_past(self.seq), name="past")
+        if self.seq <= _SHORT:
+            await past
         self.vault.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
-        self._inbox.append(Woke(self.clock.now()))
-        await self.engine.start(self.report, self._alive())
+        await self.engine.start(self.report, await asyncio.to_thread(self._alive))
+        arrivals, self._arriving = self._arriving or [], None
+        self._check_hardware(arrivals)
+        self._inbox.put(Arrivals(tuple(arrivals)))
         self.health = Health()
         self._tasks = [
             asyncio.create_task(self._drive(), name="driver"),
-            asyncio.create_task(self._carry_out(), name="effects"),
+            asyncio.create_task(self.effects.run(), name="effects"),
+            past,
         ]
-        self._work.set()
+
+    async def _check_past(self, upto: int) -> None:
+        """Read also what no start needs any more: damage must not go unnoticed."""
+        try:
+            await asyncio.to_thread(check_past, self.store, upto)
+        except Fatal as error:
+            if upto <= _SHORT:
+                raise
+            self._break(error)
+        except Retryable as error:
+            _log.warning("the beginning of the journal was not checked: %s", error)
+
+    def _check_hardware(self, reports: Sequence[Report]) -> None:
+        """Refuse to go on without the devices that live runs hold."""
+        ended = {report.run for report in reports if isinstance(report, Ended)}
+        for report in reports:
+            if not isinstance(report, NodeJoined) or report.node.id not in self.core.ledger.nodes:
+                continue
+            node, spec = self.core.ledger.nodes[report.node.id], report.node
+            for run in node.runs:
+                beyond = any(g >= spec.gpus for part in run.allocation.parts for g in part.gpus)
+                if run.id not in ended and (beyond or spec.kind != node.spec.kind):
+                    raise Conflict(
+                        f"run {run.id} still holds a device of node {spec.id} that is not there: "
+                        f"it had {node.spec.gpus} x {node.spec.kind}, now {spec.gpus} x {spec.kind}"
+                        f"; start with what it had (--slots {node.spec.gpus}) until it is over"
+                    )
 
     async def close(self) -> None:
         """Stop taking commands, write what is open, let go of the engine; jobs go on."""
         self._closing = True
         self.health = Health(ok=False, why="the server is stopping")
         for _ in range(100):  # let what is under way be written and carried out
-            if not self._inbox and self._effects.empty():
+            if not self._inbox and not self._taken and self.effects.idle:
                 break
             await asyncio.sleep(0.01)
         for task in self._tasks:
@@ -183,21 +213,23 @@ class Driver:
         with suppress(RoostError):
             await self._save_snapshot()
         await self.engine.close()
-        self._refuse(Retryable("the server is stopping", after=2.0))
-        self._writer.shutdown()
+        self._inbox.put_back(self._taken)
+        self._inbox.refuse(Retryable("the server is stopping", after=2.0))
+        self._writer.shutdown(wait=False)
 
     def report(self, report: Report) -> None:
         """Take a report from the engine."""
-        self._inbox.append(report)
-        self._work.set()
+        if self._arriving is not None:
+            self._arriving.append(report)
+        else:
+            self._inbox.put(report)
 
     async def ask(self, command: Command) -> Draft:
         """Let a user's command take its course; returns when it is durable."""
         if not self.health.ok:
             raise Retryable(self.health.why, after=2.0)
         hit("command.received")
-        self._inbox.append(command)
-        self._work.set()
+        self._inbox.put(command)
         return await command.answer
 
     # -- the loop ------------------------------------------------------------------------------
@@ -205,34 +237,35 @@ class Driver:
     async def _drive(self) -> None:
         try:
             while True:
-                await self._wait()
-                drafts = [draft for item in self._take() if (draft := self._decide(item))]
-                if drafts:
-                    await self._make_durable(drafts)
+                left = self.core.wake_at - self.clock.now()
+                await self._inbox.wait(None if math.isinf(left) else max(0.0, left))
+                if self.core.wake_at <= self.clock.now():
+                    self._inbox.put(Woke(self.clock.now()))
+                await self._handle(self._inbox.take(_BATCH if not self._singly else 1))
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
             self._break(error)
 
-    async def _wait(self) -> None:
-        """Until there is something to do, or the core wants to be woken."""
-        if self._inbox:
-            return
-        self._work.clear()
-        left = self.core.wake_at - self.clock.now()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._work.wait(), None if math.isinf(left) else max(0.0, left))
-        if self.core.wake_at <= self.clock.now():
-            self._inbox.append(Woke(self.clock.now()))
+    async def _handle(self, items: list[Item]) -> None:
+        """Decide on some things, and make what was decided durable."""
+        self._taken = items
+        self._singly = max(0, self._singly - len(items))
+        durable, self._durable = self._durable, -1
+        drafts = [draft for item in items if (draft := self._decide(item))]
+        if drafts:
+            await self._make_durable(drafts)
+        else:
+            self._durable = durable
+        self._taken = []
 
-    def _take(self) -> list[Command | Report]:
-        self._taken = [self._inbox.popleft() for _ in range(min(_BATCH, len(self._inbox)))]
-        return self._taken
-
-    def _decide(self, item: Command | Report) -> Draft | None:
+    def _decide(self, item: Item) -> Draft | None:
         """Let the core decide on one thing; what cannot be is answered at once."""
+        if isinstance(item, Command) and item.answer.done():
+            return None  # whoever asked has gone
         now = max(self.clock.now(), self.core.now)
+        events: tuple[Event, ...] = ()
         try:
             events = self._events(item, now)
             if not events:
@@ -243,26 +276,44 @@ class Driver:
         except Fatal:
             raise
         except RoostError as error:
+            if len(events) > 1:  # those before the one that was refused stand
+                raise Fatal(f"{item} cannot be: {error}") from error
             if isinstance(item, Command):
                 if item.record is not None and item.record.id not in self.core.jobs:
                     self.records.pop(JobId(item.record.id), None)
-                _fail(item, error)
+                item.refuse(error)
             else:
                 _log.warning("%s is of no use: %s", item, error)
             return None
         return self._draft(item, events, actions, now)
 
-    def _events(self, item: Command | Report, now: float) -> tuple[Event, ...]:
+    def _events(self, item: Item, now: float) -> tuple[Event, ...]:
         if isinstance(item, Command):
-            if item.record is not None:
-                self.records[JobId(item.record.id)] = item.record
-            return (item.event(now),)
+            return (self._asked(item, now),)
+        if isinstance(item, Arrivals):
+            hit("report.received")
+            return tuple(self._reports.arrivals(self.core, self.records, item.reports, now))
         if isinstance(item, Woke):
             return (Woke(now),)
+        if isinstance(item, Deleted):
+            return (Deleted(now, item.job),) if item.job in self.core.jobs else ()
         hit("report.received")
         if isinstance(item, Told):
             self._progressed(item.run.job)
-        return tuple(self._reports.events(self.core, self.records, item, now))
+        try:
+            return tuple(self._reports.events(self.core, self.records, item, now))
+        except Exception:  # noqa: BLE001 - one odd report must not take everything down
+            _log.exception("%s makes no sense and is left out", item)
+            return ()
+
+    def _asked(self, command: Command, now: float) -> Event:
+        event = command.event(now)
+        if command.record is not None:
+            self.records[JobId(command.record.id)] = command.record
+        if isinstance(event, CancelRequested) and event.job in self.records:
+            record = self.records[event.job]
+            record.cancelled_by = record.cancelled_by or command.actor
+        return event
 
     def _progressed(self, job: JobId) -> None:
         """Tell the feed of progress, which is not worth an entry in the journal, now and then."""
@@ -279,7 +330,7 @@ class Driver:
 
     def _draft(
         self,
-        item: Command | Report,
+        item: Item,
         events: tuple[Event, ...],
         actions: list[Action],
         now: float,
@@ -289,7 +340,7 @@ class Driver:
         decisions = core.decisions
         command = item if isinstance(item, Command) else None
         actor = command.actor if command is not None else "roost"
-        jobs = list(history.touched(events, decisions, actions))
+        jobs = list(history.touched(core, events, actions))
         lines = self._chronicle.lines(core, events, decisions, jobs, self.records)
         body = {
             "v": FORMAT,
@@ -333,6 +384,9 @@ class Driver:
         except Retryable as error:
             if not await self._resolve(drafts, error):
                 return
+        except (Conflict, InvalidSpec) as error:
+            await self._sort_out(drafts, error)
+            return
         self.counts.appends += 1
         if not self.health.ok and not self._closing:
             _log.info("the journal takes entries again")
@@ -349,9 +403,10 @@ class Driver:
         deleted: Sequence[str],
     ) -> None:
         """All of it is durable: let the world know, and let the engine act."""
+        self._durable = drafts[-1].entry.seq
         for draft in drafts:
             for action in draft.actions:
-                self._effects.put_nowait(action)
+                self.effects.put(action, self.records)
         hit("command.before-answer")
         for draft in drafts:
             if isinstance(draft.source, Command) and not draft.source.answer.done():
@@ -386,7 +441,7 @@ class Driver:
         if self.health.ok:
             _log.warning("the journal does not take entries: %s", error)
         self.health = Health(ok=False, why=f"nothing is accepted now: {error}")
-        self._refuse(error)
+        self._inbox.refuse(error)
         wait_s = _RETRY_S[0]
         while True:
             await asyncio.sleep(wait_s)
@@ -400,26 +455,41 @@ class Driver:
                 break
             except Retryable as again:
                 self.health = Health(ok=False, why=f"nothing is accepted now: {again}")
-        for draft in reversed(drafts):
+        self._inbox.put_back(
+            draft.source for draft in drafts if not isinstance(draft.source, Command | Woke)
+        )
+        for draft in drafts:
             if isinstance(draft.source, Command):
-                _fail(draft.source, error)
-            elif draft.source is not None and not isinstance(draft.source, Woke):
-                self._inbox.appendleft(draft.source)
-        self._inbox.append(Woke(self.clock.now()))  # to see whether the journal works again
+                draft.source.refuse(error)
+        self._inbox.put(Woke(self.clock.now()))  # to see whether the journal works again
         return False
+
+    async def _sort_out(self, drafts: list[Draft], error: RoostError) -> None:
+        """The store refused what cannot be written: find the one among them, and leave it out."""
+        await self._recover()
+        if len(drafts) > 1:
+            self._singly = len(drafts)
+            self._inbox.put_back(draft.source for draft in drafts)
+            return
+        source = drafts[0].source
+        if isinstance(source, Command):
+            source.refuse(error)
+        else:
+            _log.error("%s cannot be journaled and is left out: %s", source, error)
 
     async def _recover(self) -> None:
         """Fold the journal into a new core."""
         self.counts.recoveries += 1
         found = await self._in_writer(recover, self.store, self.policy, self.placer)
-        self.core, self.seq, self.records = found
-        self.clock.not_before(self.core.now)
+        self.core, self.seq, self.records, written_at = found
+        self._durable = self.seq
+        self.clock.not_before(max(self.core.now, written_at))
         self._chronicle = history.Chronicle(self.core)
         self._over = deque(job.id for job in self.core.jobs.values() if job.state.over)
 
     async def _save_snapshot(self) -> None:
         """Keep the state as it is, so that the next start need not fold the whole journal."""
-        if self.seq == self._snapshot_at or not self.seq:
+        if self.seq in (0, self._snapshot_at) or self.seq != self._durable:
             return
         seq, self._snapshot_at = self.seq, self.seq
         text = snapshot_of(self.core)
@@ -433,72 +503,33 @@ class Driver:
     async def _in_writer(self, call: Callable[..., Any], *given: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._writer, call, *given)
 
-    def _refuse(self, error: RoostError) -> None:
-        """Tell all users whose commands wait to try again; reports stay."""
-        reports: deque[Command | Report] = deque()
-        for item in self._inbox:
-            if isinstance(item, Command):
-                _fail(item, error)
-            else:
-                reports.append(item)
-        self._inbox = reports
-
     def _break(self, error: Exception) -> None:
         """Nothing may be told or done any more."""
+        self._durable = -1
         _log.critical("Roost has to stop: %s", error, exc_info=not isinstance(error, RoostError))
         self.health = Health(ok=False, why=f"the server has to stop: {error}")
-        self._inbox.extendleft(item for item in self._taken if isinstance(item, Command))
-        self._refuse(Retryable(self.health.why, after=5.0))
+        self._inbox.put_back(self._taken)
+        self._inbox.refuse(Retryable(self.health.why, after=5.0))
         for task in self._tasks[1:]:
             task.cancel()
         if self.broken is not None and not self.broken.done():
             self.broken.set_exception(error)
 
+    def trust(self, node: NodeId, gpu: int) -> None:
+        """Hold nothing against a device that somebody put back into service."""
+        self._reports.trust(node, gpu)
+
     # -- the engine ----------------------------------------------------------------------------
-
-    async def _carry_out(self) -> None:
-        while True:
-            action = await self._effects.get()
-            hit("effect.before-perform")
-            try:
-                await self.engine.perform(self.order(action))
-            except Exception as error:  # noqa: BLE001 - the loop goes on, whatever it is
-                _log.exception("%s was not carried out", action)
-                if isinstance(action, Launch | Resume):
-                    why = f"{type(error).__name__}: {error}"
-                    self.report(Ended(self.clock.now(), action.run, (), "never-started", why))
-            hit("effect.after-perform")
-
-    def order(self, action: Action) -> Order:
-        """An action with all that an engine needs for it."""
-        record = self.records.get(action.run.job)
-        if record is None:
-            return Order(action)
-        return Order(
-            action,
-            record.program,
-            self.vault.secrets(action.run.job),
-            record.user,
-            record.unix,
-            self.vault.payload(action.run.job),
-        )
 
     def _alive(self) -> dict[RunId, Assigned]:
         """What the journal says is alive, with the orders whose outcome it does not know."""
         found: dict[RunId, Assigned] = {}
         for run in self.core.runs.values():
-            action = pending(run)
+            action, record = pending(run), self.records[run.job.id]
             reserved = bool(run.after) and run.target is None and not run.resuming
             found[run.id] = Assigned(
-                run.allocation,
-                self.records[run.job.id].program,
                 parked=run.parked,
                 launched=not reserved,
-                order=None if action is None else self.order(action),
+                order=None if action is None else self.effects.order(action, record),
             )
         return found
-
-
-def _fail(command: Command, error: RoostError) -> None:
-    if not command.answer.done():
-        command.answer.set_exception(error)

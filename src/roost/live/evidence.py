@@ -27,6 +27,7 @@ _LINES, _TRIES, _TRACEBACKS, _FRAMES, _MESSAGE_LINES = 200, 16, 24, 400, 6
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -Z\\^_])")
 _TRACEBACK = b"Traceback (most recent call last):"
 _EXCEPTION = re.compile(rb"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*)(?::(?:\s|$)|\s*$)")
+_FILE = re.compile(rb'File "([^"\n]{1,160})", line (\d{1,7})')
 _USUAL = (b"Error", b"Exception", b"Interrupt", b"Exit", b"Timeout", b"Failure", b"Warning")
 _CHAINED = (
     b"The above exception was the direct cause of the following exception:",
@@ -35,11 +36,16 @@ _CHAINED = (
 
 
 class Found(NamedTuple):
-    """A kind of failure and the line that tells; ``raised``: it ended a program for certain."""
+    """A kind of failure and the line that tells; ``raised``: it ended a program for certain.
+
+    The line is whole, as it was printed: not yet fit for people. ``where`` is the place in the
+    program, if lines above tell it.
+    """
 
     kind: str
-    line: str
+    line: bytes
     raised: bool = False
+    where: str = ""
 
     @property
     def tier(self) -> Tier:
@@ -61,16 +67,29 @@ def read(tail: bytes) -> Found | None:
     return raised
 
 
+def refused(tail: bytes) -> Found | None:
+    """What a program says that does not understand its arguments: its usage, then an error."""
+    lines = clean(tail).split(b"\n")[-_LINES:]
+    error = b""
+    for line in reversed(lines):
+        low = line[:_LINE_MAX].strip().lower()
+        if low.startswith(b"usage:"):
+            return Found("bad-arguments", error) if error else None
+        if not error and (low.startswith(b"error: ") or b": error: " in low):
+            error = line
+    return None
+
+
 def clean(tail: bytes) -> bytes:
     """The end of a log without colours, and with each redrawn line as a line of its own."""
     plain = _ANSI.sub(b"", tail[-TAIL_BYTES:])
     return plain.replace(b"\r", b"\n").replace(b"\0", b"")
 
 
-def last_line(tail: bytes) -> str:
+def last_line(tail: bytes) -> bytes:
     """The last line that says anything."""
-    lines = clean(tail[-_LINE_MAX * 4 :]).split(b"\n")
-    return next((shown(line) for line in reversed(lines) if line.strip()), "")
+    text = clean(tail).rstrip()
+    return text[text.rfind(b"\n") + 1 :]
 
 
 def shown(line: bytes) -> str:
@@ -144,7 +163,8 @@ def _named(text: bytes, low: bytes, start: int, name: bytes) -> Found | None:
         if all(low.find(word, start, end) >= 0 for word in words):
             best = kind
     kind = best or EXCEPTIONS.get(name.decode(), "python-error")
-    return Found(kind, shown(text[start : _line_end(text, start)]), raised=True)
+    line = text[start : _line_end(text, start)]
+    return Found(kind, line, raised=True, where=_where(kind, text, start))
 
 
 def _printed(text: bytes, low: bytes, worst: Tier) -> Found | None:
@@ -160,8 +180,16 @@ def _printed(text: bytes, low: bytes, worst: Tier) -> Found | None:
             best = tier, -at, order, kind
     if best is None:
         return None
-    at = -best[1]
-    return Found(best[3], shown(text[at : _line_end(text, at)]))
+    at, kind = -best[1], best[3]
+    return Found(kind, text[at : _line_end(text, at)], where=_where(kind, text, at))
+
+
+def _where(kind: str, text: bytes, at: int) -> str:
+    """The file and the line that Python names above a syntax error."""
+    if kind != "syntax-error":
+        return ""
+    frames = _FILE.findall(text, max(0, at - _LINE_MAX), at)
+    return shown(b"%b, line %b" % frames[-1]) if frames else ""
 
 
 def _last_lines(low: bytes) -> int:

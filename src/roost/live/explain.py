@@ -9,6 +9,8 @@ times. What would start a job now is found in ``remedies``.
 
 from __future__ import annotations
 
+import math
+from operator import itemgetter
 from typing import Any
 
 from roost.core.allocation import Allocation
@@ -16,9 +18,10 @@ from roost.core.controller import Core, Policy
 from roost.core.events import Submitted
 from roost.core.ledger import Ledger
 from roost.core.plan import Placer
-from roost.core.reasons import Explanation
+from roost.core.reasons import Cause, Explanation, gpus
 from roost.core.spec import WHOLE, JobId, JobSpec, Shape
 from roost.core.state import Job, Run
+from roost.live.amounts import asked, counted, missing, there
 from roost.live.remedies import remedies
 from roost.sim.forecast import Forecast, Present, forecast
 
@@ -26,8 +29,9 @@ from roost.sim.forecast import Forecast, Present, forecast
 _HORIZON_S = 30 * 86400.0
 _EVENTS = 20_000
 _PACES = (0.7, 1.5)
-#: How many of those ahead are named.
+#: How many of those ahead are named, and of those that hold what a job needs.
 _AHEAD = 20
+_HOLDERS = 5
 _PLANNED = JobId("(planned)")
 
 
@@ -58,6 +62,7 @@ def explain(  # noqa: PLR0913 - the core, the question, and who decides
         "not_before": None,
         **times,
         **_ahead(core, job, why),
+        "held_by": [],
         "starts_at": None,
         "starts_between": None,
         "ends_at": None,
@@ -66,12 +71,17 @@ def explain(  # noqa: PLR0913 - the core, the question, and who decides
     }
     if job.state.over or job.held or job.cancelling:
         return found
-    return found | _foreseen(Present.of(core, now), job, policy, placer)
-
-
-def _foreseen(present: Present, job: Job, policy: Policy, placer: Placer) -> dict[str, Any]:
-    """What only trying can tell: when a job starts and ends, and what would start it now."""
+    present = Present.of(core, now)
     expected = _forecast(present, job.id, policy, placer, to_its_end=True)
+    if job.waiting and why is not None:
+        found["held_by"] = _holders(core, job, why.reason.cause, expected)
+    return found | _foreseen(present, job, policy, placer, expected)
+
+
+def _foreseen(
+    present: Present, job: Job, policy: Policy, placer: Placer, expected: Forecast
+) -> dict[str, Any]:
+    """What only trying can tell: when a job starts and ends, and what would start it now."""
     times = expected.times[job.id]
     found: dict[str, Any] = {
         "starts_at": times.starts_at,
@@ -136,8 +146,7 @@ def impossible(core: Core, spec: JobSpec, placer: Placer) -> str | None:
     least = spec.gpu_milli(spec.workers.min)
     if limit is not None and least > limit:
         return (
-            f"it asks for {least / WHOLE:g} GPUs, its queue {spec.queue!r} is limited to "
-            f"{limit / WHOLE:g}"
+            f"it asks for {gpus(least)}, its queue {spec.queue!r} is limited to {limit / WHOLE:g}"
         )
     empty = Ledger()
     for node in core.ledger.order:
@@ -150,20 +159,12 @@ def impossible(core: Core, spec: JobSpec, placer: Placer) -> str | None:
 
 
 def _too_large(core: Core, spec: JobSpec) -> str:
-    need, nodes = spec.resources, core.ledger.order
-    asks = f"it asks for {spec.workers.min} x {need.gpu_milli / WHOLE:g} GPUs"
-    if need.kinds:
-        asks += f" of kind {'|'.join(need.kinds)}"
-    if need.cpu_milli or need.memory_mib:
-        asks += f", each with {need.cpu_milli / 1000:g} CPUs and {need.memory_mib} MiB"
-    for role in spec.roles:
-        asks += f", {role.workers} x {role.resources.gpu_milli / WHOLE:g} for {role.name}"
-    if spec.within is not None:
-        asks += f", within one {spec.within.name.lower()}"
-    gpus = sum(node.spec.gpus for node in nodes)
-    kinds = ", ".join(sorted({node.spec.kind for node in nodes}))
-    count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
-    return f"{asks}; no such place on {count} with {gpus} GPUs ({kinds}), even if empty"
+    nodes = [node.spec for node in core.ledger.order]
+    wanted = [spec.resources, *(role.resources for role in spec.roles)]
+    instead = missing(nodes, wanted) or (
+        f"there is no such place, even if nothing else ran: {there(nodes, wanted)}"
+    )
+    return f"it asks for {asked(spec)}; {instead}"
 
 
 # -- what the core knows ---------------------------------------------------------------------------
@@ -189,10 +190,10 @@ def _situation(job: Job, now: float) -> tuple[str, str, dict[str, float | None]]
 
 
 def _ended(job: Job) -> str:
-    runs = f"{job.attempts} run{'' if job.attempts == 1 else 's'}"
     if job.started_at is None:
         return f"{job.state.value} before it ran"
-    return f"{job.state.value} after {runs}, {job.failures} of them failed"
+    failed = f", {job.failures} of them failed" if job.failures else ""
+    return f"{job.state.value} after {counted(job.attempts, 'run')}{failed}"
 
 
 def _next_try(job: Job, now: float) -> str:
@@ -205,7 +206,7 @@ def _next_try(job: Job, now: float) -> str:
 
 def _running(run: Run) -> str:
     if run.target is None:
-        return f"runs with {run.workers} worker{'' if run.workers == 1 else 's'}"
+        return f"runs with {counted(run.workers, 'worker')}"
     if run.target.workers == run.workers:
         return "runs, and is being moved"
     return f"runs, and is being changed from {run.workers} to {run.target.workers} workers"
@@ -214,10 +215,8 @@ def _running(run: Run) -> str:
 def _starting(run: Run) -> str:
     if not run.after:
         return "its workers are being started"
-    count = len(run.after)
-    return (
-        f"a place is reserved for it, as soon as {count} other job{'s' if count > 1 else ''} left"
-    )
+    others = counted(len(run.after), "other job")
+    return f"a place is reserved for it, as soon as {others} left"
 
 
 def _ahead(core: Core, job: Job, why: Explanation | None) -> dict[str, Any]:
@@ -232,6 +231,40 @@ def _ahead(core: Core, job: Job, why: Explanation | None) -> dict[str, Any]:
         ],
         "ahead_count": len(names),
     }
+
+
+def _holders(core: Core, job: Job, cause: Cause, expected: Forecast) -> list[dict[str, Any]]:
+    """The jobs that hold what a waiting one needs, those that will end first of all first."""
+    found = []
+    for run in core.runs.values():
+        if not run.parked and _in_the_way(core, run, job, cause):
+            end = expected.times[run.id.job].ends_at
+            found.append((math.inf if end is None else end, run.job.seq, run))
+    return [
+        {
+            "job": run.id.job,
+            "user": run.job.spec.user,
+            "gpus": run.gpu_milli / WHOLE,
+            "ends_at": None if math.isinf(end) else end,
+        }
+        for end, _, run in sorted(found, key=itemgetter(0, 1))[:_HOLDERS]
+    ]
+
+
+def _in_the_way(core: Core, run: Run, job: Job, cause: Cause) -> bool:
+    """Whether a run holds what a job lacks: a part of its queue's limit, or devices that would do.
+
+    Where the job lacks nothing but its turn, nobody does.
+    """
+    if cause is Cause.QUOTA:
+        return run.job.queue is job.queue
+    needs = (job.spec.resources, *(role.resources for role in job.spec.roles))
+    kinds = {core.ledger.nodes[part.node].spec.kind for part in run.allocation.parts}
+    return cause is not Cause.TURN and any(
+        (run.gpu_milli > 0 or not need.gpu_milli)
+        and (not need.kinds or not kinds.isdisjoint(need.kinds))
+        for need in needs
+    )
 
 
 # -- what the simulator says -----------------------------------------------------------------------

@@ -21,7 +21,8 @@ from roost.engines import Ended, WorkerExit
 from roost.jobfile.program import RetryRule
 from roost.live import evidence
 from roost.live.evidence import Found
-from roost.live.verdicts import KINDS, Tier, Verdict, sentence, verdict
+from roost.live.hiding import Secrets
+from roost.live.verdicts import KINDS, UNKNOWN, Tier, Verdict, sentence, verdict
 
 __all__ = ["Next", "Verdict", "classify", "decide", "sentence"]
 
@@ -30,23 +31,31 @@ PLATFORM_MAX = 10
 DELAY_MAX_S = 600.0
 
 _SETUP, _WORKER, _FIRST = "setup", "worker", "worker-0"
-_HIDDEN = "***"
+#: How much of a line stands in a sentence.
+_FACT = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
     """What follows a failure: the end, or another try after ``delay_s``.
 
-    ``charged``: it counts against the limit that the user set.
+    ``charged``: it counts against the limit that the user set. ``tries``: it is the end because
+    there were so many. ``unasked``: it is the end because no rule of the user's asks for more.
     """
 
     final: bool
     delay_s: float = 0.0
     charged: bool = True
+    tries: int = 0
+    unasked: bool = False
 
     def phrase(self) -> str:
         """In words, for the sentence."""
-        return "not retried" if self.final else f"tried again in {self.delay_s:g} s"
+        if not self.final:
+            return f"tried again in {self.delay_s:g} s"
+        if self.tries > 1:
+            return f"all {self.tries} tries used"
+        return "retry not asked for" if self.unasked else "not retried"
 
 
 def classify(
@@ -59,24 +68,22 @@ def classify(
     """Why a run ended; None if it succeeded.
 
     ``tails`` has the end of the log of each worker by its name. Values in ``hide`` (secrets) are
-    blotted out of the evidence.
+    blotted out of all that is told.
     """
+    hidden = Secrets(hide)
     match ended.cause:
         case "stopped":
-            found = verdict("stopped")
+            return verdict("stopped")
         case "timeout":
             limit = "" if math.isinf(max_duration_s) else f" ({max_duration_s:g} s)"
-            found = verdict("timeout", advice=f"{KINDS['timeout'].advice}{limit}")
+            return verdict("timeout", advice=f"{KINDS['timeout'].advice}{limit}")
         case "lost":
-            found = verdict("node-lost", evidence=ended.detail)
+            return verdict("node-lost", evidence=_shown(ended.detail.encode(), hidden))
         case "never-started":
-            found = _never_started(ended, tails)
+            return _never_started(ended, tails, hidden)
         case "exit":
             first = first_cause(ended.exits, tails, loss)
-            if first is None:
-                return None
-            found = _told(first)
-    return _without(found, hide)
+            return None if first is None else _told(first, hidden)
 
 
 def decide(
@@ -89,14 +96,17 @@ def decide(
     """
     asked = rule if rule is not None else RetryRule()
     if failed.whose == "platform":
-        if platform_failures >= PLATFORM_MAX or failed.retry == "never":
+        if failed.retry == "never":
             return Next(final=True, charged=False)
+        if platform_failures >= PLATFORM_MAX:
+            return Next(final=True, charged=False, tries=platform_failures + 1)
         return Next(final=False, delay_s=_delay(asked, platform_failures), charged=False)
     named = failed.code is not None and failed.code in asked.on_exit_codes
     wanted = named or (rule is not None and not asked.on_exit_codes)
-    helps = failed.retry == "yes" or (failed.retry == "unknown" and wanted)
-    if not helps or failures >= asked.max:
-        return Next(final=True)
+    if failed.retry == "never" or (failed.retry == "unknown" and not wanted):
+        return Next(final=True, unasked=failed.retry == "unknown")
+    if failures >= asked.max:
+        return Next(final=True, tries=failures + 1)
     return Next(final=False, delay_s=_delay(asked, failures))
 
 
@@ -150,6 +160,8 @@ def _explain(ended: WorkerExit, tail: bytes, loss: float | None) -> Found:
     if ended.oom:
         return Found("host-out-of-memory", evidence.last_line(tail), raised=True)
     found = evidence.read(tail)
+    if ended.code == _USAGE and (found is None or found.tier > Tier.GENERIC):
+        found = evidence.refused(tail) or found
     number = _signal(ended)
     kind = _BY_SIGNAL.get(number, "core-dump") if number else _BY_CODE.get(ended.code or 0, "")
     if kind and not _says_more(found, kind):
@@ -185,45 +197,58 @@ def _signal(ended: WorkerExit) -> int:
     return number if number in _BY_SIGNAL else 0
 
 
-def _never_started(ended: Ended, tails: Mapping[str, bytes]) -> Verdict:
+def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Secrets) -> Verdict:
     setup = [failed for failed in ended.exits if failed.role == _SETUP]
     if setup:
-        return _setup(setup[0], tails)
-    detail = ended.detail.encode()
-    found, line = evidence.read(detail), evidence.shown(detail)
+        return _setup(setup[0], tails, hidden)
+    detail = ended.detail.encode("utf-8", "replace")
+    found = evidence.read(detail)
+    kind = "never-started"
     if ended.detail.startswith("InvalidSpec: "):
-        return verdict("invalid-job", evidence=line)
-    if found is None or found.tier != Tier.CAUSE:
-        return verdict("never-started", evidence=line)
-    # A folder may be what is missing, too.
-    program = not _NO_FOLDER.match(ended.detail)
-    return verdict(
-        _NO_PROGRAM.get(found.kind, found.kind) if program else found.kind, evidence=line
-    )
+        kind = "invalid-job"
+    elif found is not None and found.tier == Tier.CAUSE:
+        # A folder may be what is missing, too.
+        program = not _NO_FOLDER.match(ended.detail)
+        kind = _NO_PROGRAM.get(found.kind, found.kind) if program else found.kind
+    line = _shown(detail, hidden)
+    return verdict(kind, advice=_advice(kind, line), evidence=line)
 
 
-def _setup(failed: WorkerExit, tails: Mapping[str, bytes]) -> Verdict:
+def _setup(failed: WorkerExit, tails: Mapping[str, bytes], hidden: Secrets) -> Verdict:
     """Setup failed: its own kind, unless what it met goes away by itself."""
     cause = Cause(failed, _explain(failed, _tail(failed, tails), None))
     if KINDS[cause.found.kind].retry == "yes":
-        return _told(cause)
-    return _told(Cause(failed, cause.found._replace(kind="setup-failed")))
+        return _told(cause, hidden)
+    return _told(Cause(failed, cause.found._replace(kind="setup-failed")), hidden)
 
 
-def _told(cause: Cause) -> Verdict:
+def _told(cause: Cause, hidden: Secrets) -> Verdict:
     if cause.exit.role == _SETUP and KINDS[cause.found.kind].retry != "yes":
         cause = cause._replace(found=cause.found._replace(kind="setup-failed"))
-    kind, line, _ = cause.found
-    advice = KINDS[kind].advice
-    detail = _DETAILS[kind].search(line) if kind in _DETAILS else None
+    kind, line = cause.found.kind, _shown(cause.found.line, hidden)
     return verdict(
         kind,
-        advice=f"{advice} ({detail[1]})" if detail else advice,
+        advice=_advice(kind, line, hidden.out_of_text(cause.found.where)),
         worker=name(cause.exit),
         evidence=line,
         code=cause.exit.code,
         signal=_signal_name(cause.exit.signal),
     )
+
+
+def _shown(line: bytes, hidden: Secrets) -> str:
+    """A line fit for people who know no secrets: they are taken out before anything is cut."""
+    return evidence.shown(hidden.out_of(line))
+
+
+def _advice(kind: str, line: str, where: str = "") -> str:
+    """What to do, with the one fact that it takes."""
+    advice = KINDS[kind].advice
+    if kind == UNKNOWN:
+        return f"{advice} (its log ends with: {line[:_FACT]})" if line else advice
+    detail = _DETAILS[kind].search(line) if kind in _DETAILS else None
+    fact = where or (", line ".join(filter(None, detail.groups())) if detail else "")
+    return f"{advice} ({fact})" if fact else advice
 
 
 def _signal_name(number: int | None) -> str:
@@ -233,15 +258,6 @@ def _signal_name(number: int | None) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _without(found: Verdict, hide: Iterable[str]) -> Verdict:
-    """The same verdict without the values that nobody may read."""
-    line, advice = found.evidence, found.advice
-    for value in sorted(filter(None, hide), key=len, reverse=True):
-        line, advice = line.replace(value, _HIDDEN), advice.replace(value, _HIDDEN)
-    rest = {"worker": found.worker, "code": found.code, "signal": found.signal}
-    return verdict(found.kind, advice=advice, evidence=line, **rest)
 
 
 def _delay(rule: RetryRule, before: int) -> float:
@@ -264,22 +280,37 @@ _BY_SIGNAL: dict[int, str] = {
     signal.SIGPIPE: "connection-lost",
 }
 _BY_CODE = {126: "not-executable", 127: "command-not-found"}
+#: How a program ends whose arguments it does not understand.
+_USAGE = 2
 #: What a shell's 126 and 127 may also mean, and what a limit's signal may be about.
 _SPAWN = frozenset({"library-missing", "host-out-of-memory", "disk-full", "resource-limit"})
 #: What is behind a SIGKILL, if the log of the launcher tells.
 _KILLERS = frozenset({"host-out-of-memory", "gpu-ecc", "gpu-lost"})
 #: Kinds that a loss which is no number explains.
 _VAGUE = frozenset({"python-error", "assertion", "signature-unknown"})
-_NO_FOLDER = re.compile("cannot (?!run )|cannot run as ")
+_NO_FOLDER = re.compile(r"(?:[\w.-]{1,80}: )?cannot (?:run as |(?!run ))")
 #: The program itself is what could not be found or executed.
 _NO_PROGRAM = {"missing-file": "command-not-found", "permission": "not-executable"}
 
 #: What to name in the advice, out of the line that tells.
 _DETAILS = {
     "import-error": re.compile(r"(?:No module named|cannot import name) '?([\w.-]{1,80})"),
-    "missing-file": re.compile(r"(?:directory: |open file )'([^']{1,160})'"),
-    "permission": re.compile(r"denied: '([^']{1,160})'"),
+    "missing-file": re.compile(
+        r"(?:directory: |open file )'([^']{1,160})'|cannot \w+ (\S{1,160}): "
+    ),
+    "permission": re.compile(r"denied: '([^']{1,160})'|cannot (?:enter|make) (\S{1,160}): "),
     "library-missing": re.compile(r"(lib[\w.+-]{1,80}\.so[\d.]{0,20})"),
-    "command-not-found": re.compile(r"([\w./+-]{1,80}): (?:command )?not found"),
+    "syntax-error": re.compile(r"([^\s:]{1,160}): (?:line )?(\d{1,7}): "),
+    "bad-arguments": re.compile(
+        r"(?:[Ee]rror: |: (?=\w+ option|option requires))(\S.{1,160}?)\.?$"
+    ),
+    "command-not-found": re.compile(
+        r"([\w./+-]{1,160})(?:: (?:command )?not found|: No such file or directory$)"
+        r"|directory: '([^']{1,160})'"
+    ),
+    "not-executable": re.compile(
+        r"([\w./+-]{1,160}): (?:Permission denied|Exec format error|cannot execute|Is a directory)"
+        r"|denied: '([^']{1,160})'"
+    ),
     "gpu-out-of-memory": re.compile(r"(Tried to allocate [\d.]{1,12} [KMGT]iB)"),
 }

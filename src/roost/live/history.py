@@ -58,11 +58,9 @@ class Line(NamedTuple):
     text: str = ""
 
 
-def touched(
-    events: Iterable[Event], decisions: Iterable[Decision], actions: Iterable[Action]
-) -> dict[JobId, None]:
-    """Jobs that a batch was about, in order."""
-    found: dict[JobId, None] = {}
+def touched(core: Core, events: Iterable[Event], actions: Iterable[Action]) -> dict[JobId, None]:
+    """Jobs that the batch was about which a core has just handled, in order."""
+    found: dict[JobId, None] = dict.fromkeys(core.taken_back)
     for event in events:
         match event:
             case Started() | Progressed() | Resized() | Suspended() | Exited():
@@ -79,7 +77,7 @@ def touched(
                 found[event.job] = None
             case _:
                 pass
-    for decision in decisions:
+    for decision in core.decisions:
         found[decision.job] = None
     for action in actions:
         found[action.run.job] = None
@@ -164,17 +162,18 @@ def _told(event: Event) -> Iterator[Line]:  # noqa: C901 - one case per event
             asks = f"asks for {_gpus(milli)} in queue {event.spec.queue}"
             yield Line("submitted", event.job, text=asks)
         case CancelRequested():
-            yield Line("request", event.job, text="cancel")
+            yield Line("request", event.job, text="asks to cancel it")
         case SuspendRequested():
-            yield Line("request", event.job, text="suspend")
+            yield Line("request", event.job, text="asks to suspend it")
         case ResumeRequested():
-            yield Line("request", event.job, text="resume")
+            yield Line("request", event.job, text="asks to resume it")
         case ScaleRequested():
             low, high = event.workers
             size = str(low) if low == high else f"{low}..{high}"
-            yield Line("request", event.job, text=f"scale to {size} workers")
+            yield Line("request", event.job, text=f"asks to scale it to {size} workers")
         case MigrateRequested():
-            yield Line("request", event.job, text=f"move{f' to {event.node}' * bool(event.node)}")
+            where = f" to {event.node}" if event.node else ""
+            yield Line("request", event.job, text=f"asks to move it{where}")
         case NodeJoined():
             yield Line(
                 "node",
@@ -199,7 +198,8 @@ def _gpus(milli: int) -> str:
 
 
 def _ending(event: Exited, record: Record | None) -> str:
-    if event.outcome is Outcome.FAILED and record is not None and record.verdict is not None:
+    failed = event.outcome in (Outcome.FAILED, Outcome.LOST)
+    if failed and record is not None and record.verdict is not None:
         return str(record.verdict.get("sentence") or record.verdict.get("phrase") or "")
     return {
         Outcome.LOST: "its run was lost",

@@ -34,6 +34,9 @@ class Record:
     loss: float | None = None
     exit_code: int | None = None
     verdict: Mapping[str, Any] | None = None
+    #: Seconds that its processes were up, without the run that goes on.
+    ran_s: float = 0.0
+    cancelled_by: str = ""
     #: Failures that were not the job's fault, and so not charged to its retries.
     platform_failures: int = 0
     #: When its progress was last put into the journal.
@@ -51,9 +54,13 @@ class Record:
             row.request,
             row.document,
             progress=view.get("progress"),
+            saved=view.get("saved"),
+            step=view.get("step"),
             loss=view.get("loss"),
             exit_code=view.get("exit_code"),
             verdict=view.get("verdict"),
+            ran_s=view.get("ran_s", 0.0),
+            cancelled_by=view.get("cancelled_by", ""),
             platform_failures=view.get("platform_failures", 0),
         )
 
@@ -127,14 +134,19 @@ def view_of(core: Core, job: Job, record: Record, seq: int) -> dict[str, Any]:
         "submitted_at": job.submitted_at,
         "started_at": job.started_at,
         "finished_at": job.finished_at,
+        "ran_s": record.ran_s,
+        "running_since": None if run is None else run.started_at,
         "not_before": job.not_before or None,
         "progress": record.progress,
+        "saved": record.saved,
+        "step": record.step,
         "loss": record.loss if record.loss is None or math.isfinite(record.loss) else None,
         "run_time_s": job.run_time_s,
         "exit_code": record.exit_code,
         "verdict": record.verdict,
         "held": job.held,
         "cancelling": job.cancelling,
+        "cancelled_by": record.cancelled_by,
         "elastic": spec.elastic,
         "rev": seq,
     }
@@ -156,9 +168,11 @@ def placement_of(allocation: Allocation) -> list[dict[str, Any]]:
 
 def why(core: Core, job: Job, record: Record) -> tuple[str, str, float | None]:
     """A cause token, a sentence and, where it was promised, when a job starts at the latest."""
+    if job.state is JobState.FAILED:
+        return "", str(record.verdict["phrase"]) if record.verdict else "", None
     if job.state.over:
-        text = str(record.verdict["phrase"]) if record.verdict else ""
-        return "", text if job.state is JobState.FAILED else "", None
+        by = job.state is JobState.CANCELLED and record.cancelled_by
+        return "", f"cancelled by {by}" if by else "", None
     run = job.run
     if run is not None and run.stopping is not None:
         return "leaving", f"is being stopped: {run.stopping}", None

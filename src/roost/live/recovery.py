@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from roost.core import (
@@ -43,19 +45,32 @@ class Recovered(NamedTuple):
     core: Core
     seq: int
     records: dict[JobId, Record]
+    #: When the last entry was written.
+    time: float
 
 
 def recover(store: Store, policy: Policy, placer: Placer) -> Recovered:
-    """Read everything back."""
-    core, seq = _from_snapshot(store, policy, placer)
-    for entry in store.entries(after=seq):
-        fold(core, entry)
-        seq = entry.seq
+    """Read everything back. A snapshot that does not fit its journal is as good as none."""
     records = {JobId(row.id): Record.of(row) for row in store.open_jobs()}
-    missing = [job.id for job in core.jobs.values() if not job.state.over and job.id not in records]
-    if missing:
-        raise Fatal(f"the store does not list job {missing[0]}, which the journal says is open")
-    return Recovered(core, seq, records)
+    odd: set[JobId] = set()
+    for core, seq in _bases(store, policy, placer):
+        last, written_at = seq, -math.inf
+        for entry in store.entries(after=max(0, seq - 1)):
+            if entry.seq > seq:
+                fold(core, entry)
+            last, written_at = entry.seq, entry.time
+        odd = {job.id for job in core.jobs.values() if not job.state.over} ^ records.keys()
+        if not odd:
+            return Recovered(core, last, records, written_at)
+        _log.warning("folding from entry %s does not give the jobs that are listed", seq)
+    raise Fatal(f"the store's list of jobs and its journal do not agree about {min(odd)}")
+
+
+def check_past(store: Store, upto: int) -> None:
+    """Read what folding left out, for its checksums alone; raises Fatal where it is damaged."""
+    for entry in store.entries():
+        if entry.seq >= upto:
+            return
 
 
 def fold(core: Core, entry: Entry) -> list[Action]:
@@ -79,14 +94,17 @@ def snapshot_of(core: Core) -> str:
     return json.dumps(core_snapshot.dump(core), separators=(",", ":"), sort_keys=True)
 
 
-def _from_snapshot(store: Store, policy: Policy, placer: Placer) -> tuple[Core, int]:
+def _bases(store: Store, policy: Policy, placer: Placer) -> Iterator[tuple[Core, int]]:
+    """Where folding can begin: after the newest snapshot, an older one, or at the beginning."""
     for seq, text in store.snapshots():
         try:
             data: Any = json.loads(text)
-            return core_snapshot.load(data, policy, placer), seq
+            core = core_snapshot.load(data, policy, placer)
         except (InvalidSpec, Fatal, ValueError) as error:
             _log.warning("snapshot %s cannot be used (%s); an older one will do", seq, error)
-    return Core(policy, placer), 0
+        else:
+            yield core, seq
+    yield Core(policy, placer), 0
 
 
 def pending(run: Run) -> Action | None:

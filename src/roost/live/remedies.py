@@ -8,23 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 from roost.core.controller import Core, Policy
 from roost.core.events import CancelRequested, Exited, Outcome, Woke
 from roost.core.plan import Placer
+from roost.core.reasons import gpus
 from roost.core.spec import WHOLE, JobId, JobSpec, Range, Shape
 from roost.core.state import Job, Run, needs
+from roost.live.amounts import counted, cpus, size, together
 from roost.sim.forecast import Present
 
-#: How many remedies are named, and how many are put to the policy for that.
+#: How many remedies are named, how many are put to the policy for that, and how often each.
 _NAMED = 3
 _TRIED = 8
+_WIDER = 4
 #: Shares of a GPU and parts of CPUs and memory that are tried.
 _SHARES = (750, 500, 250, 100)
 _PARTS = (0.75, 0.5, 0.25)
 #: Counts up to that are tried one by one.
 _ONE_BY_ONE = 32
+#: Runs to cancel together: every choice of up to three among the largest ten, then the largest.
+_TOGETHER, _LARGEST, _MOST = 3, 10, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +39,11 @@ class _Change:
 
     size: float
     kind: str
-    value: str | int | float
+    value: str | int | float | list[str]
     text: str
     spec: JobSpec | None = None
-    cancels: JobId | None = None
+    cancels: tuple[JobId, ...] = ()
+    back: tuple[JobId, ...] = ()
 
 
 def remedies(
@@ -50,18 +57,42 @@ def remedies(
         return found  # it is about to start anyway
     fitting = sorted(_fitting(core, job, placer), key=lambda change: change.size)
     for change in fitting[:_TRIED]:
-        if _starts(present.core(policy, placer), job_id, change):
+        helps = _helpful(present, job, change, policy, placer)
+        if helps is not None:
             found.append(
-                {
-                    "kind": change.kind,
-                    "value": change.value,
-                    "change": change.text,
-                    "starts": "now",
-                }
+                {"kind": helps.kind, "value": helps.value, "change": helps.text, "starts": "now"}
             )
         if len(found) == _NAMED:
             break
     return found
+
+
+def _helpful(
+    present: Present, job: Job, change: _Change, policy: Policy, placer: Placer
+) -> _Change | None:
+    """A change that starts a job now: this one, or one that keeps the user's others back, too."""
+    for _ in range(_WIDER):
+        copy = present.core(policy, placer)
+        running = set(copy.runs)
+        if _starts(copy, job.id, change):
+            return change
+        first = [run.job for name, run in copy.runs.items() if name not in running]
+        if not change.cancels or not first or any(job.spec.user != o.spec.user for o in first):
+            return None
+        change = _wider(change, [other.id for other in first])
+    return None
+
+
+def _wider(change: _Change, first: list[JobId]) -> _Change:
+    """Cancel also those that would take the place; they wait, and so must be gone before."""
+    back = (*change.back, *first)
+    names = together(back)
+    return replace(
+        change,
+        value=[*back, *change.cancels],
+        text=f"{change.text.split('; ')[0]}; and first {names}, which would go before it",
+        back=back,
+    )
 
 
 # -- with the policy -------------------------------------------------------------------------------
@@ -76,9 +107,11 @@ def _starts(copy: Core, job_id: JobId, change: _Change | None) -> bool:
         job.queue = copy.queues[change.spec.queue]
         copy.waiting.join(job, now)
     copy.handle(Woke(now))
-    if change is not None and change.cancels is not None:
-        run = copy.jobs[change.cancels].run
-        copy.handle(CancelRequested(now, change.cancels))
+    cancels = () if change is None else (*change.back, *change.cancels)
+    runs = [copy.jobs[name].run for name in cancels]
+    for name in cancels:
+        copy.handle(CancelRequested(now, name))
+    for run in runs:
         if run is not None:
             copy.handle(Exited(now, run.id, Outcome.STOPPED))
     return job.run is not None and not job.run.parked and not job.run.after
@@ -107,28 +140,43 @@ def _room(core: Core, spec: JobSpec, placer: Placer) -> bool:
 
 
 def _cancelled(core: Core, job: Job, placer: Placer) -> Iterator[_Change]:
-    """The smallest run of the same user that is in the way."""
+    """The fewest runs of the same user that are in the way, the smallest of them."""
     user = job.spec.user
     runs = [run for run in core.runs.values() if user and run.job.spec.user == user]
     held = [run for run in runs if run.stopping is None and run.target is None and not run.parked]
-    for run in sorted(held, key=lambda run: (run.gpu_milli, run.job.seq)):
-        if _room_without(core, run, job.spec, placer):
-            gpus = run.gpu_milli / WHOLE
-            text = f"after cancelling your job {run.id.job}, which holds {gpus:g} GPUs"
-            yield _Change(1.0 + gpus, "cancel", run.id.job, text, cancels=run.id.job)
+    held.sort(key=lambda run: (run.gpu_milli, run.job.seq))
+    for group in _groups(held):
+        if _room_without(core, group, job.spec, placer):
+            milli, names = sum(run.gpu_milli for run in group), [run.id.job for run in group]
+            one = len(group) == 1
+            text = f"after cancelling your job{'' if one else 's'} {together(names)}, which "
+            text += f"holds {gpus(milli)}" if one else f"hold {gpus(milli)} together"
+            value: str | list[str] = names[0] if one else [*names]
+            yield _Change(len(group) + milli / WHOLE, "cancel", value, text, cancels=tuple(names))
             return
 
 
-def _room_without(core: Core, run: Run, spec: JobSpec, placer: Placer) -> bool:
-    parts = run.allocation.parts
+def _groups(held: list[Run]) -> Iterator[tuple[Run, ...]]:
+    """Runs to do without, fewest first: each alone, some together, then more and more."""
+    yield from ((run,) for run in held)
+    for count in range(2, _TOGETHER + 1):
+        several = combinations(held[-_LARGEST:], count)
+        yield from sorted(several, key=lambda group: sum(run.gpu_milli for run in group))
+    yield from (tuple(held[-count:]) for count in range(_TOGETHER + 1, min(len(held), _MOST) + 1))
+
+
+def _room_without(core: Core, runs: tuple[Run, ...], spec: JobSpec, placer: Placer) -> bool:
+    parts = [(part, needs(run.job, part)) for run in runs for part in run.allocation.parts]
     with core.ledger.trial():
-        for part in parts:
-            core.ledger.release(part, needs(run.job, part))
-        run.job.queue.charge(run.job, run.allocation, -1)
+        for part, need in parts:
+            core.ledger.release(part, need)
+        for run in runs:
+            run.job.queue.charge(run.job, run.allocation, -1)
         found = _room(core, spec, placer)
-        run.job.queue.charge(run.job, run.allocation)
-        for part in parts:
-            core.ledger.take(part, needs(run.job, part))
+        for run in runs:
+            run.job.queue.charge(run.job, run.allocation)
+        for part, need in reversed(parts):
+            core.ledger.take(part, need)
     return found
 
 
@@ -167,7 +215,7 @@ def _workers(spec: JobSpec) -> Iterator[_Change]:
     low, high = spec.workers
     for count in _fewer(low):
         changed = replace(spec, workers=Range(count, high if spec.elastic else count))
-        text = f"with {count} instead of {low} workers"
+        text = f"with {count} instead of {counted(low, 'worker')}"
         yield _Change((low - count) / low, "workers", count, text, changed)
 
 
@@ -175,7 +223,7 @@ def _gpus(spec: JobSpec) -> Iterator[_Change]:
     need = spec.resources
     for count in _fewer(need.gpus):
         changed = replace(spec, resources=replace(need, gpus=count))
-        text = f"with {count} instead of {need.gpus} GPUs per worker"
+        text = f"with {count} instead of {gpus(need.gpus * WHOLE)} per worker"
         yield _Change((need.gpus - count) / need.gpus, "gpus", count, text, changed)
 
 
@@ -184,9 +232,9 @@ def _shares(spec: JobSpec) -> Iterator[_Change]:
     for share in _SHARES if need.gpus == 1 else ():
         if share < need.share_milli:
             changed = replace(spec, resources=replace(need, share_milli=share))
-            text = f"with {share / WHOLE:g} instead of {need.share_milli / WHOLE:g} GPU per worker"
-            size = (need.share_milli - share) / need.share_milli
-            yield _Change(size, "share", share / WHOLE, text, changed)
+            text = f"with {share / WHOLE:g} instead of {gpus(need.share_milli)} per worker"
+            part = (need.share_milli - share) / need.share_milli
+            yield _Change(part, "share", share / WHOLE, text, changed)
 
 
 def _cpus(spec: JobSpec) -> Iterator[_Change]:
@@ -194,7 +242,7 @@ def _cpus(spec: JobSpec) -> Iterator[_Change]:
     for part in _PARTS:
         if amount := int(need.cpu_milli * part):
             changed = replace(spec, resources=replace(need, cpu_milli=amount))
-            text = f"with {amount / 1000:g} instead of {need.cpu_milli / 1000:g} CPUs per worker"
+            text = f"with {amount / 1000:g} instead of {cpus(need.cpu_milli)} per worker"
             yield _Change((1 - part) / 2, "cpus", amount / 1000, text, changed)
 
 
@@ -203,7 +251,8 @@ def _memory(spec: JobSpec) -> Iterator[_Change]:
     for part in _PARTS:
         if amount := int(need.memory_mib * part):
             changed = replace(spec, resources=replace(need, memory_mib=amount))
-            text = f"with {amount} instead of {need.memory_mib} MiB of memory per worker"
+            less, more = size(amount), size(need.memory_mib)
+            text = f"with {less} instead of {more} of memory per worker"
             yield _Change((1 - part) / 2, "memory_mib", amount, text, changed)
 
 

@@ -7,9 +7,10 @@ fail on one device, the failure of that device (``blame``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 
 from roost.core import (
     WORKER,
@@ -18,6 +19,7 @@ from roost.core import (
     Exited,
     GpuFailed,
     JobId,
+    NodeId,
     NodeJoined,
     NodeLost,
     Outcome,
@@ -25,10 +27,13 @@ from roost.core import (
     Run,
     RunId,
     Suspended,
+    Woke,
 )
+from roost.core.allocation import seats
 from roost.engines import Ended, Engine, Report, Stuck, Told
-from roost.errors import NotFound, RoostError
-from roost.live.blame import Suspicions
+from roost.errors import RoostError
+from roost.live.blame import Device, Suspicions
+from roost.live.blots import blot
 from roost.live.failures import Verdict, classify, decide, sentence
 from roost.live.records import Record
 
@@ -64,13 +69,33 @@ class Reports:
                 _log.warning("processes %s of %s do not die", report.processes, report.run)
                 return []
             case NodeJoined():
-                return _joined(core, report, now)
+                return _joined(core, report, now, frozenset())
             case Suspended():
-                run = core.runs.get(report.run)
-                done_s = run.done(now) if run is not None else report.done_s
-                return [replace(report, time=now, done_s=done_s)]
+                return _suspended(core, records.get(report.run.job), report, now)
             case _:
                 return [replace(report, time=now)]
+
+    def arrivals(
+        self,
+        core: Core,
+        records: Mapping[JobId, Record],
+        reports: Sequence[Report],
+        now: float,
+    ) -> list[Event]:
+        """The events of an engine that has just started: first what ended while nobody served."""
+        ended = sorted((r for r in reports if isinstance(r, Ended)), key=attrgetter("time"))
+        gone = frozenset(report.run for report in ended)
+        events: list[Event] = []
+        for told in (report for report in reports if isinstance(report, Told)):
+            _told(core, records.get(told.run.job), told, now)
+        for end in ended:
+            events += self._ended(core, records, end, now)
+        for report in reports:
+            if isinstance(report, NodeJoined):
+                events += _joined(core, report, now, gone)
+            elif not isinstance(report, Ended | Told):
+                events += self.events(core, records, report, now)
+        return [*events, Woke(now)]
 
     def _ended(
         self, core: Core, records: Mapping[JobId, Record], ended: Ended, now: float
@@ -81,14 +106,20 @@ class Reports:
         # It may have ended while nobody served: then its own time is the true one.
         at = min(max(ended.time, core.now), now)
         saved_s = _saved_s(run, record)
-        if run.stopping is not None and not run.suspending:
+        if run.started_at is not None:
+            record.ran_s += at - run.started_at
+        asked = run.stopping is not None and not run.suspending
+        if asked and not _succeeded(ended):  # one that got there before its stop did succeed
             return [Exited(at, run.id, Outcome.STOPPED, saved_s)]
+        secrets = list(self._secrets(run.job.id))
+        told = ended.cause in ("exit", "never-started")
+        tails = self._tails(ended.run) if told else {}
         found = classify(
             ended,
-            self._tails(ended.run) if ended.cause in ("exit", "never-started") else {},
+            {worker: blot(tail, secrets) for worker, tail in tails.items()},
             record.loss,
             record.program.max_duration_s,
-            self._secrets(run.job.id),
+            secrets,
         )
         record.exit_code = _exit_code(ended)
         if found is None:
@@ -116,7 +147,7 @@ class Reports:
         self, core: Core, run: Run, record: Record, found: Verdict, at: float
     ) -> list[Event]:
         """Devices that are not to be used any more after this failure."""
-        devices, ledger = _devices(core, run), core.ledger
+        devices, ledger = _devices(core, run, found.worker), core.ledger
         healthy = sum(node.healthy.bit_count() for node in ledger.select(ledger.up))
         suspects = self._suspicions.observe(
             devices, run.job.id, record.user, found, at, healthy=healthy
@@ -129,25 +160,35 @@ class Reports:
                 events.append(GpuFailed(at, suspect.node, suspect.gpu))
         return events
 
+    def trust(self, node: NodeId, gpu: int) -> None:
+        """Somebody says that a device works again."""
+        self._suspicions.forget(Device(node, gpu))
+
     def _tails(self, run: RunId) -> dict[str, bytes]:
         """The ends of the logs of a run's workers."""
         tails: dict[str, bytes] = {}
-        for worker in self._engine.workers(run)[:_TAILS]:
-            with suppress(RoostError, OSError), self._engine.logs(run, worker) as log:
-                tails[worker] = log.read(max(0, log.size() - _TAIL_BYTES), _TAIL_BYTES)
+        with suppress(RoostError, OSError):
+            for worker in self._engine.workers(run)[:_TAILS]:
+                with self._engine.logs(run, worker) as log:
+                    tails[worker] = log.read(max(0, log.size() - _TAIL_BYTES), _TAIL_BYTES)
         return tails
 
 
-def _joined(core: Core, report: NodeJoined, now: float) -> list[Event]:
-    """A node is back: nothing new if it was never gone, and other hardware replaces the old."""
+def _joined(core: Core, report: NodeJoined, now: float, gone: Collection[RunId]) -> list[Event]:
+    """A node is back: nothing new if it was never gone, and other hardware replaces the old.
+
+    While runs are on it (but for those that are ``gone``), it stays what it was.
+    """
     joined = replace(report, time=now)
-    with suppress(NotFound):
-        node = core.ledger.node(report.node.id)
-        if node.up and node.spec == report.node:
-            return []
-        if node.up:
-            return [NodeLost(now, report.node.id), joined]
-    return [joined]
+    node = core.ledger.nodes.get(report.node.id)
+    if node is None or not node.up:
+        return [joined]
+    if node.spec == report.node:
+        return []
+    if any(run.id not in gone for run in node.runs):
+        _log.warning("node %s has other hardware; it counts once no run is on it", node.id)
+        return []
+    return [NodeLost(now, report.node.id), joined]
 
 
 def _told(core: Core, record: Record | None, told: Told, now: float) -> list[Event]:
@@ -192,20 +233,39 @@ def _saved_s(run: Run, record: Record) -> float:
     return run.job.saved_s
 
 
+def _suspended(core: Core, record: Record | None, report: Suspended, now: float) -> list[Event]:
+    run = core.runs.get(report.run)
+    if run is None or record is None or not run.suspending:
+        return []
+    if run.started_at is not None:
+        record.ran_s += now - run.started_at
+    nodes = core.ledger.nodes
+    slots = all(nodes[part.node].spec.kind == CPU_SLOT for part in run.allocation.parts)
+    frozen = slots and record.program.suspend == "freeze"  # else it goes on from its checkpoint
+    return [replace(report, time=now, done_s=run.done(now) if frozen else _saved_s(run, record))]
+
+
+def _succeeded(ended: Ended) -> bool:
+    workers = [one for one in ended.exits if one.role == WORKER]
+    return ended.cause == "exit" and bool(workers) and all(one.code == 0 for one in workers)
+
+
 def _exit_code(ended: Ended) -> int | None:
     """The status of a job as a shell would tell it: of the first worker that failed."""
+    if _succeeded(ended):
+        return 0  # other roles are stopped at the end
     for exit_ in ended.exits:
         if exit_.code or exit_.signal:
             return exit_.code if exit_.signal is None else 128 + exit_.signal
     return 0 if any(exit_.role == WORKER for exit_ in ended.exits) else None
 
 
-def _devices(core: Core, run: Run) -> list[tuple[str, int]]:
-    """The GPUs of a run; slots that only stand in for GPUs cannot break."""
+def _devices(core: Core, run: Run, worker: str = "") -> list[tuple[str, int]]:
+    """The GPUs of a run, or of one worker of it; slots that stand in for GPUs cannot break."""
     nodes = core.ledger.nodes
     return [
-        (part.node, gpu)
-        for part in run.allocation.parts
-        for gpu in part.gpus
-        if nodes[part.node].spec.kind != CPU_SLOT
+        (seat.node, gpu)
+        for seat in seats(run.allocation)
+        for gpu in seat.gpus
+        if worker in ("", seat.name) and nodes[seat.node].spec.kind != CPU_SLOT
     ]

@@ -291,10 +291,10 @@ KINDS: dict[str, Kind] = {
     ),
     "interrupted": Kind("interrupted", "user", "never", "somebody sent SIGINT", Tier.SYMPTOM),
     "signature-unknown": Kind(
-        "failed for an unknown reason",
+        "no known cause",
         "unknown",
         "unknown",
-        "the log does not say why; print more, or run it by hand",
+        "print more, or run it by hand",
         Tier.BARE,
     ),
     # What the others of a gang say when one has died.
@@ -336,6 +336,8 @@ KINDS: dict[str, Kind] = {
 _ONLY = "worker-0"
 
 _WHOSE = {"user": "yours", "platform": "not yours", "unknown": "cause unclear"}
+#: The kind whose phrase says already that the cause is unclear.
+UNKNOWN = "signature-unknown"
 _RETRY = {"never": "not retried", "yes": "worth a retry", "unknown": "retried only if asked"}
 
 
@@ -352,4 +354,5 @@ def sentence(verdict: Verdict, again: str = "") -> str:
     if how and verdict.worker not in ("", _ONLY):
         how = f"{how} in {verdict.worker}"
     head = f"{how}, {verdict.phrase}" if how else verdict.phrase
-    return f"{head} ({_WHOSE[verdict.whose]}, {again or _RETRY[verdict.retry]}): {verdict.advice}"
+    whose = "" if verdict.kind == UNKNOWN else f"{_WHOSE[verdict.whose]}, "
+    return f"{head} ({whose}{again or _RETRY[verdict.retry]}): {verdict.advice}"

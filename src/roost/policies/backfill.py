@@ -17,7 +17,8 @@ from typing import NamedTuple
 from roost.core.allocation import Allocation, Part
 from roost.core.decisions import Place
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE, Resources
+from roost.core.reasons import Cause, are, gpus
+from roost.core.spec import Resources
 from roost.core.state import Job, Run, needs
 from roost.core.waiting import Line
 from roost.errors import InvalidSpec
@@ -76,11 +77,16 @@ class Easy:
         job = blocked.head
         reservation = reserve(plan, job)
         if reservation is not None and promise:
-            text = f"first in line; {blocked.gpu_milli / WHOLE:g} GPUs are reserved for it"
+            need = blocked.gpu_milli
+            text = f"first in line; {gpus(need)} {are(need)} reserved for it"
             plan.promise(job, text, reservation.start)
         for line in sorted(lines, key=lambda line: line.entries[0][:2]):
             if line.refused_at != plan.ledger.releases:
                 self._fill_line(plan, line, job, reservation)
+        for line in lines if self.depth else ():
+            # Only now is known what is left, and who could start if nobody were in line.
+            if line.entries and line.head is not job and plan.lack(line) is Cause.TURN:
+                plan.say(line, "it would fit, but delay the first in line", Cause.TURN)
 
     def _fill_line(
         self, plan: Plan, line: Line, first: Job, reservation: Reservation | None
@@ -99,8 +105,6 @@ class Easy:
             if short and not plan.place(job):
                 plan.hold(line)
                 return
-        if line.entries and line.head is not first:
-            plan.say(line, "it would fit, but delay the first in line")
 
 
 def _leaves_quota(plan: Plan, job: Job, first: Job) -> bool:

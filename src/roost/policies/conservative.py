@@ -18,7 +18,8 @@ from itertools import islice
 
 from roost.core.allocation import Allocation, Part
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE, RunId
+from roost.core.reasons import are, gpus
+from roost.core.spec import RunId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.policies.backfill import expected_end
@@ -82,7 +83,8 @@ class Conservative:
             else:
                 memory.bookings[job] = booking
                 if _only_gpus_count(job):
-                    text = f"{job.gpu_milli / WHOLE:g} GPUs are reserved for it"
+                    need = job.gpu_milli
+                    text = f"{gpus(need)} {are(need)} reserved for it"
                     plan.promise(job, text, max(plan.now, booking.start))
         plan.memo["conservative"] = memory
         later = [b.start for b in memory.bookings.values() if not profile.due(b)]

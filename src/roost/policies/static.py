@@ -7,8 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from roost.core.plan import Plan
-from roost.core.reasons import Cause
-from roost.core.spec import WHOLE
+from roost.core.reasons import Cause, gpus
 from roost.core.state import Queue
 from roost.core.waiting import Line
 from roost.policies.fifo import arrival
@@ -40,7 +39,7 @@ class StaticPartition:
             if inside:
                 plan.hold(line)
                 return
-            text = f"its queue has {size_milli / WHOLE:g} GPUs of its own and uses them"
+            text = f"its queue has {gpus(size_milli)} of its own; too little of that is free"
             for other in lines:
                 plan.say(other, text, Cause.QUOTA)
             return

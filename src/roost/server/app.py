@@ -53,7 +53,13 @@ def create_app(cluster: Cluster, options: Options | None = None) -> FastAPI:
         raise Fatal(f"routes without a declared permission: {', '.join(missing)}")
     failures.install(app)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]
-    app.add_middleware(Guard, options=here.options, tokens=here.tokens, seen=here.metrics.seen)
+    app.add_middleware(
+        Guard,
+        options=here.options,
+        tokens=here.tokens,
+        seen=here.metrics.seen,
+        crowded=here.is_crowded,
+    )
     return app
 
 

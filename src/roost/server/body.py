@@ -51,7 +51,8 @@ def checked(body: bytes) -> Any:
     """JSON that can be worked with; raises HTTPException (422)."""
     _check_depth(body)
     try:
-        value = json.loads(body, parse_constant=_no_constant)
+        # Left to itself, json would take other encodings, too, in which the check means nothing.
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
         raise HTTPException(422, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:

@@ -22,7 +22,7 @@ from roost.live.cluster import Cluster
 from roost.server.app import create_app
 from roost.server.home import Home
 from roost.server.options import LOOPBACK, Options
-from roost.server.wire import Tls, listen, serve
+from roost.server.wire import Tls, listen, raise_file_limit, serve
 from roost.store import Store, User, open_store
 
 PORT = 8610
@@ -96,6 +96,7 @@ class Up:
 
 async def run(start: Start, told: Callable[[Up], None]) -> dict[str, int]:
     """Serve until a signal comes; returns the jobs that go on, by state."""
+    raise_file_limit(start.options)  # before runs are adopted, each of which needs some
     home = Home(start.home, start.token_file)
     home.prepare()
     home.refuse_second()
@@ -106,11 +107,13 @@ async def run(start: Start, told: Callable[[Up], None]) -> dict[str, int]:
         clock = Clock()
         cluster = Cluster(
             store,
-            LocalEngine(home.path, start.slots, clock.now),
+            # As root, nothing may run for somebody who is nobody on this machine.
+            LocalEngine(home.path, start.slots, clock.now, accounts=os.geteuid() == 0),
             home.path,
             policy=start.policy,
             placer=start.placer,
             clock=clock,
+            by_account=os.geteuid() == 0,
         )
         try:
             await cluster.start()

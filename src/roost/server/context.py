@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from roost.core.spec import JobId
+from roost.core.spec import JobId, NodeId
 from roost.errors import Conflict, NotFound
 from roost.live.cluster import Cluster
-from roost.live.feed import Change
 from roost.server.auth import Caller, Tokens
 from roost.server.hub import Hub, Sources
 from roost.server.lines import Lines
 from roost.server.metrics import Metrics
 from roost.server.options import Options
 from roost.server.permissions import visible
+from roost.server.pieces import Pieces
+from roost.server.questions import Questions
 from roost.server.seen import Eyes, eyes_of
 from roost.server.tails import Tails
 from roost.store.rows import MOST, JobQuery, JobRow
@@ -41,10 +42,18 @@ class Context:
         self._stops: list[Callable[[], None]] = []
         self.tokens = Tokens(cluster.store.find_token, self.read, options.token_cache_s)
         self.lines = Lines(self.tokens, options)
-        sources = Sources(cluster.nodes, cluster.queues)
+        #: Whether there are more connections than there may be; whoever listens knows.
+        self.crowded: Callable[[], bool] = lambda: False
+        self.questions = Questions(options.questions_per_user)
+        self.pieces = Pieces(self.read, options)
+        sources = Sources(cluster.nodes, cluster.queues, cluster.view)
         self.hub = Hub(sources, cluster.epoch, options)
         self.tails = Tails(cluster.engine, self.read, options)
         self.metrics = Metrics(cluster, self.lines)
+
+    def is_crowded(self) -> bool:
+        """Whether new requests have to wait until others are over."""
+        return self.crowded()
 
     async def read(self, call: Callable[[], T]) -> T:
         """Run a blocking call in one of a bounded number of threads."""
@@ -54,11 +63,15 @@ class Context:
         """Begin to listen to the cluster; a second time changes nothing."""
         if self._tasks:
             return
-        for listener in (self._changed, self.tails.changed):
+        for listener in (self.hub.changed, self.tails.changed):
             self._stops.append(self.cluster.feed.subscribe(listener))
         rows = await self.read(lambda: list(self.cluster.store.open_jobs()))
         self.hub.load(rows, self.cluster.seq)
-        for work in (self.lines.keep_checking(), self.tails.keep_looking()):
+        for work in (
+            self.lines.keep_checking(),
+            self.tails.keep_looking(),
+            self.hub.keep_fresh(),
+        ):
             self._tasks.append(asyncio.create_task(work))
 
     async def close(self) -> None:
@@ -75,13 +88,12 @@ class Context:
         await self.hub.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _changed(self, change: Change) -> None:
-        self.hub.changed(change)
-
     def owner(self, job: str) -> str | None:
-        """Whose job that is, if the cluster has one of that id."""
+        """Whose job that is: nobody's (empty) if it is a node; ``None`` where nobody knows."""
         found = self.cluster.core.jobs.get(JobId(job))
-        return None if found is None else found.spec.user
+        if found is not None:
+            return found.spec.user
+        return "" if NodeId(job) in self.cluster.core.ledger.nodes else None
 
     def eyes(self, caller: Caller) -> Eyes:
         """How a caller sees."""

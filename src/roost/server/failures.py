@@ -77,7 +77,7 @@ _MEANING = {
     413: "The body is too large.",
     421: "The Host or Origin header names another server.",
     422: "What was sent is wrong; the message names the field.",
-    429: "Too many streams are open.",
+    429: "Too many streams or large answers are open, or too many questions asked.",
     431: "Address and headers are too long.",
     500: "A fault of the server; the message carries the number of the request.",
     503: "Not now; try again after the seconds in Retry-After.",

@@ -1,10 +1,11 @@
 """The gate in front of the app: what is refused before a route is even looked for.
 
-    1. a Host, or an Origin, that is not ours          421
-    2. an address and headers that are too long        431
-    3. a zero byte in the address                      400
-    4. no valid token, except on the open paths        401, and the connection is closed
-    5. a body that is too large, or too slow           413, 408
+    1. more connections than there may be              503, and the connection is closed
+    2. a Host, or an Origin, that is not ours          421
+    3. an address and headers that are too long        431
+    4. a zero byte in the address                      400
+    5. no valid token, except on the open paths        401, and the connection is closed
+    6. a body that is too large, or too slow           413, 408
 
 It also numbers requests, adds the security headers, counts answers, and turns whatever nobody
 expected into a 500 that tells nothing but the number. Plain ASGI: streams pass through untouched.
@@ -47,8 +48,16 @@ Seen = Callable[[Scope, int, float], None]
 class Guard:
     """ASGI middleware around the whole app."""
 
-    def __init__(self, app: ASGIApp, options: Options, tokens: Tokens, seen: Seen) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        options: Options,
+        tokens: Tokens,
+        seen: Seen,
+        crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._app, self._options, self._tokens, self._seen = app, options, tokens, seen
+        self._crowded = crowded
         self._most_head = options.header_bytes
         self._hosts = frozenset(_plain(host) for host in options.hosts)
 
@@ -66,6 +75,8 @@ class Guard:
     async def check(self, scope: Scope) -> None:
         """Refuse what may not come in; notes the caller in the scope."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if self._crowded():
+            raise Refused(503, "retry", "too many connections are open")
         self._check_names(headers)
         size = len(scope["query_string"]) + len(scope["path"])
         if size + sum(len(name) + len(value) for name, value in headers) > self._most_head:

@@ -140,7 +140,8 @@ class Home:
         """Say that this process is the server."""
         pid = os.getpid()
         running = Running(url, pid, ticks_of(pid) or 0, time.time(), version)
-        save(self._note, json.dumps(asdict(running), indent=2) + "\n")
+        # Whoever could change it could send clients, and their tokens, elsewhere.
+        save(self._note, json.dumps(asdict(running), indent=2) + "\n", 0o644)
         return running
 
     def forget(self) -> None:

@@ -5,6 +5,9 @@ for a tick; then each audience that somebody listens to gets one encoded delta, 
 Viewers read the ring at their own pace and send the very same bytes. Who comes back with the id of
 an event that is still in the ring goes on from there; who is too slow or too old gets a snapshot.
 
+Why a job waits changes without an entry of the journal: what is sent of jobs that wait is brought
+up to date, and every few seconds those whose reason is another one now are sent again.
+
 Ids are ``<epoch>-<seq>``: the server's epoch, and the journal's number of the last change *that the
 audience saw*, so that they tell nothing about the others. Snapshots hold the jobs that are not
 over; deltas hold whole views of what changed, so that applying one twice does no harm.
@@ -18,6 +21,8 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.errors import Retryable
@@ -32,13 +37,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("roost.server")
 
 _OPEN = frozenset(OPEN_STATES)
+_WAITS = "queued"
+#: What is said of a job that waits changes between entries of the journal.
+_SAID = ("cause", "reason", "starts_at")
+#: Jobs that are looked at before others get their turn.
+_BATCH = 50
+#: At most one part in so many of the time is spent looking.
+_REST = 20
 
 
 class Sources(NamedTuple):
-    """Where the hub finds what is not in changes: nodes and queues as they are now."""
+    """Where the hub finds what is not in changes: nodes, queues and jobs as they are now."""
 
     nodes: Callable[[], list[dict[str, Any]]]
     queues: Callable[[], Awaitable[list[dict[str, Any]]]]
+    view: Callable[[JobRow], Mapping[str, Any]]
 
 
 class _Tick:
@@ -49,6 +62,9 @@ class _Tick:
         self.jobs: dict[str, JobRow] = {}
         self.deleted: dict[str, str] = {}
         self.events: list[EventRow] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.seq or self.jobs)
 
 
 class Audience:
@@ -115,6 +131,9 @@ class Hub:
         self._ticking: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
         self._ticked_at = 0.0
+        self._watched = asyncio.Event()
+        #: What changed before the jobs were loaded is newer than what is loaded.
+        self._early: set[str] | None = set()
         self.seq = 0
         #: How often something was encoded, and ticks that had something to tell.
         self.encoded = 0
@@ -123,14 +142,18 @@ class Hub:
     def load(self, jobs: Iterable[JobRow], seq: int) -> None:
         """Begin with the jobs that are open now; what changed meanwhile stands."""
         self.seq = max(self.seq, seq)
+        early, self._early = self._early or set(), None
         for row in jobs:
-            if row.id not in self._tick.jobs and row.id not in self._tick.deleted:
+            if row.id not in early:
                 self._note(row)
 
     def changed(self, change: Change) -> None:
         """Take in a change; it goes out with the next tick."""
         tick = self._tick
         tick.seq = max(tick.seq, change.seq)
+        if self._early is not None:
+            self._early.update(row.id for row in change.jobs)
+            self._early.update(change.deleted)
         for row in change.jobs:
             tick.jobs[row.id] = row
             self._note(row)
@@ -173,7 +196,7 @@ class Hub:
             self._ticking = asyncio.create_task(self._wait_and_flush())
 
     async def _wait_and_flush(self) -> None:
-        while self._tick.seq:
+        while self._tick:
             await asyncio.sleep(self._ticked_at + self._options.tick_s - time.monotonic())
             try:
                 await self.flush()
@@ -186,7 +209,7 @@ class Hub:
         """Encode what changed, once per audience; afterwards all that was said is in the rings."""
         async with self._flushing:
             tick, self._tick = self._tick, _Tick()
-            if not tick.seq:
+            if not tick:
                 return
             self._ticked_at = time.monotonic()
             self.seq = max(self.seq, tick.seq)
@@ -200,12 +223,65 @@ class Hub:
         with suppress(Retryable):  # then they stay as they were
             queues = await self._sources.queues()
         nodes = self._sources.nodes()
+        tick.jobs = {name: self._told(row) for name, row in tick.jobs.items()}
         for audience in self._audiences.values():
             body = self._delta(audience, tick, nodes, queues)
             if body is not None:
                 self.encoded += 1
-                name = f"{self._epoch}-{tick.seq}"
-                audience.publish(tick.seq, message(body, "delta", name))
+                seq = body["seq"]
+                audience.publish(seq, message(body, "delta", f"{self._epoch}-{seq}"))
+
+    def _fresh(self, row: JobRow) -> JobRow:
+        """A job with what is said of it just now; the same row if that is the same."""
+        if row.state != _WAITS:
+            return row
+        now = self._sources.view(row)
+        if now["state"] != row.state:  # it is about to change, which nobody may know yet
+            return row
+        said = {key: now[key] for key in _SAID if key in now}
+        if all(row.view.get(key) == value for key, value in said.items()):
+            return row
+        return replace(row, cause=str(said.get("cause", row.cause)), view={**row.view, **said})
+
+    def _told(self, row: JobRow) -> JobRow:
+        """The same, remembered as what was told last."""
+        fresh, own = self._fresh(row), self._open.get(row.user, {})
+        if own.get(row.id) is row:  # else it has changed meanwhile
+            own[row.id] = fresh
+        return fresh
+
+    async def keep_fresh(self) -> None:
+        """While somebody watches, tell of jobs that wait for another reason now; until cancelled.
+
+        The pause is at least so long that most of the time is left for everything else.
+        """
+        while True:
+            await self._watched.wait()
+            began = time.monotonic()
+            try:
+                await self.refresh()
+            except Exception:
+                log.exception("reasons could not be brought up to date")
+            spent = time.monotonic() - began
+            await asyncio.sleep(max(self._options.refresh_s, _REST * spent))
+            if not any(audience.lines for audience in self._audiences.values()):
+                self._watched.clear()
+
+    async def refresh(self) -> None:
+        """Look at all jobs that wait and are watched; those that are different go out."""
+        eyes = [audience.eyes for audience in self._audiences.values() if audience.lines]
+        whole = [one for one in eyes if one.all]
+        waiting = (row for one in whole[:1] or eyes for row in self.open_jobs(one))
+        rows = iter([row for row in waiting if row.state == _WAITS])
+        while batch := list(islice(rows, _BATCH)):
+            for row in batch:
+                if self._open.get(row.user, {}).get(row.id) is not row:
+                    continue  # it changed meanwhile, and goes out as it is then
+                if _differs(row, self._fresh(row), self._options.refresh_s):
+                    self._tick.jobs.setdefault(row.id, row)
+            if self._tick:
+                self._plan()
+            await asyncio.sleep(0)
 
     def _drop_empty(self) -> None:
         now = time.monotonic()
@@ -226,7 +302,8 @@ class Hub:
         gone = [job for job, user in tick.deleted.items() if eyes.sees(user)]
         events = [eyes.event(row) for row in tick.events if eyes.sees(row.user)]
         body = {
-            "seq": tick.seq,
+            # What has no entry of its own comes under the last one that they saw.
+            "seq": tick.seq or audience.seq,
             "jobs": jobs,
             "deleted": gone,
             "events": events,
@@ -285,6 +362,7 @@ class Hub:
         audience = await self.audience(eyes)
         position = audience.position(self._number(last))
         audience.lines.add(line)
+        self._watched.set()
         try:
             if position is None:
                 position = audience.sent
@@ -307,9 +385,22 @@ class Hub:
     def _number(self, last: str) -> int:
         """The journal's number in an id of this server's epoch, else -1."""
         epoch, _, seq = last.partition("-")
-        if epoch != str(self._epoch) or not seq.isdigit() or len(seq) > 18:  # noqa: PLR2004
+        plain = seq.isascii() and seq.isdigit() and len(seq) <= 18  # noqa: PLR2004
+        if epoch != str(self._epoch) or not plain:
             return -1
         return int(seq)
+
+
+def _differs(row: JobRow, fresh: JobRow, seconds: float) -> bool:
+    """Whether something else is said of a job: a start that moves a little is the same."""
+    if row is fresh:
+        return False
+    before, after = row.view.get("starts_at"), fresh.view.get("starts_at")
+    if any(row.view.get(key) != fresh.view.get(key) for key in ("cause", "reason")):
+        return True
+    return (before is None) != (after is None) or (
+        before is not None and after is not None and abs(after - before) >= seconds
+    )
 
 
 def _news(known: dict[str, Any], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -317,13 +408,9 @@ def _news(known: dict[str, Any], now: list[dict[str, Any]]) -> list[dict[str, An
 
     What is no more is told as ``{"id": ..., "gone": true}``.
     """
-    ids = {_id(thing) for thing in now}
-    found = [thing for thing in now if known.get(_id(thing)) != thing]
+    ids = {thing["id"] for thing in now}
+    found = [thing for thing in now if known.get(thing["id"]) != thing]
     found += [{"id": name, "gone": True} for name in known if name not in ids]
     known.clear()
-    known.update((_id(thing), thing) for thing in now)
+    known.update((thing["id"], thing) for thing in now)
     return found
-
-
-def _id(thing: Mapping[str, Any]) -> str:
-    return str(thing.get("id") or thing.get("name"))

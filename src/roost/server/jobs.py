@@ -18,6 +18,7 @@ from roost.server.body import Route
 from roost.server.context import Context, context
 from roost.server.failures import Refused, answers, as_json
 from roost.server.permissions import Permission, needs, sees_all
+from roost.server.pieces import Part
 from roost.server.seen import may_submit
 from roost.store.rows import EventQuery, JobQuery, JobRow
 
@@ -120,13 +121,14 @@ async def submit_job(here: Here, caller: Writer, body: models.Submit, key: Key =
 @router.post(
     "/jobs/plan",
     response_model=models.Plan,
-    responses=answers(404, 409),
+    responses=answers(404, 409, 429),
     operation_id="plan_job",
 )
 async def plan_job(here: Here, caller: Writer, body: models.Submit) -> Response:
     """Say where, when and for how long a job would run, and why; nothing is changed."""
     request = await _submission(here, caller, body, "")
-    return json(here.eyes(caller).without_others(await here.cluster.plan(request)))
+    told = await here.questions.ask(caller.user, lambda: here.cluster.plan(request))
+    return json(here.eyes(caller).explanation(told))
 
 
 async def _submission(here: Context, caller: Caller, body: models.Submit, key: str) -> Submission:
@@ -276,14 +278,14 @@ async def migrate_job(here: Here, caller: Writer, job: Name, body: models.Move) 
 @router.get(
     "/jobs/{job}/explain",
     response_model=models.Explanation,
-    responses=answers(404, 409),
+    responses=answers(404, 409, 429),
     operation_id="explain_job",
 )
 async def explain_job(here: Here, caller: Reader, job: Name) -> Response:
     """Why a job is where it is, who is ahead of it, and when it may start."""
     row = await here.find(caller, job)
-    told = await here.cluster.explain(JobId(row.id))
-    return json(here.eyes(caller).without_others(told))
+    told = await here.questions.ask(caller.user, lambda: here.cluster.explain(JobId(row.id)))
+    return json(here.eyes(caller).explanation(told))
 
 
 @router.get(
@@ -372,7 +374,7 @@ async def list_workers(
     "/jobs/{job}/result",
     response_class=Response,
     responses={
-        **answers(404, 409),
+        **answers(404, 409, 429),
         200: {
             "description": "What the function returned, pickled; open it in the client only.",
             "content": {"application/octet-stream": {"schema": {"type": "string"}}},
@@ -384,7 +386,12 @@ async def get_result(here: Here, caller: Reader, job: Name) -> Response:
     """What a submitted function returned, as it is; the server never opens it."""
     row = await here.find(caller, job)
     run = RunId(JobId(row.id), int(row.view.get("attempt") or 0))
-    result = await here.read(lambda: here.cluster.engine.result(run))
-    if result is None:
-        raise NotFound(f"job {row.id} has no result")
-    return Response(result, media_type="application/octet-stream")
+    part = await here.read(lambda: _result(here, run))
+    return await here.pieces.answer(caller.user, part)
+
+
+def _result(here: Context, run: RunId) -> Part:
+    file = here.cluster.engine.result(run)
+    if file is None:
+        raise NotFound(f"job {run.job} has no result")
+    return Part(file, 0, file.size(), "application/octet-stream")

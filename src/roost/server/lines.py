@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
-from typing import Self
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -38,11 +38,8 @@ class Line:
         self.closing = ""
         self._woken = asyncio.Event()
 
-    def __enter__(self) -> Self:
-        self._lines.add(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def give_back(self) -> None:
+        """The stream is over."""
         self._lines.remove(self)
 
     def wake(self) -> None:
@@ -78,7 +75,7 @@ class Lines:
         return len(self._lines)
 
     def hold(self, caller: Caller, secret: str) -> Line:
-        """A line for a new stream, open once entered; raises Refused if there are too many."""
+        """A line for a new stream, to be given back; raises Refused if there are too many."""
         if self._stopped:
             raise Refused(503, "retry", self._stopped)
         if self._held[caller.token] >= self._options.streams_per_token:
@@ -86,19 +83,16 @@ class Lines:
             raise Refused(429, "retry", f"this token has {most} streams open already")
         if len(self._lines) >= self._options.streams:
             raise Refused(503, "retry", f"{len(self._lines)} streams are open already")
-        return Line(self, caller, secret)
-
-    def add(self, line: Line) -> None:
-        """A stream begins."""
+        line = Line(self, caller, secret)
         self._lines.add(line)
-        self._held[line.caller.token] += 1
-        if self._stopped:
-            line.close(self._stopped)
+        self._held[caller.token] += 1
+        return line
 
     def remove(self, line: Line) -> None:
-        """A stream is over."""
-        self._lines.discard(line)
-        self._held -= Counter({line.caller.token: 1})
+        """A stream is over; a second time changes nothing."""
+        if line in self._lines:
+            self._lines.remove(line)
+            self._held -= Counter({line.caller.token: 1})
 
     def stop(self, why: str = "the server stops") -> None:
         """Close all, and take no more."""
@@ -141,30 +135,37 @@ class Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send, and notice at once when the reader has gone."""
-        sending = asyncio.ensure_future(self._send(send))
-        gone = asyncio.ensure_future(_gone(receive))
         try:
-            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await send_while_there(self._send(send), receive)
         finally:
-            for task in (sending, gone):
-                task.cancel()
-            await asyncio.wait({sending, gone})
-        if not sending.cancelled() and (error := sending.exception()) is not None:
-            raise error
+            self._line.give_back()
 
     async def _send(self, send: Send) -> None:
-        with self._line:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": self.status_code,
-                    "headers": self.raw_headers,
-                }
-            )
-            async with aclosing(self._events(self._line)) as events:
-                async for chunk in events:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        async with aclosing(self._events(self._line)) as events:
+            async for chunk in events:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def send_while_there(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Send an answer until it is complete, or its reader has gone."""
+    task = asyncio.ensure_future(sending)
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.wait({task, gone})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 async def _gone(receive: Receive) -> None:

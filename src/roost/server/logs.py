@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -16,6 +17,7 @@ from roost.server.failures import answers
 from roost.server.jobs import Here, Name, Reader
 from roost.server.lines import Stream
 from roost.server.options import Options
+from roost.server.pieces import Part
 from roost.server.tails import Place
 from roost.store.rows import JobRow
 
@@ -27,6 +29,7 @@ From = Annotated[int, Query(ge=0, le=2**60)]
 
 _LIMITS = Options()
 _BLOCK = 64 * 1024
+_ID = re.compile(r"([1-9][0-9]{0,5})-([0-9]{1,15})")
 _TEXT: dict[str, Any] = {
     "description": "The text; X-Log-Offset is where it begins, X-Log-Size how long the log is.",
     "content": {"text/plain": {"schema": {"type": "string"}}},
@@ -44,7 +47,7 @@ _EVENTS: dict[str, Any] = {
 @router.get(
     "/jobs/{job}/logs",
     response_class=Response,
-    responses={**answers(404, 409), 200: _TEXT},
+    responses={**answers(404, 409, 429), 200: _TEXT},
     operation_id="get_logs",
 )
 async def get_logs(  # noqa: PLR0913 - one parameter per question
@@ -64,25 +67,20 @@ async def get_logs(  # noqa: PLR0913 - one parameter per question
     row = await here.find(caller, job)
     number = attempt or _attempt(row)
     if not number:  # it has not begun
-        return _answer(b"", 0, 0)
-    start, text, size = await here.read(
-        lambda: _read(here, RunId(JobId(row.id), number), worker, tail, offset)
-    )
-    return _answer(text, start, size)
+        return Response(headers=_places(0, 0), media_type="text/plain")
+    part = await here.read(lambda: _part(here, RunId(JobId(row.id), number), worker, tail, offset))
+    return await here.pieces.answer(caller.user, part)
 
 
-def _answer(text: bytes, start: int, size: int) -> Response:
-    headers = {"X-Log-Size": str(size), "X-Log-Offset": str(start)}
-    return Response(text, headers=headers, media_type="text/plain")
+def _places(start: int, size: int) -> dict[str, str]:
+    return {"X-Log-Size": str(size), "X-Log-Offset": str(start)}
 
 
 def _attempt(row: JobRow) -> int:
     return int(row.view.get("attempt") or 0)
 
 
-def _read(
-    here: Context, run: RunId, worker: str, tail: int | None, offset: int | None
-) -> tuple[int, bytes, int]:
+def _part(here: Context, run: RunId, worker: str, tail: int | None, offset: int | None) -> Part:
     try:
         log = here.cluster.engine.logs(run, worker)
     except NotFound:
@@ -90,12 +88,16 @@ def _read(
         if workers and worker not in workers:
             raise unknown("worker", worker, workers) from None
         raise NotFound(f"{run} has no log of {worker!r}") from None
-    with log:
+    try:
         size = log.size()
         start = min(offset or 0, size)
         if tail is not None:
             start = max(start, _start_of(log, size, tail))
-        return start, log.read(start, _LIMITS.log_bytes), size
+    except BaseException:
+        log.close()
+        raise
+    length = min(size - start, _LIMITS.log_bytes)
+    return Part(log, start, length, "text/plain", _places(start, size))
 
 
 def _start_of(log: LogFile, size: int, lines: int) -> int:
@@ -138,16 +140,22 @@ async def follow_logs(  # noqa: PLR0913 - one parameter per question
 ) -> Response:
     """Follow the output of a worker through all attempts, until the job is over.
 
-    Text comes as messages whose data is a JSON string and whose id is the offset after it;
-    ``event: attempt`` begins an attempt, ``event: end`` tells how the job ended.
+    Text comes as messages whose data is a JSON string and whose id is ``<attempt>-<offset>``, with
+    the offset after it; ``event: attempt`` begins an attempt, ``event: end`` tells how the job
+    ended. The header Last-Event-ID does what ``attempt`` and ``offset`` do.
     """
     row = await here.find(caller, job)
     await _check_worker(here, row, worker, attempt)
-    begin = int(last) if last.isdigit() else offset
-    place = Place(row, worker, attempt, begin)
+    place = Place(row, worker, *(_after(last) or (attempt, offset)))
 
     line = here.lines.hold(caller, bearer(request.scope["headers"]))
     return Stream(line, lambda held: here.tails.follow(held, place))
+
+
+def _after(last: str) -> tuple[int, int] | None:
+    """The attempt and the offset in an id; None if it is not one of ours."""
+    found = _ID.fullmatch(last)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 async def _check_worker(here: Context, row: JobRow, worker: str, attempt: int) -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from roost.server.hub import Hub
     from roost.server.lines import Lines
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
 
 class Metrics:
     """What the server counts, and how it is told."""
@@ -48,7 +50,9 @@ class Metrics:
     def seen(self, scope: Scope, status: int, passed_s: float) -> None:
         """Count an answer."""
         route = getattr(scope.get("route"), "path", "none")
-        method = scope["method"] if route != "none" else "any"
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        if route == "none":
+            method = "any"
         self._answers[route, method, str(status or "none")] += 1
         if not route.endswith("/stream"):
             self._answer_s += passed_s

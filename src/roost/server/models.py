@@ -86,14 +86,19 @@ class JobView(Told):
     submitted_at: float
     started_at: float | None
     finished_at: float | None
+    ran_s: float
+    running_since: float | None
     not_before: float | None
     progress: float | None
+    saved: float | None
+    step: int | None
     loss: float | None
     run_time_s: float | None
     exit_code: int | None
     verdict: Verdict | None
     held: bool
     cancelling: bool
+    cancelled_by: str
     elastic: bool
     rev: int
 
@@ -178,8 +183,19 @@ class Plan(Told):
     notes: list[str]
 
 
+class Holder(Told):
+    """A job that holds what another one needs; of jobs of others it is not told whose they are."""
+
+    job: str = ""
+    user: str = ""
+    gpus: float
+    ends_at: float | None
+
+
 class Explanation(Told):
     """Why a job is where it is."""
+
+    held_by: list[Holder]
 
 
 class WorkerList(Told):

@@ -42,4 +42,9 @@ class Options:
     log_bytes: int = 8 * MIB
     log_lines: int = 10_000
     log_chunk: int = 64 * 1024
+    piece_bytes: int = 64 * 1024
+    large: int = 256
+    large_per_user: int = 32
+    questions_per_user: int = 16
+    refresh_s: float = 5.0
     stop_s: float = 3.0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from roost.errors import Conflict
+from roost.core import QueueId
 from roost.server import models
 from roost.server.auth import Caller
 from roost.server.body import Route
@@ -61,9 +61,5 @@ async def set_queue(here: Here, caller: Admin, queue: Name, body: models.SetQueu
 )
 async def delete_queue(here: Here, caller: Admin, queue: Name) -> Response:
     """Forget a queue that nothing waits or runs in."""
-    if queue == "default":
-        raise Conflict("the queue 'default' always exists")
-    if any(row.queue == queue for row in here.hub.open_jobs(here.eyes(caller))):
-        raise Conflict(f"queue {queue!r} has jobs that are not over")
-    await here.read(lambda: here.cluster.store.delete_queue(queue, actor=caller.user))
+    await here.cluster.delete_queue(QueueId(queue), caller.user)
     return Response(status_code=204)

@@ -15,16 +15,30 @@ from typing import Any
 from roost.server.auth import Caller
 from roost.store.rows import EventRow, JobRow
 
-#: What the id of a job looks like inside a text: a name, a dash, five letters or digits.
-_ID = re.compile(r"\b[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?-[a-z0-9]{5}\b")
+#: What the id of a job looks like inside a text: a name, a dash, and five of the letters and digits
+#: that ids are made of (none that look alike).
+_ID = re.compile(r"\b[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?-[a-hjkmnp-z2-9]{5}\b")
 
 #: Keys under which nodes, plans and explanations name jobs, and keys that tell whose they are.
 _NAMING = frozenset({"id", "job", "name", "user", "run"})
 
+#: What a forecast assumes, without telling how many jobs there are and how long they take.
+_ASSUMED = (
+    "jobs of unknown length are taken to run as long as is usual here, or twice what was done",
+    "jobs past their declared run time are taken to need a tenth more, held ones to stay so",
+    "no new jobs come, and nothing fails",
+)
+#: Nodes are no secret.
+_OF_NODES = re.compile(r"[0-9]+ nodes? ")
+_OVER = frozenset({"succeeded", "failed", "cancelled"})
+
 
 @dataclass(frozen=True, slots=True)
 class Eyes:
-    """A way of seeing: all jobs, or those of ``user``; ``owner`` knows whose a job is."""
+    """A way of seeing: all jobs, or those of ``user``.
+
+    ``owner`` knows whose a job is: nobody's (empty) if it is none, ``None`` where nobody knows.
+    """
 
     user: str
     all: bool
@@ -39,13 +53,19 @@ class Eyes:
         """Whether the jobs of that user are seen."""
         return self.all or user == self.user
 
-    def text(self, text: str) -> str:
-        """A sentence without the names of jobs that are not seen."""
-        return text if self.all or not text else _ID.sub(self._masked, text)
+    def text(self, text: str, *, about: str | None = None) -> str:
+        """A sentence without the names of jobs that are not seen.
 
-    def _masked(self, found: re.Match[str]) -> str:
-        owner = self.owner(found[0])
-        return found[0] if owner is None or self.sees(owner) else "another job"
+        What Roost itself wrote ``about`` a job may name jobs that nobody knows any more: they are
+        not seen, either. In what comes from the job itself many a word looks like a name.
+        """
+        if self.all or not text:
+            return text
+        return _ID.sub(lambda found: self._masked(found[0], about), text)
+
+    def _masked(self, name: str, about: str | None) -> str:
+        unknown = about is not None and name != about and self.owner(name) is None
+        return "another job" if unknown or self._foreign(name) else name
 
     def job(self, row: JobRow) -> Mapping[str, Any]:
         """A job as it was when it last changed."""
@@ -54,13 +74,14 @@ class Eyes:
     def view(self, view: Mapping[str, Any]) -> Mapping[str, Any]:
         """A job as the API shows it."""
         reason = str(view.get("reason") or "")
-        told = self.text(reason)
+        own_words = view.get("state") in _OVER or view.get("cause") == "back-off"
+        told = self.text(reason, about=None if own_words else str(view.get("id")))
         return view if told == reason else {**view, "reason": told}
 
     def event(self, row: EventRow) -> dict[str, Any]:
         """An event as the API shows it."""
         view = asdict(row)
-        view["text"] = self.text(row.text)
+        view["text"] = self.text(row.text, about=None if row.kind == "state" else row.job)
         if not self.sees(row.actor):
             view["actor"] = ""
         return view
@@ -68,6 +89,18 @@ class Eyes:
     def node(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """A node, without the jobs on it that are not seen."""
         return dict(node) if self.all else self.without_others(node)
+
+    def explanation(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A plan, or why a job is where it is."""
+        if self.all:
+            return told
+        found: dict[str, Any] = self.without_others(told)
+        if told.get("state") not in _OVER:
+            found["reason"] = self.text(str(told.get("reason") or ""), about=str(told.get("job")))
+        if assumed := found.get("assumptions"):
+            of_nodes = [text for text in assumed if _OF_NODES.match(text)]
+            found["assumptions"] = [*of_nodes, *_ASSUMED]
+        return found
 
     def without_others(self, value: Any) -> Any:
         """A value in which whatever names a job that is not seen is left out or blank."""
@@ -84,7 +117,7 @@ class Eyes:
 
     def _foreign(self, name: str) -> bool:
         owner = self.owner(name)
-        return owner is not None and not self.sees(owner)
+        return bool(owner) and not self.sees(str(owner))
 
     def _other(self, value: Mapping[str, Any]) -> bool:
         names = (str(value.get(key) or "") for key in ("id", "job", "run"))

@@ -5,7 +5,7 @@ job changes state. What is new is read and encoded once and kept for a while; fo
 bytes. A follower that is further back reads the file by itself until it has caught up, so a slow
 one needs no memory and holds nobody up.
 
-An event's id is the offset in the file after its text. The text is a JSON string: bytes that are no
+An event's id is ``<attempt>-<offset>``, with the offset in the file after its text. The text is a JSON string: bytes that are no
 UTF-8 are replaced, and a character is never cut in two.
 """
 
@@ -49,8 +49,8 @@ class _Chunk(NamedTuple):
 class Tail:
     """The end of one log file."""
 
-    def __init__(self, file: LogFile, chunk: int) -> None:
-        self._file, self._chunk = file, chunk
+    def __init__(self, file: LogFile, chunk: int, attempt: int = 1) -> None:
+        self._file, self._chunk, self._attempt = file, chunk, attempt
         self._lock, self._closed = threading.Lock(), False
         self.lines: set[Line] = set()
         self.size = 0
@@ -98,7 +98,9 @@ class Tail:
         if not whole or len(data) == self._chunk:
             data = data[: len(data) - _cut(data)]
         end = offset + len(data)
-        return _Chunk(end, message(data.decode("utf-8", "replace"), "", str(end)) if data else b"")
+        if not data:
+            return _Chunk(end, b"")
+        return _Chunk(end, message(data.decode("utf-8", "replace"), "", f"{self._attempt}-{end}"))
 
     def close(self) -> None:
         """Let go of the file, once nobody is reading it; blocking, for a thread."""
@@ -230,7 +232,8 @@ class Tails:
     ) -> AsyncGenerator[bytes]:
         """One attempt, from an offset to where its log ends."""
         run = RunId(JobId(place.job.id), attempt)
-        yield message({"attempt": attempt, "worker": place.worker}, "attempt", str(offset))
+        begins = {"attempt": attempt, "worker": place.worker}
+        yield message(begins, "attempt", f"{attempt}-{offset}")
         followed = self._jobs[place.job.id]
         with ExitStack() as stack:
             while (tail := await self._tail(run, place.worker, line, stack)) is None:
@@ -271,9 +274,9 @@ class Tails:
             except NotFound:
                 return None
             if key in self._tails:  # somebody was faster
-                self._left.append(Tail(file, self._options.log_chunk))
+                self._left.append(Tail(file, self._options.log_chunk, run.attempt))
             else:
-                self._tails[key] = Tail(file, self._options.log_chunk)
+                self._tails[key] = Tail(file, self._options.log_chunk, run.attempt)
         tail = self._tails[key]
         tail.lines.add(line)
         stack.callback(self._leave, key, tail, line)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from roost.errors import InvalidSpec
 from roost.server.context import Context
+from roost.server.options import Options
 
 log = logging.getLogger("roost.server")
 
@@ -58,8 +59,9 @@ async def serve(
 ) -> None:
     """Serve an app until a signal comes or the cluster cannot go on; that error is raised."""
     here: Context = app.state.roost
-    _raise_file_limit(here.options.connections + 500)
     server = _Server(_config(app, here, tls), here, ready)
+    connections = server.server_state.connections
+    here.crowded = lambda: len(connections) > here.options.connections
     broken = here.cluster.broken
     broken.add_done_callback(lambda _: server.stop())
     await server.serve(sockets=[sock])
@@ -75,7 +77,12 @@ def _config(app: FastAPI, here: Context, tls: Tls | None) -> uvicorn.Config:
     protocol = type(
         "_BoundProtocol",
         (_Protocol,),
-        {"patience_s": options.header_s, "stalled_s": options.stalled_s},
+        {
+            "patience_s": options.header_s,
+            "stalled_s": options.stalled_s,
+            "most": options.connections,
+            "silent": {},
+        },
     )
     return uvicorn.Config(
         app,
@@ -86,7 +93,6 @@ def _config(app: FastAPI, here: Context, tls: Tls | None) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=options.connections,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=max(1, round(options.stop_s)),
         h11_max_incomplete_event_size=options.header_bytes,
@@ -130,10 +136,16 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """HTTP whose clients have to say what they want soon after they connect."""
+    """HTTP whose clients have to say what they want soon after they connect.
+
+    Who has not said yet, or no more, gives way to others where it gets crowded: the oldest first.
+    """
 
     patience_s = 10.0
     stalled_s = 60.0
+    most = 2000
+    #: Connections without a request under way, shared by all; the oldest first.
+    silent: ClassVar[dict[_Protocol, None]] = {}
     _impatient: asyncio.TimerHandle | None = None
     _done: object | None = None
 
@@ -141,6 +153,22 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         _give_up(transport.get_extra_info("socket"), self.stalled_s)
         self._impatient = self.loop.call_later(self.patience_s, self._too_late)
+        self.silent[self] = None
+        while len(self.silent) > self.most // 2 or len(self.connections) > self._crowd:
+            oldest = next(iter(self.silent))
+            if oldest is self:
+                break
+            oldest.give_way()
+
+    @property
+    def _crowd(self) -> int:
+        return self.most - self.most // 10
+
+    def give_way(self) -> None:
+        """Close a connection that nobody uses, at once."""
+        self.silent.pop(self, None)
+        self.connections.discard(self)
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         # A byte now and then keeps nobody's connection open: the time is for the whole request.
@@ -148,14 +176,18 @@ class _Protocol(H11Protocol):
         if self.cycle is not self._done and self._impatient is not None:
             self._impatient.cancel()
             self._impatient = None
+            self.silent.pop(self, None)
 
     def on_response_complete(self) -> None:
         self._done = self.cycle
         super().on_response_complete()
         if self.cycle is self._done and self._impatient is None:
             self._impatient = self.loop.call_later(self.patience_s, self._too_late)
+            if not self.transport.is_closing():
+                self.silent[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.silent.pop(self, None)
         if self._impatient is not None:
             self._impatient.cancel()
         super().connection_lost(exc)
@@ -173,8 +205,9 @@ def _give_up(sock: socket.socket | None, seconds: float) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
-def _raise_file_limit(wanted: int) -> None:
-    """Streams need open files: ask for as many as we may have."""
+def raise_file_limit(options: Options) -> None:
+    """Runs and streams need open files: ask for as many as we may have."""
+    wanted = options.connections + options.large + 500
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     best = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < best:

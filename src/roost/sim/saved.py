@@ -34,6 +34,7 @@ _PLAIN = {
     ("builtins", "set"),
     ("builtins", "frozenset"),
     ("collections", "defaultdict"),
+    ("collections", "deque"),
     ("random", "Random"),
 }
 

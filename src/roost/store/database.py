@@ -2,8 +2,9 @@
 
 A database has one connection that writes, behind a lock, and a few that read. What it raises is
 translated into the errors of ``roost.store.errors``; SQL is for others. When a write ends and
-nobody can say how, nothing more is written until the database is reopened: what failed may still
-be there, and only a fresh look tells.
+nobody can say how, the next one begins on a new connection. When that was a write to the journal,
+nothing more is written until the database is reopened: what failed may still be there, and only a
+fresh look tells what is to follow it.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Database(ABC):
         self._readers = Readers(self._connect, READERS, PATIENCE_S)
         self._write_lock = Lock()
         self._writer: Any = None
+        self._stale = False
+        #: How a write to the journal failed, until somebody looks whether it did.
         self._unsure = ""
         self._closed = False
 
@@ -92,11 +95,14 @@ class Database(ABC):
         self._readers.give(connection)
 
     @contextmanager
-    def writing(self, patience_s: float | None = None) -> Iterator[Session]:
+    def writing(
+        self, patience_s: float | None = None, *, journal: bool = False
+    ) -> Iterator[Session]:
         """A transaction that is committed at the end, or undone if anything is raised.
 
         Waits at most ``patience_s`` for other writers of this process, and again for those of
-        others. After a failed commit, and after a lost connection, only ``reopen`` helps.
+        others. After a failed commit to the ``journal``, and after a connection lost in the middle
+        of it, only ``reopen`` helps.
         """
         patience_s = self.patience_s if patience_s is None else patience_s
         if not self._write_lock.acquire(timeout=patience_s):
@@ -105,7 +111,9 @@ class Database(ABC):
             self._check_open()
             if self._unsure:
                 raise StoreLost(f"{self.where}: reopen before writing again: {self._unsure}")
-            yield from self._transaction(patience_s)
+            if self._stale:
+                self._reconnect()
+            yield from self._transaction(patience_s, journal=journal)
         finally:
             self._write_lock.release()
 
@@ -116,10 +124,7 @@ class Database(ABC):
         try:
             self._check_open()
             self._unsure = self._unsure or "it is being reopened"
-            self._drop()
-            with self._translated():
-                self._writer = self._connect()
-                self._after_reopening(self._writer)
+            self._reconnect()
             self._unsure = ""
         finally:
             self._write_lock.release()
@@ -180,7 +185,7 @@ class Database(ABC):
     def _after_reopening(self, connection: Any) -> None:  # noqa: B027 - most have nothing to do
         """Called with a new connection for writing."""
 
-    def _transaction(self, patience_s: float) -> Iterator[Session]:
+    def _transaction(self, patience_s: float, *, journal: bool) -> Iterator[Session]:
         committing = False
         try:
             with self._translated():
@@ -194,7 +199,9 @@ class Database(ABC):
             undone = self._undo()
             hopeless = isinstance(error, StoreBroken | StoreLost | StoreFull)
             if committing or hopeless or not undone:
-                self._unsure = " ".join(str(error).split()) or type(error).__name__
+                self._stale = True
+                if journal:
+                    self._unsure = " ".join(str(error).split()) or type(error).__name__
             raise
 
     def _undo(self) -> bool:
@@ -236,6 +243,14 @@ class Database(ABC):
             if known is None:
                 raise
             raise known from error
+
+    def _reconnect(self) -> None:
+        self._stale = True
+        self._drop()
+        with self._translated():
+            self._writer = self._connect()
+            self._after_reopening(self._writer)
+        self._stale = False
 
     def _drop(self) -> None:
         self._readers.drain()

@@ -9,6 +9,7 @@
     └── Fenced       another server took over; this one must not write any more
 
 After any of them from ``append``, reopen and ask ``last()``: what failed is unknown, not undone.
+Other writes need no such care: the next one begins on a new connection.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
+from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
 from roost.store.rows import EventQuery, EventRow, Page
@@ -11,6 +12,16 @@ from roost.store.texts import clean
 
 _COLUMNS = "seq, n, time, actor, job, owner, node, kind, old_value, new_value, text"
 _FILTERS = {"job": "job", "user": "owner", "node": "node", "kind": "kind"}
+_REMEMBERED = 256
+
+_Filter = tuple[int | str, ...]
+
+
+class _Counted(NamedTuple):
+    """So many lines up to an entry."""
+
+    seq: int
+    number: int
 
 
 def encoded(events: Sequence[EventRow]) -> list[Row]:
@@ -40,19 +51,46 @@ class Events:
     """The part of a store that answers what happened."""
 
     _database: Database
+    _counted: dict[_Filter, _Counted]
 
     def find_events(self, query: EventQuery) -> Page[EventRow]:
         """A page of the event log."""
         where, parameters = _conditions(query)
         turn = " DESC" if query.sort.startswith("-") else ""
         with self._database.reading() as session:
-            total = session.all(f"SELECT COUNT(*) FROM events{where}", parameters)[0][0]  # noqa: S608 - values are parameters
             rows = session.all(
                 f"SELECT {_COLUMNS} FROM events{where} "  # noqa: S608 - values are parameters
                 f"ORDER BY seq{turn}, n{turn} LIMIT ? OFFSET ?",
                 (*parameters, query.limit, query.offset),
             )
-        return Page(tuple(EventRow(*row) for row in rows), int(total))
+            total = query.offset + len(rows)
+            if len(rows) == query.limit or (query.offset and not rows):
+                total = self._count(session, query)
+        return Page(tuple(EventRow(*row) for row in rows), total)
+
+    def _count(self, session: Session, query: EventQuery) -> int:
+        """How many lines there are. The log only grows: what was counted stays counted."""
+        if query.after or query.after_n is not None:
+            return _number(session, query)
+        first = -1 if query.after is None else 0
+        filters = (first, *(getattr(query, name) for name in _FILTERS))
+        before = self._counted.get(filters, _Counted(first, 0))
+        row = session.one("SELECT last_seq FROM roost_meta")
+        # Lines about accounts are still added to the last entry.
+        settled = max(before.seq, (row[0] if row else 0) - 1)
+        since = replace(query, after=before.seq)
+        number = before.number + _number(session, since, settled)
+        if len(self._counted) >= _REMEMBERED:
+            self._counted.clear()
+        self._counted[filters] = _Counted(settled, number)
+        return number + _number(session, replace(since, after=settled))
+
+
+def _number(session: Session, query: EventQuery, until: int | None = None) -> int:
+    where, parameters = _conditions(query)
+    if until is not None:
+        where, parameters = f"{where} AND seq <= ?", [*parameters, until]
+    return int(session.all(f"SELECT COUNT(*) FROM events{where}", parameters)[0][0])  # noqa: S608 - values are parameters
 
 
 def _conditions(query: EventQuery) -> tuple[str, list[object]]:

@@ -81,7 +81,7 @@ class Journal:
         rows, head = self._chained(entries)
         views = job_views.encoded(jobs)
         lines = event_log.encoded(events)
-        with self._database.writing() as session:
+        with self._database.writing(journal=True) as session:
             self._advance(session, head)
             session.run_many(
                 f"INSERT INTO journal ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - constant
@@ -150,7 +150,10 @@ class Journal:
         self._head = head
 
     def save_snapshot(self, seq: int, body: str) -> None:
-        """Keep the state after entry ``seq``, and the one before it; raises as ``append`` does."""
+        """Keep the state after entry ``seq``, and the one before it.
+
+        Raises as ``append`` does, but nothing needs to be reopened.
+        """
         with self._database.writing() as session:
             self.fence(session)
             link = _link(session, seq)
@@ -182,14 +185,23 @@ class Journal:
                 log.warning("%s: snapshot %s is damaged; left out", self._database.where, seq)
 
     def fence(self, session: Session) -> None:
-        """Lock the journal's end for this transaction; raises Fenced if we serve no more."""
+        """Lock the journal's end for this transaction; raises Fenced if we serve no more.
+
+        A database that was put back meanwhile raises Fatal.
+        """
         if self._epoch is None:
             session.run("UPDATE roost_meta SET epoch = epoch")
-        elif (
-            session.run("UPDATE roost_meta SET epoch = epoch WHERE epoch = ?", (self._epoch,)) != 1
-        ):
-            epoch, _ = _meta(session, self._database.where)
-            raise _fenced(self._database.where, self._epoch, epoch)
+            return
+        known = self._head.seq
+        locked = session.run(
+            "UPDATE roost_meta SET epoch = epoch WHERE epoch = ? AND last_seq >= ?",
+            (self._epoch, known),
+        )
+        if locked != 1:
+            epoch, found = _meta(session, self._database.where)
+            if epoch != self._epoch:
+                raise _fenced(self._database.where, self._epoch, epoch)
+            raise self._put_back(found, known)
 
     def _chained(self, entries: Sequence[Entry]) -> tuple[list[Row], Head]:
         link, rows = self._head, list[Row]()

@@ -30,6 +30,7 @@ class Store(Journal, Jobs, Events, Accounts):
         super().__init__(database)
         self._clock = clock
         self._touched: dict[str, float] = {}
+        self._counted = {}
 
     @property
     def where(self) -> str:

@@ -30,14 +30,14 @@ from roost.live.recovery import fold
 from roost.store.rows import Entry, JobRow
 from roost.testing.checks import validate
 
-#: The commands that a user may be told have been accepted, and their events.
+#: The commands that a user may be told have been accepted, and their events; deletions have notes.
 COMMANDS = {
     "submit": "Submitted",
     "cancel": "CancelRequested",
     "suspend": "SuspendRequested",
     "resume": "ResumeRequested",
     "scale": "ScaleRequested",
-    "delete": "Deleted",
+    "migrate": "MigrateRequested",
 }
 
 
@@ -57,7 +57,7 @@ def accounted(
     entries: Sequence[Entry], told: Iterable[Told], rows: Mapping[str, JobRow]
 ) -> list[str]:
     """O1: what was acknowledged is in the journal, jobs exactly once; the views have each job."""
-    written, answers = _written(entries), _answers(entries)
+    written, answers, deleted = _written(entries), _answers(entries), _deleted(entries)
     found = [
         f"job {job} was submitted {count} times"
         for (kind, job), count in written.items()
@@ -66,15 +66,20 @@ def accounted(
     found += [
         f"job {job} is in the journal and in no list"
         for kind, job in written
-        if kind == "Submitted" and not written["Deleted", job] and job not in rows
+        if kind == "Submitted" and job not in deleted and job not in rows
     ]
+    found += [f"job {job} was deleted and is listed" for job in sorted(deleted & rows.keys())]
     found += [
         f"request {key} made {len(jobs)} jobs: {sorted(jobs)}"
         for key, jobs in answers.items()
         if len(jobs) != 1
     ]
     for item in told:
-        if not item.over and not written[COMMANDS[item.command], item.job]:
+        if item.command == "delete":
+            kept = item.job in deleted
+        else:
+            kept = item.over or bool(written[COMMANDS[item.command], item.job])
+        if not kept:
             found.append(f"{item.command} of {item.job} was acknowledged and is not in the journal")
         if item.key and answers.get(item.key) != {item.job}:
             found.append(
@@ -88,6 +93,11 @@ def _written(entries: Iterable[Entry]) -> Counter[tuple[str, str]]:
     return Counter(
         (event["type"], event.get("job", "")) for entry in entries for event in entry.body["events"]
     )
+
+
+def _deleted(entries: Iterable[Entry]) -> set[str]:
+    """The jobs that somebody deleted; others are only forgotten by the core, and stay listed."""
+    return {entry.body["notes"]["deleted"] for entry in entries if "deleted" in entry.body["notes"]}
 
 
 def _answers(entries: Iterable[Entry]) -> dict[str, set[str]]:

@@ -19,6 +19,8 @@ class PuppetEngine:
     def __init__(self, *nodes: NodeSpec) -> None:
         self.nodes = nodes
         self.orders: list[Order] = []
+        #: What it reports when it starts.
+        self.first: list[Report] = []
         self.alive: Mapping[RunId, Assigned] = {}
         self.forgotten: list[JobId] = []
         self.report: Callable[[Report], None] = lambda _: None
@@ -31,6 +33,8 @@ class PuppetEngine:
         self.report, self.alive = report, alive
         for node in self.nodes:
             report(NodeJoined(0.0, node))
+        for one in self.first:
+            report(one)
         self.orders += [assigned.order for assigned in alive.values() if assigned.order]
 
     async def perform(self, order: Order) -> None:
@@ -66,7 +70,7 @@ class PuppetEngine:
         del run
         return ()
 
-    def result(self, run: RunId) -> bytes | None:
+    def result(self, run: RunId) -> LogFile | None:
         """There is none."""
         del run
         return None
@@ -78,6 +82,10 @@ class PuppetEngine:
     def forget(self, job: JobId) -> None:
         """Take note."""
         self.forgotten.append(job)
+
+    def sweep(self, known: Callable[[JobId], bool]) -> None:
+        """Nothing was left behind."""
+        del known
 
     async def close(self) -> None:
         """Nothing to let go of."""

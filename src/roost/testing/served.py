@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,35 +24,50 @@ from roost.store import open_store
 from roost.store.rows import Entry, JobQuery, JobRow
 
 #: The command that serves, as users type it.
-UP = (sys.executable, "-c", "from roost.cli import main; main()", "up")
+UP = (sys.executable, "-c", "import sys; from roost.cli import main; sys.exit(main())", "up")
 _READY_S = 30.0
 _ANSWER_S = 10.0
 _POLL_S = 0.02
+_NOTHING: Mapping[str, str] = {}
 
 
 class Served:
-    """A server of one home, and the way to it."""
+    """A server of one home, and the way to it; ``store`` is a database instead of the home's."""
 
-    def __init__(self, home: Path, slots: int) -> None:
-        self.home, self.slots = home, slots
+    def __init__(self, home: Path, slots: int, store: str = "") -> None:
+        self.home, self.slots, self.store = home, slots, store
         self.points = home.with_name(f"{home.name}.failpoints")
+        self.out = home.with_name(f"{home.name}.out")
         self._process: subprocess.Popen[bytes] | None = None
         self._client = httpx.Client(timeout=_ANSWER_S)
         home.parent.mkdir(parents=True, exist_ok=True)
 
     # -- life ----------------------------------------------------------------------------------
 
-    def start(self, failpoint: str = "") -> None:
-        """Start a server, which dies at that failpoint (``NAME:COUNT``)."""
+    def start(
+        self, failpoint: str = "", before: Sequence[str] = (), env: Mapping[str, str] = _NOTHING
+    ) -> None:
+        """Start a server, which dies at that failpoint (``NAME:COUNT``).
+
+        ``before`` are words before its command (a program that becomes the server in the end, in
+        the same process), ``env`` further variables.
+        """
         if self.alive:
             raise Fatal(f"a server of {self.home} is there already")
-        env = {**os.environ, "ROOST_HOME": str(self.home), "ROOST_FAILPOINT_LOG": str(self.points)}
+        env = {
+            **os.environ,
+            "ROOST_HOME": str(self.home),
+            "ROOST_FAILPOINT_LOG": str(self.points),
+            **env,
+        }
         env.pop("ROOST_TOKEN", None)
         env.pop("ROOST_URL", None)
         if failpoint:
             env["ROOST_FAILPOINT"] = failpoint
-        command = [*UP, "--port", "0", "--slots", str(self.slots)]
-        with self.home.with_name(f"{self.home.name}.out").open("ab") as log:
+        command = [*before, *UP, "--port", "0", "--slots", str(self.slots)]
+        if self.store:
+            command += ["--store", self.store]
+        with self.out.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own
                 command,
                 env=env,
@@ -100,10 +116,25 @@ class Served:
         self.kill()
         self._client.close()
 
-    def _end(self, number: int) -> None:
+    def send(self, number: int) -> None:
+        """Send it a signal, if it is there."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
+
+    def ended(self, within_s: float = _READY_S) -> int | None:
+        """Wait until it ends by itself; its status, None if it does not."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(within_s) if self._process is not None else None
+        return None
+
+    def said(self) -> str:
+        """What all servers of this home have printed."""
+        return self.out.read_text(errors="replace") if self.out.exists() else ""
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self.send(number)
             try:
                 self._process.wait(_READY_S)
             except subprocess.TimeoutExpired:
@@ -147,16 +178,17 @@ class Served:
 
     def journal(self) -> Journal:
         """What the store has; the server must not be there."""
-        return Journal(self.home)
+        file = self.home / "roost.db"
+        if not self.store and not file.exists():
+            raise Fatal(f"no server ever came to serve {self.home}")
+        return Journal(self.store or f"sqlite://{file}")
 
 
 class Journal:
     """What a store has, read while nobody serves it."""
 
-    def __init__(self, home: Path) -> None:
-        if not (home / "roost.db").exists():
-            raise Fatal(f"no server ever came to serve {home}")
-        with open_store(f"sqlite://{home / 'roost.db'}") as store:
+    def __init__(self, url: str) -> None:
+        with open_store(url) as store:
             self.entries: list[Entry] = list(store.entries())
             self.snapshots: list[tuple[int, str]] = list(store.snapshots())
             self.rows: dict[str, JobRow] = {}

@@ -70,7 +70,16 @@ def document(folder: Path, chance: random.Random, seconds: float | None = None) 
     }
     if seconds is None:
         found |= chance.choice(
-            ({}, {}, {"workers": 2}, {"workers": "1..3"}, {"max_duration": 0.4}, {"gpus": 0.5})
+            (
+                {},
+                {},
+                {"workers": 2},
+                {"workers": "1..3"},
+                {"workers": "1..3"},
+                {"max_duration": 0.4},
+                {"gpus": 0.5},
+                {"suspend": "stop"},
+            )
         )
     return found
 

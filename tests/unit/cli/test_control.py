@@ -29,7 +29,7 @@ def test_cancelling_everything_is_about_my_open_jobs_and_is_asked(
     typing("n\n")
     told = roost("cancel", "--all")
     assert told.status == 1
-    assert "Cancel 2 jobs? [Y/n]" in told.err
+    assert "Cancel 2 jobs? [y/N]" in told.err
     assert server.jobs["bert-m3c9w"]["state"] == "queued"
 
     assert roost("cancel", "--all", "-y").status == 0

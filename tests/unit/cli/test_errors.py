@@ -215,7 +215,7 @@ def test_what_does_not_go_together_is_refused_and_not_ignored(typed: str, says: 
         f"{SIMULATE} --save",
         f"{SIMULATE} --events",
         "compare jobs.csv --nodes 1 -p fifo --report",
-        "demo --report",
+        "demo policies --report",
         "generate",
         "inspect jobs.csv --to",
     ],

@@ -12,6 +12,7 @@ from tests.unit.cli.told import roost
 from tests.unit.client.fakes import NOW, Broken, FakeServer, event, put_jobs, refused, sse, view
 
 from roost.cli import connect
+from roost.client import words
 
 HOSTILE = "\x1b]0;gotcha\x07[red]no\u202e[/red]"
 
@@ -84,6 +85,13 @@ def test_nothing_a_job_says_acts_on_the_terminal(server: FakeServer) -> None:
     assert HOSTILE in json.loads(roost("get", "evil-00000", "-o", "json").out)["reason"]
 
 
+@pytest.mark.usefixtures("server")
+def test_an_empty_list_says_what_to_do_next() -> None:
+    assert roost("list").out == "no jobs; hand one in with: roost submit -- python train.py\n"
+    assert roost("list", "-s", "failed").out == "no jobs match\n"
+    assert roost("list", "--user", "bob").out == "no jobs match\n"
+
+
 def test_get_tells_a_failure_with_advice(server: FakeServer) -> None:
     verdict = {
         "kind": "cuda-oom",
@@ -95,10 +103,18 @@ def test_get_tells_a_failure_with_advice(server: FakeServer) -> None:
     }
     server.add("bert-m3c9w", "failed", exit_code=1, verdict=verdict, attempt=2, failures=2)
     out = roost("get", "bert-m3c9w").out
-    assert (
-        "verdict    1 cuda-oom: out of GPU memory (the job's own doing, a retry does not help); "
-        "try a smaller batch" in out
-    )
+    assert "why        exit 1, out of GPU memory: try a smaller batch\n" in out
+    told = {
+        **verdict,
+        "sentence": "exit 1, out of GPU memory (yours, not retried): x",
+        "evidence": "e",
+    }
+    server.add("bert-aaaaa", "failed", exit_code=1, verdict=told)
+    assert f"why        {told['sentence']} [e]\n" in roost("get", "bert-aaaaa").out
+    server.add("bert-bbbbb", "queued", cause="back-off", reason="its last run failed", verdict=told)
+    again = roost("get", "bert-bbbbb").out
+    assert "why        back-off · its last run failed\n" in again
+    assert f"last time  {told['sentence']} [e]\n" in again
     assert "attempt    2 (2 failed)" in out
     assert out.splitlines()[-1].startswith("Next: roost logs bert-m3c9w")
     assert "no job 'nobody'" in roost("get", "nobody").error
@@ -210,6 +226,11 @@ WHY = {
     "ahead": [{"job": f"gpt-{n}", "gpus": 4.0, "user": "ada"} for n in range(3)]
     + [{"gpus": 2.0}] * 2,
     "ahead_count": 7,
+    "held_by": [
+        {"gpus": 1.0, "ends_at": NOW + 3600 + 600},
+        {"job": "gpt-9", "gpus": 4.0, "user": "ada", "ends_at": NOW + 3600 + 1200},
+        {"job": "half\x1b[2J", "gpus": 0.5, "user": "ada", "ends_at": None},
+    ],
     "starts_at": NOW + 3600 + 1200,
     "starts_between": [NOW + 3600 + 600, NOW + 3600 + 2100],
     "ends_at": NOW + 3600 + 8400,
@@ -226,6 +247,11 @@ def test_explain_gives_cause_blockers_time_and_remedy(server: FakeServer) -> Non
     facts = {line[:12].strip(): line[13:] for line in lines[1:]}
     assert facts["behind"] == (
         "gpt-0 (4 GPUs), gpt-1 (4 GPUs), gpt-2 (4 GPUs), another job (2 GPUs) and 3 more"
+    )
+    at = [words.clock(NOW + 3600 + later)[11:16] for later in (600, 1200)]
+    assert facts["held by"] == (
+        f"another job (1 GPU, until ~{at[0]}), gpt-9 (4 GPUs, until ~{at[1]}), "
+        "half\\x1b[2J (0.5 GPU)"
     )
     assert facts["start"].endswith("(in ~20m), give or take 15m")
     assert facts["now if"] == "with 4 instead of 8 workers"
@@ -268,13 +294,13 @@ def test_top_shows_nodes_jobs_and_queues(
 
     lines = roost("top").out.splitlines()
     assert lines[1].split() == ["n1", "up", "H100", "0.5/2", "1", "16", "64", "GiB", "resnet-x7k2p"]
-    assert lines[3:] == ["GPUs allocated/total: 1/4 (25 %)", "waiting: 1 job, 1 GPUs"]
+    assert lines[3:] == ["GPUs allocated/total: 1/4 (25 %)", "waiting: 1 job, 1 GPU"]
     assert roost("nodes").out.splitlines() == lines[:-1]
     assert "n1:1  failed  free" in roost("nodes", "-o", "wide").out
 
     jobs = roost("top", "job").out.splitlines()
     assert jobs[1].split()[:3] == ["resnet-x7k2p", "running", "2"]
-    assert jobs[1].split()[4:] == ["3.00", "GiB", "4", "50%"]
+    assert jobs[1].split()[4:] == ["3.0", "GiB", "4", "50%"]
 
     queues = roost("top", "queue").out.splitlines()
     assert queues[1].split() == ["default", "2.5/8", "-", "1", "0", "1", "3", "*"]

@@ -117,6 +117,8 @@ def test_submit_reads_foreign_files_and_tells_what_was_lost(tmp_path: Path) -> N
 def test_submit_refuses_in_one_line(server: FakeServer, tmp_path: Path) -> None:
     assert not server.bodies
     assert "nothing to submit" in roost("submit").error
+    for typed in (["python", "train.py"], ["train.py", "--rate", "0.1"]):
+        assert "a command comes after --: roost submit -- python" in roost("submit", *typed).error
     assert "no such file" in roost("submit", "nowhere.yaml").error
     program = tmp_path / "train.py"
     program.write_text("print()")
@@ -209,3 +211,15 @@ def test_interrupting_leaves_the_job_alone(server: FakeServer) -> None:
     assert told.status == 130
     assert "true-00000 goes on; end it with: roost cancel true-00000" in told.err
     assert server.jobs["true-00000"]["state"] == "queued"
+
+
+@pytest.mark.usefixtures("server")
+def test_all_mistakes_of_a_file_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("nam: x\nrun: echo\npriority: 500\n")
+    told = roost("submit", str(file))
+    lines = told.err.splitlines()
+    assert told.status == 2
+    assert lines[0] == f"roost: error: {file}: 2 mistakes"
+    assert lines[1] == "  line 1: unknown field 'nam'; did you mean 'name'?"
+    assert lines[2].startswith("  line 3: ")

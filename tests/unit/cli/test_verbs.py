@@ -451,7 +451,7 @@ def test_the_demo_compares_policies_and_writes_a_page(
 ) -> None:
     monkeypatch.setattr("roost.cli.demo._POLICIES", ["fifo", "las"])  # all take seconds
 
-    told = roost("demo")
+    told = roost("demo", "policies")
 
     assert told.status == 0
     assert told.out.startswith("Replaying 400 jobs on 8 nodes of 8 GPUs under 2 policies.\n")

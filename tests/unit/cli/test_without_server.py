@@ -70,6 +70,8 @@ def test_jobs_and_queues_are_completed_from_the_server(
     assert completed("roost logs re", monkeypatch) == ["resnet-x7k2p"]
     assert completed("roost list -q v", monkeypatch) == ["vision"]
     assert completed("roost list -s queued,ru", monkeypatch) == ["queued,running"]
+    assert completed("roost list --sort g", monkeypatch) == ["gpus"]
+    assert completed("roost queues s", monkeypatch) == ["set"]
 
 
 @pytest.mark.usefixtures("nowhere")

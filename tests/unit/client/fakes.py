@@ -40,6 +40,8 @@ def view(job: str = "resnet-x7k2p", state: str = "queued", **changed: Any) -> di
         "resizes": 0,
         "submitted_at": NOW,
         "started_at": None,
+        "ran_s": 0.0,
+        "running_since": None,
         "finished_at": None,
         "not_before": None,
         "progress": None,
@@ -242,6 +244,7 @@ def put_jobs(server: FakeServer) -> None:
         workers={"min": 1, "max": 4, "now": 2},
         progress=0.5,
         started_at=NOW + 600,
+        running_since=NOW + 600,
         placement=[{"node": "n1", "gpus": [0, 1]}],
     )
     server.add("bert-m3c9w", "queued", cause="no-capacity", reason="fewer than 8 GPUs are free")

@@ -149,10 +149,24 @@ def test_who_took_the_port_of_a_server_that_is_gone_gets_no_token(home: Path) ->
     assert asked_with().headers["Authorization"] == "Bearer own-token"
 
 
-@pytest.mark.parametrize("url", ["cluster:80", "ftp://x", "http://", "http://x:99999999"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("cluster:80", "ftp://x", "http://", "http://x:99999999", "http://x:1/a?b=1"),
+        *("http://x:1#f", "http://x:1/\x1b[2J", "http://x:1/a b", "http://x:1/\u00e9", "http://x?"),
+    ],
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(InvalidSpec, match="is not the address of a server"):
+    with pytest.raises(InvalidSpec, match="is not the address of a server") as refused:
         Client(url)
+    assert "\x1b" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://ada:pw@127.0.0.1:1", "http://ada@x", "http://:pw@x"])
+def test_an_address_with_a_password_is_refused(url: str) -> None:
+    with pytest.raises(InvalidSpec, match="no user and password") as refused:
+        Client(url)
+    assert "pw" not in str(refused.value)
 
 
 def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,7 @@ def test_a_job_that_left_nothing_says_how_it_ended(server: FakeServer) -> None:
     client = server.client()
     verdict = {"kind": "oom", "phrase": "out of memory", "advice": "ask for more"}
     killed = server.add("a-11111", "failed", exit_code=137, verdict=verdict)
-    with pytest.raises(RemoteError, match="exit status 137: out of memory; ask for more"):
+    with pytest.raises(RemoteError, match="failed: out of memory: ask for more"):
         client.job(killed).result()
     with pytest.raises(RemoteError, match="was cancelled"):
         client.job(server.add("b-22222", "cancelled")).result()
@@ -474,5 +474,5 @@ def test_files_mappings_and_commands_are_submitted(
     assert (job["command"], job["workdir"]) == (["no-such-program", "hello"], str(tmp_path))
     client.submit({"run": "echo"})
     assert server.bodies[-1]["job"]["workdir"] == str(tmp_path)
-    with pytest.raises(InvalidSpec, match="a float cannot be submitted"):
+    with pytest.raises(InvalidSpec, match="'float' cannot be submitted: give"):
         client.submit(1.5)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_a_job_is_over_when_its_run_is(outcome: Outcome, state: JobState) -> Non
     assert (done.state, done.finished_at, done.run) == (state, 11.0, None)
     assert (done.saved_s, done.attained_gpu_s) == (10.0, 20.0)
     assert core.finished == 1
-    assert core.history.service == [20.0]
+    assert list(core.history.service) == [20.0]
     validate(core)
 
 

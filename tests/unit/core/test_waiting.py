@@ -21,6 +21,7 @@ from roost.core import (
     Waiting,
     Woke,
 )
+from roost.core.reasons import lack
 from roost.policies import policy
 from roost.policies.fifo import fifo
 from roost.testing.builders import core_with, job, node, queue, run, spec
@@ -173,6 +174,42 @@ def test_pieces_that_do_not_make_a_whole_are_fragmentation() -> None:
     assert scattered.reason.cause is Cause.FRAGMENTATION
     core.handle(Exited(5.0, run("b"), Outcome.SUCCEEDED))
     assert core.jobs[job("e")].waits == [0.0, 3.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "milli", "text"),
+    [
+        (Cause.CAPACITY, 1000, "no GPU is free"),
+        (Cause.CAPACITY, 500, "less than 0.5 GPU is free"),
+        (Cause.CAPACITY, 1500, "fewer than 1.5 GPUs are free"),
+        (Cause.CAPACITY, 8000, "fewer than 8 GPUs are free"),
+        (Cause.QUOTA, 1000, "its queue is at its limit; it asks for 1 GPU more"),
+        (Cause.QUOTA, 0, "its queue is at its limit; it asks for 0 GPUs more"),
+        (
+            Cause.FRAGMENTATION,
+            1000,
+            "1 GPU is free, but not where such a gang fits with all it needs",
+        ),
+        (Cause.FRAGMENTATION, 0, "no node has free what it needs beside GPUs"),
+        (Cause.TURN, 2000, "2 GPUs would be free for it, but others go first"),
+        (Cause.TURN, 0, "there would be room for it, but others go first"),
+    ],
+)
+def test_amounts_are_written_as_people_write_them(cause: Cause, milli: int, text: str) -> None:
+    assert lack(cause, milli) == text
+
+
+def test_only_what_is_of_use_counts_as_free() -> None:
+    core = core_with(fifo, node("n0", 1, kind="old"), node("n1", 1, kind="new"))
+    core.handle(*(Submitted(0.0, job(name), spec(1, kinds=("new",))) for name in "ab"))
+    core.handle(Submitted(1.0, job("c"), spec(1, workers=2, kinds=("new", "newest"))))
+
+    one, two = core.explain(job("b")), core.explain(job("c"))
+
+    assert one is not None
+    assert two is not None
+    assert one.reason.text == "no GPU of kind new is free"
+    assert two.reason.text == "fewer than 2 GPUs of kind new|newest are free"
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5, 50])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import pwd
 import time
@@ -16,7 +18,7 @@ from roost.engines.local import accounts, examine, proc
 from roost.engines.local.accounts import Account
 from roost.engines.local.folder import Runs
 from roost.engines.local.state import State, slot_bytes
-from roost.errors import Fatal, InvalidSpec, NotFound
+from roost.errors import Fatal, InvalidSpec, NotFound, Retryable
 
 RUN = RunId(JobId("job"), 1)
 STATE = State(
@@ -28,6 +30,9 @@ STATE = State(
     needs={"worker": Resources(kinds=("H200",), qos=Qos.EQUAL), "ps": Resources(gpus=0)},
     cpus={"worker-0": [0]},
 )
+WHO: dict[str, object] = {"token": STATE.token, "generation": 1, "boot": "b"}
+START = {**WHO, "pid": 1, "ticks": 1, "phase": "running"}
+EXIT = {**WHO, "time": 1.0, "uptime": 1, "ran_s": 2.5, "cause": "exit", "detail": "", "exits": []}
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def enter(runs: Runs, state: State) -> None:
 
 def say(runs: Runs, name: str, **more: object) -> None:
     with runs.open(RUN) as folder:
-        folder.save(name, {"token": STATE.token, "generation": 1, "ran_s": 2.5, **more})
+        folder.save(name, {**(START if name == "start.json" else EXIT), **more})
 
 
 def test_a_state_comes_back_as_it_was() -> None:
@@ -200,3 +205,53 @@ def test_an_account_must_be_able_to_enter(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=f"'stranger' cannot enter {folder}"):
         accounts.check_reach(stranger, folder)
     accounts.check_reach(owner, folder)
+
+
+def test_a_result_is_refused_by_its_size_and_not_read(runs: Runs) -> None:
+    enter(runs, STATE)
+    path = runs.path / "job/1/io/result.pkl"
+    with runs.open(RUN) as folder:
+        assert folder.result(1000) is None
+        path.write_bytes(b"x" * 1000)
+        found = folder.result(1000)
+        assert found is not None
+        with found:
+            assert (found.size(), found.read(998, 10)) == (1000, b"xx")
+        os.truncate(path, 1 << 40)  # as large as can be, and costs nothing
+        with pytest.raises(InvalidSpec, match="larger than 64 MiB"):
+            folder.result(64 << 20)
+
+
+def test_what_cannot_be_opened_now_is_not_what_is_not_there(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(runs, STATE)
+    with runs.open(RUN) as folder:
+        folder.make_logs(iter(["worker-0"]))
+
+        def full(*_: object, **__: object) -> int:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr("roost.engines.local.folder.os.open", full)
+        with pytest.raises(Retryable, match="cannot be read now: Too many open files"):
+            folder.log("worker-0")
+        with pytest.raises(Retryable, match="cannot be read now: Too many open files"):
+            folder.result(1)
+        with pytest.raises(OSError, match="Too many open files"):
+            runs.open(RUN)
+        with pytest.raises(OSError, match="Too many open files"):
+            examine.examine(runs, RUN)
+
+
+def test_a_log_that_nobody_closes_is_closed(runs: Runs) -> None:
+    enter(runs, STATE)
+    with runs.open(RUN) as folder:
+        folder.make_logs(iter(["worker-0"]))
+        log = folder.log("worker-0")
+        files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        del log
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == files - 1  # noqa: PTH208
+        with folder.log("worker-0") as log:
+            pass
+        log.close()

@@ -157,6 +157,28 @@ SAMPLES = (
         2,
     ),
     Sample("bad-arguments", "Usage: train [OPTIONS]\n\nError: No such option: --epoch\n", 2),
+    Sample(
+        "bad-arguments",
+        "usage: example.py [-h] [--fail HOW]\n"
+        "example.py: error: argument --fail: one of import, oom, kill\n",
+        2,
+    ),
+    Sample(
+        "bad-arguments",
+        "usage: x [-h] {train,eval}\nx: error: argument mode: invalid choice: 'tain' (choose "
+        "from 'train', 'eval')\n",
+        2,
+    ),
+    Sample("bad-arguments", "usage: x [-h]\nx: error: argument --lr: expected one argument\n", 2),
+    Sample("bad-arguments", "usage: x [-h]\nx: error: --steps must not be less than 1\n", 2),
+    Sample("bad-arguments", "Usage: x [OPTIONS] DATA\n\nError: Missing argument 'DATA'.\n", 2),
+    Sample(
+        "bad-arguments",
+        "Usage: x [OPTIONS]\nTry 'x --help' for help.\n\n"
+        "Error: Invalid value for '--lr': 'fast' is not a valid float.\n",
+        2,
+    ),
+    Sample("bad-arguments", "ls: invalid option -- 'y'\nTry 'ls --help' for more.\n", 2),
     Sample("bad-arguments", "FATAL Flags parsing error: Unknown command line flag 'batchsize'\n"),
     Sample("command-not-found", "bash: line 1: pyhton: command not found\n", 127),
     Sample("command-not-found", "", 127),

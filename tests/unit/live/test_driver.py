@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,21 +16,25 @@ import pytest
 from roost import placement
 from roost.core import (
     CancelRequested,
+    Core,
+    GpuFailed,
     JobId,
     JobState,
     Launch,
+    Plan,
     RunId,
     Stop,
     Submitted,
     SuspendRequested,
     snapshot,
 )
-from roost.engines import Told
-from roost.errors import Conflict, Retryable
+from roost.engines import Ended, Told, WorkerExit
+from roost.errors import Conflict, InvalidSpec, Retryable
 from roost.jobfile import JobFile
 from roost.live import driver as driving
 from roost.live.clock import Clock
-from roost.live.driver import Command, Draft, Driver
+from roost.live.driver import Draft, Driver
+from roost.live.intake import Command, Inbox
 from roost.live.records import Record
 from roost.live.recovery import recover
 from roost.live.vault import Vault
@@ -38,6 +43,8 @@ from roost.store import Store, StoreBroken, StoreFull, StoreLost, open_store
 from roost.store.rows import Entry, EventRow, JobRow
 from roost.testing.builders import node
 from roost.testing.puppet import PuppetEngine
+
+OKAY = (WorkerExit("worker", 0, 0, None),)
 
 
 class Faults:
@@ -129,8 +136,11 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def same_state(it: Live) -> bool:
-    """Whether folding the journal gives the state that the driver has."""
+async def same_state(it: Live) -> bool:
+    """Whether folding the journal gives the state that the driver has, once it is settled."""
+    async with asyncio.timeout(5):
+        while it.driver._durable != it.driver.seq:
+            await asyncio.sleep(0.001)
     again = recover(it.store, fifo, placement.placer("first-fit"))
     return snapshot.digest(again.core) == snapshot.digest(it.driver.core)
 
@@ -145,7 +155,7 @@ def test_a_job_is_launched_runs_and_is_over(tmp_path: Path) -> None:
             await it.becomes(job, JobState.RUNNING)
             it.engine.ended(launch.run)
             await it.becomes(job, JobState.SUCCEEDED)
-            assert same_state(it)
+            assert await same_state(it)
 
     run(scenario)
 
@@ -205,7 +215,7 @@ def test_a_full_disk_stops_intake_and_nothing_else(
             await it.accepts()
             await it.submit("d")
             assert list(it.driver.core.jobs) == ["a", "d"]
-            assert same_state(it)
+            assert await same_state(it)
 
     run(scenario)
 
@@ -221,7 +231,7 @@ def test_an_append_that_failed_but_happened_is_acknowledged(
             job = await it.submit("a")
             assert (await it.engine.told(Launch)).run == RunId(job, 1)
             assert sum(e.body["events"][0]["type"] == "Submitted" for e in it.store.entries()) == 1
-            assert same_state(it)
+            assert await same_state(it)
 
     run(scenario)
 
@@ -241,7 +251,7 @@ def test_an_append_that_failed_is_undone_in_the_core(
             assert list(it.driver.core.jobs) == ["b"]
             assert (await it.engine.told(Launch)).run.job == "b"
             assert not it.engine.orders
-            assert same_state(it)
+            assert await same_state(it)
 
     run(scenario)
 
@@ -298,7 +308,7 @@ def test_a_snapshot_and_its_tail_are_the_whole_journal(
             for index in range(12):
                 await it.submit(f"j{index}")
             assert next(iter(it.store.snapshots()))[0] >= 5
-            assert same_state(it)
+            assert await same_state(it)
 
     run(scenario)
 
@@ -318,7 +328,7 @@ def test_the_core_forgets_jobs_that_are_long_over(
             await it.engine.told(Launch)
             assert len(it.driver.core.jobs) <= 4
             assert it.store.job("j0") is not None
-            assert same_state(it)
+            assert await same_state(it)
 
     run(scenario)
 
@@ -336,5 +346,170 @@ def test_what_a_job_says_of_itself_may_be_nonsense(tmp_path: Path) -> None:
             row = it.store.job(job)
             assert row is not None
             assert row.view["progress"] is None
+
+    run(scenario)
+
+
+def test_a_job_that_got_there_before_its_stop_succeeded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            job = await it.submit("a")
+            it.engine.up((launch := await it.engine.told(Launch)).run)
+            await it.becomes(job, JobState.RUNNING)
+            it.engine.report(GpuFailed(0.0, node("n0").id, 0))
+            await it.engine.told(Stop)
+            it.engine.ended(launch.run, 0, "exit")
+            await it.becomes(job, JobState.SUCCEEDED)
+
+    run(scenario)
+
+
+def test_a_reservation_that_is_taken_back_is_seen(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path, gpus=1) as it:
+            first = await it.submit("a")
+            it.engine.up((await it.engine.told(Launch)).run)
+            await it.becomes(first, JobState.RUNNING)
+            await it.ask(lambda now: CancelRequested(now, first))
+            second = await it.submit("b")  # reserved: the first has yet to leave
+            await it.becomes(second, JobState.STARTING)
+            it.engine.report(GpuFailed(0.0, node("n0").id, 0))
+            await it.becomes(second, JobState.QUEUED)
+
+    run(scenario)
+
+
+def test_a_driver_that_broke_leaves_no_snapshot_behind(tmp_path: Path) -> None:
+    def slip(plan: Plan) -> None:
+        if any(job.id == "b" for job in plan.pending):
+            raise KeyError("a policy's slip")
+        fifo(plan)
+
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            await it.submit("a")
+            it.driver.core.policy = slip
+            with pytest.raises(Retryable, match="has to stop"):
+                await it.submit("b")
+            with pytest.raises(KeyError):
+                await it.driver.broken  # type: ignore[misc]
+        async with live(tmp_path) as it:
+            assert list(it.driver.core.jobs) == ["a"]
+            await it.submit("b")
+
+    run(scenario)
+
+
+def test_a_snapshot_that_does_not_fit_is_no_obstacle(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            await it.submit("a")
+            await it.submit("b")
+            ghost = Core(fifo, placement.placer("first-fit"))
+            ghost.handle(Submitted(1.0, JobId("ghost"), JobFile(run="true").spec("ada")))
+            it.store.save_snapshot(it.driver.seq, json.dumps(snapshot.dump(ghost)))
+            it.driver._durable = -1  # or closing saves a better one
+        async with live(tmp_path) as it:
+            assert list(it.driver.core.jobs) == ["a", "b"]
+            assert await same_state(it)
+
+    run(scenario)
+
+
+def test_what_ended_while_nobody_served_did_so_in_its_own_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            for name in ("a", "b"):
+                it.engine.up(RunId(await it.submit(name), 1))
+                await it.becomes(JobId(name), JobState.RUNNING)
+            left = it.driver.core.now
+        again = Live(tmp_path)
+        again.engine.first = [
+            Ended(left + 2.0, RunId(JobId("b"), 1), OKAY, "exit"),
+            Told(0.0, RunId(JobId("a"), 1), 0.5, 0.5),
+            Ended(left + 1.0, RunId(JobId("a"), 1), OKAY, "exit"),
+        ]
+        again.driver.clock.not_before(left + 10.0)
+        await again.driver.start()
+        await again.becomes(JobId("b"), JobState.SUCCEEDED)
+        rows = [again.store.job(name) for name in ("a", "b")]
+        assert [row and row.finished_at for row in rows] == [left + 1.0, left + 2.0]
+        await again.driver.close()
+        again.store.close()
+
+    run(scenario)
+
+
+def test_a_machine_that_came_back_smaller_is_used_as_it_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path, gpus=4) as it:
+            it.engine.up(RunId(await it.submit("a", gpus=4), 1))
+            await it.becomes(JobId("a"), JobState.RUNNING)
+            await it.submit("b", gpus=2)
+        smaller = Live(tmp_path, gpus=2)
+        with pytest.raises(Conflict, match="still holds a device"):
+            await smaller.driver.start()
+        await smaller.driver.close()
+        smaller.store.close()
+        smaller = Live(tmp_path, gpus=2)
+        smaller.engine.first = [Ended(0.0, RunId(JobId("a"), 1), (), "lost")]
+        await smaller.driver.start()
+        assert (await smaller.engine.told(Launch)).run.job == "b"
+        assert smaller.driver.core.ledger.nodes[node("n0").id].spec.gpus == 2
+        assert await same_state(smaller)
+        await smaller.driver.close()
+        smaller.store.close()
+
+    run(scenario)
+
+
+def test_whoever_has_gone_asks_for_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            asking = asyncio.create_task(it.submit("a"))
+            await asyncio.sleep(0)
+            asking.cancel()
+            await it.submit("b")
+            assert list(it.driver.core.jobs) == ["b"]
+
+    run(scenario)
+
+
+def test_one_thing_that_cannot_be_written_spoils_nothing_else(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with live(tmp_path) as it:
+            append = it.faults._append
+
+            def picky(
+                entries: Sequence[Entry],
+                jobs: Sequence[JobRow],
+                events: Sequence[EventRow],
+                deleted: Sequence[str],
+            ) -> None:
+                if any(row.id == "odd" for row in jobs):
+                    raise InvalidSpec("odd cannot be written")
+                append(entries, jobs, events, deleted)
+
+            it.faults._append = picky  # type: ignore[assignment]
+            asked = [asyncio.create_task(it.submit(name)) for name in ("a", "odd", "b")]
+            told = await asyncio.gather(*asked, return_exceptions=True)
+            assert told[0] == "a"
+            assert isinstance(told[1], InvalidSpec)
+            assert told[2] == "b"
+            assert sorted(it.driver.core.jobs) == ["a", "b"]
+            assert await same_state(it)
+
+    run(scenario)
+
+
+def test_only_the_last_word_of_a_run_waits() -> None:
+    async def scenario() -> None:
+        box = Inbox()
+        one = RunId(JobId("a"), 1)
+        for step in range(5):
+            box.put(Told(float(step), one, None, None, step, None))
+        box.put(Told(9.0, one, 0.5))
+        assert box.take(10) == [Told(9.0, one, 0.5, None, 4, None)]
+        assert not box
 
     run(scenario)

@@ -80,7 +80,7 @@ def test_what_the_policy_said_goes_before_what_a_copy_knows() -> None:
     said = core.explain(job("b"))
     core.waiting.line_of(core.jobs[job("b")]).said = "something else"
 
-    assert told(core, "b", said=said)["reason"] == "fewer than 1 GPUs are free"
+    assert told(core, "b", said=said)["reason"] == "no GPU is free"
     assert told(core, "b")["reason"] == "something else"
 
 
@@ -111,6 +111,68 @@ def test_a_job_over_its_queues_limit_says_so() -> None:
             "starts": "now",
         }
     ]
+
+
+# -- held by ---------------------------------------------------------------------------------------
+
+
+def holders(found: dict[str, Any]) -> list[tuple[str, float | None]]:
+    return [(holder["job"], holder["ends_at"]) for holder in found["held_by"]]
+
+
+def test_the_first_in_line_is_told_who_holds_what_it_needs() -> None:
+    core = core_with(policy("backfill"), node("n0", 2))
+    core.handle(Submitted(0.0, job("long"), spec(1, 300.0, user="ada")))
+    core.handle(Submitted(0.0, job("short"), spec(1, 100.0, user="bob")))
+    core.handle(Started(0.0, run("long")), Started(0.0, run("short")))
+    core.handle(Submitted(1.0, job("wants2"), spec(1, 50.0, workers=2, user="ada")))
+
+    found = told(core, "wants2", now=20.0)
+
+    assert (found["ahead"], found["starts_at"]) == ([], 300.0)
+    assert found["held_by"] == [
+        {"job": "short", "user": "bob", "gpus": 1.0, "ends_at": 100.0},
+        {"job": "long", "user": "ada", "gpus": 1.0, "ends_at": 300.0},
+    ]
+
+
+def test_who_ends_later_than_anyone_looked_comes_last() -> None:
+    core = core_with(policy("backfill"), node("n0", 7))
+    for number in range(7):
+        length = 1000.0 if number == 0 else 100.0 + number
+        core.handle(Submitted(0.0, job(f"a{number}"), spec(1, length)))
+        core.handle(Started(0.0, run(f"a{number}")))
+    core.handle(Submitted(1.0, job("b"), spec(1, 10.0, workers=3)))
+
+    ends = holders(told(core, "b"))
+    assert ends == [(f"a{n}", 100.0 + n) for n in range(1, 6)]
+    core.handle(*(Exited(2.0, run(f"a{n}"), Outcome.SUCCEEDED) for n in (3, 4, 5, 6)))
+    assert core.jobs[job("b")].run is not None
+    assert told(core, "b")["held_by"] == [], "it does not wait any more"
+
+
+def test_only_who_holds_what_would_do_is_named() -> None:
+    core = core_with(FIFO, node("n0", 1, kind="old"), node("n1", 1, kind="new"))
+    core.handle(QueueChanged(0.0, queue("red", limit_milli=1000)))
+    core.handle(Submitted(0.0, job("a"), spec(1, 100.0, kinds=("old",))))
+    core.handle(Submitted(0.0, job("b"), spec(1, 100.0, kinds=("new",), queue="red")))
+    core.handle(Started(0.0, run("a")), Started(0.0, run("b")))
+    core.handle(Submitted(1.0, job("quota"), spec(1, 10.0, queue="red")))
+    core.handle(Submitted(1.0, job("new"), spec(1, 10.0, kinds=("new",))))
+    core.handle(Submitted(1.0, job("any"), spec(1, 10.0)))
+
+    assert holders(told(core, "quota")) == [("b", 100.0)]
+    assert holders(told(core, "new")) == [("b", 100.0)]
+    assert [name for name, _ in holders(told(core, "any"))] == ["a", "b"]
+
+
+def test_nobody_holds_what_is_free() -> None:
+    core = free(3, spec(4))
+    core.handle(Submitted(2.0, job("c"), spec(1)))
+
+    assert holders(told(core, "b")) == [("a", 100.0)]
+    assert told(core, "c")["cause"] == "not-its-turn"
+    assert told(core, "c")["held_by"] == []
 
 
 # -- remedies --------------------------------------------------------------------------------------
@@ -159,6 +221,73 @@ def test_nobody_is_told_to_cancel_the_jobs_of_others() -> None:
     ]
 
 
+def own(*gpus: float, wanted: JobSpec) -> Core:
+    """A full node of which ada's jobs a0, a1, ... hold so much; her job "b" waits."""
+    core = core_with(FIFO, node("n0", int(sum(gpus))))
+    for number, held in enumerate(gpus):
+        core.handle(Submitted(0.0, job(f"a{number}"), spec(held, 100.0, user="ada")))
+        core.handle(Started(0.0, run(f"a{number}")))
+    core.handle(Submitted(1.0, job("b"), wanted))
+    return core
+
+
+def test_several_jobs_of_the_own_may_be_in_the_way() -> None:
+    pair = own(1, 1, wanted=spec(1, workers=2, user="ada"))
+    assert told(pair, "b")["remedies"] == [
+        {
+            "kind": "cancel",
+            "value": ["a0", "a1"],
+            "change": "after cancelling your jobs a0 and a1, which hold 2 GPUs together",
+            "starts": "now",
+        }
+    ]
+    assert changes(own(1, 2, 1, wanted=spec(2, user="ada")), "b") == [
+        "after cancelling your job a1, which holds 2 GPUs"
+    ]
+    assert changes(own(1, 2, 1, wanted=spec(3, user="ada")), "b") == [
+        "after cancelling your jobs a0 and a1, which hold 3 GPUs together"
+    ]
+    assert changes(own(*(1,) * 6, wanted=spec(5, user="ada")), "b") == [
+        "after cancelling your jobs a1, a2, a3, a4 and a5, which hold 5 GPUs together"
+    ]
+    assert changes(own(1, wanted=spec(1, user="ada")), "b") == [
+        "after cancelling your job a0, which holds 1 GPU"
+    ]
+    assert changes(own(*(1,) * 6, wanted=spec(5, user="bob")), "b") == []
+
+
+def test_who_would_take_the_place_has_to_go_as_well() -> None:
+    # Nobody knows when a0 and a1 end, so nothing is reserved: c and d go before b if one leaves.
+    for user, expected in (
+        (
+            "ada",
+            (
+                "after cancelling your jobs a0 and a1, which hold 2 GPUs together; "
+                "and first c and d, which would go before it"
+            ),
+        ),
+        ("bob", None),
+    ):
+        core = core_with(policy("backfill"), node("n0", 2))
+        core.handle(*(Submitted(0.0, job(name), spec(1, user="ada")) for name in ("a0", "a1")))
+        core.handle(*(Started(0.0, run(name)) for name in ("a0", "a1")))
+        core.handle(Submitted(1.0, job("b"), spec(2, user="ada")))
+        core.handle(Submitted(2.0, job("c"), spec(0.5, user="ada")))
+        core.handle(Submitted(2.0, job("d"), spec(1, user=user)))
+
+        found = told(core, "b")["remedies"]
+
+        told_to_cancel = [remedy for remedy in found if remedy["kind"] == "cancel"]
+        if expected is None:
+            assert told_to_cancel == [], "jobs of others would go first"
+        else:
+            assert [remedy["change"] for remedy in told_to_cancel] == [expected]
+            for name in told_to_cancel[0]["value"]:
+                core.handle(CancelRequested(3.0, job(name)))
+            core.handle(*(Exited(4.0, run(name), Outcome.STOPPED) for name in ("a0", "a1")))
+            assert core.jobs[job("b")].run is not None
+
+
 def test_a_smaller_share_would_do() -> None:
     core = core_with(FIFO, node("n0", 1))
     core.handle(Submitted(0.0, job("a"), spec(0.6, 100.0)))
@@ -188,7 +317,7 @@ def test_a_gang_need_not_stay_together() -> None:
 def test_less_memory_or_fewer_cpus_would_do() -> None:
     small = node("n0", 8, cpu_milli=8000, memory_mib=1000)
     for wanted, change in (
-        (spec(1, memory_mib=600), "with 300 instead of 600 MiB of memory per worker"),
+        (spec(1, memory_mib=600), "with 300 MiB instead of 600 MiB of memory per worker"),
         (spec(1, cpu_milli=6000), "with 3 instead of 6 CPUs per worker"),
     ):
         core = core_with(FIFO, small)
@@ -337,7 +466,7 @@ def test_a_job_that_is_over_says_how() -> None:
     core.handle(CancelRequested(20.0, job("b")))
     core.handle(Exited(30.0, run("a"), Outcome.SUCCEEDED))
 
-    assert told(core, "a")["reason"] == "succeeded after 1 run, 0 of them failed"
+    assert told(core, "a")["reason"] == "succeeded after 1 run"
     assert told(core, "b")["reason"] == "cancelled before it ran"
     assert [told(core, name)["cause"] for name in "ab"] == ["over", "over"]
     assert told(core, "a")["since"] == 30.0
@@ -393,16 +522,54 @@ def test_a_job_that_has_to_wait_is_told_why_until_when_and_where() -> None:
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (spec(8), "it asks for 1 x 8 GPUs; no such place on 1 node with 4 GPUs (gpu), even if"),
-        (spec(1, workers=5), "it asks for 5 x 1 GPUs; no such place"),
-        (spec(1, kinds=("h100",)), "it asks for 1 x 1 GPUs of kind h100; no such place"),
-        (spec(1, roles=(role("ps", 1, 4),)), "it asks for 1 x 1 GPUs, 1 x 4 for ps; no such place"),
-        (spec(2, workers=2, within=Level.SOCKET), "it asks for 2 x 2 GPUs, within one socket; no"),
+        (
+            spec(8),
+            (
+                "it asks for 8 GPUs; there is no such place, even if nothing else ran: "
+                "n0 has 4 GPUs (gpu)"
+            ),
+        ),
+        (spec(1, workers=5), "it asks for 5 workers with 1 GPU each; there is no such place"),
+        (spec(0.5, workers=9), "it asks for 9 workers with 0.5 GPU each; there is no such place"),
+        (
+            spec(1, kinds=("A100",)),
+            "it asks for 1 GPU of kind A100; there is no A100 here, only gpu",
+        ),
+        (
+            spec(1, kinds=("A100", "H100")),
+            "it asks for 1 GPU of kind A100|H100; there is no A100 or H100 here, only gpu",
+        ),
+        (
+            spec(1, memory_mib=476838),
+            (
+                "it asks for 1 GPU and 466 GiB of memory; there is no such place, even if "
+                "nothing else ran: n0 has 4 GPUs (gpu) and 24 GiB of memory"
+            ),
+        ),
+        (
+            spec(0, cpu_milli=64000, memory_mib=512),
+            (
+                "it asks for 64 CPUs and 512 MiB of memory; there is no such place, even if "
+                "nothing else ran: n0 has 4 GPUs (gpu), 8 CPUs and 24 GiB of memory"
+            ),
+        ),
+        (
+            spec(1, roles=(role("ps", 1, 4),)),
+            "it asks for 1 GPU, and for 1 ps with 4 GPUs; there is no such place",
+        ),
+        (
+            spec(1, roles=(role("ps", 2, 2),)),
+            "it asks for 1 GPU, and for 2 x ps with 2 GPUs each; there is no such place",
+        ),
+        (
+            spec(2, workers=2, within=Level.SOCKET),
+            "it asks for 2 workers with 2 GPUs each, within one socket; there is no such place",
+        ),
         (spec(2, queue="red"), "it asks for 2 GPUs, its queue 'red' is limited to 1"),
     ],
 )
 def test_a_job_that_can_never_run_is_told_so(wanted: JobSpec, reason: str) -> None:
-    core = core_with(FIFO, node("n0", 4, sockets=2))
+    core = core_with(FIFO, node("n0", 4, sockets=2, cpu_milli=8000, memory_mib=24 * 1024))
     core.handle(QueueChanged(0.0, queue("red", limit_milli=1000)))
 
     for quick in (False, True):
@@ -410,6 +577,19 @@ def test_a_job_that_can_never_run_is_told_so(wanted: JobSpec, reason: str) -> No
 
         assert (found["fits"], found["never"], found["starts_at"]) == (False, True, None)
         assert found["reason"].startswith(reason)
+
+
+def test_of_several_nodes_the_largest_counts() -> None:
+    nodes = [node("n0", 4, kind="old", cpu_milli=8000), node("n1", 2, kind="new", cpu_milli=16000)]
+    core = core_with(FIFO, *nodes)
+
+    assert planned(core, spec(1, cpu_milli=32000))["reason"] == (
+        "it asks for 1 GPU and 32 CPUs; there is no such place, even if nothing else ran: "
+        "2 nodes have 6 GPUs (new, old), each at most 4 GPUs and 16 CPUs"
+    )
+    assert planned(core, spec(1, kinds=("newest",)))["reason"].endswith(
+        "there is no newest here, only new and old"
+    )
 
 
 def test_what_is_broken_or_gone_may_come_back() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
 import random
 import time
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -205,6 +207,9 @@ def test_a_time_limit_is_named() -> None:
         ("cannot enter /data/ada: No such file or directory", "missing-file"),
         ("cannot enter /data/ada: Permission denied", "permission"),
         ("cannot run as ada: Operation not permitted", "permission"),
+        ("worker-0: cannot run pyhton: No such file or directory", "command-not-found"),
+        ("worker-0: cannot enter /data/ada: No such file or directory", "missing-file"),
+        ("ps-11: cannot run as ada: Operation not permitted", "permission"),
         ("InvalidSpec: secret TOKEN has no value here", "invalid-job"),
         ("[Errno 13] Permission denied: './train.sh'", "not-executable"),
         ("[Errno 28] No space left on device", "disk-full"),
@@ -216,6 +221,62 @@ def test_a_run_that_never_started(detail: str, kind: str) -> None:
     found = classify(ended(cause="never-started", detail=detail), {})
     assert found is not None
     assert found.kind == kind
+
+
+FACTS = [
+    (127, "bash: line 1: pythonn: command not found\n", "(pythonn)"),
+    (127, "sh: 1: nvcc: not found\n", "(nvcc)"),
+    (127, "/bin/bash: line 1: ./trian.sh: No such file or directory\n", "(./trian.sh)"),
+    (126, "/bin/bash: line 1: ./train.sh: Permission denied\n", "(./train.sh)"),
+    (
+        1,
+        '  File "syn.py", line 1\n    def\n       ^\nSyntaxError: invalid syntax\n',
+        "(syn.py, line 1)",
+    ),
+    (2, "train.sh: line 3: syntax error near unexpected token `fi'\n", "(train.sh, line 3)"),
+    (2, "usage: x\nx: error: unrecognized arguments: --nope\n", "(unrecognized arguments: --nope)"),
+    (2, "Usage: x [OPTIONS]\n\nError: No such option: --nope\n", "(No such option: --nope)"),
+    (1, "./x: unrecognized option '--nope'\n", "(unrecognized option '--nope')"),
+    (3, "epoch 9\nbye\n", "(its log ends with: bye)"),
+]
+
+
+@pytest.mark.parametrize(("code", "log", "fact"), FACTS, ids=[fact for _, _, fact in FACTS])
+def test_the_advice_names_what_it_is_about(code: int, log: str, fact: str) -> None:
+    advice = judged(Sample("", log, code)).advice
+    assert advice.endswith(f" {fact}")
+    assert advice.count(fact) == 1
+
+
+def test_a_syntax_error_in_a_module_is_named_where_it_is() -> None:
+    log = raised(
+        '  File "/srv/model.py", line 77\n    x = = 1\n        ^\nSyntaxError: invalid syntax'
+    )
+    assert judged(Sample("", log)).advice.endswith("(/srv/model.py, line 77)")
+
+
+def test_a_run_that_never_started_names_what_was_missing() -> None:
+    for detail, fact in (
+        ("worker-0: cannot run pythonn: No such file or directory", "(pythonn)"),
+        ("[Errno 2] No such file or directory: 'pyhton'", "(pyhton)"),
+        ("worker-0: cannot run ./train.sh: Permission denied", "(./train.sh)"),
+        ("worker-0: cannot enter /data/ada: No such file or directory", "(/data/ada)"),
+        ("worker-0: cannot enter /data/ada: Permission denied", "(/data/ada)"),
+    ):
+        found = classify(ended(cause="never-started", detail=detail), {})
+        assert found is not None
+        assert found.advice.endswith(fact)
+
+
+def test_a_usage_without_an_error_explains_nothing() -> None:
+    told = "usage: x [-h]\n"
+    assert judged(Sample("", told, 2)).kind == "signature-unknown"
+    assert judged(Sample("", "x: error: no usage was shown\n", 2)).kind == "signature-unknown"
+    refused = told + "x: error: the warning level must be positive\n"
+    assert judged(Sample("", refused, 2)).kind == "bad-arguments"
+    assert judged(Sample("", refused, 3)).kind == "signature-unknown"
+    after = told + "x: error: no\n" + raised("KeyError: 'x'")
+    assert judged(Sample("", after, 2)).kind == "python-error"
 
 
 def test_a_setup_that_failed_is_the_users_unless_it_passes() -> None:
@@ -236,6 +297,57 @@ def test_secrets_are_blotted_out() -> None:
     assert found is not None
     assert "s3cr3t" not in json.dumps(found.document())
     assert "/k/***/x" in found.evidence
+
+
+SECRETS = [
+    "line1-canaryAAAA\nline2-canaryBBBB",
+    "it's\tcanaryDDDD",
+    " canaryEEEE-trail ",
+    'canaryFFFF"quote',
+    "canary " + "q" * 300,
+    "canary\\slash/plus+caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "\ncanaryGGGG\r\n",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
+def test_secrets_are_blotted_out_however_they_are_printed(secret: str) -> None:
+    encoded = base64.b64encode(secret.encode()).decode()
+    prints = [
+        secret,
+        f"error: {secret}",
+        raised(f"RuntimeError: {secret}"),
+        raised(f"KeyError: {secret!r}"),
+        raised(f"ValueError: {secret.encode()!r}"),
+        raised(f"ValueError: {json.dumps(secret)}"),
+        raised(f"ValueError: {json.dumps(secret, ensure_ascii=False)}"),
+        f"GET /x?token={quote(secret, safe='')} failed",
+        f"GET /x?token={quote_plus(secret)} failed",
+        f"Authorization: Basic {encoded}",
+        f"\x1b[31m{secret}\x1b[0m",
+        "x" * 250 + secret,
+        "x" * 1990 + secret,
+        f"FileNotFoundError: [Errno 2] No such file or directory: '{secret}'",
+        f"usage: x\nx: error: unrecognized arguments: {secret}",
+    ]
+    for text in prints:
+        for code in (1, 2, 127):
+            found = classify(ended(worker(0, code)), {"worker-0": text.encode()}, hide=[secret])
+            told = json.dumps(found and found.document(), ensure_ascii=False)
+            assert "canary" not in told, text
+            assert "qqq" not in told, text
+            assert encoded[:12] not in told, text
+    for cause in ("never-started", "lost"):
+        gone = ended(cause=cause, detail=f"worker-0: cannot run {secret}: No such file")
+        found = classify(gone, {}, hide=[secret])
+        assert "canary" not in json.dumps(found and found.document())
+
+
+def test_a_secret_that_is_a_usual_word_hides_no_cause() -> None:
+    log = raised("RuntimeError: CUDA error: out of memory").encode()
+    found = classify(ended(worker(0, 1)), {"worker-0": log}, hide=["memory", "1", "RuntimeError"])
+    assert found is not None
+    assert (found.kind, found.evidence) == ("gpu-out-of-memory", "***: CUDA error: out of ***")
 
 
 # Hostile logs -----------------------------------------------------------------------------------
@@ -316,7 +428,7 @@ def test_transient_failures_back_off_up_to_the_limit() -> None:
     lost = verdict("connection-lost", code=1)
     delays = [decide(lost, RULE, failures).delay_s for failures in range(3)]
     assert delays == [5.0, 10.0, 20.0]
-    assert decide(lost, RULE, 3) == Next(final=True)
+    assert decide(lost, RULE, 3) == Next(final=True, tries=4)
     assert decide(lost, RetryRule(max=99, delay_s=5.0), 50).delay_s == DELAY_MAX_S
     assert decide(lost, RetryRule(max=10**6), 10**5).delay_s == DELAY_MAX_S
 
@@ -341,7 +453,8 @@ def test_failures_of_the_platform_are_not_charged_but_end_somewhere() -> None:
     broken = verdict("gpu-ecc", code=1)
     assert decide(broken, RetryRule(max=0), 7) == Next(final=False, delay_s=5.0, charged=False)
     assert decide(broken, RULE, 0, 1).delay_s == 10.0
-    assert decide(broken, RULE, 0, PLATFORM_MAX) == Next(final=True, charged=False)
+    used_up = Next(final=True, charged=False, tries=PLATFORM_MAX + 1)
+    assert decide(broken, RULE, 0, PLATFORM_MAX) == used_up
 
 
 @given(
@@ -374,6 +487,24 @@ def test_the_sentence_a_user_reads() -> None:
     gone = classify(ended(cause="lost"), {})
     assert gone is not None
     assert sentence(gone).startswith("the run was lost")
+
+
+def test_the_sentence_says_why_it_is_the_end() -> None:
+    lost = gang([worker(0, None, 9)], b"")
+    assert "(cause unclear, all 4 tries used)" in sentence(lost, decide(lost, RULE, 3).phrase())
+    never = decide(lost, RetryRule(max=0)).phrase()
+    assert "(cause unclear, not retried)" in sentence(lost, never)
+    broken = verdict("gpu-ecc", code=1)
+    assert decide(broken, RULE, 0, PLATFORM_MAX).phrase() == "all 11 tries used"
+    vague = judged(Sample("", "bye\n", 3))
+    assert sentence(vague, decide(vague, None).phrase()) == (
+        "exit 3, no known cause (retry not asked for): print more, or run it by hand "
+        "(its log ends with: bye)"
+    )
+    silent = judged(Sample("", "", 3))
+    assert sentence(silent) == (
+        "exit 3, no known cause (retried only if asked): print more, or run it by hand"
+    )
 
 
 def test_a_signal_without_a_name() -> None:

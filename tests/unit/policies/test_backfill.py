@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.oracles.played import cluster, job, play, simulation
 
-from roost.core import Costs, JobId
+from roost.core import Cause, Costs, JobId
 from roost.policies.backfill import Easy
 from roost.testing.builders import queue
 
@@ -44,6 +44,51 @@ def test_the_first_in_line_is_told_when_it_starts() -> None:
     assert second is not None
     assert second.reason.starts_at is None
     assert second.ahead == ("b",)
+
+
+def test_nobody_is_told_to_fit_where_nothing_is_free() -> None:
+    # Both are busy until 10, b wants both: for c and d there is nothing, whoever goes first.
+    jobs = [
+        *(job(name, 0, 10) for name in ("a1", "a2")),
+        job("b", 1, 5, gpus=2),
+        job("c", 2, 9),
+        job("d", 2, 9, gpus=0.5),
+    ]
+    sim = simulation(Easy(), jobs, cluster(2))
+    sim.run(until=5)
+
+    told = [sim.core.explain(JobId(name)) for name in "bcd"]
+    assert [why and why.reason[:2] for why in told] == [
+        (Cause.CAPACITY, "first in line; 2 GPUs are reserved for it"),
+        (Cause.CAPACITY, "no GPU is free"),
+        (Cause.CAPACITY, "less than 0.5 GPU is free"),
+    ]
+
+
+def test_who_would_delay_the_first_in_line_is_told_so() -> None:
+    # One is free. It goes to c, which ends in time; d comes too late for it, e never will.
+    jobs = [*BLOCKED, job("d", 2, 9), job("e", 2, 9, gpus=0.5)]
+    sim = simulation(Easy(), [*jobs, job("c", 4, 6)], cluster(4))
+    sim.run(until=3)
+    before = [sim.core.explain(JobId(name)) for name in "de"]
+    sim.run(until=5)
+    after = [sim.core.explain(JobId(name)) for name in "de"]
+
+    delays = (Cause.TURN, "it would fit, but delay the first in line")
+    assert [why and why.reason[:2] for why in before] == [delays, delays]
+    assert [why and why.reason[:2] for why in after] == [
+        (Cause.CAPACITY, "no GPU is free"),
+        (Cause.CAPACITY, "less than 0.5 GPU is free"),
+    ]
+
+
+def test_the_first_in_line_for_one_gpu_has_one_reserved() -> None:
+    sim = simulation(Easy(), [job("a", 0, 10), job("b", 1, 5)], cluster(1))
+    sim.run(until=5)
+
+    told = sim.core.explain(JobId("b"))
+    assert told is not None
+    assert told.reason.text == "first in line; 1 GPU is reserved for it"
 
 
 def test_a_reservation_that_passed_to_another_is_no_longer_announced() -> None:

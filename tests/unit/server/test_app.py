@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import APIRouter
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.server.worlds import job, looped, world
+from tests.unit.server.worlds import World, job, looped, world
 
+from roost.core.spec import JobId
 from roost.errors import Fatal
 from roost.live.driver import Health
 from roost.server import health
 from roost.server.app import create_app
 from roost.server.failures import as_json
+from roost.server.options import Options
 from roost.server.permissions import ROLES, Permission, undeclared
 
 
@@ -194,6 +197,8 @@ async def test_figures_for_prometheus(tmp_path: Path) -> None:
         await here.submit("ada", "waits")
         await client.get("/api/v1/jobs/no-such-job")
         await client.get("/made-up/path-1")
+        for method in ("AAAA", "BREW", "X" * 3000):
+            assert (await client.request(method, "/api/v1/whoami")).status_code == 405
         text = (await client.get("/metrics")).text
         async with here.client("ada") as ada:
             theirs = (await ada.get("/metrics")).text
@@ -212,7 +217,8 @@ async def test_figures_for_prometheus(tmp_path: Path) -> None:
     assert found["roost_decisions_total",] > 0
     assert found["roost_http_requests_total", "/api/v1/jobs/{job}", "404", "GET"] == 1
     assert found["roost_http_requests_total", "404", "any", "none"] == 1
-    assert "made-up" not in text
+    assert found["roost_http_requests_total", "/api/v1/whoami", "405", "other"] == 3
+    assert not any(made_up in text for made_up in ("made-up", "AAAA", "BREW", "XXX"))
     assert 'roost_jobs{queue="default",state="queued"} 1.0' in theirs
     assert "running" not in theirs
 
@@ -255,3 +261,64 @@ async def test_as_root_nobody_runs_jobs_without_an_account(
             monkeypatch.setattr(os, "geteuid", lambda: 12345)
             shared = await eve.post("/api/v1/jobs", json=job())
             assert (shared.status_code, shared.json()["unix"]) == (201, "")
+
+
+@looped
+async def test_questions_are_answered_one_by_one_and_not_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, Options(questions_per_user=3)) as here:
+        await here.add("ada")
+        names = {who: await here.submit(who) for who in ("root", "ada")}
+        explain, under_way, most, go = here.cluster.explain, 0, 0, asyncio.Event()
+
+        async def slow(job: JobId) -> dict[str, Any]:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await go.wait()
+            try:
+                return await explain(job)
+            finally:
+                under_way -= 1
+
+        monkeypatch.setattr(here.cluster, "explain", slow)
+
+        async def ask(who: str) -> int:
+            async with here.client(who) as client:
+                answer = await client.get(f"/api/v1/jobs/{names[who]}/explain")
+                if answer.status_code == 429:
+                    assert int(answer.headers["retry-after"]) >= 1
+                    assert answer.json()["error"]["kind"] == "retry"
+                    go.set()
+                return answer.status_code
+
+        async with asyncio.timeout(20):
+            asked = await asyncio.gather(ask("root"), *(ask("ada") for _ in range(5)))
+        assert (asked[0], sorted(asked[1:])) == (200, [200, 200, 200, 429, 429])
+        assert most == 1
+        assert await ask("ada") == 200
+
+
+@looped
+async def test_explanations_and_plans_tell_users_no_numbers_of_others(tmp_path: Path) -> None:
+    async def asked(here: World) -> list[list[str]]:
+        async with here.client("ada") as client:
+            plan = await client.post("/api/v1/jobs/plan", json=job("more", workers=4))
+            why = await client.get("/api/v1/jobs/waits/explain")
+        return [answer.json()["assumptions"] for answer in (plan, why)]
+
+    async with world(tmp_path) as here:
+        await here.add("ada")
+        await here.add("bob")
+        await here.submit("ada", "own", workers=4)
+        await here.submit("ada", "waits", workers=4)
+        alone = await asked(here)
+        for _ in range(3):
+            other = await here.submit("bob", "other")
+        async with here.client("bob") as bob, here.client() as admin:
+            assert (await bob.post(f"/api/v1/jobs/{other}/suspend")).status_code == 200
+            theirs = (await admin.get("/api/v1/jobs/waits/explain")).json()["assumptions"]
+        assert await asked(here) == alone
+        assert all(alone)
+        assert any("jobs of unknown length: taken as" in text for text in theirs)

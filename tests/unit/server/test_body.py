@@ -24,6 +24,12 @@ def test_json_passes(text: str) -> None:
         (b"[" + b'"",' * 3_000_000 + b'""]', "parts"),
         (b'"' + b'\\"' * 4_000_000, "not JSON"),
         (b'"\xff\xfe"', "not UTF-8"),
+        # In these, a sign may hold the byte of a quote, behind which nothing would be counted.
+        (('["\u2200",' + "[" * 900 + "]" * 900 + "]").encode("utf-16-le"), "not UTF-8|not JSON"),
+        ("{}".encode("utf-16"), "not UTF-8"),
+        ("{}".encode("utf-16-le"), "not JSON"),
+        ("{}".encode("utf-32-be"), "not JSON"),
+        ("{}".encode("utf-8-sig"), "not JSON"),
         (b"{", "not JSON"),
         (b'{"a": NaN}', "no JSON number"),
         (b"[-Infinity]", "no JSON number"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.client import places
 from roost.errors import Conflict, InvalidSpec
 from roost.server.home import Home, Running, ticks_of
 
@@ -62,6 +63,44 @@ def test_the_note_names_this_process(tmp_path: Path) -> None:
     home.refuse_second()  # that is us
     home.forget()
     assert home.running() is None
+
+
+def test_nobody_else_can_lead_clients_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ROOST_URL", "ROOST_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    home, url = Home(tmp_path / "home"), "http://127.0.0.1:1"
+    before = os.umask(0)  # as daemons and containers often have it
+    try:
+        home.prepare()
+        home.keep_token("secret")
+        home.note(url, "0")
+    finally:
+        os.umask(before)
+    note = home.path / "server.json"
+    assert note.stat().st_mode & 0o777 == 0o644
+    assert [path.stat().st_mode & 0o022 for path in home.path.iterdir()] == [0, 0]
+    assert places.find(folder=home.path) == (url, "secret", True)
+    for mode in (0o666, 0o664, 0o646):
+        note.chmod(mode)
+        with pytest.raises(InvalidSpec, match="others can write") as refused:
+            places.find(folder=home.path)
+        assert "secret" not in str(refused.value)
+        elsewhere = places.find("http://127.0.0.1:2", folder=home.path)
+        assert elsewhere.token == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_note_of_somebody_else_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROOST_URL", raising=False)
+    home = Home(tmp_path)
+    home.note("http://127.0.0.1:1", "0")
+    os.chown(tmp_path / "server.json", 4242, 4242)
+    with pytest.raises(InvalidSpec, match="belongs to somebody else"):
+        places.find(folder=tmp_path)
 
 
 def test_a_number_used_again_is_not_the_server(tmp_path: Path) -> None:

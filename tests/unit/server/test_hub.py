@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.unit.server.worlds import Viewer, World, looped, world
+from tests.unit.server.worlds import Viewer, World, eventually, looped, world
 
+from roost.live.feed import Change
+from roost.server.hub import Hub, Sources
 from roost.server.options import Options
+from roost.server.seen import Eyes
+from roost.store.rows import JobRow
 
 QUICK = Options(tick_s=0.02)
+OWNER: dict[str, str] = {}
+SWEEPING = Options(tick_s=0.02, refresh_s=0.05)
 
 
 async def _settled(here: World, *viewers: Viewer) -> None:
@@ -97,7 +104,9 @@ async def test_who_comes_back_in_time_goes_on(tmp_path: Path) -> None:
                 seen.append(await back.next())
         async with here.watch(f"/api/v1/stream?after={last}") as back:
             assert (await back.next()).name == "delta"
-        for strange in ("99-1", f"{here.cluster.epoch}-999", "x", "-", f"{here.cluster.epoch}--1"):
+        epoch = here.cluster.epoch
+        marks = ("-999", "--1", "-\xb2", "-1\xb2", "-" + "9" * 22, "-" + "9" * 50, "-1e3")
+        for strange in ("99-1", "x", "-", "\xb2-1", *(f"{epoch}{mark}" for mark in marks)):
             async with here.watch("/api/v1/stream", last_event_id=strange) as back:
                 assert (await back.next()).name == "snapshot", strange
 
@@ -236,3 +245,131 @@ async def test_two_hundred_viewers_at_ten_ticks_a_second_cost_little(tmp_path: P
     assert hub.encoded - encoded <= ticks + 3
     # About 15 ms for a tick of 200 viewers here, reading in this process included.
     assert spent / ticks < 0.1
+
+
+@looped
+async def test_a_job_that_waits_for_another_reason_is_told_again(tmp_path: Path) -> None:
+    async with world(tmp_path, SWEEPING) as here, here.client() as client:
+        await here.add("ada")
+        await here.submit("root", "large", workers=4, run_time="1h")
+        first = await here.submit("ada", "first", workers=4, run_time="1h")
+        second = await here.submit("ada", "second", workers=4, run_time="1h")
+        async with here.watch("/api/v1/stream", "ada") as ada, here.watch("/api/v1/stream") as all_:
+            known = {}
+            for viewer in (ada, all_):
+                for job in (await viewer.next()).data["jobs"]:
+                    known[job["id"]] = job
+            before, seq = known[second], here.cluster.seq
+            # Only what is said of it changes: nothing of its own is in the journal.
+            await client.post(f"/api/v1/jobs/{first}/cancel")
+            for viewer in (ada, all_):
+                told: dict[str, Any] = {}
+                while told.get("reason", before["reason"]) == before["reason"]:
+                    event = await viewer.next()
+                    assert event.name == "delta"
+                    found = [job for job in event.data["jobs"] if job["id"] == second]
+                    told = found[0] if found else told
+                assert "first in line" in told["reason"]
+                assert told["rev"] == before["rev"] <= seq
+                answer = (await client.get(f"/api/v1/jobs/{second}")).json()
+                for key in ("cause", "reason", "starts_at"):
+                    assert told[key] == answer[key], key
+            last = event.id
+        async with here.watch("/api/v1/stream", last_event_id=last) as back:
+            assert (await back.next()).name in ("delta", "snapshot")
+        async with here.watch("/api/v1/stream") as late:
+            jobs = {job["id"]: job for job in (await late.next()).data["jobs"]}
+            assert jobs[second]["reason"] == told["reason"]
+
+
+@looped
+async def test_what_goes_out_is_brought_up_to_date_first(tmp_path: Path) -> None:
+    async with world(tmp_path, Options(tick_s=0.0, refresh_s=600.0)) as here:
+        hub, view = here.here.hub, here.cluster.view
+        await here.submit("root", "large", workers=4)
+        async with here.watch("/api/v1/stream") as viewer:
+            await viewer.next()
+
+            def later(row: JobRow) -> dict[str, Any]:
+                return {**view(row), "reason": "something new", "starts_at": 5.0}
+
+            hub._sources = hub._sources._replace(view=later)
+            job = await here.submit("root", "waits", workers=4)
+            told: list[dict[str, Any]] = []
+            while not told:
+                told = [one for one in (await viewer.next()).data["jobs"] if one["id"] == job]
+            assert (told[0]["reason"], told[0]["starts_at"]) == ("something new", 5.0)
+            assert told[0]["state"] == "queued"
+
+
+@looped
+async def test_nothing_is_looked_at_for_nobody_and_nothing_sent_that_is_the_same(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, Options(tick_s=0.0, refresh_s=0.01)) as here:
+        hub, view, looks = here.here.hub, here.cluster.view, [0]
+
+        def counted(row: JobRow) -> dict[str, Any]:
+            looks[0] += 1
+            return view(row)
+
+        await here.submit("root", "large", workers=4)
+        await here.submit("root", "waits", workers=4)
+        await hub.flush()
+        hub._sources = hub._sources._replace(view=counted)
+        await asyncio.sleep(0.05)
+        assert looks == [0]
+        async with here.watch("/api/v1/stream") as viewer:
+            await viewer.next()
+            await eventually(lambda: looks[0] > 2)
+            assert viewer.waiting == ""
+            assert hub.encoded == 1
+
+
+@looped
+async def test_a_start_that_moves_a_little_is_told_once_it_moved_far(tmp_path: Path) -> None:
+    async with world(tmp_path, Options(tick_s=0.0, refresh_s=600.0)) as here:
+        hub, view, starts = here.here.hub, here.cluster.view, [1e9]
+        hub._sources = hub._sources._replace(view=lambda row: {**view(row), "starts_at": starts[0]})
+        await here.submit("root", "large", workers=4)
+        job = await here.submit("root", "waits", workers=4)
+        async with here.watch("/api/v1/stream") as viewer:
+            (row,) = (one for one in (await viewer.next()).data["jobs"] if one["id"] == job)
+            first = row["starts_at"]
+            if first != 1e9:  # the first look goes with the first viewer
+                (row,) = (await viewer.next()).data["jobs"]
+            for _ in range(7):
+                starts[0] += 100
+                await hub.refresh()
+                await hub.flush()
+            (row,) = (await viewer.next()).data["jobs"]
+            assert row["starts_at"] == 1e9 + 600
+            assert viewer.waiting == ""
+
+
+def test_what_changed_before_the_jobs_were_loaded_stands() -> None:
+    async def queues() -> list[dict[str, Any]]:
+        return []
+
+    async def play() -> list[tuple[str, int]]:
+        hub = Hub(Sources(list, queues, lambda row: row.view), 1, Options(tick_s=0.0))
+        old = JobRow("a-aaaaa", "a", "ada", "q", "running", submitted_at=0.0, rev=5)
+        stays = JobRow("b-bbbbb", "b", "ada", "q", "running", submitted_at=0.0, rev=4)
+        hub.changed(Change(6, [replace(old, state="succeeded", rev=6)]))
+        await hub.flush()
+        hub.load([old, stays], 6)
+        await hub.close()
+        return [(row.id, row.rev) for row in hub.open_jobs(Eyes("", all=True, owner=OWNER.get))]
+
+    assert asyncio.run(play()) == [("b-bbbbb", 4)]
+
+
+@looped
+async def test_streams_are_counted_when_they_are_granted(tmp_path: Path) -> None:
+    async with world(tmp_path, Options(streams_per_token=3)) as here:
+        viewers = [here.watch("/api/v1/stream") for _ in range(9)]
+        async with AsyncExitStack() as stack:
+            await asyncio.gather(*(stack.enter_async_context(viewer) for viewer in viewers))
+            statuses = sorted(viewer.status for viewer in viewers)
+            assert statuses == [200] * 3 + [429] * 6
+        assert len(here.here.lines) == 0

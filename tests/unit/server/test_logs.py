@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.server.worlds import Log, looped, world
+from tests.unit.server.worlds import Log, eventually, looped, world
 
 from roost.core.spec import JobId, RunId
 from roost.server.logs import _start_of
+from roost.server.options import Options
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,112 @@ async def test_results_are_passed_on_unopened(tmp_path: Path) -> None:
         path = f"/api/v1/jobs/{job}/result"
         assert (await client.get(path)).status_code == 404
         # A pickle that would end this process if anybody opened it.
-        here.engine.results[RunId(JobId(job), 1)] = b"cos\n_exit\n(I1\ntR."
+        log = here.engine.returned(RunId(JobId(job), 1), b"cos\n_exit\n(I1\ntR.")
         answer = await client.get(path)
         assert answer.content == b"cos\n_exit\n(I1\ntR."
         assert answer.headers["content-type"] == "application/octet-stream"
+        assert log.open == 0
+
+
+MIB = 1 << 20
+
+
+@looped
+async def test_large_answers_are_read_as_fast_as_they_are_taken(tmp_path: Path) -> None:
+    async with world(tmp_path, Options(large_per_user=2)) as here, here.client() as client:
+        job = await here.submit()
+        await here.until("root", job, "running")
+        run = RunId(JobId(job), 1)
+        result = here.engine.returned(run, bytes(range(256)) * 4096 * 3)
+        here.engine.output(run).text += b"0123456789abcde\n" * 65_536
+        for log, path in ((result, "result"), (here.engine.output(run), "logs?tail=10000")):
+            whole = await client.get(f"/api/v1/jobs/{job}/{path}")
+            assert log.text.endswith(whole.content)
+            assert int(whole.headers["content-length"]) == len(whole.content) > MIB // 8
+            assert log.most == 64 * 1024
+            assert log.open == len(here.here.pieces) == 0
+
+        path = f"/api/v1/jobs/{job}/result"
+        before = result.reads
+        slow, other = here.watch(path), here.watch(path)
+        for viewer in (slow, other):
+            viewer.reads.clear()
+        async with slow, other:
+            await eventually(lambda: result.reads == before + 2)
+            await here.submit(name="more")
+            assert result.reads == before + 2  # what is not taken is not read, either
+            refused = await client.get(path)
+            assert (refused.status_code, refused.json()["error"]["kind"]) == (429, "retry")
+            assert "retry-after" in refused.headers
+            small = await client.get(f"/api/v1/jobs/{job}/logs?tail=1")
+            assert small.content == b"0123456789abcde\n"
+            await here.add("ada")
+            own = await here.submit("ada")
+            await here.until("ada", own, "running")
+            here.engine.returned(RunId(JobId(own), 1), bytes(MIB))
+            async with here.client("ada") as ada:
+                assert len((await ada.get(f"/api/v1/jobs/{own}/result")).content) == MIB
+        await eventually(lambda: not len(here.here.pieces))
+        assert result.open == 0
+        assert (await client.get(path)).content == result.text
+
+
+@looped
+async def test_all_large_answers_together_are_bounded(tmp_path: Path) -> None:
+    async with world(tmp_path, Options(large=1)) as here, here.client() as client:
+        job = await here.submit()
+        await here.until("root", job, "running")
+        here.engine.returned(RunId(JobId(job), 1), bytes(MIB))
+        path = f"/api/v1/jobs/{job}/result"
+        slow = here.watch(path)
+        slow.reads.clear()
+        async with slow:
+            assert (await client.get(path)).status_code == 503
+
+
+@looped
+async def test_a_file_that_is_cut_short_meanwhile_is_not_told_as_whole(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        job = await here.submit()
+        await here.until("root", job, "running")
+        result = here.engine.returned(RunId(JobId(job), 1), b"x" * MIB)
+        viewer = here.watch(f"/api/v1/jobs/{job}/result")
+        viewer.reads.clear()
+        async with viewer:
+            await eventually(lambda: result.reads > 0)
+            del result.text[1000:]
+            viewer.reads.set()
+            await eventually(lambda: result.open == 0)
+            assert not viewer.ended
+            assert len(b"".join(viewer.chunks)) < MIB
+
+
+@looped
+async def test_where_to_go_on_is_a_plain_number_or_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        job = await here.submit()
+        await here.until("root", job, "running")
+        here.engine.output(RunId(JobId(job), 1)).text += b"one\ntwo\n"
+        await here.finish("root", job)
+        path = f"/api/v1/jobs/{job}/logs/stream"
+        strange = (
+            "\xb2",
+            "1-\xb2",
+            "\xb2-1",
+            "1-1\xb2",
+            "1-" + "9" * 22,
+            "1-" + "9" * 38,
+            "9" * 40,
+        )
+        strange += ("4", "-1", "1--1", "0-4", "1-1e3", " 1-4", "1-\xbc", "1-+4", "1-4\n")
+        for last in strange:
+            async with here.watch(path, last_event_id=last) as viewer:
+                assert viewer.status == 200, last
+                events = [await viewer.next() for _ in range(3)]
+            assert events[0].id == "1-0", last
+            assert [event.name for event in events] == ["attempt", "", "end"], last
+            assert events[1].data == "one\ntwo\n"
+        async with here.watch(path, last_event_id="1-" + "9" * 15) as viewer:  # beyond the end
+            assert [(await viewer.next()).name for _ in range(2)] == ["attempt", "end"]
+        async with here.watch(path, last_event_id="1-4") as viewer:
+            assert [(await viewer.next()).data for _ in range(2)][1] == "two\n"

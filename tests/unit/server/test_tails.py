@@ -22,7 +22,7 @@ async def _text(viewer: Viewer, least: int) -> tuple[str, list[int]]:
         event = await viewer.next()
         assert event.name == "", event
         text += event.data
-        offsets.append(int(event.id))
+        offsets.append(int(event.id.rpartition("-")[2]))
     return text, offsets
 
 
@@ -82,19 +82,22 @@ async def test_a_retry_goes_on_in_the_next_attempt(tmp_path: Path) -> None:
             here.engine.end(RunId(JobId(job), 1), 7)
             assert (await _text(viewer, 6))[0] == "first\n"
             begin = await viewer.next()
-            assert (begin.name, begin.data["attempt"], begin.id) == ("attempt", 2, "0")
+            assert (begin.name, begin.data["attempt"], begin.id) == ("attempt", 2, "2-0")
             here.engine.output(RunId(JobId(job), 2)).text += b"second\n"
             assert await _text(viewer, 7) == ("second\n", [7])
             here.engine.end(RunId(JobId(job), 2), 0)
             assert (await viewer.next()).data["state"] == "succeeded"
         # Somebody who lost the connection in the first attempt misses nothing.
         path = f"/api/v1/jobs/{job}/logs/stream?attempt=1&offset=3"
-        async with here.watch(path) as viewer:
-            assert (await viewer.next()).data["attempt"] == 1
-            assert await _text(viewer, 3) == ("st\n", [6])
-            assert (await viewer.next()).data["attempt"] == 2
-            assert await _text(viewer, 7) == ("second\n", [7])
-            assert (await viewer.next()).name == "end"
+        plain = f"/api/v1/jobs/{job}/logs/stream"
+        for again in (here.watch(path), here.watch(plain, last_event_id="1-3")):
+            async with again as viewer:
+                assert (await viewer.next()).data["attempt"] == 1
+                last = await viewer.next()
+                assert (last.data, last.id) == ("st\n", "1-6")
+                assert (await viewer.next()).data["attempt"] == 2
+                assert await _text(viewer, 7) == ("second\n", [7])
+                assert (await viewer.next()).name == "end"
 
 
 @looped
@@ -150,7 +153,7 @@ async def test_going_on_from_an_offset(tmp_path: Path) -> None:
         await here.until("root", job, "running")
         here.engine.output(RunId(JobId(job), 1)).text += b"0123456789"
         path = f"/api/v1/jobs/{job}/logs/stream"
-        async with here.watch(path, last_event_id="4") as viewer:
+        async with here.watch(path, last_event_id="1-4") as viewer:
             await viewer.next()
             assert await _text(viewer, 6) == ("456789", [10])
         async with here.watch(f"{path}?offset=8") as viewer:

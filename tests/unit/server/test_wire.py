@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tests.unit.server.worlds import World, eventually, looped, world
 
+from roost.core.spec import JobId, RunId
 from roost.errors import Fatal
 from roost.server.options import Options
 from roost.server.wire import listen, serve
@@ -110,3 +112,84 @@ async def test_a_cluster_that_cannot_go_on_ends_the_server(tmp_path: Path) -> No
             async with asyncio.timeout(5):
                 (error,) = await asyncio.gather(serving, return_exceptions=True)
         assert isinstance(error, Fatal)
+
+
+@looped
+async def test_connections_that_say_nothing_shut_nobody_out(tmp_path: Path) -> None:
+    async with world(tmp_path, Options(connections=20)) as here, wired(here) as port:
+        token = here.tokens["root"]
+        head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        silent: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        opened = asyncio.Event()
+
+        async def keep_coming() -> None:
+            while len(silent) < 60:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /healthz HT")
+                silent.append((reader, writer))
+            opened.set()
+
+        streams = []
+        for _ in range(8):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET /api/v1/stream HTTP/1.1\r\n{head}".encode())
+            await reader.readuntil(b"event: snapshot")
+            streams.append(writer)
+        coming = asyncio.create_task(keep_coming())
+        await opened.wait()
+        await coming
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET /api/v1/whoami HTTP/1.1\r\n{head}".encode())
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            for early, _ in silent[:40]:  # the oldest gave way
+                with suppress(ConnectionError):
+                    assert await early.read() == b""
+        assert len(here.here.lines) == 8
+        for one in (writer, *streams, *(writer for _, writer in silent)):
+            one.close()
+
+
+@looped
+async def test_too_many_requests_at_once_are_told_so(tmp_path: Path) -> None:
+    async with world(tmp_path, Options(connections=4)) as here, wired(here) as port:
+        token = here.tokens["root"]
+        head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        streams = []
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET /api/v1/stream HTTP/1.1\r\n{head}".encode())
+            await reader.readuntil(b"event: snapshot")
+            streams.append(writer)
+        answer, _ = await _silence(port, f"GET /api/v1/whoami HTTP/1.1\r\n{head}".encode())
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in answer.lower()
+        assert b'"kind":"retry"' in answer
+        for one in streams:
+            one.close()
+
+
+@looped
+async def test_who_does_not_read_costs_no_memory(tmp_path: Path) -> None:
+    size, readers = 64 << 20, 4
+    async with world(tmp_path) as here, wired(here) as port:
+        job = await here.submit()
+        await here.until("root", job, "running")
+        result = here.engine.returned(RunId(JobId(job), 1), bytes(size))
+        head = f"Host: localhost\r\nAuthorization: Bearer {here.tokens['root']}\r\n\r\n"
+        socks = []
+        for _ in range(readers):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(("127.0.0.1", port))
+            sock.sendall(f"GET /api/v1/jobs/{job}/result HTTP/1.1\r\n{head}".encode())
+            socks.append(sock)
+        await eventually(lambda: result.open == readers and result.reads >= readers)
+        last = -1
+        while last != result.reads:  # until the buffers of the kernel are full
+            last = result.reads
+            await asyncio.sleep(0.2)
+        assert result.reads * 64 * 1024 < readers * size / 4
+        for sock in socks:
+            sock.close()
+        await eventually(lambda: result.open == len(here.here.pieces) == 0)

@@ -36,6 +36,7 @@ class Log:
     def __init__(self) -> None:
         self.text = bytearray()
         self.reads = 0
+        self.most = 0
         self.open = 0
 
     def size(self) -> int:
@@ -43,6 +44,7 @@ class Log:
 
     def read(self, offset: int, n: int) -> bytes:
         self.reads += 1
+        self.most = max(self.most, n)
         return bytes(self.text[offset : offset + n])
 
     def close(self) -> None:
@@ -62,7 +64,7 @@ class Puppets:
         self.gpus = gpus
         self.orders: list[Order] = []
         self.outputs: dict[tuple[RunId, str], Log] = {}
-        self.results: dict[RunId, bytes] = {}
+        self.results: dict[RunId, Log] = {}
         self.forgotten: list[JobId] = []
         self._report: Callable[[Report], None] = lambda _report: None
         self.joined = asyncio.Event()
@@ -110,8 +112,17 @@ class Puppets:
     def workers(self, run: RunId) -> tuple[str, ...]:
         return tuple(worker for one, worker in self.outputs if one == run)
 
-    def result(self, run: RunId) -> bytes | None:
-        return self.results.get(run)
+    def returned(self, run: RunId, content: bytes) -> Log:
+        """Let a run leave a result."""
+        self.results[run] = log = Log()
+        log.text += content
+        return log
+
+    def result(self, run: RunId) -> LogFile | None:
+        log = self.results.get(run)
+        if log is not None:
+            log.open += 1
+        return log
 
     def usage(self) -> Mapping[RunId, Usage]:
         return {run: Usage(1.0, 1 << 20, 1) for run, _ in self.outputs}
@@ -203,7 +214,7 @@ class Viewer:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(k.encode(), v.encode()) for k, v in given.items()],
+            "headers": [(k.encode(), v.encode("latin-1")) for k, v in given.items()],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
             "state": {},
@@ -243,7 +254,7 @@ class Viewer:
         else:
             await self.reads.wait()
             self.chunks.append(message.get("body", b""))
-            self._text += message.get("body", b"").decode()
+            self._text += message.get("body", b"").decode("utf-8", "replace")
             self.ended = not message.get("more_body", False)
         self._came.set()
 
@@ -296,11 +307,14 @@ def looped(test: Callable[..., Any]) -> Callable[..., None]:
 
 @asynccontextmanager
 async def world(
-    home: Path, options: Options | None = None, engine: Puppets | None = None
+    home: Path,
+    options: Options | None = None,
+    engine: Puppets | None = None,
+    policy: str = "backfill",
 ) -> AsyncIterator[World]:
     """A server that is up."""
     puppets = engine or Puppets()
-    cluster = Cluster(open_store(f"sqlite:///{home}/roost.db"), puppets, home)
+    cluster = Cluster(open_store(f"sqlite:///{home}/roost.db"), puppets, home, policy=policy)
     await cluster.start()
     app = create_app(cluster, options or Options())
     here: Context = app.state.roost

@@ -4,7 +4,7 @@ import errno
 import os
 import sqlite3
 import stat
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
 from roost.store import JobQuery, Store, StoreBroken, StoreBusy, StoreFull, StoreLost, open_store
 from roost.store.database import Session
-from roost.store.rows import JOB_SORTS
+from roost.store.rows import JOB_SORTS, EventQuery, EventRow, QueueRow, User
 from roost.store.sqlite import SqliteDatabase
 from roost.testing.places import entry, fill, job_row
 
@@ -168,6 +168,107 @@ def test_after_a_failed_commit_nothing_is_written_until_it_is_reopened(
         assert last.seq == (3 if done else 2)
         fill(store, 1)
         assert [one.seq for one in store.entries()] == list(range(1, last.seq + 2))
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "undone"])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(sqlite3.SQLITE_FULL, StoreFull), (sqlite3.SQLITE_IOERR_FSYNC, StoreBroken)],
+)
+def test_the_journal_goes_on_after_another_write_failed(
+    code: int,
+    kind: type[RoostError],
+    done: bool,  # noqa: FBT001
+    url: str,
+) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 2)
+        database = store._database
+        for write in (
+            lambda: store.add_user(User("bob")),
+            lambda: store.save_snapshot(2, "{}"),
+            lambda: store.set_queue(QueueRow("q")),
+        ):
+            database._writer = Failing(database._writer, code, done=done)
+            with pytest.raises(kind):
+                write()
+            fill(store, 1)
+        assert [one.seq for one in store.entries()] == [1, 2, 3, 4, 5]
+        assert [user.name for user in store.users()] == (["bob"] if done else [])
+        store.add_user(User("eve"))
+
+
+def test_a_failed_note_of_use_is_nobodys_trouble(url: str) -> None:
+    with open_store(url) as store:
+        store.serve()
+        store.add_user(User("ada"))
+        _, secret = store.add_token("ada", "laptop")
+        database = store._database
+        database._writer = Failing(database._writer, sqlite3.SQLITE_FULL, done=False)
+        assert store.find_token(secret) is not None
+        assert store.tokens()[0].last_used_at is None
+        store.add_user(User("bob"))
+        fill(store, 1)
+
+
+def test_no_write_hides_that_the_journal_is_unsure(url: str) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 1)
+        database = store._database
+        database._writer = Failing(database._writer, sqlite3.SQLITE_FULL, done=True)
+        with pytest.raises(StoreFull):
+            store.append([entry(2)])
+        with pytest.raises(StoreLost, match="reopen before writing again"):
+            store.add_user(User("bob"))
+        with pytest.raises(StoreLost, match="reopen before writing again"):
+            store.append([entry(2)])
+
+
+def test_nothing_is_written_to_a_database_that_was_put_back(url: str) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 2)
+        with closing(sqlite3.connect(url.removeprefix("sqlite://"))) as other, other:
+            other.execute("UPDATE roost_meta SET last_seq = 1")
+        with pytest.raises(Fatal, match="put back to an older state"):
+            store.add_user(User("bob"))
+        assert store.users() == []
+
+
+def test_the_lines_of_the_log_are_counted_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+    real = Session.all
+
+    def noting(self: Session, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+        if "COUNT" in sql:
+            asked.append(tuple(parameters))
+        return real(self, sql, parameters)
+
+    def line(seq: int) -> EventRow:
+        return EventRow(seq, 0, 0.0, "", "j", "u" if seq % 2 else "v", "", "k")
+
+    with open_store(url) as store:
+        store.serve()
+        store.add_user(User("ada"))
+        for seq in range(1, 10):
+            store.append([entry(seq)], [], [line(seq)])
+        monkeypatch.setattr(Session, "all", noting)
+        assert store.find_events(EventQuery(limit=1)).total == 10
+        assert store.find_events(EventQuery(limit=1, after=0)).total == 9
+        assert store.find_events(EventQuery(limit=1, user="u")).total == 5
+        store.add_user(User("bob"))
+        store.append([entry(10)], [], [line(10)])
+        asked.clear()
+        assert store.find_events(EventQuery(limit=1)).total == 12
+        assert store.find_events(EventQuery(offset=20)).total == 12
+        assert all(isinstance(seq, int) and seq >= 8 for seq, *_ in asked), asked
+        asked.clear()
+        assert store.find_events(EventQuery(offset=10)).total == 12
+        assert store.find_events(EventQuery(user="u")).total == 5
+        assert not asked, "a last page says how many there are"
+        assert store.find_events(EventQuery(after=5, limit=1)).total == 6
 
 
 def test_what_fails_before_the_commit_leaves_the_store_as_it_was(url: str) -> None:

@@ -10,32 +10,35 @@ import asyncio
 import fcntl
 import json
 import logging
+import math
 import os
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from roost.core.actions import Stop
 from roost.core.events import NodeJoined
 from roost.core.spec import JobId, NodeSpec, RunId
-from roost.engines import Assigned, LogFile, Order, Report, Usage
+from roost.engines import Assigned, Ended, LogFile, Order, Report, Usage
 from roost.engines.local import devices, limits, proc
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports
 from roost.engines.local.folder import Runs
 from roost.engines.local.keeper import Care, Keeper
 from roost.engines.local.launch import Launcher
-from roost.errors import Conflict, Fatal, NotFound
+from roost.errors import Conflict, Fatal, NotFound, Retryable
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _THREADS = 8
 _SETTLE_S = 0.5
+#: How long the folders of runs may be out of reach when the engine starts.
+_LOOK_S = 5.0
 _RESULT_BYTES = 64 << 20
 _HEARD_AT_ONCE = 200
 
@@ -44,7 +47,8 @@ class LocalEngine:
     """Runs jobs as processes of this machine.
 
     ``home`` is Roost's folder. ``slots`` offers that many CPU slots; None: the GPUs or, where there
-    are none, a slot for each core. ``clock`` gives the time of reports.
+    are none, a slot for each core. ``clock`` gives the time of reports. With ``accounts`` nothing
+    is run for users without a Unix account.
     """
 
     def __init__(
@@ -53,7 +57,10 @@ class LocalEngine:
         slots: int | None = None,
         clock: Callable[[], float] = time.time,
         python: str = sys.executable,
+        *,
+        accounts: bool = False,
     ) -> None:
+        self._accounts = accounts
         self.home = home = home.absolute()
         self._slots, self._clock, self._python = slots, clock, python
         self._keepers: dict[RunId, Keeper] = {}
@@ -87,12 +94,19 @@ class LocalEngine:
         self._limits = await self._work(limits.find, self.home)
         self._machine = await devices.find(self._python, self._slots)
         launcher = Launcher(
-            self._runs, self._machine, self._limits, Ports(), self._python, self._home_fd
+            self._runs,
+            self._machine,
+            self._limits,
+            Ports(),
+            self._python,
+            self._home_fd,
+            self._accounts,
         )
         self._care = Care(report, self._clock, self._runs, launcher, self._work)
         self._listen()
+        self._pool.submit(self._runs.clean)
         report(NodeJoined(self._clock(), self._machine.node))
-        await self._adopt(alive)
+        await self._adopt(alive, self._care)
 
     async def perform(self, order: Order) -> None:
         """Accept an order; what becomes of it is reported."""
@@ -100,21 +114,21 @@ class LocalEngine:
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
         """The output of a worker; raises NotFound."""
-        with self._runs.open(run) as folder:
+        with _now(run), self._runs.open(run) as folder:
             return folder.log(worker)
 
     def workers(self, run: RunId) -> tuple[str, ...]:
         """The workers of a run that have an output."""
         try:
-            with self._runs.open(run) as folder:
+            with _now(run), self._runs.open(run) as folder:
                 return folder.logs()
         except NotFound:
             return ()
 
-    def result(self, run: RunId) -> bytes | None:
+    def result(self, run: RunId) -> LogFile | None:
         """What a submitted function returned, pickled; None if there is nothing (yet)."""
         try:
-            with self._runs.open(run) as folder:
+            with _now(run), self._runs.open(run) as folder:
                 return folder.result(_RESULT_BYTES)
         except NotFound:
             return None
@@ -129,6 +143,14 @@ class LocalEngine:
         gone = self._runs.forget(job)
         if gone is not None:
             self._pool.submit(self._runs.remove, gone)
+
+    def sweep(self, known: Callable[[JobId], bool]) -> None:
+        """Forget the jobs that nobody knows any more; what may be alive stays for the next time."""
+        kept = {run.job for run in (*tuple(self._keepers), *self._runs.marked())}
+        for job in self._runs.jobs():
+            if job not in kept and not known(job):
+                _log.info("nobody knows job %s any more: its folder is removed", job)
+                self.forget(job)
 
     async def close(self) -> None:
         """Let go of everything; workers go on."""
@@ -183,19 +205,23 @@ class LocalEngine:
                 text = self._ear.recv(1 << 16)
             except BlockingIOError:
                 return
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
                 hint: dict[str, Any] = json.loads(text)
                 job, attempt = hint["run"]
                 keeper = self._keepers.get(RunId(JobId(job), attempt))
                 if keeper is not None:
                     keeper.inbox.put_nowait(hint)
 
-    async def _adopt(self, alive: Mapping[RunId, Assigned]) -> None:
+    async def _adopt(self, alive: Mapping[RunId, Assigned], care: Care) -> None:
         known = {run for run, assigned in alive.items() if assigned.launched or assigned.parked}
         strays = set(self._runs.marked()) - known
-        keepers = [self._keeper(run, adopt=run in known) for run in (*known, *strays)]
+        keepers = [
+            self._keeper(run, adopt=run in known, within_s=_LOOK_S) for run in (*known, *strays)
+        ]
         await asyncio.gather(*(keeper.ready.wait() for keeper in keepers))
         for keeper in keepers:
+            if isinstance(keeper.error, OSError):
+                raise Fatal(f"run {keeper.run} cannot be looked at: {keeper.error}")
             if keeper.error is not None:
                 raise keeper.error
         for keeper in keepers[len(known) :]:
@@ -204,16 +230,20 @@ class LocalEngine:
                 await self.perform(Order(Stop(keeper.run, "nobody asked for it")))
             else:
                 self._runs.unmark(keeper.run)
-        for assigned in alive.values():
+        gone = {keeper.run for keeper in keepers if keeper.found.kind == "nothing"}
+        for run, assigned in alive.items():
             if assigned.order is not None:
                 await self.perform(assigned.order)
+            elif run in gone:
+                why = "nothing is left of it in this home"
+                care.report(Ended(self._clock(), run, (), "lost", why))
 
-    def _keeper(self, run: RunId, *, adopt: bool = False) -> Keeper:
+    def _keeper(self, run: RunId, *, adopt: bool = False, within_s: float = math.inf) -> Keeper:
         if self._care is None:
             raise Fatal("the engine has not been started")
         keeper = self._keepers.get(run)
         if keeper is None:
-            keeper = self._keepers[run] = Keeper(run, self._care)
+            keeper = self._keepers[run] = Keeper(run, self._care, within_s)
             task = asyncio.create_task(self._keep(keeper, adopt=adopt))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -222,6 +252,11 @@ class LocalEngine:
     async def _keep(self, keeper: Keeper, *, adopt: bool) -> None:
         try:
             await keeper.live(adopt=adopt)
+            while True:  # its cgroup goes before anybody can want it again
+                await self._work(limits.remove, keeper.cgroup)
+                if keeper.inbox.empty():
+                    break
+                await keeper.live(adopt=False)
         except Exception as error:  # noqa: BLE001 - one run must not take the others down
             _log.exception("run %s: its keeper failed", keeper.run)
             keeper.error = error
@@ -230,8 +265,15 @@ class LocalEngine:
             self._keepers.pop(keeper.run, None)
             keeper.ready.set()
             keeper.let_go()
-        if keeper.found.state is not None:
-            await self._work(limits.remove, keeper.found.state.cgroup)
 
     def _work(self, call: Callable[..., _T], *args: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._pool, call, *args)
+
+
+@contextmanager
+def _now(run: RunId) -> Iterator[None]:
+    """What cannot be read just now is not what is not there."""
+    try:
+        yield
+    except OSError as error:
+        raise Retryable(f"run {run} cannot be looked at now: {error.strerror}", after=1.0) from None

@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.core.allocation import WORKER
+from roost.core.allocation import WORKER, Seat
 from roost.engines.local.accounts import Account
 from roost.engines.local.devices import Machine
-from roost.engines.local.state import Seat, State
+from roost.engines.local.state import State
 from roost.errors import InvalidSpec
 
 _FROM_SERVER = ("PATH", "HOME", "USER", "LANG", "TZ")

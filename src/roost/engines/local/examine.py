@@ -8,17 +8,35 @@ lock free, neither                nothing has begun: it may be launched
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from dataclasses import fields
+from types import UnionType
+from typing import Any, Literal, NamedTuple, get_args
 
 from roost.core.spec import RunId
-from roost.engines import Ended, WorkerExit
+from roost.engines import Ended, Ending, WorkerExit
 from roost.engines.local import proc
-from roost.engines.local.folder import Folder, Runs
+from roost.engines.local.folder import Runs
 from roost.engines.local.state import VERSION, State
-from roost.errors import Fatal, NotFound
+from roost.errors import Fatal, InvalidSpec, NotFound
+
+#: There is no folder, or there can be none.
+_NOT_THERE = (NotFound, InvalidSpec)
+#: What must be in a record.
+_OF_ALL = {"token": str, "generation": int, "boot": str}
+_START = {**_OF_ALL, "pid": int, "ticks": int, "phase": str}
+_EXIT: dict[str, type | UnionType] = {
+    **_OF_ALL,
+    **dict.fromkeys(("time", "uptime", "ran_s"), int | float),
+    "cause": str,
+    "detail": str,
+    "exits": list,
+}
+_PARTS = len(fields(WorkerExit))
 
 Kind = Literal["nothing", "alive", "parked", "between", "over", "lost"]
 
@@ -36,23 +54,20 @@ def examine(runs: Runs, run: RunId) -> Found:
     """Look into a run's folder."""
     try:
         folder = runs.open(run)
-    except NotFound:
+    except _NOT_THERE:
         return Found("nothing")
     with folder:
-        body = folder.read("run.json")
-        if body is None:
-            return Found("nothing")
-        if body.get("version") != VERSION:
-            raise Fatal(f"run {run} was written by another version of Roost: {body.get('version')}")
-        state = State.decode(body)
-        start = _current(folder.read("start.json"), state)
+        state = _state(run, folder.read("run.json"))
+        start = _current(folder.read("start.json"), state, _START)
         lock = folder.lock()
         if lock is None:
             return Found("alive", state, start)
         try:
+            if state is None:
+                return Found("nothing")
             # Once more: it may have ended after the first look.
-            start = _current(folder.read("start.json"), state)
-            return _settled(state, start, _current(folder.read("exit.json"), state))
+            start = _current(folder.read("start.json"), state, _START)
+            return _settled(state, start, _current(folder.read("exit.json"), state, _EXIT))
         finally:
             os.close(lock)
 
@@ -60,11 +75,11 @@ def examine(runs: Runs, run: RunId) -> Found:
 def conclude(runs: Runs, run: RunId, cause: str, detail: str = "") -> dict[str, Any]:
     """Write down, as far as that is possible, an end that no shim wrote."""
     state = State(run, "")
-    with suppress(OSError, NotFound), runs.open(run) as folder:
-        body = folder.read("run.json")
-        if body is not None:
-            state = State.decode(body)
-            folder.save("exit.json", _end(state, cause, detail))
+    with suppress(*_NOT_THERE), runs.open(run) as folder:
+        state = _state(run, folder.read("run.json")) or state
+        if state.generation:
+            with suppress(OSError):
+                folder.save("exit.json", _end(state, cause, detail))
     return _end(state, cause, detail)
 
 
@@ -77,10 +92,11 @@ def save(runs: Runs, state: State) -> None:
 def last_words(runs: Runs, run: RunId) -> str:
     """What a shim that failed had to say."""
     try:
-        with runs.open(run) as folder, _Errors(folder) as text:
-            return text
-    except (NotFound, OSError):
+        with runs.open(run) as folder:
+            lines = folder.words("shim.err").strip().splitlines()
+    except _NOT_THERE:
         return ""
+    return lines[-1] if lines else ""
 
 
 def told(runs: Runs, run: RunId) -> dict[str, Any] | None:
@@ -88,7 +104,7 @@ def told(runs: Runs, run: RunId) -> dict[str, Any] | None:
     try:
         with runs.open(run) as folder:
             return folder.read("progress.json")
-    except NotFound:
+    except _NOT_THERE:
         return None
 
 
@@ -98,19 +114,8 @@ def ended(run: RunId, end: dict[str, Any], now: float) -> Ended:
     if end["boot"] == proc.boot_id():
         when = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - float(end["uptime"]))
     exits = tuple(WorkerExit(*one) for one in end["exits"])
-    return Ended(min(when, now), run, exits, end["cause"], end["detail"])
-
-
-class _Errors:
-    def __init__(self, folder: Folder) -> None:
-        self._fd = os.open("shim.err", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder.fd)
-
-    def __enter__(self) -> str:
-        lines = os.pread(self._fd, 1 << 16, 0).decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+    when = min(when, now) if math.isfinite(when) else now
+    return Ended(when, run, exits, end["cause"], end["detail"])
 
 
 def _settled(state: State, start: dict[str, Any] | None, end: dict[str, Any] | None) -> Found:
@@ -126,11 +131,31 @@ def _settled(state: State, start: dict[str, Any] | None, end: dict[str, Any] | N
     return Found("between" if state.generation else "nothing", state)
 
 
-def _current(body: dict[str, Any] | None, state: State) -> dict[str, Any] | None:
-    """A record of this generation; older ones have had their say."""
-    if body is None or (body["token"], body["generation"]) != (state.token, state.generation):
+def _state(run: RunId, body: dict[str, Any] | None) -> State | None:
+    """What is wanted of a run; None if that is not to be read."""
+    if body is None:
         return None
-    return body
+    if body.get("version") != VERSION:
+        raise Fatal(f"run {run} was written by another version of Roost: {body.get('version')}")
+    try:
+        return State.decode(body)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _current(
+    body: dict[str, Any] | None, state: State | None, kinds: Mapping[str, type | UnionType]
+) -> dict[str, Any] | None:
+    """A record of this generation; older ones have had their say.
+
+    A job may share the server's account and write what it likes: what is no record is not there.
+    """
+    if body is None or not all(isinstance(body.get(name), kinds[name]) for name in kinds):
+        return None
+    if state and (body["token"], body["generation"]) != (state.token, state.generation):
+        return None
+    fits = all(isinstance(one, list) and len(one) == _PARTS for one in body.get("exits", ()))
+    return body if fits and body.get("cause", "lost") in get_args(Ending) else None
 
 
 def _end(state: State, cause: str, detail: str) -> dict[str, Any]:

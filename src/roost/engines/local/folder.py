@@ -13,11 +13,12 @@ is expected to be: a job may put anything it likes into its own folders.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
-import shutil
 import stat
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,21 +28,26 @@ from uuid import uuid4
 from roost.core.spec import JobId, RunId
 from roost.engines.local.accounts import Account
 from roost.engines.local.shim import record
-from roost.errors import InvalidSpec, NotFound
+from roost.errors import InvalidSpec, NotFound, Retryable
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}-[0-9]{1,6}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: Errors that tell nothing about whether a file is there.
+_NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+_GONE = ".gone-"
 #: Others may pass through to the folders that are theirs, and see nothing on the way.
 _PASS, _OWN = 0o711, 0o700
 
 
 class Log:
-    """The output of one worker, open for reading."""
+    """The output of one worker, or a job's result, open for reading."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        # Whoever asked for it may be gone before it is handed over.
+        self._end = weakref.finalize(self, os.close, fd)
 
     def size(self) -> int:
         """Bytes there are by now."""
@@ -53,9 +59,8 @@ class Log:
 
     def close(self) -> None:
         """Let go of the file; a second time does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
+        self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +100,21 @@ class Folder:
         except FileNotFoundError:
             return None
         try:
-            return record.read(fd)
+            found = record.read(fd)
+        except (ValueError, RecursionError):  # not written by a shim
+            return None
+        finally:
+            os.close(fd)
+        return found if isinstance(found, dict) else None
+
+    def words(self, name: str) -> str:
+        """The beginning of a file as text; empty if there is none."""
+        try:
+            fd = os.open(name, _FILE, dir_fd=self.fd)
+        except FileNotFoundError:
+            return ""
+        try:
+            return os.pread(fd, 1 << 16, 0).decode(errors="replace")
         finally:
             os.close(fd)
 
@@ -159,22 +178,19 @@ class Folder:
     def log(self, worker: str) -> Log:
         """The log of one worker; raises NotFound."""
         if _WORKER.fullmatch(worker):
-            with suppress(OSError), _opened("logs", self.fd) as logs:
+            with _absent("the log"), _opened("logs", self.fd) as logs:
                 return Log(_regular(f"{worker}.log", logs))
         raise NotFound(f"no worker {worker!r} with a log")
 
-    def result(self, limit: int) -> bytes | None:
-        """What the job left as its result; raises InvalidSpec when it is too large."""
-        try:
-            with _opened("io", self.fd) as io:
-                fd = _regular("result.pkl", io, owner=os.fstat(io).st_uid)
-        except OSError:
-            return None
-        with os.fdopen(fd, "rb") as file:
-            found = file.read(limit + 1)
-        if len(found) > limit:
-            raise InvalidSpec(f"the result is larger than {limit >> 20} MiB")
-        return found
+    def result(self, limit: int) -> Log | None:
+        """What the job left as its result, unread; raises InvalidSpec when it is too large."""
+        with _absent("the result"), _opened("io", self.fd) as io:
+            found = Log(_regular("result.pkl", io, owner=os.fstat(io).st_uid))
+            if found.size() > limit:
+                found.close()
+                raise InvalidSpec(f"the result is larger than {limit >> 20} MiB")
+            return found
+        return None
 
 
 class Runs:
@@ -193,12 +209,15 @@ class Runs:
         os.close(self._fd)
 
     def open(self, run: RunId) -> Folder:
-        """The folder of a run; raises NotFound."""
+        """The folder of a run; raises NotFound.
+
+        Any other error is let through: a folder that cannot be opened now may well be there.
+        """
         _check(run.job)
         try:
             with _opened(run.job, self._fd) as job:
                 fd = os.open(str(run.attempt), _FOLDER, dir_fd=job)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"nothing is kept of run {run}") from None
         return Folder(fd, self.path / run.job / str(run.attempt))
 
@@ -245,27 +264,50 @@ class Runs:
         (self._marks / f"{run.job}#{run.attempt}").touch(0o600)
 
     def unmark(self, run: RunId) -> None:
-        """A run is over."""
-        (self._marks / f"{run.job}#{run.attempt}").unlink(missing_ok=True)
+        """A run is over; a mark that stays only makes the next server look once more."""
+        with suppress(OSError):
+            (self._marks / f"{run.job}#{run.attempt}").unlink(missing_ok=True)
 
     def marked(self) -> list[RunId]:
         """All runs that may be alive."""
         names = [path.name.rpartition("#") for path in self._marks.iterdir()]
         return [RunId(JobId(job), int(attempt)) for job, _, attempt in names if attempt.isdigit()]
 
-    def forget(self, job: JobId) -> Path | None:
-        """Move all that is kept of a job out of sight; where it is to be removed from."""
+    def jobs(self) -> list[JobId]:
+        """All jobs of which something is kept."""
+        return [JobId(name) for name in os.listdir(self._fd) if _JOB.fullmatch(name)]  # noqa: PTH208
+
+    def forget(self, job: JobId) -> str | None:
+        """Move all that is kept of a job out of sight; the name of what is to be removed."""
         _check(job)
-        gone = self.path / f".gone-{uuid4().hex}"
+        gone = f"{_GONE}{uuid4().hex}"
         try:
-            (self.path / job).rename(gone)
+            os.rename(job, gone, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except FileNotFoundError:
             return None
         return gone
 
-    def remove(self, gone: Path) -> None:
-        """Remove what was moved out of sight."""
-        shutil.rmtree(gone, ignore_errors=True)
+    def remove(self, gone: str) -> None:
+        """Remove what was moved out of sight, as far as that is possible.
+
+        However deep it is: folders are moved up before anybody enters them.
+        """
+        with suppress(OSError), _opened(gone, self._fd) as top:
+            found = _empty(top, top)
+            while found:
+                name = found.pop()
+                with suppress(OSError):
+                    with _opened(name, top) as fd:
+                        found += _empty(fd, top)
+                    os.rmdir(name, dir_fd=top)
+        with suppress(OSError):
+            os.rmdir(gone, dir_fd=self._fd)
+
+    def clean(self) -> None:
+        """Remove what servers before this one moved out of sight."""
+        for name in os.listdir(self._fd):  # noqa: PTH208
+            if name.startswith(_GONE):
+                self.remove(name)
 
 
 def _check(job: str) -> None:
@@ -279,12 +321,39 @@ def _by_role(name: str) -> tuple[bool, str, int]:
 
 
 @contextmanager
+def _absent(what: str) -> Iterator[None]:
+    """Pass over what is not there, or is not what it should be; raises Retryable for the rest."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NOT_NOW:
+            raise Retryable(f"{what} cannot be read now: {error.strerror}", after=1.0) from None
+
+
+@contextmanager
 def _opened(name: str, parent: int) -> Iterator[int]:
     fd = os.open(name, _FOLDER, dir_fd=parent)
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+def _empty(folder: int, top: int) -> list[str]:
+    """Remove the files of a folder and move its folders up; the new names of these."""
+    os.fchmod(folder, _OWN)
+    moved = []
+    for name in os.listdir(folder):
+        with suppress(OSError):
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                os.unlink(name, dir_fd=folder)
+                continue
+            if os.geteuid():  # root needs no leave, and must not be led elsewhere by a link
+                os.chmod(name, _OWN, dir_fd=folder)
+            new = uuid4().hex
+            os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
+            moved.append(new)
+    return moved
 
 
 def _regular(name: str, parent: int, owner: int | None = None) -> int:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
 import secrets
 import signal
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, assert_never
 
 from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
-from roost.core.allocation import Allocation
+from roost.core.allocation import Allocation, seats
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import RunId
 from roost.engines import Ended, Ending, Order, Report, Stuck, Told
@@ -25,13 +28,20 @@ from roost.engines.local import examine, proc
 from roost.engines.local.examine import Found
 from roost.engines.local.folder import Runs
 from roost.engines.local.launch import Launcher
-from roost.engines.local.state import State, needs_of, seats
+from roost.engines.local.shim.output import checked
+from roost.engines.local.state import State, needs_of
 from roost.errors import RoostError
 from roost.failpoints import hit
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _LOOK_S, _LOOK_MAX_S = 0.005, 0.2
+#: How often to try again to kill what does not die.
+_STUCK_S, _STUCK_MAX_S = 1.0, 30.0
+#: How often to try again to look at a folder that cannot be reached.
+_AGAIN_S, _AGAIN_MAX_S = 0.05, 10.0
+#: How long a shim may take to say who it is.
+_BIRTH_S = 5.0
 _GONE = "gone"
 
 #: What a keeper is told: an order, a word of its shim, or that the shim is gone.
@@ -60,8 +70,9 @@ class Care:
 class Keeper:
     """Takes care of one run."""
 
-    def __init__(self, run: RunId, care: Care) -> None:
+    def __init__(self, run: RunId, care: Care, within_s: float = math.inf) -> None:
         self.run, self._care = run, care
+        self._give_up_at = time.monotonic() + within_s
         self.inbox: asyncio.Queue[Message] = asyncio.Queue()
         self.ready = asyncio.Event()
         self.found = Found("nothing")
@@ -74,22 +85,30 @@ class Keeper:
         self._moving: Awaitable[None] | None = None
         self._next: tuple[Order, Allocation, type[Started | Resized]] | None = None
 
+    @property
+    def cgroup(self) -> str:
+        """Where its processes are kept together, if anywhere."""
+        return self.found.state.cgroup if self.found.state else ""
+
     async def live(self, *, adopt: bool) -> None:
-        """See what is true, then obey until nothing is alive."""
+        """See what is true, then obey until nothing is alive.
+
+        Raises what kept it from looking for so long that it is to give up.
+        """
         if adopt:
             hit("adopt.before")
         await self._look()
         if adopt:
             await self._tell()
             hit("adopt.after")
-        self.ready.set()
+        self._is_ready()
         while self.found.kind == "alive" or not self.inbox.empty():
             message = await self.inbox.get()
             try:
                 await self._handle(message)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must have an end
                 _log.warning("run %s: %s", self.run, _why(error), exc_info=_is_ours(error))
-                if self.found.kind != "alive":
+                if self.found.kind not in {"alive", "over"}:
                     await self._fail("never-started", _why(error))
 
     def let_go(self) -> None:
@@ -97,7 +116,7 @@ class Keeper:
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             proc.reap(self._pidfd)
-            proc.close(self._pidfd)
+            os.close(self._pidfd)
             self._pidfd = -1
 
     async def _handle(self, message: Message) -> None:
@@ -133,16 +152,17 @@ class Keeper:
         await self._begin(order, state, action.allocation, Started)
 
     async def _stop(self) -> None:
-        kind, state = self.found.kind, self.found.state
+        kind = self.found.kind
         if kind == "nothing":
             self._care.report(Ended(self._care.clock(), self.run, (), "stopped"))
-        elif kind == "alive" and state:
+        elif kind == "alive":
             self._next = None
             self._signal(signal.SIGTERM)
             await self._want("")
         elif kind in {"parked", "between"}:
             if self.found.end is None:
-                await self._care.work(examine.conclude, self._care.runs, self.run, "stopped")
+                await self._fail("stopped", "")
+                return
             await self._want("")
             await self._look()
             await self._tell()
@@ -211,14 +231,14 @@ class Keeper:
     ) -> None:
         self._next, self._phase, self._when_running = None, "", answer
         self.found = Found(self.found.kind, state)
-        pidfd = await self._care.work(self._care.launcher.launch, order, state, allocation)
+        pid, pidfd = await self._care.work(self._care.launcher.launch, order, state, allocation)
         self.found = Found("alive", state)
-        self._watch(pidfd, proc.pid_of(pidfd))
+        self._watch(pidfd, pid)
         self._moving = self._care.work(self._care.launcher.limits.move, state.cgroup, self.pid)
 
     async def _fail(self, cause: Ending, detail: str) -> None:
         """The run is over without a shim that could say so."""
-        end = await self._care.work(examine.conclude, self._care.runs, self.run, cause, detail)
+        end = await self._surely(examine.conclude, self.run, cause, detail)
         self.found = Found("over", self.found.state, None, end)
         await self._tell()
 
@@ -240,16 +260,16 @@ class Keeper:
             order, allocation, answer = self._next
             await self._begin(order, found.state, allocation, answer)
         elif found.kind == "nothing" or (found.kind == "between" and found.end is None):
-            words = await self._care.work(examine.last_words, self._care.runs, self.run)
+            words = await self._surely(examine.last_words, self.run)
             await self._fail("never-started" if words else "lost", words or "its shim was killed")
         elif found.kind != "alive":
             await self._tell()
 
     async def _look(self) -> None:
         """See what is true; take hold of the shim if one lives, clean up if one was lost."""
-        pause = _LOOK_S
+        pause, begun = _LOOK_S, time.monotonic()
         while True:
-            self.found = await self._care.work(examine.examine, self._care.runs, self.run)
+            self.found = await self._surely(examine.examine, self.run)
             if self.found.kind == "lost":
                 await self._bury()
                 continue
@@ -258,6 +278,32 @@ class Keeper:
             # A shim that is being born or about to end: its lock or its record is a moment away.
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LOOK_MAX_S)
+            if time.monotonic() - begun > _BIRTH_S and not self.ready.is_set():
+                _log.warning("run %s: its shim lives and does not say who it is", self.run)
+                self._is_ready()
+
+    def _is_ready(self) -> None:
+        """Nobody needs to wait for it any more: it is known, or holds its devices as it did."""
+        self._give_up_at = math.inf
+        self.ready.set()
+
+    async def _surely(self, call: Callable[..., _T], *args: object) -> _T:
+        """The result of a call on the folders, tried until they can be reached.
+
+        What cannot be looked at may well be alive: nothing is said or done until it is known.
+        """
+        pause = _AGAIN_S
+        while True:
+            try:
+                return await self._care.work(call, self._care.runs, *args)
+            except Exception as error:
+                hopeless = not isinstance(error, OSError) and self._give_up_at < math.inf
+                if hopeless or time.monotonic() + pause > self._give_up_at:
+                    raise
+                why, ours = _why(error), _is_ours(error)
+                _log.warning("run %s: trying again to look: %s", self.run, why, exc_info=ours)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _AGAIN_MAX_S)
 
     def _take_hold(self) -> bool:
         start = self.found.start
@@ -277,16 +323,23 @@ class Keeper:
             return
         if start["boot"] == proc.boot_id():
             traces = proc.Traces(state.token, state.mark, state.cgroup)
+            pause = _STUCK_S
             while left := await self._care.work(proc.kill_leftovers, traces):
                 self._care.report(Stuck(self._care.clock(), self.run, tuple(left)))
+                self._is_ready()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _STUCK_MAX_S)
         detail = (
             "its shim was killed" if start["boot"] == proc.boot_id() else "the machine restarted"
         )
-        await self._care.work(examine.conclude, self._care.runs, self.run, "lost", detail)
+        await self._surely(examine.conclude, self.run, "lost", detail)
 
     async def _tell(self) -> None:
-        """Report what is true."""
+        """Report what is true, and before that what the job said last of itself."""
+        told = await self._surely(examine.told, self.run)
         kind, now = self.found.kind, self._care.clock()
+        if told and kind != "nothing":
+            self._care.report(_told(now, self.run, told))
         if kind == "over" and self.found.end is not None:
             self._care.runs.unmark(self.run)
             self._care.report(examine.ended(self.run, self.found.end, now))
@@ -296,18 +349,17 @@ class Keeper:
             self._care.report(Started(now, self.run))
         elif kind == "alive":
             self._when_running = self._when_running or Started
-        told = await self._care.work(examine.told, self._care.runs, self.run)
-        if told and kind == "alive":
-            self._care.report(_told(now, self.run, told))
 
     def _hear(self, hint: Mapping[str, Any]) -> None:
         """A word of the shim."""
         now = self._care.clock()
-        if "told" in hint:
-            self._care.report(_told(now, self.run, hint["told"]))
-        if "stuck" in hint:
-            self._care.report(Stuck(now, self.run, tuple(hint["stuck"])))
-        self._phase = hint.get("phase", self._phase)
+        match hint:
+            case {"told": words}:
+                self._care.report(_told(now, self.run, words))
+            case {"stuck": [*pids]} if all(isinstance(pid, int) for pid in pids):
+                self._care.report(Stuck(now, self.run, tuple(pids)))
+            case {"phase": str(phase)}:
+                self._phase = phase
         if self._phase == "running" and self._when_running:
             answer, self._when_running = self._when_running, None
             self._care.report(answer(now, self.run))
@@ -346,9 +398,9 @@ class Keeper:
             proc.send(self._pidfd, number)
 
 
-def _told(now: float, run: RunId, words: Mapping[str, Any]) -> Told:
-    said = {name: words.get(name) for name in ("done", "saved", "step", "loss")}
-    return Told(now, run, **said)
+def _told(now: float, run: RunId, words: object) -> Told:
+    # It may come from the job itself, where that shares the server's account.
+    return Told(now, run, **checked(words))  # type: ignore[arg-type]
 
 
 def _is_ours(error: Exception) -> bool:

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roost.core.allocation import WORKER, Allocation
+from roost.core.allocation import WORKER, Allocation, Seat
 from roost.engines import Order
 from roost.engines.local import accounts, proc
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports, Setting, own_variables
 from roost.engines.local.folder import Folder, Runs
 from roost.engines.local.limits import Limits
-from roost.engines.local.state import Seat, State, slot_bytes
+from roost.engines.local.state import State, slot_bytes
 from roost.errors import InvalidSpec
 from roost.failpoints import hit
 from roost.jobfile.program import Program, Task
@@ -51,15 +51,18 @@ class Launcher:
     ports: Ports
     python: str
     home_fd: int
+    by_account: bool = False
 
-    def launch(self, order: Order, state: State, allocation: Allocation) -> int:
-        """Start the next generation of a run; a pidfd of its shim.
+    def launch(self, order: Order, state: State, allocation: Allocation) -> tuple[int, int]:
+        """Start the next generation of a run; the number of its shim, and a pidfd of it.
 
         ``state`` is brought up to date. Raises RoostError or OSError if nothing was started.
         """
         program = order.program
         if program is None:
             raise InvalidSpec(f"run {state.run}: nothing to run was given")
+        if self.by_account and not order.unix:
+            raise InvalidSpec(f"{order.user} has no Unix account here; ask an admin for one")
         account = accounts.resolve(order.unix)
         own = own_variables(program.env, program.secret_names, order.secrets)
         with self.runs.make(state.run, account) as folder:
@@ -171,7 +174,7 @@ class Launcher:
             "cgroup": self.limits.files(need),
         }
 
-    def _spawn(self, folder: Folder, lock: int, text: bytes) -> int:
+    def _spawn(self, folder: Folder, lock: int, text: bytes) -> tuple[int, int]:
         given = os.memfd_create("order")
         spare = os.dup(given)  # so that there is room for a pidfd afterwards
         errors = -1
@@ -189,7 +192,7 @@ class Launcher:
                 if fd >= 0:
                     os.close(fd)
         try:
-            return os.pidfd_open(pid)
+            return pid, os.pidfd_open(pid)
         except OSError:
             os.kill(pid, signal.SIGKILL)  # a child that nobody has taken leave of is no other
             os.waitpid(pid, 0)

@@ -67,32 +67,18 @@ def reap(pidfd: int) -> None:
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 
 
-def close(pidfd: int) -> None:
-    """Let go of a process."""
-    os.close(pidfd)
-
-
-def pid_of(pidfd: int) -> int:
-    """The number of the process behind a pidfd; 0 if it is gone."""
-    for line in (_PROC / "self/fdinfo" / str(pidfd)).read_text().splitlines():
-        if line.startswith("Pid:"):
-            return max(int(line.split()[1]), 0)
-    return 0
-
-
 def kill_leftovers(traces: Traces, within_s: float = _KILL_S) -> list[int]:
     """Kill what a dead shim left behind; the processes that do not die."""
     deadline = time.monotonic() + within_s
+    if traces.cgroup:
+        with suppress(OSError):
+            tree.write(f"{traces.cgroup}/cgroup.kill", "1")
     while found := leftovers(traces):
-        if traces.cgroup:
-            with suppress(OSError):
-                tree.write(f"{traces.cgroup}/cgroup.kill", "1")
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for process in found:
                 tree.send(process, number)
-        if time.monotonic() > deadline:
-            return [process.pid for process in found]
-        time.sleep(0.005)  # the kernel needs a moment to take them down
+        if left := _await_end(found, deadline):
+            return [process.pid for process in left]
     return []
 
 
@@ -135,6 +121,22 @@ def _used(root: int, stats: Mapping[int, list[bytes]], children: Mapping[int, li
         pages += max(int(fields[21]), 0)
         count += 1
     return Usage(ticks / _TICKS, pages * _PAGE, count)
+
+
+def _await_end(processes: list[tree.Process], deadline: float) -> list[tree.Process]:
+    """Wait until processes are gone; those that are not, in time."""
+    pause = 0.001  # the kernel needs a moment to take them down
+    while left := [process for process in processes if _is_alive(process)]:
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.2)
+    return []
+
+
+def _is_alive(process: tree.Process) -> bool:
+    now = tree.look(process.pid)
+    return now is not None and now.ticks == process.ticks and now.state not in "ZX"
 
 
 def _marked(pid: str, traces: Traces) -> bool:

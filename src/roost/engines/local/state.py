@@ -5,11 +5,10 @@ Secrets and the job's environment are not part of it: they come with each order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from roost.core.allocation import WORKER, Allocation, Part
+from roost.core.allocation import WORKER, Allocation, Part, Seat, seats
 from roost.core.spec import JobId, JobSpec, NodeId, Qos, Resources, RunId
 from roost.engines.local.shim import record
 
@@ -19,21 +18,6 @@ Intent = Literal["", "suspend", "resize"]
 #: The format of the records; an unknown one is refused.
 VERSION = 1
 _MARK = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One worker of a gang: its role, its index in it, and the devices that it holds."""
-
-    role: str
-    index: int
-    gpus: tuple[int, ...]
-    share_milli: int
-
-    @property
-    def name(self) -> str:
-        """The name of its log."""
-        return f"{self.role}-{self.index}"
 
 
 @dataclass(slots=True)
@@ -94,26 +78,10 @@ class State:
             body["cgroup"],
         )
 
-    def copy(self) -> Self:
-        """One to change while the other still counts."""
-        return replace(self)
-
 
 def needs_of(spec: JobSpec) -> dict[str, Resources]:
     """What a worker of each role needs."""
     return {WORKER: spec.resources, **{role.name: role.resources for role in spec.roles}}
-
-
-def seats(allocation: Allocation) -> Iterator[Seat]:
-    """The workers of an allocation, main ones first, each with its devices."""
-    counts: dict[str, int] = {}
-    for part in sorted(allocation.parts, key=lambda part: part.role != WORKER):
-        each = len(part.gpus) // part.workers if part.workers else 0
-        for number in range(part.workers):
-            index = counts.get(part.role, 0)
-            counts[part.role] = index + 1
-            gpus = part.gpus[number * each : (number + 1) * each]
-            yield Seat(part.role, index, gpus, part.share_milli)
 
 
 def slot_bytes(workers: int) -> int:

@@ -91,9 +91,10 @@ class Hints:
             self._tell_at = now + _TELL_EVERY_S
             record.write(self._said, told)
             self._send({"told": told})
-        waiting, self._waiting = self._waiting, []
-        for message in waiting:
-            self._send(message)
+        while self._waiting and self._pass_on(self._waiting[0]):
+            del self._waiting[0]
+        if self._waiting:
+            self.due = min(self.due, now + _AGAIN_S)
 
     def end(self, body: dict[str, object]) -> None:
         """Write down how the run ended, for good, and tell."""
@@ -106,11 +107,19 @@ class Hints:
             os.fdatasync(self._exit)
 
     def _send(self, message: dict[str, object]) -> None:
+        """Tell the server, after all that it was not told yet; of a kind the newest is enough."""
+        if self._waiting or not self._pass_on(message):
+            self._waiting = [one for one in self._waiting if one.keys() != message.keys()]
+            self._waiting.append(message)
+            self.due = min(self.due, time.monotonic() + _AGAIN_S)
+
+    def _pass_on(self, message: dict[str, object]) -> bool:
+        """Send a message; False if the server has too many to read first."""
         text = dumps({**self._sender, **message})
         try:
             self._socket.sendto(text.encode(), self._address)
         except BlockingIOError:
-            self._waiting.append(message)
-            self.due = min(self.due, time.monotonic() + _AGAIN_S)
+            return False
         except OSError:
             pass  # no server: the next one reads the files
+        return True

@@ -87,17 +87,21 @@ class Progress:
             return False
         *lines, rest = text.split(b"\n")
         self._rest = rest if len(rest) <= _LINE else b""
-        said = [fields for line in lines[-100:] if (fields := _fields(line))]
+        said = [fields for line in lines[-100:] if (fields := checked(_object(line)))]
         for fields in said:
             self.told.update(fields)
         return bool(said)
 
 
-def _fields(line: bytes) -> dict[str, object]:
+def _object(line: bytes) -> object:
     try:
-        said = loads(line.strip().decode())
+        return loads(line.strip().decode())
     except (ValueError, RecursionError):
-        return {}
+        return None
+
+
+def checked(said: object) -> dict[str, object]:
+    """As much of it as a job may say."""
     if not isinstance(said, dict):
         return {}
     found: dict[str, object] = {}

@@ -1,0 +1,139 @@
+"""``roost bench live``: a real server on this machine, measured from outside over HTTP.
+
+Each measure starts servers of its own in folders that are thrown away (``scratch``), and says one
+or more figures with their goals. What it is about is in ``bench_serving`` and ``bench_running``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+import click
+
+from roost.cli.kinds import Verb, option
+from roost.cli.output import number, print_json, print_table
+from roost.errors import unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured value; ``goal`` is what it must stay below, if there is one."""
+
+    name: str
+    value: float
+    unit: str
+    goal: float | None = None
+    passed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much each measure does."""
+
+    burst: int = 1000
+    finished: int = 5000
+    calls: int = 50
+    followers: int = 200
+    printing_s: float = 5.0
+    starts: int = 40
+    queued: int = 100
+    idle_s: float = 10.0
+    running: int = 100
+    waiting: int = 1000
+    trained: int = 20
+    trained_s: float = 4.5
+
+
+QUICK = Sizes(
+    burst=50,
+    finished=60,
+    calls=10,
+    followers=10,
+    printing_s=1.0,
+    starts=6,
+    queued=10,
+    idle_s=1.0,
+    running=6,
+    waiting=20,
+    trained=4,
+    trained_s=1.0,
+)
+
+#: Says what is under way.
+Say: TypeAlias = Callable[[str], None]
+Measure: TypeAlias = Callable[[Sizes, Say], Iterator[Figure]]
+
+
+def below(name: str, value: float, unit: str, goal: float | None = None) -> Figure:
+    """A figure that is fine below its goal."""
+    return Figure(name, round(value, 3), unit, goal, goal is None or value < goal)
+
+
+def measures() -> dict[str, Measure]:
+    """All measures, in the order in which they run."""
+    from roost.cli import bench_running, bench_serving
+
+    return {
+        "idle": bench_serving.idle,
+        "burst": bench_serving.burst,
+        "list-5000": bench_serving.list_finished,
+        "followers": bench_serving.followers,
+        "start-latency": bench_running.start_latency,
+        "recovery": bench_running.recovery,
+        "fidelity": bench_running.fidelity,
+    }
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost bench live
+  roost bench live --only burst,recovery -o json""",
+)
+@option("--only", section="Run", metavar="NAME,...", default="", help="These measures alone.")
+@option("--quick", section="Run", is_flag=True, help="Little of everything: it runs, no more.")
+@option(
+    "-o",
+    "--output",
+    section="Output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+)
+def live(only: str, output: str, *, quick: bool) -> None:
+    """Measure a real server on this machine; exit status 1 if a goal is missed.
+
+    Measures: idle, burst, list-5000, followers, start-latency, recovery, fidelity. Everything runs
+    in folders that are removed, and takes some minutes.
+    """
+    known = measures()
+    names = [name.strip() for name in only.split(",") if name.strip()] or list(known)
+    for name in names:
+        if name not in known:
+            raise unknown("measure", name, known)
+    figures: list[Figure] = []
+    for name in names:
+        figures += known[name](QUICK if quick else Sizes(), _say(name))
+    if output == "json":
+        print_json([asdict(figure) for figure in figures])
+    else:
+        print_table([_row(figure) for figure in figures])
+    if not all(figure.passed for figure in figures):
+        click.get_current_context().exit(1)
+
+
+def _say(name: str) -> Say:
+    return lambda text: click.echo(f"{name}: {text}", err=True)
+
+
+def _row(figure: Figure) -> dict[str, str]:
+    goal = "" if figure.goal is None else f"< {number(figure.goal)} {figure.unit}"
+    return {
+        "measure": figure.name,
+        "value": f"{number(figure.value)} {figure.unit}",
+        "goal": goal,
+        "passed": "" if figure.goal is None else "yes" if figure.passed else "no",
+    }

@@ -1,0 +1,82 @@
+"""What was decided, made real: actions become orders, and the engine gets them in order.
+
+Actions come here only when the journal has what led to them. They are carried out also while the
+journal cannot be written: nothing here needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from roost.core import Action, JobId, Launch, Resume, Stop
+from roost.engines import Ended, Engine, Order, Report
+from roost.failpoints import hit
+from roost.live.clock import Clock
+from roost.live.records import Record
+from roost.live.vault import Vault
+
+_log = logging.getLogger(__name__)
+
+#: How long to wait when a job's files are out of reach, in seconds.
+_PAUSE_S = 0.5
+
+
+class Effects:
+    """Gives the engine its orders, one after the other."""
+
+    def __init__(
+        self, engine: Engine, vault: Vault, clock: Clock, report: Callable[[Report], None]
+    ) -> None:
+        self._engine, self._vault, self._clock, self._report = engine, vault, clock, report
+        self._actions: asyncio.Queue[tuple[Action, Record | None]] = asyncio.Queue()
+        #: The Unix accounts of users as they are now; None: everybody shares the server's.
+        self.accounts: dict[str, str] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether all orders were given."""
+        return self._actions.empty()
+
+    def put(self, action: Action, records: Mapping[JobId, Record]) -> None:
+        """Let an action be carried out."""
+        self._actions.put_nowait((action, records.get(action.run.job)))
+
+    async def run(self) -> None:
+        """Give orders for ever."""
+        while True:
+            action, record = await self._actions.get()
+            hit("effect.before-perform")
+            try:
+                await self._engine.perform(await self._built(action, record))
+            except Exception as error:  # noqa: BLE001 - the loop goes on, whatever it is
+                _log.exception("%s was not carried out", action)
+                if isinstance(action, Launch | Resume):
+                    why = f"{type(error).__name__}: {error}"
+                    self._report(Ended(self._clock.now(), action.run, (), "never-started", why))
+            hit("effect.after-perform")
+
+    async def _built(self, action: Action, record: Record | None) -> Order:
+        while True:
+            try:
+                return await asyncio.to_thread(self.order, action, record)
+            except OSError as error:
+                _log.warning("%s has to wait: %s", action, error)
+                await asyncio.sleep(_PAUSE_S)
+
+    def order(self, action: Action, record: Record | None) -> Order:
+        """An action with all that an engine needs for it; reads the job's files."""
+        if record is None or isinstance(action, Stop):
+            return Order(action)
+        unix = record.unix
+        if self.accounts is not None:
+            unix = self.accounts.get(record.user, record.unix)
+        return Order(
+            action,
+            record.program,
+            self._vault.secrets(action.run.job),
+            record.user,
+            unix,
+            self._vault.payload(action.run.job),
+        )

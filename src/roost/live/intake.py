@@ -1,0 +1,97 @@
+"""What waits to be handled: commands of users and reports of the engine, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from roost.core import Event, RunId
+from roost.engines import Report, Told
+from roost.errors import RoostError
+from roost.live.records import Record
+
+if TYPE_CHECKING:
+    from roost.live.driver import Draft
+
+
+@dataclass(slots=True)
+class Command:
+    """What a user asks: an event, and what goes with it into the journal and the views."""
+
+    event: Callable[[float], Event]
+    actor: str
+    answer: asyncio.Future[Draft]
+    record: Record | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    deletes: str = ""
+
+    def refuse(self, error: RoostError) -> None:
+        """Tell whoever asked that it was not done."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """All that an engine reported while it started: one instant."""
+
+    reports: tuple[Report, ...]
+
+
+Item = Command | Report | Arrivals
+
+
+class Inbox:
+    """Items in order of arrival; of what a run says of itself, only the last word counts."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._told: dict[RunId, Told] = {}
+        self._work = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item) -> None:
+        """Take one more."""
+        if isinstance(item, Told):
+            earlier = self._told.get(item.run)
+            self._told[item.run] = item if earlier is None else _merged(earlier, item)
+            if earlier is not None:
+                return  # its place in the line is kept
+        self._items.append(item)
+        self._work.set()
+
+    def put_back(self, items: Iterable[Item]) -> None:
+        """Put these in front again, in their order."""
+        self._items.extendleft(reversed(list(items)))
+        self._work.set()
+
+    def take(self, most: int) -> list[Item]:
+        """The first ones."""
+        taken = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+        return [self._told.pop(i.run, i) if isinstance(i, Told) else i for i in taken]
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Until there is something, or that long."""
+        if not self._items:
+            self._work.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._work.wait(), timeout_s)
+
+    def refuse(self, error: RoostError) -> None:
+        """Tell all users whose commands wait that nothing was done; reports stay."""
+        for item in self._items:
+            if isinstance(item, Command):
+                item.refuse(error)
+        self._items = deque(item for item in self._items if not isinstance(item, Command))
+
+
+def _merged(earlier: Told, later: Told) -> Told:
+    names = ("done", "saved", "step", "loss")
+    kept = {name: getattr(earlier, name) for name in names if getattr(later, name) is None}
+    return replace(later, **kept)

@@ -1,0 +1,64 @@
+"""What ``roost bench live`` says of its measures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.cli.told import roost
+
+from roost.cli import bench_live
+from roost.cli.bench_live import Figure, Say, Sizes, below
+from roost.cli.bench_serving import percentile
+
+
+def fine(sizes: Sizes, say: Say) -> Iterator[Figure]:
+    say(f"{sizes.burst} jobs")
+    yield below("fine", 12.34567, "ms", 100)
+    yield below("fine-memory", 80.0, "MB")
+
+
+def slow(_sizes: Sizes, _say: Say) -> Iterator[Figure]:
+    yield below("slow", 3.0, "s", 3)
+
+
+@pytest.fixture(autouse=True)
+def _two_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_live, "measures", lambda: {"fine": fine, "slow": slow})
+
+
+def test_figures_come_as_a_list_with_their_goals() -> None:
+    told = roost("bench", "live", "--only", "fine", "-o", "json")
+
+    assert told.status == 0
+    assert json.loads(told.out) == [
+        {"name": "fine", "value": 12.346, "unit": "ms", "goal": 100, "passed": True},
+        {"name": "fine-memory", "value": 80.0, "unit": "MB", "goal": None, "passed": True},
+    ]
+    assert told.err == "fine: 1000 jobs\n"
+
+
+def test_a_missed_goal_is_a_status_of_its_own() -> None:
+    told = roost("bench", "live", "--quick")
+
+    assert told.status == 1
+    assert told.out.splitlines() == [
+        "MEASURE        VALUE      GOAL  PASSED",
+        "fine         12.3 ms  < 100 ms  yes",
+        "fine-memory    80 MB",
+        "slow             3 s     < 3 s  no",
+    ]
+    assert told.err == "fine: 50 jobs\n"
+
+
+def test_an_unknown_measure_is_refused_before_anything_runs() -> None:
+    told = roost("bench", "live", "--only", "fine,slwo")
+
+    assert "did you mean 'slow'" in told.error
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([1.0], 0.99) == 1.0
+    assert percentile(range(200), 0.99) == 198

@@ -1,0 +1,65 @@
+"""Lessons as job files, and what the simulator makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.cli.rehearsal import SAVES_EVERY_S, Lesson, Pace, document, mixed, predict, slots
+from roost.cli.scratch import Server
+from roost.jobfile import JobFile
+
+PACES = {1: Pace(0.5, 100.0), 2: Pace(1.0, 150.0)}
+NODES = [{"id": "here", "gpus": 2, "kind": "cpu-slot", "cpus": 2.0}]
+
+
+def foreseen(*lessons: Lesson) -> dict[str, float]:
+    return predict(lessons, Server(Path(), 2), NODES, PACES)
+
+
+def test_a_lesson_declares_what_was_measured() -> None:
+    job = JobFile.from_document(document(Lesson("pair", 0.0, 4.0, (2, 2)), PACES))
+
+    spec = job.spec("ada")
+    assert job.command[-2:] == ("--steps", "600")
+    assert (spec.workers, spec.run_time_s) == ((2, 2), 5.0)
+    assert (spec.costs.restart_s, spec.costs.checkpoint_every_s) == (1.0, SAVES_EVERY_S)
+
+
+def test_the_simulator_plays_the_same_slots_times_and_policy() -> None:
+    times = foreseen(
+        Lesson("long", 0.0, 10.0),
+        Lesson("wide", 1.0, 4.0, (2, 2)),
+        Lesson("short", 2.0, 3.0),
+        Lesson("late", 3.0, 9.0),
+    )
+
+    assert times == {
+        "long": 10.5,
+        "wide": 10.5 + 5.0 - 1.0,  # both slots are free once long is over
+        "short": 3.5,  # beside long, over before it
+        "late": 15.5 + 9.5 - 3.0,  # would delay wide
+    }
+
+
+def test_a_planned_kill_costs_a_start_and_what_was_not_saved() -> None:
+    (calm,) = foreseen(Lesson("calm", 0.0, 10.0)).values()
+    (killed,) = foreseen(Lesson("killed", 0.0, 10.0, killed_at=0.4)).values()
+
+    assert killed == pytest.approx(calm + 0.5 + SAVES_EVERY_S / 2)
+
+
+def test_mixed_lessons_are_the_same_every_time_and_differ_from_each_other() -> None:
+    lessons = mixed(20, 4.0)
+
+    assert lessons == mixed(20, 4.0)
+    assert len({lesson.seconds for lesson in lessons}) > 2
+    assert {lesson.workers for lesson in lessons} == {(1, 1), (2, 2)}
+    assert [lesson.at_s for lesson in lessons] == sorted({lesson.at_s for lesson in lessons})
+
+
+def test_a_gang_of_two_always_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, expected in ((1, 2), (3, 3), (64, 4)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, n=cores: set(range(n)))
+        assert slots() == expected

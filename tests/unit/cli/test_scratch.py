@@ -1,0 +1,92 @@
+"""A thrown-away server finds what belongs to it, ends that, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from roost.cli.scratch import Server, _later, _sweep, scratch
+from roost.errors import Fatal
+
+
+@contextmanager
+def sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **environment}) as process:  # noqa: S607
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_processes_of_jobs_end_with_it_and_others_do_not(tmp_path: Path) -> None:
+    with scratch("test", 2) as server:
+        inside = str(server.home / "runs" / "a" / "1" / "io" / "progress")
+        with sleeper(ROOST_PROGRESS=inside) as own, sleeper(NOTE=inside) as other:
+            assert server.processes() == [own.pid]
+            with scratch("test", 2) as second:
+                assert second.processes() == []
+            _sweep(server)
+            assert own.wait(5) == -signal.SIGKILL
+            assert other.poll() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_inside_leaves_no_folder(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with scratch("test", 2):
+            assert list(tmp_path.iterdir()) != []
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    with (
+        scratch("test", 2, policy="nonsense") as server,
+        pytest.raises(Fatal, match="unknown policy 'nonsense'"),
+    ):
+        server.start()
+
+
+def test_signals_wait_until_the_work_is_done() -> None:
+    done = []
+
+    def interrupted() -> None:
+        with _later():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("it")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["it"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_a_process_uses_is_read_from_the_kernel(tmp_path: Path) -> None:
+    server = Server(tmp_path, 2)
+    burn = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen(  # noqa: S603 - our own
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        server._process = process
+        used = server.load()
+        process.kill()
+    assert 0.15 < used.cpu_s < 5
+    assert 3 < used.rss_mb < 200
