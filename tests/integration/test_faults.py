@@ -127,7 +127,9 @@ def test_commands_in_all_orders_have_one_end(tmp_path: Path) -> None:
         cases = list(zip(itertools.product(ORDERS, LASTS), chances, strict=True))
         one.chance.shuffle(cases)
         with ThreadPoolExecutor(6) as pool:
-            found = list(pool.map(lambda case: ordered(one, *case[0], case[1]), cases))
+            found = list(
+                pool.map(lambda case: ordered(one, case[0][0], case[0][1], case[1]), cases)
+            )
         one.settle()
         ledger = oracles.read_ledger(one.folder / "ledger")
         for job, starts in found:

@@ -113,7 +113,7 @@ def test_a_failing_disk_ends_the_server_and_loses_nothing(fault: str, tmp_path: 
             before=(*trace, "-e", f"trace={fault.partition(':')[0]}", "-e", f"inject={fault}")
         )
         if one.server.ready():
-            for _ in range(60):
+            for _ in range(40):
                 if not one.server.alive:
                     break
                 lasting(one, 0.0)

@@ -29,6 +29,7 @@ import httpx
 import pytest
 from tests.integration.commands import ROOST, one_error, run
 
+from roost.cli import main
 from roost.client import Client
 from roost.client.payload import pack
 from roost.engines.local.shim import record
@@ -74,9 +75,9 @@ class Server:
         found: dict[str, Any] = answer.json()
         return found
 
-    def client(self, token: str, **more: Any) -> httpx.Client:
+    def client(self, token: str) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=20, **more)
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=20)
 
     def asked(self, token: str, job: dict[str, Any], key: str = "", **more: Any) -> httpx.Response:
         headers = {"Idempotency-Key": key} if key else {}
@@ -265,15 +266,15 @@ def test_a_job_that_is_gone_is_not_named_either() -> None:
             assert client.delete(f"/jobs/{short}").status_code == 200
         with server.client(server.bob) as client:
             told = client.get(f"/jobs/{long}/events").text
-        assert "makes room for another job" in told
+        assert "makes room for" in told
         assert "codename" not in told
 
 
 def test_an_idempotency_key_is_its_users_own(server: Server) -> None:
     job = {"name": "once", "run": "true", "retry": 0}
-    with ThreadPoolExecutor(30) as pool:
-        answers = list(pool.map(lambda _: server.asked(server.ada, job, "k-1"), range(60)))
-    assert Counter(answer.status_code for answer in answers) == {201: 1, 200: 59}
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: server.asked(server.ada, job, "k-1"), range(40)))
+    assert Counter(answer.status_code for answer in answers) == {201: 1, 200: 39}
     assert len({answer.json()["id"] for answer in answers}) == 1
     other = server.asked(server.bob, job, "k-1")
     assert (other.status_code, other.json()["user"]) == (201, "bob")
@@ -288,7 +289,9 @@ def test_a_revoked_token_takes_its_streams_and_its_offspring_along(server: Serve
     ended: dict[str, float] = {}
 
     def follow(name: str, secret: str) -> None:
-        with server.client(secret) as client, client.stream("GET", "/stream") as answer:
+        with suppress(httpx.HTTPError), ExitStack() as stack:
+            client = stack.enter_context(server.client(secret))
+            answer = stack.enter_context(client.stream("GET", "/stream"))
             ready.release()
             for line in answer.iter_lines():
                 if line == "event: bye":
@@ -492,8 +495,8 @@ def test_a_client_opens_results_of_its_own_user_alone(server: Server) -> None:
         server.ada, f"python3 -c \"import sys;sys.stdout.buffer.write(bytes.fromhex('{content}'))\""
         " > $ROOST_RESULT"
     )  # fmt: skip
-    with pytest.raises(Conflict, match="ada's"):
-        Client(server.url, server.admin).job(job).result(timeout=10)
+    with Client(server.url, server.admin) as client, pytest.raises(Conflict, match="ada's"):
+        client.job(job).result(timeout=10)
     assert not mark.exists()
     mark.parent.rmdir()
 
@@ -534,7 +537,7 @@ def test_a_tree_that_does_not_want_to_end_ends(server: Server) -> None:
         return found
 
     until(lambda: "ready" in server.log(server.ada, job))
-    assert left() >= 60
+    until(left, lambda count: count >= 60)
     with server.client(server.ada) as client:
         client.post(f"/jobs/{job}/cancel")
     server.until(server.ada, job, "cancelled")
@@ -569,34 +572,37 @@ sleep 60""",
         client.post(f"/jobs/{job}/cancel")
 
 
-def test_a_forged_word_of_a_shim_harms_nobody(server: Server) -> None:
-    # Where jobs share the server's account, any of them can send these.
-    job = server.submit(server.ada, "sleep 60", name="forged")
-    server.until(server.ada, job, "running")
-    fd = os.open(server.home / "runs" / job / "1" / "run.json", os.O_RDONLY)
-    state = record.read(fd) or {}
-    os.close(fd)
-    sender = {"run": [job, 1], "token": state["token"], "generation": 1}
-    odd: list[Any] = [5, None, [], "x", {"done": "x"}, {"loss": "abc"}, {"loss": [1]}, {"step": {}}]
-    odd += [{"done": -1, "saved": 7, "step": 10**400, "loss": 10**400}, {"done": True}]
-    words: list[Any] = [{**sender, "told": told} for told in odd]
-    stuck: list[Any] = [5, {"a": 1}, ["x"], [[]]]
-    words += [{**sender, "stuck": pids} for pids in stuck]
-    words += [{**sender, "phase": phase} for phase in (5, "none")]
+def forged(job: str, token: object) -> list[object]:
+    """What a job could send in the place of its shim where both share an account."""
+    sender = {"run": [job, 1], "token": token, "generation": 1}
+    told: list[object] = [5, None, [], "x", {"done": "x"}, {"loss": "abc"}, {"loss": [1]}]
+    told += [{"step": {}}, {"done": True}, {"done": -1, "saved": 7}, {"step": 10**400}]
+    stuck: list[object] = [5, {"a": 1}, ["x"], [[]]]
+    words: list[object] = [{**sender, "told": one} for one in [*told, {"loss": 10**400}]]
+    words += [{**sender, "stuck": one} for one in stuck]
+    words += [{**sender, "phase": one} for one in (5, "none")]
     words += [[], {}, {"run": 1}, {"run": [[], {}]}, {"run": [job, {}]}, {"run": [job, "1"]}]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(5)
-        for word in [*words, "[" * 50_000]:
-            sock.sendto(json.dumps(word).encode(), str(server.home / "engine.sock"))
-        good = {**sender, "told": {"done": 0.5, "loss": 2.0}}
-        sock.sendto(json.dumps(good).encode(), str(server.home / "engine.sock"))
-    view = until(lambda: server.view(server.ada, job), lambda seen: seen.get("progress") == 0.5)
-    assert (view["state"], view["loss"]) == ("running", 2.0)
-    other, _ = server.done(server.bob, "true")
-    assert server.view(server.bob, other)["state"] == "succeeded"
-    with server.client(server.ada) as client:
-        client.post(f"/jobs/{job}/cancel")
-    server.until(server.ada, job, "cancelled")
+    return [*words, "[" * 50_000, {**sender, "told": {"done": 0.5, "loss": 2.0}}]
+
+
+def test_a_forged_word_of_a_shim_harms_nobody() -> None:
+    with served("--slots", "2") as server:
+        job = server.submit(server.ada, "sleep 60", name="forged")
+        server.until(server.ada, job, "running")
+        fd = os.open(server.home / "runs" / job / "1" / "run.json", os.O_RDONLY)
+        state = record.read(fd) or {}
+        os.close(fd)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(5)
+            for word in forged(job, state["token"]):
+                sock.sendto(json.dumps(word).encode(), str(server.home / "engine.sock"))
+        view = until(lambda: server.view(server.ada, job), lambda seen: seen["progress"] == 0.5)
+        assert (view["state"], view["loss"]) == ("running", 2.0)
+        other, _ = server.done(server.bob, "true")
+        assert server.view(server.bob, other)["state"] == "succeeded"
+        with server.client(server.ada) as client:
+            client.post(f"/jobs/{job}/cancel")
+        server.until(server.ada, job, "cancelled")
 
 
 # -- odd requests ----------------------------------------------------------------------------------
@@ -651,8 +657,8 @@ def test_odd_bodies_are_refused(server: Server) -> None:
         ("POST", "/tokens"),
         ("PUT", "/queues/odd"),
     ]
-    with server.client(server.admin, headers={"Content-Type": "application/json"}) as client:
-        client.headers["Authorization"] = f"Bearer {server.admin}"
+    with server.client(server.admin) as client:
+        client.headers["Content-Type"] = "application/json"
         for method, path in routes:
             for name, body in bodies.items():
                 began = time.monotonic()
@@ -757,23 +763,24 @@ def test_a_token_holds_no_more_streams_than_it_may(server: Server) -> None:
 def test_questions_of_one_user_leave_the_server_to_others(server: Server) -> None:
     block = server.submit(server.ada, "sleep 60", gpus=4)
     with server.client(server.ada) as client:
-        for _ in range(150):
+        for _ in range(60):
             client.post("/jobs", json={"job": {"name": "many", "run": "true", "gpus": 4}})
-        last = client.get("/jobs", params={"name": "many", "limit": 12}).json()["items"]
+        last = client.get("/jobs", params={"name": "many", "limit": 24}).json()["items"]
 
     def ask(view: dict[str, Any]) -> int:
         with server.client(server.ada) as client:
             return client.get(f"/jobs/{view['id']}/explain").status_code
 
-    slowest = 0.0
-    with ThreadPoolExecutor(12) as pool, httpx.Client() as other:
+    waits = []
+    with ThreadPoolExecutor(24) as pool, httpx.Client() as other:
         asking = [pool.submit(ask, view) for view in last]
         while not all(one.done() for one in asking):
             began = time.monotonic()
             assert other.get(f"{server.url}/healthz", timeout=20).status_code == 200
-            slowest = max(slowest, time.monotonic() - began)
-    assert {one.result() for one in asking} <= {200, 429, 503}
-    assert slowest < 1.0
+            waits.append(time.monotonic() - began)
+    # Some wait for their turn, and some are told to come back.
+    assert {one.result() for one in asking} in ({200, 429}, {200, 503})
+    assert sorted(waits)[len(waits) // 2] < 0.5
     server.clear()
     server.until(server.ada, block, "cancelled")
 
@@ -781,7 +788,35 @@ def test_questions_of_one_user_leave_the_server_to_others(server: Server) -> Non
 # -- on the terminal -------------------------------------------------------------------------------
 
 
-def test_texts_of_others_do_not_act_on_a_terminal(server: Server, tmp_path: Path) -> None:
+class Terminal:
+    """The command line in this process, which is quick."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._set, self._read = monkeypatch.setenv, capsys.readouterr
+
+    def __call__(self, *words: str, **environ: str) -> tuple[int, str, str]:
+        for name, value in environ.items():
+            self._set(name, value)
+        self._read()
+        status = main(list(words))
+        told = self._read()
+        return status, told.out, told.err
+
+
+@pytest.fixture
+def terminal(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Terminal:
+    monkeypatch.setenv("ROOST_HOME", str(tmp_path))
+    monkeypatch.setenv("ROOST_URL", server.url)
+    monkeypatch.setenv("ROOST_TOKEN", server.admin)
+    return Terminal(monkeypatch, capsys)
+
+
+def test_texts_of_others_do_not_act_on_a_terminal(server: Server, terminal: Terminal) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J[red]x[/red]\u202e\r\n"
     job, _ = server.done(
         server.ada,
@@ -790,14 +825,14 @@ def test_texts_of_others_do_not_act_on_a_terminal(server: Server, tmp_path: Path
         labels={"text": evil},
         env={"E": evil},
     )
-    place = {"ROOST_URL": server.url, "ROOST_TOKEN": server.admin, "ROOST_HOME": str(tmp_path)}
     for words in (["get", job], ["list", "-A", "-o", "wide"], ["events", job], ["explain", job]):
-        told = run(ROOST, *words, cwd=tmp_path, **place)
-        assert told.returncode == 0, told.stderr
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told.stdout + told.stderr)
+        status, out, err = terminal(*words)
+        assert status == 0, err
+        assert out
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out + err)
 
 
-def test_clumsy_addresses_and_tokens_are_one_line(server: Server, tmp_path: Path) -> None:
+def test_clumsy_addresses_and_tokens_are_one_line(server: Server, terminal: Terminal) -> None:
     odd: list[dict[str, str]] = [
         {"ROOST_TOKEN": "roost_nothing"},
         {"ROOST_TOKEN": "a\nb"},
@@ -806,23 +841,22 @@ def test_clumsy_addresses_and_tokens_are_one_line(server: Server, tmp_path: Path
         {"ROOST_URL": "http://127.0.0.1:1/\x1b[2J"},
         {"ROOST_URL": "http://127.0.0.1:99999"},
         {"ROOST_URL": "file:///etc/passwd"},
-        {"ROOST_URL": server.url.replace("//", "//user:word@")},
+        {"ROOST_URL": server.url.replace("//", "//user:xyzzy@")},
         {"ROOST_URL": f"{server.url}/a/b?c=1#d"},
     ]
     for more in odd:
-        place = {"ROOST_URL": server.url, "ROOST_TOKEN": server.ada, "ROOST_HOME": str(tmp_path)}
-        told = run(ROOST, "list", cwd=tmp_path, **{**place, **more})
-        assert told.returncode == 2, (more, told.stderr)
-        assert "\x1b" not in one_error(told.stderr)
-        assert server.ada not in told.stderr
-        assert "word" not in told.stderr
+        place = {"ROOST_URL": server.url, "ROOST_TOKEN": server.ada}
+        status, _, err = terminal("list", **{**place, **more})
+        assert status == 2, (more, err)
+        assert not re.search(rf"\x1b|xyzzy|{server.ada}", one_error(err))
 
 
 def test_an_endless_job_file_is_refused(server: Server, tmp_path: Path) -> None:
     place = {"ROOST_URL": server.url, "ROOST_TOKEN": server.ada, "ROOST_HOME": str(tmp_path)}
-    told = run("timeout", "15", ROOST, "submit", "-y", "/dev/zero", cwd=tmp_path, **place)
+    little = ("timeout", "-s", "KILL", "20", "prlimit", "--as=4000000000")
+    told = run(*little, ROOST, "submit", "-y", "/dev/zero", cwd=tmp_path, **place)
     assert told.returncode == 2
-    one_error(told.stderr)
+    assert re.search("longer|larger|not a", one_error(told.stderr))
 
 
 def test_a_note_that_others_can_write_is_not_trusted(server: Server, tmp_path: Path) -> None:

@@ -24,7 +24,15 @@ from typing import Any, NamedTuple
 
 from roost.errors import Fatal
 
-_UP = (sys.executable, "-c", "from roost.cli import main; raise SystemExit(main())", "up")
+#: A server that ends with us even if we are killed: PR_SET_PDEATHSIG is 1.
+_PROGRAM = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit("whoever wanted a server has gone")
+from roost.cli import main
+sys.exit(main())
+"""
 _READY_S = 30.0
 _STOP_S = 15.0
 _SWEEP_S = 10.0
@@ -54,7 +62,8 @@ class Server:
 
     def start(self) -> None:
         """Start it; returns when it answers. Raises Fatal with the last line it printed."""
-        command = [*_UP, "--port", "0", "--home", str(self.home), "--slots", str(self.slots)]
+        command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), "up", "--port", "0"]
+        command += ["--home", str(self.home), "--slots", str(self.slots)]
         with _later(), self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own
                 [*command, "--policy", self.policy, "--placer", self.placer],

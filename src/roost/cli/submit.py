@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -143,7 +144,7 @@ def submit(
             _dry_run(client, ready, output)
             return
         if output in ("table", "wide"):
-            _show(client.plan(ready))
+            _show(client.plan(ready), told=ready.notes)
             name = str(ready.document.get("name", "job"))
             if not connect.agreed(f"Submit {name}?", yes=given["yes"]):
                 ctx.exit(1)
@@ -231,13 +232,13 @@ def _secret(text: str) -> str:
 def _dry_run(client: Client, ready: Submission, output: str) -> None:
     plan = client.plan(ready)
     if not connect.printed({"job": dict(ready.document), "plan": plan}, output):
-        _show(plan)
+        _show(plan, told=())
     if plan.get("never"):
         raise InvalidSpec(f"such a job can never run here: {_clean(plan.get('reason', ''))}")
 
 
-def _show(plan: dict[str, Any]) -> None:
-    """Where, when, how long and why, as a table on standard error."""
+def _show(plan: dict[str, Any], told: Collection[str]) -> None:
+    """Where, when, how long and why, as a table on standard error; not what was told already."""
     from roost.cli.output import table_lines
     from roost.client.words import about, ahead, amount, clean
 
@@ -260,6 +261,9 @@ def _show(plan: dict[str, Any]) -> None:
         connect.note(line)
     for assumption in plan.get("assumptions", ())[:3]:
         connect.note(f"assumed: {clean(assumption)}")
+    for text in plan.get("notes", ()):
+        if text not in told:
+            connect.note(f"note: {clean(text)}")
 
 
 def _report(handle: JobHandle, output: str) -> None:

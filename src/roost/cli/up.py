@@ -8,12 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -105,6 +105,11 @@ Examples:
     metavar="N",
     help="Offer N CPU slots instead of GPUs.",
 )
+@_place(
+    "--adopt-home",
+    is_flag=True,
+    help="Take over a database of another home; what runs there is declared lost.",
+)
 @option("-d", "--detach", section="Run", is_flag=True, help="Go to the background once it is up.")
 @option(
     "--log-level",
@@ -170,7 +175,7 @@ def _logging(start: Start, level: str, *, also_here: bool) -> Iterator[None]:
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handlers: list[logging.Handler] = [file]
     if also_here:
-        handlers.append(logging.StreamHandler())
+        handlers.append(_Here())
         handlers[-1].setLevel(logging.WARNING)
         handlers[-1].setFormatter(logging.Formatter("roost: %(levelname)s: %(message)s"))
     root, before = logging.getLogger(), logging.getLogger().level
@@ -188,8 +193,31 @@ def _logging(start: Start, level: str, *, also_here: bool) -> Iterator[None]:
             handler.close()
 
 
+class _Here(logging.StreamHandler[TextIO]):
+    """What matters, where it is seen; if nobody can see it, so be it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - theirs
+        """There is nowhere to complain."""
+
+
 class _LogFile(RotatingFileHandler):
-    """A log that only its owner can read."""
+    """A log that only its owner can read. A disk that is full costs lines, and no more."""
+
+    _complained = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - theirs
+        """Say once that lines are missing."""
+        del record
+        if not self._complained:
+            self._complained = True
+            with suppress(OSError):
+                text = f"roost: warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}"
+                click.echo(text, err=True)
+
+    def close(self) -> None:
+        """Close the file, with or without its last line."""
+        with suppress(OSError):
+            super().close()
 
     def _open(self) -> TextIOWrapper:
         file = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

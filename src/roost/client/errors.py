@@ -114,7 +114,7 @@ _STATUSES = {
 }
 
 
-_TOKEN = "give yours as ROOST_TOKEN"
+_WHO = "give yours as ROOST_TOKEN"
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Refused:
@@ -125,7 +125,7 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Refused:
         kind = _STATUSES.get(status, "fatal" if status >= 500 else "invalid")  # noqa: PLR2004
     message = str(told.get("message") or f"the server answered with status {status}")
     # What the server advises is about the wire, which people here do not see.
-    hint = _TOKEN if kind == "unauthenticated" else str(told.get("hint") or "")
+    hint = _WHO if kind == "unauthenticated" else str(told.get("hint") or "")
     error = _KINDS[kind](f"{message} ({hint})" if hint else message)
     error.kind, error.status, error.hint = kind, status, hint
     if isinstance(error, Retryable):

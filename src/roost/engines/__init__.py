@@ -111,13 +111,15 @@ class Assigned:
 
     ``parked``: it was suspended. ``launched``: its launch was ordered (not merely reserved).
     ``order`` is the order whose outcome the journal does not know; the engine gives it to itself
-    again once the run is adopted. Without one, a run of which nothing is found waits for its
-    launch to be performed again.
+    again once the run is adopted. Without one, a run of which nothing is found is lost.
+    ``foreign``: it may have been ordered in another home; if nothing is found of it here, it is
+    lost, whatever the order.
     """
 
     parked: bool = False
     launched: bool = True
     order: Order | None = None
+    foreign: bool = False
 
 
 class Usage(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from roost import placement, policies
 from roost.core import (
@@ -59,8 +59,10 @@ from roost.live.feed import Feed
 from roost.live.intake import Command
 from roost.live.records import Record, placement_of, view_of
 from roost.live.vault import Vault
-from roost.store import Store
-from roost.store.rows import JobRow, QueueRow, User
+from roost.store import Fenced, Store, StoreBroken
+from roost.store.rows import HomeRow, JobRow, QueueRow, User
+
+T = TypeVar("T")
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _ID_LETTERS = 5
@@ -94,12 +96,14 @@ class Cluster:
         placer: str = "consolidate",
         clock: Clock | None = None,
         by_account: bool = False,
+        identity: HomeRow | None = None,
+        adopt: bool = False,
     ) -> None:
         self._by_account = by_account
+        self._identity, self._adopt = identity, adopt
         self.policy_name, self.placer_name = policy, placer
         self.store, self.engine, self.home = store, engine, home
         self.clock = clock or Clock()
-        self.epoch = 0
         self._driver = Driver(
             store,
             engine,
@@ -116,13 +120,19 @@ class Cluster:
     # -- life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Become the one server of the store, come back to where the last one was, and go on."""
-        self.epoch = await asyncio.to_thread(self.store.serve)
+        """Become the one server of the store, come back to where the last one was, and go on.
+
+        A start that is refused has changed nothing.
+        """
+        foreign = await asyncio.to_thread(self.store.claim, self._identity, adopt=self._adopt)
         if self._by_account:
-            users = await asyncio.to_thread(self.store.users)
-            self._driver.effects.accounts = {user.name: user.unix for user in users}
-        await self._driver.start()
-        rows = await asyncio.to_thread(self.store.queues)
+            users = await self._ask_store(self.store.users)
+            self._driver.effects.accounts = {u.name: u.unix for u in users if u.active}
+        await self._driver.start(foreign=foreign)
+        if foreign:
+            await self._ask(Woke, "roost")  # behind the reports of what is lost
+            await self._ask_store(self.store.settle_home)
+        rows = await self._ask_store(self.store.queues)
         if not any(row.id == "default" for row in rows):
             await self.set_queue(QueueRow("default"), "roost")
         for row in rows:  # the last server may have been killed between row and journal
@@ -141,6 +151,15 @@ class Cluster:
         if self._driver.broken is None:
             raise Conflict("the cluster was not started")
         return self._driver.broken
+
+    def halt(self, error: RoostError) -> None:
+        """Stop everything: the store turned out to be broken, or another server's."""
+        self._driver.halt(error)
+
+    @property
+    def epoch(self) -> int:
+        """The number of this server among all that ever served the store."""
+        return self._driver.epoch
 
     @property
     def core(self) -> Core:
@@ -179,7 +198,7 @@ class Cluster:
             return await asyncio.shield(under_way), False
         answer = self._requests[known] = asyncio.get_running_loop().create_future()
         try:
-            row = await asyncio.to_thread(self.store.by_request, *known)
+            row = await self._ask_store(self.store.by_request, *known)
             new = row is None
             row = row or await self._submit(request)
             answer.set_result(row)
@@ -196,7 +215,7 @@ class Cluster:
         file = request.job
         spec = file.spec(request.user)
         file.program()  # refuses what cannot be run
-        self._check_queue(await asyncio.to_thread(self.store.queues), request)
+        self._check_queue(await self._ask_store(self.store.queues), request)
         verdict = explaining.plan(
             self.core, spec, self._driver.policy, self._driver.placer, self.clock.now(), quick=True
         )
@@ -266,7 +285,7 @@ class Cluster:
 
     async def delete(self, job: JobId, actor: str) -> JobRow:
         """Forget a job that is over, with its logs."""
-        row = await asyncio.to_thread(self.store.job, job)
+        row = await self._ask_store(self.store.job, job)
         if row is None:
             raise NotFound(f"no job {job!r}")
         known = self.core.jobs.get(job)
@@ -279,14 +298,14 @@ class Cluster:
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create a queue, or change what it was promised and who may submit to it."""
         spec = _spec(queue)
-        before = {row.id: row for row in await asyncio.to_thread(self.store.queues)}.get(queue.id)
-        await asyncio.to_thread(self.store.set_queue, queue, actor=actor)
+        before = {row.id: row for row in await self._ask_store(self.store.queues)}.get(queue.id)
+        await self._ask_store(self.store.set_queue, queue, actor=actor)
         try:
             await self._ask(lambda now: QueueChanged(now, spec), actor)
         except RoostError:
             if before is not None:  # what is shown is what is enforced
                 with suppress(RoostError):
-                    await asyncio.to_thread(self.store.set_queue, before, actor=actor)
+                    await self._ask_store(self.store.set_queue, before, actor=actor)
             raise
         return queue
 
@@ -295,7 +314,7 @@ class Cluster:
         if queue == "default":
             raise Conflict("the queue 'default' always exists")
         await self._ask(lambda now: QueueDeleted(now, queue), actor)
-        await asyncio.to_thread(self.store.delete_queue, queue, actor=actor)
+        await self._ask_store(self.store.delete_queue, queue, actor=actor)
 
     async def user_changed(self, user: User, actor: str) -> None:
         """Take note of another Unix account; cancel the jobs of a user who was switched off."""
@@ -324,7 +343,7 @@ class Cluster:
         """Where and when a job would start if it were submitted now; changes nothing."""
         spec = request.job.spec(request.user)
         request.job.program()
-        self._check_queue(await asyncio.to_thread(self.store.queues), request)
+        self._check_queue(await self._ask_store(self.store.queues), request)
         driver = self._driver
         async with self._question():
             copy, now = self._copy(), self.clock.now()
@@ -343,12 +362,12 @@ class Cluster:
         """Why a job is where it is, who is ahead, when it will start, what would start it now."""
         record = self._driver.records.get(job)
         if record is None:
-            row = await asyncio.to_thread(self.store.job, job)
+            row = await self._ask_store(self.store.job, job)
             if row is None:
                 raise NotFound(f"no job {job!r}")
             return _over(row)
         driver = self._driver
-        queues = await asyncio.to_thread(self.store.queues)
+        queues = await self._ask_store(self.store.queues)
         open_to = {queue.id for queue in queues if _may_submit(queue, record.user)}
         async with self._question():
             if job not in self.core.jobs:
@@ -375,7 +394,7 @@ class Cluster:
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues with what they hold and who waits."""
-        rows = await asyncio.to_thread(self.store.queues)
+        rows = await self._ask_store(self.store.queues)
         waiting: dict[str, int] = {}
         for line in self.core.waiting.open:
             for _, _, job in line.entries:
@@ -422,9 +441,17 @@ class Cluster:
         state = self._dumped[1]
         return lambda: snapshot.load(state, self._driver.policy, self._driver.placer)
 
+    async def _ask_store(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
+        """Ask the store; one that is broken is as bad as one that cannot be written to."""
+        try:
+            return await asyncio.to_thread(call, *given, **named)
+        except (StoreBroken, Fenced) as error:
+            self.halt(error)
+            raise
+
     async def _about(self, job: JobId, actor: str, event: Callable[[float], Event]) -> JobRow:
         if job not in self.core.jobs:
-            row = await asyncio.to_thread(self.store.job, job)
+            row = await self._ask_store(self.store.job, job)
             if row is None:
                 raise NotFound(f"no job {job!r}")
             return row  # it is over, and the core has forgotten it
@@ -444,7 +471,7 @@ class Cluster:
         return await self._driver.ask(command)
 
     async def _row(self, job: JobId, draft: Draft) -> JobRow:
-        row = await asyncio.to_thread(self.store.job, job)
+        row = await self._ask_store(self.store.job, job)
         if row is None:
             raise NotFound(f"job {job!r} was deleted meanwhile (entry {draft.entry.seq})")
         return row
@@ -471,7 +498,7 @@ class Cluster:
         while True:
             letters = "".join(secrets.choice(_LETTERS) for _ in range(_ID_LETTERS))
             job_id = JobId(f"{name}-{letters}")
-            row = await asyncio.to_thread(self.store.job, job_id)
+            row = await self._ask_store(self.store.job, job_id)
             if row is None and job_id not in self.core.jobs:
                 return job_id
 

@@ -36,6 +36,7 @@ from roost.core import (
     JobId,
     NodeId,
     NodeJoined,
+    NodeLost,
     Placer,
     Policy,
     RunId,
@@ -125,6 +126,8 @@ class Driver:
         self.core = Core(policy, placer)
         self.records: dict[JobId, Record] = {}
         self.seq = 0
+        #: The number of this server among all that ever served the store.
+        self.epoch = 0
         self.feed = Feed()
         self.health = Health(ok=False, why="the server is starting")
         self.counts = Counts()
@@ -145,23 +148,33 @@ class Driver:
         self._over: deque[JobId] = deque()
         self._fresh: set[JobId] = set()
         self._closing = False
+        #: Whether the journal may tell of runs of another home, which are lost.
+        self._foreign = False
         #: How many things are still to be handled one by one.
         self._singly = 0
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Read the journal, adopt what survived, and begin."""
+    async def start(self, *, foreign: bool = False) -> None:
+        """Read the journal, become its server, adopt what survived, and begin.
+
+        Nothing is written before everything was read. ``foreign``: what the engine knows nothing
+        of ran in another home, and is lost.
+        """
         self.broken = asyncio.get_running_loop().create_future()
+        self._foreign = foreign
         await self._recover()
         self._snapshot_at = self.seq
         past = asyncio.create_task(self._check_past(self.seq), name="past")
         if self.seq <= _SHORT:
             await past
+        self.epoch = await self._in_writer(self.store.serve)
         self.vault.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
         await self.engine.start(self.report, await asyncio.to_thread(self._alive))
         arrivals, self._arriving = self._arriving or [], None
         self._check_hardware(arrivals)
+        if foreign:
+            arrivals += self._left_behind(arrivals)
         self._inbox.put(Arrivals(tuple(arrivals)))
         self.health = Health()
         self._tasks = [
@@ -196,6 +209,14 @@ class Driver:
                         f"it had {node.spec.gpus} x {node.spec.kind}, now {spec.gpus} x {spec.kind}"
                         f"; start with what it had (--slots {node.spec.gpus}) until it is over"
                     )
+
+    def _left_behind(self, reports: Sequence[Report]) -> list[Report]:
+        """The nodes of another home, which nobody serves any more."""
+        here = {report.node.id for report in reports if isinstance(report, NodeJoined)}
+        nodes = self.core.ledger.nodes.values()
+        return [
+            NodeLost(self.clock.now(), node.id) for node in nodes if node.up and node.id not in here
+        ]
 
     async def close(self) -> None:
         """Stop taking commands, write what is open, let go of the engine; jobs go on."""
@@ -503,6 +524,11 @@ class Driver:
     async def _in_writer(self, call: Callable[..., Any], *given: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._writer, call, *given)
 
+    def halt(self, error: RoostError) -> None:
+        """Stop: somebody found out, while reading, that the journal cannot be relied on."""
+        if self.broken is not None and not self.broken.done() and not self._closing:
+            self._break(error)
+
     def _break(self, error: Exception) -> None:
         """Nothing may be told or done any more."""
         self._durable = -1
@@ -510,8 +536,9 @@ class Driver:
         self.health = Health(ok=False, why=f"the server has to stop: {error}")
         self._inbox.put_back(self._taken)
         self._inbox.refuse(Retryable(self.health.why, after=5.0))
-        for task in self._tasks[1:]:
-            task.cancel()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
         if self.broken is not None and not self.broken.done():
             self.broken.set_exception(error)
 
@@ -531,5 +558,6 @@ class Driver:
                 parked=run.parked,
                 launched=not reserved,
                 order=None if action is None else self.effects.order(action, record),
+                foreign=self._foreign,
             )
         return found

@@ -33,7 +33,6 @@ from roost.core.allocation import seats
 from roost.engines import Ended, Engine, Report, Stuck, Told
 from roost.errors import RoostError
 from roost.live.blame import Device, Suspicions
-from roost.live.blots import blot
 from roost.live.failures import Verdict, classify, decide, sentence
 from roost.live.records import Record
 
@@ -111,15 +110,13 @@ class Reports:
         asked = run.stopping is not None and not run.suspending
         if asked and not _succeeded(ended):  # one that got there before its stop did succeed
             return [Exited(at, run.id, Outcome.STOPPED, saved_s)]
-        secrets = list(self._secrets(run.job.id))
         told = ended.cause in ("exit", "never-started")
-        tails = self._tails(ended.run) if told else {}
         found = classify(
             ended,
-            {worker: blot(tail, secrets) for worker, tail in tails.items()},
+            self._tails(ended.run) if told else {},
             record.loss,
             record.program.max_duration_s,
-            secrets,
+            self._secrets(run.job.id),
         )
         record.exit_code = _exit_code(ended)
         if found is None:

@@ -110,8 +110,8 @@ async def list_tokens(
 async def add_token(here: Here, caller: Self, body: models.AddToken) -> Response:
     """Make a token; its secret is told in this answer and never again.
 
-    It expires no later than the one it was made with, so that lending one does not give it away.
-    Revoking that one does not revoke it.
+    It expires no later than the one it was made with, and is revoked with it: lending one does not
+    give it away.
     """
     store = here.cluster.store
     owner = await _owner(here, caller, body.user or "")
@@ -122,7 +122,9 @@ async def add_token(here: Here, caller: Self, body: models.AddToken) -> Response
     if body.expires_in_s is not None:
         ends.append(time.time() + body.expires_in_s)  # by the clock that the store goes by
     token, secret = await here.read(
-        lambda: store.add_token(owner, body.label, min(ends, default=None), actor=caller.user)
+        lambda: store.add_token(
+            owner, body.label, min(ends, default=None), parent=caller.token, actor=caller.user
+        )
     )
     return json({**asdict(token), "secret": secret}, 201)
 
@@ -142,7 +144,7 @@ async def revoke_token(
     caller: Self,
     token: Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,80}$")],
 ) -> Response:
-    """Make a token useless; its open streams end."""
+    """Make a token useless, and all that were made with it; their open streams end."""
     store = here.cluster.store
     if Permission.ACCOUNTS_WRITE not in ROLES[caller.role]:
         own = await here.read(lambda: store.tokens(caller.user))

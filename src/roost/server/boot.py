@@ -42,6 +42,7 @@ class Start:
     tls: Tls | None = None
     allow: tuple[str, ...] = ()
     token_file: Path | None = None
+    adopt_home: bool = False
     options: Options = field(default_factory=Options)
 
     @property
@@ -114,6 +115,8 @@ async def run(start: Start, told: Callable[[Up], None]) -> dict[str, int]:
             placer=start.placer,
             clock=clock,
             by_account=os.geteuid() == 0,
+            identity=home.identity(),
+            adopt=start.adopt_home,
         )
         try:
             await cluster.start()

@@ -22,6 +22,7 @@ from roost.server.pieces import Pieces
 from roost.server.questions import Questions
 from roost.server.seen import Eyes, eyes_of
 from roost.server.tails import Tails
+from roost.store import Fenced, StoreBroken
 from roost.store.rows import MOST, JobQuery, JobRow
 
 T = TypeVar("T")
@@ -56,8 +57,15 @@ class Context:
         return self.crowded()
 
     async def read(self, call: Callable[[], T]) -> T:
-        """Run a blocking call in one of a bounded number of threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        """Run a blocking call in one of a bounded number of threads.
+
+        A store that turns out to be broken ends the server.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        except (StoreBroken, Fenced) as error:
+            self.cluster.halt(error)
+            raise
 
     async def start(self) -> None:
         """Begin to listen to the cluster; a second time changes nothing."""

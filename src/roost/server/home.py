@@ -2,14 +2,18 @@
 
 ``token`` is an administrator's, readable by its owner alone; a file that others can read is refused
 rather than repaired, since who knows who has read it. ``server.json`` names the process by its
-number *and* the moment it began, so that a number used again is never taken for the server.
+number *and* the moment it began, so that a number used again is never taken for the server. ``id``
+tells this home from all others: a database belongs to the home whose runs it describes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 import signal
+import socket
 import stat
 import time
 from contextlib import suppress
@@ -17,11 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from select import select
 
-from roost.errors import Conflict, InvalidSpec
-from roost.files import save
+from roost.errors import Conflict, InvalidSpec, NotFound
+from roost.files import load, save
+from roost.store.rows import HomeRow
 
 _OWNER_ONLY = 0o600
 _MOST_BYTES = 4096
+_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +105,7 @@ class Home:
 
     def keep_token(self, secret: str) -> None:
         """Write the token for its owner alone."""
-        draft = self.token_file.with_name(f".{self.token_file.name}.{os.getpid()}.tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        try:
-            with suppress(FileNotFoundError):
-                draft.unlink()
-            with os.fdopen(os.open(draft, flags, _OWNER_ONLY), "w", encoding="ascii") as file:
-                file.write(f"{secret}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.token_file)
-        except OSError as error:
-            raise InvalidSpec(f"cannot write {self.token_file}: {error.strerror}") from None
+        _keep(self.token_file, secret)
 
     def running(self) -> Running | None:
         """The server that runs from here, if its process is still the one that said so."""
@@ -145,9 +140,44 @@ class Home:
         return running
 
     def forget(self) -> None:
-        """The server has ended."""
-        with suppress(OSError):
-            self._note.unlink()
+        """The server has ended; the note of one that took over stays."""
+        found = self.running()
+        if found is not None and found.pid == os.getpid():
+            with suppress(OSError):
+                self._note.unlink()
+
+    def identity(self) -> HomeRow:
+        """What tells this home from all others, made at the first start."""
+        file = self.path / "id"
+        try:
+            known = load(file).text.strip()
+        except NotFound:
+            known = secrets.token_hex(16)
+            _keep(file, known)
+        if not _ID.fullmatch(known):
+            raise InvalidSpec(f"{file} is damaged: restore it, or remove it and use --adopt-home")
+        return HomeRow(known, str(self.path), socket.gethostname())
+
+
+def _keep(target: Path, text: str) -> None:
+    """Write a line for its owner alone, for good."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        with os.fdopen(os.open(draft, flags, _OWNER_ONLY), "w", encoding="ascii") as file:
+            file.write(f"{text}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise InvalidSpec(f"cannot write {target}: {error.strerror}") from None
 
 
 def ticks_of(pid: int) -> int | None:

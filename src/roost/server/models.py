@@ -305,7 +305,7 @@ class ChangeUser(Asked):
 
 
 class TokenView(Told):
-    """A token; what it says is told once, when it is made."""
+    """A token; what it says is told once, when it is made. ``parent``: what it was made with."""
 
     id: str
     user: str
@@ -314,6 +314,7 @@ class TokenView(Told):
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+    parent: str | None
 
 
 class TokenList(Told):

@@ -5,8 +5,8 @@ job changes state. What is new is read and encoded once and kept for a while; fo
 bytes. A follower that is further back reads the file by itself until it has caught up, so a slow
 one needs no memory and holds nobody up.
 
-An event's id is ``<attempt>-<offset>``, with the offset in the file after its text. The text is a JSON string: bytes that are no
-UTF-8 are replaced, and a character is never cut in two.
+An event's id is ``<attempt>-<offset>``, with the offset in the file after its text. The text is a
+JSON string: bytes that are no UTF-8 are replaced, and a character is never cut in two.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _LONGEST = 256
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@+-]{0,62}[A-Za-z0-9_])?")
 _UNIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63})?")
 _USER = "name, role, unix, active"
-_TOKEN = "id, owner, label, created_at, expires_at, revoked_at, last_used_at"  # noqa: S105 - columns
+_TOKEN = "id, owner, label, created_at, expires_at, revoked_at, last_used_at, parent"  # noqa: S105 - columns
 _QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters"
 
 
@@ -80,22 +80,34 @@ class Accounts:
         return [_as_user(row) for row in rows]
 
     def add_token(
-        self, user: str, label: str, expires_at: float | None = None, *, actor: str = ""
+        self,
+        user: str,
+        label: str,
+        expires_at: float | None = None,
+        *,
+        parent: str | None = None,
+        actor: str = "",
     ) -> tuple[Token, str]:
-        """A new way in for a user, and its secret, which is kept nowhere; raises NotFound."""
+        """A new way in for a user, and its secret, which is kept nowhere; raises NotFound.
+
+        ``parent`` is the token it is made with: they are revoked together. Raises Conflict if that
+        one was revoked meanwhile.
+        """
         now = self._clock()
         if expires_at is not None and not (math.isfinite(expires_at) and expires_at > now):
             raise InvalidSpec(f"a token must expire in the future, not at {expires_at}")
         if len(label) > _LONGEST or not storable(label):
             raise InvalidSpec(f"a token's label must be a text of at most {_LONGEST} letters")
         secret = _SECRET + secrets.token_urlsafe(32)
-        token = Token(f"tok-{secrets.token_hex(5)}", user, label, now, expires_at)
+        token = Token(f"tok-{secrets.token_hex(5)}", user, label, now, expires_at, parent=parent)
         with self._database.writing() as session:
             self.fence(session)
             if not storable(user) or _user(session, user) is None:
                 raise self._no_user(session, user)
+            if parent is not None:
+                _must_live(session, parent)
             session.run(
-                f"INSERT INTO tokens ({_TOKEN}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
+                f"INSERT INTO tokens ({_TOKEN}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
                 (*astuple(token), _hash(secret)),
             )
             text = f"token {token.id} ({label}) of {user} added"
@@ -115,28 +127,31 @@ class Accounts:
             )
         if row is None:
             return None
-        token, user, now = Token(*row[:7]), _as_user(row[7:]), self._clock()
+        token, user, now = Token(*row[:8]), _as_user(row[8:]), self._clock()
         expired = token.expires_at is not None and token.expires_at <= now
         if expired or token.revoked_at is not None or not user.active:
             return None
         return self._touch(token, now), user
 
     def revoke_token(self, name: str, *, actor: str = "") -> Token:
-        """Make a token useless; raises NotFound. A second time changes nothing."""
+        """Make a token useless, and all that were made with it; raises NotFound.
+
+        A second time changes nothing.
+        """
+        now = self._clock()
         with self._database.writing() as session:
             self.fence(session)
-            row = session.one(f"SELECT {_TOKEN} FROM tokens WHERE id = ?", (clean(name),))  # noqa: S608 - constant
-            if row is None:
+            tree = _tree(session, clean(name))
+            if not tree:
                 raise NotFound(f"no such token: {clean(name)[:_LONGEST]!r}")
-            token = Token(*row)
-            if token.revoked_at is None:
-                token = replace(token, revoked_at=self._clock())
-                session.run(
-                    "UPDATE tokens SET revoked_at = ? WHERE id = ?", (token.revoked_at, token.id)
-                )
-                text = f"token {token.id} ({token.label}) of {token.user} revoked"
-                self._note(session, actor, token.user, old=token.id, text=text)
-        return token
+            for token in tree:
+                if token.revoked_at is None:
+                    session.run("UPDATE tokens SET revoked_at = ? WHERE id = ?", (now, token.id))
+                    with_it = "" if token is tree[0] else f", for it was made with {token.parent}"
+                    text = f"token {token.id} ({token.label}) of {token.user} revoked{with_it}"
+                    self._note(session, actor, token.user, old=token.id, text=text)
+        first = tree[0]
+        return first if first.revoked_at is not None else replace(first, revoked_at=now)
 
     def tokens(self, user: str | None = None) -> list[Token]:
         """The tokens of a user, or of all, oldest first."""
@@ -244,6 +259,24 @@ def _as_queue(row: Row) -> QueueRow:
 def _queue(session: Session, name: str) -> QueueRow | None:
     row = session.one(f"SELECT {_QUEUE} FROM queues WHERE id = ?", (name,))  # noqa: S608 - constant
     return None if row is None else _as_queue(row)
+
+
+def _tree(session: Session, name: str) -> list[Token]:
+    """A token, and behind it all that were made with it, or with one that was."""
+    columns = ", ".join(f"tokens.{column}" for column in _TOKEN.split(", "))
+    rows = session.all(
+        f"WITH RECURSIVE tree AS (SELECT {_TOKEN} FROM tokens WHERE id = ? "  # noqa: S608 - constant
+        f"UNION SELECT {columns} FROM tokens JOIN tree ON tokens.parent = tree.id) "
+        f"SELECT {_TOKEN} FROM tree",
+        (name,),
+    )
+    return sorted((Token(*row) for row in rows), key=lambda token: token.id != name)
+
+
+def _must_live(session: Session, name: str) -> None:
+    row = session.one("SELECT revoked_at FROM tokens WHERE id = ?", (clean(name),))
+    if row is None or row[0] is not None:
+        raise Conflict(f"token {clean(name)[:_LONGEST]!r} is revoked: nothing is made with it")
 
 
 def _hash(secret: str) -> str:

@@ -139,11 +139,17 @@ class Database(ABC):
 
     @abstractmethod
     def claim(self) -> None:
-        """Become the one server of this database; raises Conflict that names the other."""
+        """Become the one server of this database; raises Conflict that names the other.
+
+        Nothing is written to the database.
+        """
 
     @abstractmethod
     def release(self) -> None:
         """Be the server no more."""
+
+    def settle(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called before the server's first write: what was found shall be there for good."""
 
     @abstractmethod
     def dialect(self, sql: str) -> str:

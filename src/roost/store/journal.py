@@ -13,13 +13,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from roost.errors import Fatal
+from roost.errors import Conflict, Fatal
 from roost.failpoints import hit
 from roost.store import events as event_log
+from roost.store import homes
 from roost.store import jobs as job_views
 from roost.store.database import Database, Row, Session
 from roost.store.errors import Fenced, StoreBroken
-from roost.store.rows import Entry, EventRow, JobRow
+from roost.store.rows import Entry, EventRow, HomeRow, JobRow
 from roost.store.texts import from_json, to_json
 
 log = logging.getLogger(__name__)
@@ -43,25 +44,65 @@ class Journal:
         self._database = database
         self._epoch: int | None = None
         self._head = Head(0, "")
+        self._home: HomeRow | None = None
+        self._foreign = False
 
-    def serve(self) -> int:
-        """Become the one server and return its epoch; raises Conflict that names the other."""
-        if self._epoch is not None:
-            return self._epoch
+    def claim(self, home: HomeRow | None = None, *, adopt: bool = False) -> bool:
+        """Keep other servers away, and see that this may be served; nothing is written yet.
+
+        Whether runs in the journal may be of another home than this one: then they are lost.
+        Raises Conflict if another server or, unless that is to ``adopt``, another home has it.
+        """
         database = self._database
+        if database.claimed:
+            return self._foreign
         database.claim()
         try:
-            with database.writing() as session:
-                session.run("UPDATE roost_meta SET epoch = epoch + 1")
-                epoch, head = _meta(session, database.where)
+            with database.reading() as session:
+                _, head = _meta(session, database.where)
+                if home is not None:
+                    self._foreign = homes.is_foreign(session, database.where, home, adopt=adopt)
             self._not_older(head, database.acknowledged)
-            self._epoch, self._head = epoch, head
+            self._head, self._home = head, home
             self.last()
         except BaseException:
-            self._epoch = None
             database.release()
             raise
+        return self._foreign
+
+    def serve(self) -> int:
+        """Become the one server and return its epoch; raises Conflict that names the other.
+
+        Whoever wants to read before anything is written claims the database first.
+        """
+        if self._epoch is not None:
+            return self._epoch
+        self.claim()
+        try:
+            self._epoch = self._take_over()
+        except BaseException:
+            self._database.release()
+            raise
+        return self._epoch
+
+    def _take_over(self) -> int:
+        database = self._database
+        database.settle()
+        with database.writing() as session:
+            session.run("UPDATE roost_meta SET epoch = epoch + 1")
+            epoch, head = _meta(session, database.where)
+            if head != self._head:
+                raise Conflict(f"another server wrote to {database.where}; start again")
+            if self._home is not None:
+                homes.take(session, self._home, foreign=self._foreign)
         return epoch
+
+    def settle_home(self) -> None:
+        """The journal tells of no run of another home any more."""
+        with self._database.writing() as session:
+            self.fence(session)
+            homes.settle(session)
+        self._foreign = False
 
     def append(
         self,
@@ -243,14 +284,14 @@ class Journal:
             raise self._damaged(seq, "its checksum does not fit")
         return Head(seq, total)
 
-    def _put_back(self, head: Head, known: int) -> Fatal:
-        return Fatal(
+    def _put_back(self, head: Head, known: int) -> StoreBroken:
+        return StoreBroken(
             f"{self._database.where} was put back to an older state: its journal ends at entry "
             f"{head.seq}, but {known} was written; {self._database.older_advice}"
         )
 
-    def _damaged(self, seq: int, why: str) -> Fatal:
-        return Fatal(
+    def _damaged(self, seq: int, why: str) -> StoreBroken:
+        return StoreBroken(
             f"{self._database.where}: the journal is damaged at entry {seq}: {why}; "
             "stop, keep a copy, and restore a backup"
         )

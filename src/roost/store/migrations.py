@@ -38,7 +38,11 @@ _JOURNAL = (
         schema INTEGER NOT NULL,
         epoch BIGINT NOT NULL,
         last_seq BIGINT NOT NULL,
-        last_sum {text} NOT NULL
+        last_sum {text} NOT NULL,
+        home_id {text} NOT NULL,
+        home_path {text} NOT NULL,
+        home_host {text} NOT NULL,
+        home_settled INTEGER NOT NULL
     )""",
     """
     CREATE TABLE journal (
@@ -55,7 +59,7 @@ _JOURNAL = (
         body TEXT NOT NULL,
         sum {text} NOT NULL
     )""",
-    f"INSERT INTO roost_meta VALUES (1, {FORMAT}, 0, 0, 0, '')",  # noqa: S608 - a number
+    f"INSERT INTO roost_meta VALUES (1, {FORMAT}, 0, 0, 0, '', '', '', '', 1)",  # noqa: S608 - a number
 )
 _JOBS = (
     """
@@ -153,9 +157,11 @@ _ACCOUNTS = (
         created_at DOUBLE PRECISION NOT NULL,
         expires_at DOUBLE PRECISION,
         revoked_at DOUBLE PRECISION,
-        last_used_at DOUBLE PRECISION
+        last_used_at DOUBLE PRECISION,
+        parent {text} REFERENCES tokens (id)
     )""",
     "CREATE INDEX tokens_owner ON tokens (owner, created_at, id)",
+    "CREATE INDEX tokens_parent ON tokens (parent)",
     """
     CREATE TABLE queues (
         id {text} PRIMARY KEY,

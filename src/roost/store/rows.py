@@ -41,6 +41,14 @@ STATES = tuple(state.value for state in JobState)
 OPEN_STATES = tuple(state.value for state in JobState if not state.over)
 
 
+class HomeRow(NamedTuple):
+    """The folder of a server: its id, and where it is."""
+
+    id: str
+    path: str
+    host: str
+
+
 class Entry(NamedTuple):
     """One batch of the journal: events and the decisions that followed, as JSON."""
 
@@ -169,7 +177,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A way in for a user; the secret itself is nowhere."""
+    """A way in for a user; the secret itself is nowhere. ``parent``: the token it was made with."""
 
     id: str
     user: str
@@ -178,6 +186,7 @@ class Token:
     expires_at: float | None = None
     revoked_at: float | None = None
     last_used_at: float | None = None
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

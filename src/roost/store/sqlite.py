@@ -91,6 +91,9 @@ class SqliteDatabase(Database):
         _, self.acknowledged = _note(os.pread(lock, 64, 0))
         self._lock, self.claimed = lock, True
         self._write_note()
+
+    def settle(self) -> None:
+        """Empty the write-ahead log into the database."""
         # What was left in the log by a sync that failed is now written and synced for good.
         with self._translated(), closing(self._connect()) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

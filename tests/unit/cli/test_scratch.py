@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -61,6 +62,25 @@ def test_a_server_that_does_not_start_says_why() -> None:
         pytest.raises(Fatal, match="unknown policy 'nonsense'"),
     ):
         server.start()
+
+
+def test_a_server_ends_with_whoever_wanted_it(tmp_path: Path) -> None:
+    program = (
+        "import time\nfrom roost.cli.scratch import scratch\n"
+        "with scratch('test', 2) as server:\n"
+        "    server.start()\n    print(server.pid, flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen(  # noqa: S603 - our own
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        handle = os.pidfd_open(int(process.stdout.readline()))
+        process.kill()
+    ended, _, _ = select.select([handle], [], [], 20.0)
+    os.close(handle)
+    assert ended
 
 
 def test_signals_wait_until_the_work_is_done() -> None:

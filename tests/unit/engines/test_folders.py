@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import errno
 import gc
 import os
@@ -255,3 +256,93 @@ def test_a_log_that_nobody_closes_is_closed(runs: Runs) -> None:
         with folder.log("worker-0") as log:
             pass
         log.close()
+
+
+def test_what_is_no_record_is_not_there(runs: Runs) -> None:
+    enter(runs, STATE)
+    starts: list[dict[str, object]] = [
+        {"pid": "1"},
+        {"ticks": None},
+        {"boot": 5},
+        {"phase": ["running"]},
+        {"token": "another"},
+    ]
+    ends: list[dict[str, object]] = [
+        {"cause": "magic"},
+        {"exits": [["worker", 0]]},
+        {"exits": "all"},
+        {"uptime": "x"},
+        {"ran_s": None},
+        {"detail": {}},
+    ]
+    for forged in starts:
+        say(runs, "start.json", **forged)
+        assert examine.examine(runs, RUN).kind == "nothing", forged
+    say(runs, "start.json")
+    for forged in ends:
+        say(runs, "exit.json", **forged)
+        assert examine.examine(runs, RUN).kind == "lost", forged
+    say(runs, "exit.json", time=float("inf"))
+    end = examine.examine(runs, RUN).end
+    assert end is not None
+    assert examine.ended(RUN, end, 7.0).time == 7.0
+
+
+@pytest.mark.parametrize("body", [{"version": 1}, {**STATE.encode(), "parts": 5}])
+def test_a_run_that_lives_is_alive_whatever_its_records_say(
+    runs: Runs, body: dict[str, object]
+) -> None:
+    enter(runs, STATE)
+    say(runs, "start.json")
+    with runs.open(RUN) as folder:
+        folder.save("run.json", body)
+        lock = folder.lock()
+        assert lock is not None
+        assert examine.examine(runs, RUN) == ("alive", None, START, None)
+        os.close(lock)
+    assert examine.examine(runs, RUN) == ("nothing", None, None, None)
+
+
+@pytest.mark.parametrize("text", [b"[", b"[1]", b"[" * 3000])
+def test_a_checksum_alone_makes_no_record(runs: Runs, text: bytes) -> None:
+    enter(runs, STATE)
+    body = b"%010d %s" % (9, text)
+    path = runs.path / "job/1/start.json"
+    path.write_bytes((b"%08x %s\n" % (binascii.crc32(body), body)).ljust(8192, b"\0"))
+    with runs.open(RUN) as folder:
+        assert folder.read("start.json") is None
+
+
+def test_however_deep_it_goes_away(runs: Runs) -> None:
+    runs.make(RUN, None).close()
+    work = runs.path / "job/1/work"
+    (work / "locked").mkdir()
+    (work / "locked/file").touch()
+    (work / "link").symlink_to(runs.home)
+    (work / "locked").chmod(0)
+    inner = os.open(work, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=inner)
+        inner, outer = os.open("d", os.O_RDONLY, dir_fd=inner), inner
+        os.close(outer)
+    os.close(inner)
+
+    gone = runs.forget(RUN.job)
+    assert gone is not None
+    assert runs.jobs() == []
+    runs.remove(gone)
+
+    assert os.listdir(runs.path) == []  # noqa: PTH208
+    assert (runs.home / "running").is_dir()
+
+
+def test_what_was_to_be_removed_is_removed_by_the_next_server(runs: Runs) -> None:
+    other = RunId(JobId("other"), 1)
+    for run in (RUN, other):
+        runs.make(run, None).close()
+    assert runs.forget(RUN.job)
+    assert runs.forget(RUN.job) is None
+
+    runs.clean()
+
+    assert os.listdir(runs.path) == ["other"]  # noqa: PTH208

@@ -70,6 +70,7 @@ class LocalEngine:
         self._home_fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock_fd = -1
         self._ear: socket.socket | None = None
+        self._ear_at: tuple[int, int] | None = None
         self._machine: Machine | None = None
         self._limits: limits.Limits | None = None
         self._care: Care | None = None
@@ -163,8 +164,9 @@ class LocalEngine:
         if self._ear is not None:
             loop.remove_reader(self._ear)
             self._ear.close()
-            with suppress(OSError):
-                os.unlink("engine.sock", dir_fd=self._home_fd)
+            if self._ear_at == _inode(self._home_fd):  # else it is another's by now
+                with suppress(OSError):
+                    os.unlink("engine.sock", dir_fd=self._home_fd)
         if self._limits is not None:
             self._limits.close()
         self._runs.close()
@@ -195,6 +197,7 @@ class LocalEngine:
         place = f"/proc/self/fd/{self._home_fd}/engine.sock"
         self._ear.bind(place)
         Path(place).chmod(0o600)
+        self._ear_at = _inode(self._home_fd)
         asyncio.get_running_loop().add_reader(self._ear, self._hear)
 
     def _hear(self) -> None:
@@ -232,8 +235,9 @@ class LocalEngine:
                 self._runs.unmark(keeper.run)
         gone = {keeper.run for keeper in keepers if keeper.found.kind == "nothing"}
         for run, assigned in alive.items():
-            if assigned.order is not None:
-                await self.perform(assigned.order)
+            order = assigned.order
+            if order is not None and not (assigned.foreign and run in gone):
+                await self.perform(order)
             elif run in gone:
                 why = "nothing is left of it in this home"
                 care.report(Ended(self._clock(), run, (), "lost", why))
@@ -268,6 +272,15 @@ class LocalEngine:
 
     def _work(self, call: Callable[..., _T], *args: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._pool, call, *args)
+
+
+def _inode(home_fd: int) -> tuple[int, int] | None:
+    """Which socket it is that shims find."""
+    try:
+        found = os.stat("engine.sock", dir_fd=home_fd, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

@@ -37,6 +37,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Errors that tell nothing about whether a file is there.
 _NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 _GONE = ".gone-"
+_DEEP = 50
 #: Others may pass through to the folders that are theirs, and see nothing on the way.
 _PASS, _OWN = 0o711, 0o700
 
@@ -290,7 +291,7 @@ class Runs:
     def remove(self, gone: str) -> None:
         """Remove what was moved out of sight, as far as that is possible.
 
-        However deep it is: folders are moved up before anybody enters them.
+        However deep it is: folders far down are moved up before anybody enters them.
         """
         with suppress(OSError), _opened(gone, self._fd) as top:
             found = _empty(top, top)
@@ -339,8 +340,8 @@ def _opened(name: str, parent: int) -> Iterator[int]:
         os.close(fd)
 
 
-def _empty(folder: int, top: int) -> list[str]:
-    """Remove the files of a folder and move its folders up; the new names of these."""
+def _empty(folder: int, top: int, depth: int = 0) -> list[str]:
+    """Remove what is in a folder; the new names of folders that were too deep and moved up."""
     os.fchmod(folder, _OWN)
     moved = []
     for name in os.listdir(folder):
@@ -350,9 +351,14 @@ def _empty(folder: int, top: int) -> list[str]:
                 continue
             if os.geteuid():  # root needs no leave, and must not be led elsewhere by a link
                 os.chmod(name, _OWN, dir_fd=folder)
-            new = uuid4().hex
-            os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
-            moved.append(new)
+            if depth == _DEEP:
+                new = uuid4().hex
+                os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
+                moved.append(new)
+                continue
+            with _opened(name, folder) as fd:
+                moved += _empty(fd, top, depth + 1)
+            os.rmdir(name, dir_fd=folder)
     return moved
 
 

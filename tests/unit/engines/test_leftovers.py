@@ -1,0 +1,60 @@
+"""What a dead shim left behind is found by its marks and killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.engines.local import proc
+from roost.engines.local.proc import Traces
+from roost.engines.local.shim import tree
+
+TRACES = Traces(f"{os.getpid():016x}", 1 << 62 | os.getpid(), "")
+
+
+@pytest.fixture
+def left() -> Iterator[subprocess.Popen[bytes]]:
+    env = {"ROOST_RUN_TOKEN": TRACES.token}
+    with subprocess.Popen(["/bin/sleep", "600"], env=env) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many processes each look at the whole machine found."""
+    found: list[int] = []
+    real = proc.leftovers
+
+    def noting(traces: Traces) -> list[tree.Process]:
+        processes = real(traces)
+        found.append(len(processes))
+        return processes
+
+    monkeypatch.setattr(proc, "leftovers", noting)
+    return found
+
+
+def test_leftovers_are_killed(left: subprocess.Popen[bytes], scans: list[int]) -> None:
+    assert proc.kill_leftovers(TRACES) == []
+    assert left.wait(10) == -9
+    assert scans == [1, 0]
+
+
+def test_the_machine_is_not_searched_again_while_something_dies(
+    left: subprocess.Popen[bytes], scans: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "send", lambda *_: True)
+    assert proc.kill_leftovers(TRACES, within_s=0.2) == [left.pid]
+    assert scans == [1]
+
+
+def test_a_cgroup_is_killed_before_anybody_is_searched(tmp_path: Path, scans: list[int]) -> None:
+    (tmp_path / "cgroup.kill").touch()
+    assert proc.kill_leftovers(TRACES._replace(cgroup=str(tmp_path))) == []
+    assert (tmp_path / "cgroup.kill").read_text() == "1"
+    assert scans == [0]
