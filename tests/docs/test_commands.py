@@ -113,7 +113,7 @@ def test_every_command_is_documented() -> None:
 
 def parse(arguments: list[str]) -> None:
     """Let click look at a command line as if it were typed; nothing is run."""
-    context = click.Context(cli, info_name="roost")
+    context = click.Context(cli, info_name="roost", **cli.context_settings)
     command: click.Command = cli
     name: str | None = "roost"
     rest = arguments

@@ -29,7 +29,7 @@ from roost.testing import oracles, witness
 from roost.testing.served import Served, holders
 from roost.testing.trial import Asked, Trial
 
-RESTARTS = int(os.environ.get("ROOST_TEST_RESTARTS", "12"))
+RESTARTS = int(os.environ.get("ROOST_TEST_RESTARTS", "10"))
 
 
 def test_a_second_server_is_refused_while_the_first_is_stopped(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_servers_with_other_clocks_follow_each_other(library: Path, tmp_path: Pa
     with trial(tmp_path, seed=22) as one:
         assert one.begin()
         goes_on = running(one, 120.0)
-        for jump in (HOUR, -HOUR, TO_2038, 0):
+        for jump in (TO_2038, -HOUR, 0):
             one.server.kill()
             began_shifted(one, library, jump)
             assert one.view(goes_on)["attempt"] == 1

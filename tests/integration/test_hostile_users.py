@@ -800,7 +800,7 @@ class Terminal:
         self._read()
         status = main(list(words))
         told = self._read()
-        return status, told.out, told.err
+        return status or 0, told.out, told.err
 
 
 @pytest.fixture

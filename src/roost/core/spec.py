@@ -18,6 +18,9 @@ JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
 QueueId = NewType("QueueId", str)
 
+#: The kind of a device that is none: a CPU that stands in for a GPU.
+CPU_SLOT = "cpu-slot"
+
 #: Milli-GPUs in one device: a share of 1000 is the whole GPU.
 WHOLE = 1000
 
@@ -61,6 +64,9 @@ class Range(NamedTuple):
 
     min: int
     max: int
+
+    def __str__(self) -> str:
+        return str(self.min) if self.min == self.max else f"{self.min}..{self.max}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,9 +66,6 @@ T = TypeVar("T")
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _ID_LETTERS = 5
-_EVERYBODY = "*"
-#: How many users may wait for a forecast.
-_QUESTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +109,6 @@ class Cluster:
             Vault(home),
             self.clock,
         )
-        self._asking = 0
-        self._one_at_a_time = asyncio.Lock()
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
@@ -268,9 +263,7 @@ class Cluster:
                 f"submit it with --workers MIN..MAX"
             )
         if not low <= workers.min <= workers.max <= high:
-            raise InvalidSpec(
-                f"job {job} can run with {low}..{high} workers, not {_words(workers)}"
-            )
+            raise InvalidSpec(f"job {job} can run with {low}..{high} workers, not {workers}")
         return await self._about(job, actor, lambda now: ScaleRequested(now, job, workers))
 
     async def migrate(self, job: JobId, node: NodeId | None, actor: str) -> JobRow:
@@ -345,11 +338,10 @@ class Cluster:
         request.job.program()
         self._check_queue(await self._ask_store(self.store.queues), request)
         driver = self._driver
-        async with self._question():
-            copy, now = self._copy(), self.clock.now()
-            found = await asyncio.to_thread(
-                lambda: explaining.plan(copy(), spec, driver.policy, driver.placer, now)
-            )
+        copy, now = self._copy(), self.clock.now()
+        found = await asyncio.to_thread(
+            lambda: explaining.plan(copy(), spec, driver.policy, driver.placer, now)
+        )
         notes = list(request.job.notes())
         if spec.elastic and self.policy_name.partition(":")[0] != "alnair":
             notes.append(
@@ -368,17 +360,14 @@ class Cluster:
             return _over(row)
         driver = self._driver
         queues = await self._ask_store(self.store.queues)
-        open_to = {queue.id for queue in queues if _may_submit(queue, record.user)}
-        async with self._question():
-            if job not in self.core.jobs:
-                raise NotFound(f"no job {job!r} any more")
-            copy, now = self._copy(), self.clock.now()
-            said = self.core.explain(job, limit=self.core.waiting.count)
-            found = await asyncio.to_thread(
-                lambda: explaining.explain(
-                    copy(), job, driver.policy, driver.placer, now, said=said
-                )
-            )
+        open_to = {queue.id for queue in queues if queue.admits(record.user)}
+        if job not in self.core.jobs:
+            raise NotFound(f"no job {job!r} any more")
+        copy, now = self._copy(), self.clock.now()
+        said = self.core.explain(job, limit=self.core.waiting.count)
+        found = await asyncio.to_thread(
+            lambda: explaining.explain(copy(), job, driver.policy, driver.placer, now, said=said)
+        )
         found["remedies"] = [
             remedy
             for remedy in found["remedies"]
@@ -421,18 +410,6 @@ class Cluster:
         return self.engine.usage()
 
     # -- how it is done ------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def _question(self) -> AsyncIterator[None]:
-        """Simulate for one user at a time: all of them share the processor with the driver."""
-        if self._asking >= _QUESTIONS:
-            raise Retryable("too many questions at once", after=2.0)
-        self._asking += 1
-        try:
-            async with self._one_at_a_time:
-                yield
-        finally:
-            self._asking -= 1
 
     def _copy(self) -> Callable[[], Core]:
         """The core as it is now, without jobs that are over, for another thread to play with."""
@@ -491,7 +468,7 @@ class Cluster:
         found = next((queue for queue in queues if queue.id == wanted), None)
         if found is None:
             raise unknown("queue", wanted, [queue.id for queue in queues])
-        if not _may_submit(found, request.user):
+        if not found.admits(request.user):
             raise Forbidden(f"{request.user} may not submit to queue {wanted!r}; ask an admin")
 
     async def _new_id(self, name: str) -> JobId:
@@ -505,15 +482,6 @@ class Cluster:
 
 def _spec(row: QueueRow) -> QueueSpec:
     return QueueSpec(QueueId(row.id), row.quota_milli, row.limit_milli, row.weight, row.priority)
-
-
-def _may_submit(queue: QueueRow, user: str) -> bool:
-    return _EVERYBODY in queue.submitters or user in queue.submitters
-
-
-def _words(workers: Range) -> str:
-    low, high = workers
-    return str(low) if low == high else f"{low}..{high}"
 
 
 def _over(row: JobRow) -> dict[str, Any]:

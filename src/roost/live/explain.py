@@ -13,7 +13,6 @@ import math
 from operator import itemgetter
 from typing import Any
 
-from roost.core.allocation import Allocation
 from roost.core.controller import Core, Policy
 from roost.core.events import Submitted
 from roost.core.ledger import Ledger
@@ -22,6 +21,7 @@ from roost.core.reasons import Cause, Explanation, gpus
 from roost.core.spec import WHOLE, JobId, JobSpec, Shape
 from roost.core.state import Job, Run
 from roost.live.amounts import asked, counted, missing, there
+from roost.live.records import placement_of
 from roost.live.remedies import remedies
 from roost.sim.forecast import Forecast, Present, forecast
 
@@ -128,7 +128,7 @@ def plan(  # noqa: PLR0913 - as above
         "reason": _planned_reason(run, why),
         "starts_at": copy.now if fits else times.starts_at,
         "ends_at": times.ends_at,
-        "placement": _placement(place),
+        "placement": [] if place is None else placement_of(place),
         "assumptions": list(expected.assumptions),
     }
 
@@ -282,18 +282,3 @@ def _between(*starts: float | None) -> list[float | None]:
     if not known:
         return [None, None]
     return [min(known), max(known) if len(known) == len(starts) else None]
-
-
-def _placement(allocation: Allocation | None) -> list[dict[str, Any]]:
-    if allocation is None:
-        return []
-    return [
-        {
-            "node": part.node,
-            "gpus": list(part.gpus),
-            "share": part.share_milli / WHOLE,
-            "workers": part.workers,
-            "role": part.role,
-        }
-        for part in allocation.parts
-    ]

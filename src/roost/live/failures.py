@@ -52,7 +52,7 @@ class Next:
     def phrase(self) -> str:
         """In words, for the sentence."""
         if not self.final:
-            return f"tried again in {self.delay_s:g} s"
+            return f"tried again in {self.delay_s:g} s" if self.delay_s else "tried again at once"
         if self.tries > 1:
             return f"all {self.tries} tries used"
         return "retry not asked for" if self.unasked else "not retried"

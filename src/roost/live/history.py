@@ -12,6 +12,7 @@ from typing import NamedTuple
 from roost.core import (
     WHOLE,
     Action,
+    Allocation,
     CancelRequested,
     Core,
     Decision,
@@ -168,9 +169,7 @@ def _told(event: Event) -> Iterator[Line]:  # noqa: C901 - one case per event
         case ResumeRequested():
             yield Line("request", event.job, text="asks to resume it")
         case ScaleRequested():
-            low, high = event.workers
-            size = str(low) if low == high else f"{low}..{high}"
-            yield Line("request", event.job, text=f"asks to scale it to {size} workers")
+            yield Line("request", event.job, text=f"asks to scale it to {event.workers}")
         case MigrateRequested():
             where = f" to {event.node}" if event.node else ""
             yield Line("request", event.job, text=f"asks to move it{where}")
@@ -193,6 +192,12 @@ def _told(event: Event) -> Iterator[Line]:  # noqa: C901 - one case per event
             return
 
 
+def _where(allocation: Allocation) -> str:
+    return "; ".join(
+        f"{part.node} GPU {','.join(map(str, part.gpus)) or '-'}" for part in allocation.parts
+    )
+
+
 def _gpus(milli: int) -> str:
     return f"{milli / WHOLE:g} GPU{'' if milli == WHOLE else 's'}"
 
@@ -212,15 +217,14 @@ def _arrival(core: Core, job: Job) -> str:
     run = job.run
     match job.state:
         case JobState.STARTING if run is not None:
-            where = "; ".join(
-                f"{part.node} GPU {','.join(map(str, part.gpus)) or '-'}"
-                for part in run.allocation.parts
-            )
-            return f"placed on {where}" + (" once others have left" if run.after else "")
+            later = " once others have left" if run.after else ""
+            return f"placed on {_where(run.allocation)}{later}"
         case JobState.RUNNING if run is not None:
             up = "1 worker is up" if run.workers == 1 else f"{run.workers} workers are up"
             return f"{up} on {_gpus(run.gpu_milli)}"
         case JobState.RESIZING if run is not None and run.target is not None:
+            if run.target.workers == run.workers:
+                return f"moves to {_where(run.target)}"
             return f"from {run.workers} to {run.target.workers} workers"
         case JobState.QUEUED:
             explained = core.explain(job.id, limit=0)

@@ -30,6 +30,7 @@ from roost.core import (
     Woke,
 )
 from roost.core.allocation import seats
+from roost.core.spec import CPU_SLOT
 from roost.engines import Ended, Engine, Report, Stuck, Told
 from roost.errors import RoostError
 from roost.live.blame import Device, Suspicions
@@ -43,8 +44,6 @@ _TAIL_BYTES = 64 * 1024
 _TAILS = 16
 #: How often progress goes into the journal, in seconds.
 _PROGRESS_EVERY_S = 10.0
-#: The kind of a device that is none: a CPU that stands in for a GPU.
-CPU_SLOT = "cpu-slot"
 
 
 class Reports:

@@ -13,13 +13,15 @@ one takes whole nodes. This policy places jobs where it reserved, so the placer 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from operator import attrgetter
 
 from roost.core.allocation import Allocation, Part
+from roost.core.node import Node
 from roost.core.plan import Plan
 from roost.core.reasons import are, gpus
-from roost.core.spec import RunId
+from roost.core.spec import WHOLE, RunId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.policies.backfill import expected_end
@@ -77,8 +79,10 @@ class Conservative:
                 if job is jobs[0]:
                     plan.place(job)
                 continue
-            first = job is jobs[0]
-            if profile.due(booking) and self._start(plan, job, booking, first=first):
+            if profile.due(booking) and (
+                self._start(plan, profile, job, booking)
+                or (job is jobs[0] and _short_of_others(plan, job, booking) and plan.place(job))
+            ):
                 profile.began(booking, job)
             else:
                 memory.bookings[job] = booking
@@ -103,7 +107,7 @@ class Conservative:
         return booking
 
     @staticmethod
-    def _start(plan: Plan, job: Job, booking: Booking, *, first: bool) -> bool:
+    def _start(plan: Plan, profile: Profile, job: Job, booking: Booking) -> bool:
         """Start a job where it was reserved; False when that is not free after all."""
         if plan.over_limit(job, job.gpu_milli):
             return False
@@ -111,14 +115,49 @@ class Conservative:
             return plan.place(job)
         need = job.spec.resources
         parts: list[Part] = []
-        for node, workers, _ in booking.spots:
+        for node, workers, booked in booking.spots:
             if plan.ledger.room(node, need) < workers:
-                # If CPUs or memory are short there, the first in line may look elsewhere.
-                enough = all(node.shown >= gpus for node, _, gpus in booking.spots)
-                return first and enough and plan.place(job)
-            parts += plan.ledger.pick(node, need, workers)
+                return False
+            chosen = plan.ledger.pick(node, need, workers)
+            if need.share_milli < WHOLE and len({part.gpus for part in chosen}) > booked:
+                chosen = _gathered(plan, profile, job, (node, workers, booked))
+            if not chosen:
+                return False
+            parts += chosen
         plan.place_at(job, Allocation(tuple(parts)))
         return True
+
+
+def _short_of_others(plan: Plan, job: Job, booking: Booking) -> bool:
+    """Whether CPUs or memory are short where a job was reserved: the first may look elsewhere."""
+    if job.spec.roles or job.spec.within is not None or plan.over_limit(job, job.gpu_milli):
+        return False
+    return all(node.shown >= booked for node, _, booked in booking.spots)
+
+
+def _gathered(plan: Plan, profile: Profile, job: Job, spot: tuple[Node, int, int]) -> list[Part]:
+    """Devices for a gang of shares that hold up no more GPUs than were booked; none: no room.
+
+    Left to themselves, shares fill what others left of their GPUs. A gang that stays longer than
+    those others would hold all of these GPUs, which may be promised to somebody by then. GPUs that
+    others hold as long anyway cost nothing.
+    """
+    node, workers, booked = spot
+    need = replace(job.spec.resources, cpu_milli=0, memory_mib=0)
+    to_a_gpu = WHOLE // need.share_milli
+    room = plan.ledger.pick(node, need, plan.ledger.room(node, need))
+    chosen: list[Part] = []
+    for (gpu,), same in groupby(room, key=attrgetter("gpus")):
+        parts = list(same)[: workers - len(chosen)]
+        left = workers - len(chosen) - len(parts)
+        if not profile.outlasted(job, node, gpu):
+            if left > (booked - 1) * to_a_gpu:
+                continue  # the others would not fit on the rest of what was booked
+            booked -= 1
+        chosen += parts
+        if not left:
+            return chosen
+    return []
 
 
 def _only_gpus_count(job: Job) -> bool:

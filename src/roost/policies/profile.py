@@ -96,7 +96,8 @@ class Profile:
             for queue in plan.queues.values()
             if queue.spec.limit_milli is not None
         }
-        last: dict[tuple[NodeId, int], float] = {}
+        self._last: dict[tuple[NodeId, int], float] = {}
+        last = self._last
         for run_id, end in ends.items():
             run = plan.runs[run_id]
             held = run.target or run.allocation
@@ -135,6 +136,11 @@ class Profile:
         for node, workers, gpus in booking.spots:
             held = -(-need.gpus * workers // (WHOLE // need.share_milli))
             self._change(self.nodes[node], booking, max(0, gpus - held))
+
+    def outlasted(self, job: Job, node: Node, gpu: int) -> bool:
+        """Whether a GPU would be held as long by those who share it now, without this job."""
+        end = self._on_grid(self.now + job.remaining_s)
+        return self._on_grid(self._last.get((node.id, gpu), 0.0)) >= end
 
     def earliest(self, job: Job) -> Booking | None:
         """The first time at which a job fits for as long as it is expected to run."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roost import __version__
+from roost.core.spec import CPU_SLOT
 from roost.engines.local import LocalEngine
 from roost.errors import InvalidSpec
 from roost.live.clock import Clock
@@ -195,9 +196,9 @@ def _devices(nodes: list[dict[str, Any]], *, asked: bool) -> str:
     for node in nodes:
         count, kind, name = node["gpus"], node["kind"], node["id"]
         plural = "s" if count != 1 else ""
-        if kind == "cpu-slot" and asked:
+        if kind == CPU_SLOT and asked:
             told.append(f"{count} CPU slot{plural} instead of GPUs, as asked, on {name}")
-        elif kind == "cpu-slot":
+        elif kind == CPU_SLOT:
             verb = "stand" if count != 1 else "stands"
             told.append(f"no GPU found: {count} CPU slot{plural} {verb} in on {name}")
         else:

@@ -144,7 +144,7 @@ class Context:
         return None
 
 
-def context(request: Request) -> Context:
+async def context(request: Request) -> Context:
     """The context of a request's app."""
     found: Context = request.app.state.roost
     return found

@@ -19,7 +19,6 @@ from roost.server.context import Context, context
 from roost.server.failures import Refused, answers, as_json
 from roost.server.permissions import Permission, needs, sees_all
 from roost.server.pieces import Part
-from roost.server.seen import may_submit
 from roost.store.rows import EventQuery, JobQuery, JobRow
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=Route)
@@ -163,9 +162,9 @@ async def _check_queue(here: Context, caller: Caller, queue: str) -> None:
     """Refuse a queue that is not there, or not for this caller; both look the same to users."""
     rows = await here.read(lambda: {row.id: row for row in here.cluster.store.queues()})
     row = rows.get(queue)
-    if row is not None and may_submit(caller.user, row.submitters):
+    if row is not None and row.admits(caller.user):
         return
-    theirs = [row.id for row in rows.values() if may_submit(caller.user, row.submitters)]
+    theirs = [row.id for row in rows.values() if row.admits(caller.user)]
     hint = f"one of: {', '.join(sorted(theirs)[:20])}" if theirs else "ask an administrator"
     raise Refused(403, "forbidden", f"you may not submit to the queue {queue!r}", hint)
 

@@ -60,7 +60,7 @@ class Needs:
     def __init__(self, permission: Permission) -> None:
         self.permission = permission
 
-    def __call__(self, request: Request) -> Caller | None:
+    async def __call__(self, request: Request) -> Caller | None:
         """The caller, if it may; nobody on open routes."""
         caller: Caller | None = request.scope.get("roost.caller")
         if self.permission is Permission.OPEN:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from roost.server.auth import Caller
-from roost.store.rows import EventRow, JobRow
+from roost.store.rows import EVERYBODY, EventRow, JobRow, admits
 
 #: What the id of a job looks like inside a text: a name, a dash, and five of the letters and digits
 #: that ids are made of (none that look alike).
@@ -128,7 +128,7 @@ class Eyes:
 
     def may_use(self, queue: Mapping[str, Any]) -> bool:
         """Whether a queue is one of theirs."""
-        return self.all or may_submit(self.user, queue.get("submitters", ("*",)))
+        return self.all or admits(queue.get("submitters", (EVERYBODY,)), self.user)
 
     def queue(
         self, queue: Mapping[str, Any], waiting: Mapping[str, Collection[float]]
@@ -142,11 +142,6 @@ class Eyes:
         told.update({key: value for key, value in own.items() if key in told})
         told["submitters"] = ["*"] if "*" in queue.get("submitters", ()) else [self.user]
         return told
-
-
-def may_submit(user: str, submitters: Collection[str]) -> bool:
-    """Whether a user is among those who may submit to a queue."""
-    return "*" in submitters or user in submitters
 
 
 def eyes_of(caller: Caller, owner: Callable[[str], str | None]) -> Eyes:

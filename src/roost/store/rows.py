@@ -7,7 +7,7 @@ stand beside the journal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -36,6 +36,8 @@ JOB_SORTS = (
 )
 EVENT_SORTS = ("seq",)
 
+#: Stands for all users among those who may submit to a queue.
+EVERYBODY = "*"
 ROLES = ("admin", "user", "viewer")
 STATES = tuple(state.value for state in JobState)
 OPEN_STATES = tuple(state.value for state in JobState if not state.over)
@@ -198,7 +200,16 @@ class QueueRow:
     limit_milli: int | None = None
     weight: float = 1.0
     priority: int = 0
-    submitters: tuple[str, ...] = ("*",)
+    submitters: tuple[str, ...] = (EVERYBODY,)
+
+    def admits(self, user: str) -> bool:
+        """Whether somebody may submit to it."""
+        return admits(self.submitters, user)
+
+
+def admits(submitters: Collection[str], user: str) -> bool:
+    """Whether somebody is among those who may submit."""
+    return EVERYBODY in submitters or user in submitters
 
 
 def storable(text: str) -> bool:

@@ -40,6 +40,8 @@ _SIDE_FILES = {
 }
 #: As much as SQLite adds to its shared memory at a time, twice.
 _SCARCE_BYTES = 64 << 10
+#: How every write-ahead log begins; a bit of the fourth byte tells the order of bytes.
+_WAL = b"\x37\x7f\x06"
 _NOTE = re.compile(rb"\s*(\d+)\s+(\d+)\n")
 
 _Identity = tuple[int, int]
@@ -107,6 +109,7 @@ class SqliteDatabase(Database):
     def committed(self, seq: int) -> None:
         """Make sure that the file we wrote to is the one that others will find."""
         self._check_files()
+        self._check_log()
         self.acknowledged = seq
         self._write_note()
 
@@ -176,6 +179,16 @@ class SqliteDatabase(Database):
         if _identity(self._path) != self._identity or wal != self._wal_identity:
             raise StoreBroken(
                 f"{self.where} or its -wal file was moved or replaced while in use; "
+                "stop the server, put the files back, and start again"
+            )
+
+    def _check_log(self) -> None:
+        """See that the log still has its beginning: without it, nobody reads the rest."""
+        with self._translated(), self._wal.open("rb") as log:
+            start = log.read(4)
+        if start and start[:3] != _WAL:
+            raise StoreBroken(
+                f"the -wal file of {self.where} was emptied while in use; "
                 "stop the server, put the files back, and start again"
             )
 

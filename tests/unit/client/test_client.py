@@ -252,10 +252,11 @@ def test_refusals_are_raised_as_what_they_mean(
     server: FakeServer, status: int, kind: str, error: type[Exception]
 ) -> None:
     server.faults = [lambda _: refused(status, kind, "no", "because")]
-    with pytest.raises(error, match=r"^no \(because\)$") as caught:
+    hint = "give yours as ROOST_TOKEN" if kind == "unauthenticated" else "because"
+    with pytest.raises(error, match=rf"^no \({hint}\)$") as caught:
         server.client().whoami()
     assert isinstance(caught.value, Refused)
-    assert (caught.value.kind, caught.value.hint, caught.value.status) == (kind, "because", status)
+    assert (caught.value.kind, caught.value.hint, caught.value.status) == (kind, hint, status)
 
 
 def test_an_answer_that_is_no_roost_server_s(server: FakeServer) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
 from roost.store import JobQuery, Store, StoreBroken, StoreBusy, StoreFull, StoreLost, open_store
-from roost.store.database import Session
+from roost.store.database import Parameters, Row, Session
 from roost.store.rows import JOB_SORTS, EventQuery, EventRow, QueueRow, User
 from roost.store.sqlite import SqliteDatabase
 from roost.testing.places import entry, fill, job_row
@@ -241,7 +241,7 @@ def test_the_lines_of_the_log_are_counted_once(url: str, monkeypatch: pytest.Mon
     asked: list[tuple[object, ...]] = []
     real = Session.all
 
-    def noting(self: Session, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    def noting(self: Session, sql: str, parameters: Parameters = ()) -> list[Row]:
         if "COUNT" in sql:
             asked.append(tuple(parameters))
         return real(self, sql, parameters)

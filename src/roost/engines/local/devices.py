@@ -17,11 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from roost.core.spec import NodeId, NodeSpec
+from roost.core.spec import CPU_SLOT, NodeId, NodeSpec
 from roost.errors import InvalidSpec, Retryable
 
 #: The kind of a node without GPUs.
-CPU_SLOT = "cpu-slot"
 
 _DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 _PROBE = Path(__file__).with_name("nvml.py")

@@ -135,7 +135,8 @@ def _limit(order: dict[str, Any], what: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (what["data_bytes"], what["data_bytes"]))
     if order.get("mark"):
         # The limit for real-time threads, so high that it never matters: a mark that is
-        # inherited, cannot be wiped off, and tells whose process this is.
+        # inherited, outlives a change of environment, and tells whose process this is. Who means
+        # to hide can lower it: then only a cgroup tells.
         with ignoring(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_RTTIME, (order["mark"], order["mark"]))
 
