@@ -58,7 +58,8 @@ def running(one: Trial, seconds: float = 30.0) -> Asked:
 
 
 def cancel_all(one: Trial) -> None:
-    """Nothing that runs is needed any more."""
+    """Nothing that runs is needed any more, nor what was asked for without an answer."""
+    one.repeat()
     for job in one.jobs:
         if job.id and not job.deleted:
             one.command(job, "cancel")

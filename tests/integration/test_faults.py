@@ -25,7 +25,9 @@ from tests.integration.faults import (
     until,
 )
 
+from roost.store.rows import Entry, JobRow
 from roost.testing import oracles, witness
+from roost.testing.oracles import Told
 from roost.testing.served import Served, holders
 from roost.testing.trial import Asked, Trial
 
@@ -159,6 +161,18 @@ def ordered(
             mine = [line for line in ledger if line.job == asked.id and line.what == "start"]
             starts = len(mine) if over else None
     return asked, starts
+
+
+def test_deletions_are_held_against_the_journal() -> None:
+    """The oracle sees a deletion that was acknowledged and lost, and one that did nothing."""
+    submitted = {"type": "Submitted", "job": "a-1"}
+    made = Entry(1, "id-1", 1.0, {"events": [submitted], "notes": {}})
+    gone = Entry(2, "id-2", 2.0, {"events": [], "notes": {"deleted": "a-1"}})
+    told, rows = [Told("delete", "a-1")], {"a-1": JobRow("a-1", "a", "ada", "default", "failed")}
+    assert oracles.accounted([made, gone], told, {}) == []
+    (lost,) = oracles.accounted([made], told, rows)
+    assert lost == "delete of a-1 was acknowledged and is not in the journal"
+    assert oracles.accounted([made, gone], [], rows) == ["job a-1 was deleted and is listed"]
 
 
 #: The shell is the first process there, and takes leave of orphans as the first process must.

@@ -104,13 +104,13 @@ FAILING = (
 @can_trace
 @pytest.mark.parametrize("fault", FAILING, ids=["once", "for good", "writes"])
 def test_a_failing_disk_ends_the_server_and_loses_nothing(fault: str, tmp_path: Path) -> None:
-    with trial(tmp_path, seed=5) as one:
+    with trial(tmp_path, seed=5, slots=1) as one:
         trace = ("strace", "-D", "-f", "--seccomp-bpf", "-qq", "-o", str(tmp_path / "trace"))
         calls = fault.partition(":")[0]
         one.server.start(before=(*trace, "-e", f"trace={calls}", "-e", f"inject={fault}"))
         assert one.server.ready(), one.server.said()
-        job = running(one)
-        for _ in range(100):
+        job = running(one)  # and all others wait for it
+        for _ in range(150):
             if not one.server.alive:
                 break
             lasting(one, 0.0)
@@ -265,7 +265,8 @@ def test_an_older_copy_is_noticed_while_serving(way: str, kept: Kept, tmp_path: 
         assert one.server.ended(20.0) not in (None, 0), one.server.said()
         assert "Traceback" not in one.server.said()
         (one.server.home / "roost.db-wal").unlink(missing_ok=True)
-        assert "was put back to an older state" in refused(one.server)
+        said = refused(one.server)
+        assert "was put back to an older state" in said or "damaged at entry" in said
         alive = {process.job for process in oracles.carrying(one.mark)}
         assert alive == {job.id}
 

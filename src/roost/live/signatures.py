@@ -366,6 +366,7 @@ EXCEPTIONS: dict[str, str] = {
     "NotADirectoryError": "missing-file",
     "PermissionError": "permission",
     "UnpicklingError": "checkpoint-error",
+    "ProcessExitedException": "python-error",
     "JSONDecodeError": "data-error",
     "UnicodeDecodeError": "data-error",
     "UnidentifiedImageError": "data-error",

@@ -26,7 +26,7 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
-from roost.policies.profile import Booking, Profile
+from roost.policies.profile import Booking, Profile, to_a_gpu
 
 
 @dataclass(slots=True)
@@ -144,14 +144,13 @@ def _gathered(plan: Plan, profile: Profile, job: Job, spot: tuple[Node, int, int
     """
     node, workers, booked = spot
     need = replace(job.spec.resources, cpu_milli=0, memory_mib=0)
-    to_a_gpu = WHOLE // need.share_milli
     room = plan.ledger.pick(node, need, plan.ledger.room(node, need))
     chosen: list[Part] = []
     for (gpu,), same in groupby(room, key=attrgetter("gpus")):
         parts = list(same)[: workers - len(chosen)]
         left = workers - len(chosen) - len(parts)
         if not profile.outlasted(job, node, gpu):
-            if left > (booked - 1) * to_a_gpu:
+            if left > (booked - 1) * to_a_gpu(node, need):
                 continue  # the others would not fit on the rest of what was booked
             booked -= 1
         chosen += parts

@@ -7,13 +7,13 @@ memory are not planned ahead.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from roost.core.node import Node
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE, NodeId, RunId
+from roost.core.spec import WHOLE, NodeId, Resources, RunId
 from roost.core.state import Job, Queue
 
 #: Nodes, the workers on each, and the GPUs kept free for them.
@@ -80,6 +80,14 @@ class Steps:
         return math.inf if start is None else start
 
 
+def to_a_gpu(node: Node, need: Resources) -> int:
+    """How many workers a free GPU of a node takes: more than one only of shares."""
+    count = WHOLE // need.share_milli
+    if need.gpu_memory_mib and node.spec.gpu_memory_mib:
+        count = min(count, node.spec.gpu_memory_mib // need.gpu_memory_mib)
+    return count
+
+
 class Profile:
     """Steps of every node and of every queue that has a limit.
 
@@ -134,7 +142,7 @@ class Profile:
         """A gang runs: of its last node it only holds what it needs."""
         need = job.spec.resources
         for node, workers, gpus in booking.spots:
-            held = -(-need.gpus * workers // (WHOLE // need.share_milli))
+            held = -(-need.gpus * workers // to_a_gpu(node, need))
             self._change(self.nodes[node], booking, max(0, gpus - held))
 
     def outlasted(self, job: Job, node: Node, gpu: int) -> bool:
@@ -147,14 +155,18 @@ class Profile:
         need = job.spec.resources
         nodes = [n for n in self.nodes if not need.kinds or n.spec.kind in need.kinds]
         workers = job.spec.workers.min
-        to_a_gpu = WHOLE // need.share_milli  # more than one only of shares
-        total = -(-need.gpus * workers // to_a_gpu)
+        totals: Spots = [
+            (node, workers, -(-need.gpus * workers // each))
+            for node in nodes
+            if (each := to_a_gpu(node, need))
+        ]
+        on_one = any(node.spec.gpus >= total for node, _, total in totals)
         length = max(self._on_grid(job.remaining_s), self.grain)
         limit = self.limits.get(job.queue)
         after = self.now
         while after < math.inf:
-            if total <= max((node.spec.gpus for node in nodes), default=0):
-                start, spots = self._one_node(nodes, workers, total, after, length)
+            if on_one:
+                start, spots = self._one_node(totals, after, length)
             else:
                 start, spots = self._whole_nodes(nodes, job, after, length)
             if limit is None or start == math.inf:
@@ -167,15 +179,13 @@ class Profile:
             return None
         return Booking(after, after + length, spots, job.queue, job.gpu_milli)
 
-    def _one_node(
-        self, nodes: Iterable[Node], workers: int, gpus: int, after: float, length: float
-    ) -> tuple[float, Spots]:
-        """The first time at which one node has so many GPUs free, and the first such node."""
+    def _one_node(self, totals: Spots, after: float, length: float) -> tuple[float, Spots]:
+        """The first time at which one node has enough GPUs free, and the first such node."""
         best: tuple[float, Spots] = (math.inf, [])
-        for node in nodes:
-            start = self.nodes[node].first_fit(gpus, after, length)
+        for spot in totals:
+            start = self.nodes[spot[0]].first_fit(spot[2], after, length)
             if start < best[0]:
-                best = (start, [(node, workers, gpus)])
+                best = (start, [spot])
         return best
 
     def _whole_nodes(
@@ -183,14 +193,13 @@ class Profile:
     ) -> tuple[float, Spots]:
         """The first time at which enough nodes are wholly free at once."""
         need, workers = job.spec.resources, job.spec.workers.min
-        to_a_gpu = WHOLE // need.share_milli
         times = {at for node in nodes for at in self.nodes[node].changes if at > after}
         for start in sorted({after, *times}):
             spots: Spots = []
             left = workers
             for node in nodes:
                 size = node.spec.gpus
-                holds = size // need.gpus * to_a_gpu
+                holds = size // need.gpus * to_a_gpu(node, need)
                 if holds and self.nodes[node].room(start, start + length) >= size:
                     take = min(left, holds)
                     spots.append((node, take, size))

@@ -111,7 +111,7 @@ class Database(ABC):
             self._check_open()
             if self._unsure:
                 raise StoreLost(f"{self.where}: reopen before writing again: {self._unsure}")
-            if self._stale:
+            if self._stale or self._is_suspect():
                 self._reconnect()
             yield from self._transaction(patience_s, journal=journal)
         finally:
@@ -187,6 +187,10 @@ class Database(ABC):
     def _commit(self, connection: Any) -> None:
         """End a transaction that writes, for good."""
         connection.execute("COMMIT")
+
+    def _is_suspect(self) -> bool:
+        """Whether what connections remember may be other than what is there."""
+        return False
 
     def _after_reopening(self, connection: Any) -> None:  # noqa: B027 - most have nothing to do
         """Called with a new connection for writing."""

@@ -185,8 +185,10 @@ class Journal:
             return
         with self._database.reading() as session:
             epoch, head = _meta(session, self._database.where)
-        if epoch != self._epoch:
+        if epoch > self._epoch:
             raise _fenced(self._database.where, self._epoch, epoch)
+        if epoch < self._epoch:
+            raise self._put_back(head, self._head.seq)
         self._not_older(head, self._head.seq)
         self._head = head
 
@@ -240,7 +242,7 @@ class Journal:
         )
         if locked != 1:
             epoch, found = _meta(session, self._database.where)
-            if epoch != self._epoch:
+            if epoch > self._epoch:
                 raise _fenced(self._database.where, self._epoch, epoch)
             raise self._put_back(found, known)
 
@@ -268,7 +270,7 @@ class Journal:
         if moved == 1:
             return
         epoch, found = _meta(session, self._database.where)
-        if epoch != self._epoch:
+        if epoch > (self._epoch or 0):
             raise _fenced(self._database.where, self._epoch or 0, epoch)
         raise self._put_back(found, self._head.seq)
 

@@ -66,6 +66,7 @@ class SqliteDatabase(Database):
         self._lock: int | None = None
         self._identity: _Identity | None = None
         self._wal_identity: _Identity | None = None
+        self._wal_size = 0
         with self._translated():
             _make(path)
             if self._lock_path.exists():
@@ -97,6 +98,7 @@ class SqliteDatabase(Database):
     def settle(self) -> None:
         """Empty the write-ahead log into the database."""
         # What was left in the log by a sync that failed is now written and synced for good.
+        self._wal_size = 0
         with self._translated(), closing(self._connect()) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -160,9 +162,13 @@ class SqliteDatabase(Database):
     def _after_reopening(self, connection: Any) -> None:
         # What a failed commit left in the log is now either counted in or gone: it must not come
         # back at the next start. Readers elsewhere may hinder the truncation; then it stays.
-        self._wal_identity = None
+        self._wal_identity, self._wal_size = None, 0
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._check_files()
+
+    def _is_suspect(self) -> bool:
+        # The log was emptied into the database by somebody, or it is gone.
+        return _size(self._wal) < self._wal_size
 
     def _begin(self, connection: Any, patience_s: float) -> None:
         self._check_files()
@@ -191,6 +197,7 @@ class SqliteDatabase(Database):
                 f"the -wal file of {self.where} was emptied while in use; "
                 "stop the server, put the files back, and start again"
             )
+        self._wal_size = _size(self._wal)
 
     def _write_note(self) -> None:
         if self._lock is not None:
@@ -273,6 +280,13 @@ def _identity(path: Path) -> _Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _note(content: bytes) -> tuple[int, int]:

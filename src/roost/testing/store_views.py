@@ -201,6 +201,37 @@ class AccountConformance:
             with raises(InvalidSpec):
                 store.add_token("ada", "late", now[0] - 1)
 
+    def test_tokens_die_with_the_token_they_were_made_with(self, place: Place) -> None:
+        """And so do those made with them; others live on."""
+        with open_store(place.url) as store:
+            for name in ("ada", "bob"):
+                store.add_user(User(name))
+            root, _ = store.add_token("ada", "root")
+            first, _ = store.add_token("ada", "leaked", parent=root.id)
+            made = [first]
+            secrets = []
+            for user in ("ada", "bob", "ada"):
+                token, secret = store.add_token(user, "made", parent=made[-1].id)
+                made.append(token)
+                secrets.append(secret)
+            _, other = store.add_token("bob", "other", parent=root.id)
+            same(store.tokens("bob")[0].parent, made[1].id, "what it was made with")
+            revoked = store.revoke_token(first.id, actor="eve")
+            same((revoked.id, revoked.revoked_at is None), (first.id, False), "what was revoked")
+            for secret in secrets:
+                same(store.find_token(secret), None, "a secret made with a revoked one")
+            require(store.find_token(other) is not None, "a token of somebody else is gone")
+            alive = {one.label for one in store.tokens() if one.revoked_at is None}
+            same(alive, {"root", "other"}, "the tokens that are left")
+            lines = [line for line in store.find_events(EventQuery()).items if line.old]
+            same({line.old for line in lines}, {one.id for one in made}, "the tokens told of")
+            same({line.actor for line in lines}, {"eve"}, "who revoked them")
+            store.revoke_token(first.id)
+            same(len(store.find_events(EventQuery()).items), 8 + 4, "the lines")
+            for parent in (first.id, made[2].id, "tok-none"):
+                with raises(Conflict, "revoked"):
+                    store.add_token("ada", "late", parent=parent)
+
     def test_use_is_noted_once_a_minute(self, place: Place) -> None:
         """And survives the server."""
         now = [NOW]

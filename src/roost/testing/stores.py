@@ -17,7 +17,7 @@ import threading
 from contextlib import suppress
 
 from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
-from roost.store import Fenced, JobQuery, StoreLost, open_store
+from roost.store import Fenced, HomeRow, JobQuery, StoreLost, open_store
 from roost.testing.places import Place, entry, fill, job_row, raises, require, same
 from roost.testing.store_views import AccountConformance, ViewConformance
 
@@ -98,6 +98,47 @@ class JournalConformance:
             first.close()
             require(second.serve() > epoch, "the epoch did not grow")
             fill(second, 1)
+
+    def test_who_only_claims_has_changed_nothing(self, place: Place) -> None:
+        """Others are kept away, and can serve afterwards as if nobody had been there."""
+        with open_store(place.url) as first:
+            epoch = first.serve()
+            fill(first, 2)
+        with open_store(place.url) as claiming, open_store(place.url) as other:
+            require(not claiming.claim(), "a database of nobody is another home's")
+            with raises(Conflict, "process"):
+                other.serve()
+            with raises(Fatal, "call serve"):
+                claiming.append([entry(3)])
+            claiming.close()
+            same(other.serve(), epoch + 1, "the epoch")
+
+    def test_a_database_belongs_to_one_home(self, place: Place) -> None:
+        """Another home is refused, or adopts it and is told to count what ran as lost."""
+        here, there = HomeRow("a" * 32, "/srv/a", "box"), HomeRow("b" * 32, "/srv/b", "crate")
+        with open_store(place.url) as store:
+            require(not store.claim(here), "a new database is another home's")
+            store.serve()
+        with open_store(place.url) as store, raises(Conflict, "the home /srv/a on box"):
+            store.claim(there)
+        with open_store(place.url) as store:
+            require(store.claim(there, adopt=True), "what is adopted is called one's own")
+        with open_store(place.url) as store:
+            moved = here._replace(path="/srv/c")
+            require(not store.claim(moved), "a claim that was given up has changed the home")
+            store.serve()
+        for adopt in (True, False):  # the first one ends before it could tell what is lost
+            with open_store(place.url) as store:
+                require(store.claim(there, adopt=adopt), "what is lost was forgotten")
+                store.serve()
+        with open_store(place.url) as store:
+            store.claim(there)
+            store.serve()
+            store.settle_home()
+        with open_store(place.url) as store:
+            require(not store.claim(there), "what was settled is another home's")
+        with open_store(place.url) as store, raises(Conflict, "the home /srv/b on crate"):
+            store.claim(here)
 
     def test_a_server_that_was_replaced_writes_no_more(self, place: Place) -> None:
         """It lost its lock without noticing; the new one's journal is untouched."""

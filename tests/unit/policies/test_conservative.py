@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.oracles.played import cluster, job, play, simulation
 
-from roost.core import JobId
+from roost.core import JobId, Launch
 from roost.policies.backfill import Easy
 from roost.policies.conservative import Conservative
 from roost.testing.builders import node, queue, role
@@ -210,3 +210,64 @@ def test_a_gang_of_shares_may_span_nodes() -> None:
     played = play(Conservative(), job("a", 0, 10, 0.5, workers=5), nodes=cluster(2, nodes=2))
 
     assert played.times == {"a": (0, 10)}
+
+
+def test_a_gang_of_shares_holds_no_more_gpus_than_were_reserved_for_it() -> None:
+    # c is told 1, when a and b leave two of three GPUs. g has the third until 2: if it also filled
+    # what a left of its GPU, it would hold two then.
+    jobs = [
+        job("a", 0, 1, 0.5),
+        job("b", 0, 1),
+        job("c", 0, 1, gpus=2),
+        job("g", 0, 2, 0.25, workers=3),
+    ]
+    sim = simulation(Conservative(), jobs, cluster(3))
+    sim.run(until=0.5)
+    told = sim.core.explain(JobId("c"))
+    assert told is not None
+    assert told.reason.starts_at == 1
+
+    assert [row.started_at for row in sim.run().jobs] == [0, 0, 1, 0]
+
+
+def test_a_gang_of_shares_fills_gpus_that_others_hold_as_long_anyway() -> None:
+    # a and b hold their GPUs until 9 and leave a quarter of each; g, until 3, delays nobody there.
+    played = play(
+        Conservative(),
+        job("a", 0, 9, 0.75),
+        job("b", 0, 9, 0.75),
+        job("g", 1, 2, 0.25, workers=3),
+        nodes=cluster(3),
+    )
+
+    (run,) = (a for a in played.diary.actions if isinstance(a, Launch) and a.run.job == "g")
+    assert [part.gpus for part in run.allocation.parts] == [(0,), (1,), (2,)]
+
+
+def test_shares_that_need_much_device_memory_are_reserved_enough_gpus() -> None:
+    # Four quarters would fit on one GPU, but its memory is enough for two: g is told 9, not 5.
+    jobs = [job("a", 0, 5), job("b", 0, 9), job("g", 0, 2, 0.25, workers=4, gpu_memory_mib=8)]
+    sim = simulation(Conservative(), jobs, [node("n0", 2, gpu_memory_mib=16)])
+    sim.run(until=1)
+    told = sim.core.explain(JobId("g"))
+    assert told is not None
+    assert told.reason.starts_at == 9
+
+    assert [row.started_at for row in sim.run().jobs] == [0, 0, 9]
+
+
+def test_gpus_with_too_little_memory_are_not_reserved() -> None:
+    # c needs a GPU of n1, where b is until 9, although n0 has one free at 5.
+    jobs = [
+        job("a", 0, 5, gpus=2),
+        job("b", 0, 9, gpus=2),
+        job("c", 1, 2, gpu_memory_mib=20),
+    ]
+    nodes = [node("n0", 2, gpu_memory_mib=16), node("n1", 2, gpu_memory_mib=32)]
+    sim = simulation(Conservative(), jobs, nodes)
+    sim.run(until=2)
+    told = sim.core.explain(JobId("c"))
+    assert told is not None
+    assert told.reason.starts_at == 9
+
+    assert [row.started_at for row in sim.run().jobs] == [0, 0, 9]

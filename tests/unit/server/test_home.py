@@ -141,3 +141,31 @@ def _sleeper() -> subprocess.Popen[bytes]:
             self.wait()
 
     return Sleeper([sys.executable, "-c", "import time; time.sleep(60)"])
+
+
+def test_only_the_own_note_is_taken_away(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.note("http://127.0.0.1:1", "0")
+    with _sleeper() as successor:
+        note = {"url": "http://x", "pid": successor.pid, "ticks": ticks_of(successor.pid)}
+        (tmp_path / "server.json").write_text(json.dumps({**note, "started_at": 0.0}))
+        home.forget()
+        found = home.running()
+        assert found is not None
+        assert found.pid == successor.pid
+
+
+def test_a_home_is_known_by_its_id(tmp_path: Path) -> None:
+    home, other = Home(tmp_path / "home"), Home(tmp_path / "other")
+    home.prepare()
+    other.prepare()
+    known = home.identity()
+    assert (home.path / "id").stat().st_mode & 0o777 == 0o600
+    assert known.path == str(home.path)
+    assert home.identity() == known
+    assert other.identity().id != known.id
+    home.path.rename(tmp_path / "moved")
+    assert Home(tmp_path / "moved").identity().id == known.id
+    (tmp_path / "moved" / "id").write_text("")
+    with pytest.raises(InvalidSpec, match="damaged"):
+        Home(tmp_path / "moved").identity()

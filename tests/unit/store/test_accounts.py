@@ -80,3 +80,27 @@ def test_lines_about_accounts_stand_behind_the_last_entry(path: Path) -> None:
         assert {(line.kind, line.actor) for line in lines} == {("account", "root")}
         later = store.find_events(EventQuery(after=1, after_n=0)).items
         assert [line.user for line in later] == ["c"]
+
+
+def test_revoking_a_tree_of_tokens_happens_at_once_or_not_at_all(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(f"sqlite://{path}") as store:
+        store.add_user(User("ada"))
+        parent, _ = store.add_token("ada", "parent")
+        _, secret = store.add_token("ada", "child", parent=parent.id)
+        told = store._note
+
+        def full(*given: object, **named: object) -> None:
+            if "made with" in str(named["text"]):
+                raise StoreFull("no space")
+            told(*given, **named)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "_note", full)
+            with pytest.raises(StoreFull):
+                store.revoke_token(parent.id)
+        assert [token.revoked_at for token in store.tokens()] == [None, None]
+        assert store.find_token(secret) is not None
+        store.revoke_token(parent.id)
+        assert store.find_token(secret) is None

@@ -347,3 +347,65 @@ def test_few_among_many_are_found_through_their_own_index(
         statements.clear()
         assert len(_listed(store, users=("bob",))) == 49
         assert any("(owner || '') IN" in sql for sql in statements)
+
+
+def test_a_claim_leaves_every_byte_as_it_is(url: str, tmp_path: Path) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 3)
+    before = (tmp_path / "roost.db").read_bytes()
+    with open_store(url) as store:
+        store.claim()
+        assert [entry.seq for entry in store.entries()] == [1, 2, 3]
+    assert (tmp_path / "roost.db").read_bytes() == before
+
+
+def test_a_refused_server_leaves_every_byte_as_it_is(url: str, tmp_path: Path) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 3)
+        older = (tmp_path / "roost.db").read_bytes()
+    file, newer = tmp_path / "roost.db", (tmp_path / "roost.db").read_bytes()
+    assert older != newer
+    file.write_bytes(older)
+    with open_store(url) as store, pytest.raises(StoreBroken, match="put back to an older state"):
+        store.serve()
+    assert file.read_bytes() == older
+    file.write_bytes(newer)
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 1)
+
+
+def test_a_log_that_is_emptied_is_noticed_before_anything_is_answered(
+    url: str, tmp_path: Path
+) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 3)
+        os.truncate(tmp_path / "roost.db-wal", 0)
+        with pytest.raises(StoreBroken, match="put back to an older state"):
+            store.append([entry(4)])
+    with open_store(url) as store, pytest.raises(StoreBroken, match="put back to an older state"):
+        store.serve()
+
+
+def test_a_log_without_its_beginning_is_noticed_after_a_commit(url: str, tmp_path: Path) -> None:
+    log = tmp_path / "roost.db-wal"
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 3)
+        with log.open("r+b") as file:
+            file.write(bytes(32))
+        with pytest.raises(StoreBroken, match="was emptied while in use"):
+            store.append([entry(4)])
+
+
+def test_a_log_that_a_tool_wrote_back_is_no_harm(url: str, tmp_path: Path) -> None:
+    with open_store(url) as store:
+        store.serve()
+        fill(store, 3)
+        with closing(sqlite3.connect(tmp_path / "roost.db")) as tool:
+            assert tool.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+        fill(store, 1)
+        assert [one.seq for one in store.entries()] == [1, 2, 3, 4]

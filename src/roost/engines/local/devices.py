@@ -20,7 +20,6 @@ from typing import Any
 from roost.core.spec import CPU_SLOT, NodeId, NodeSpec
 from roost.errors import InvalidSpec, Retryable
 
-#: The kind of a node without GPUs.
 
 _DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 _PROBE = Path(__file__).with_name("nvml.py")

@@ -1,0 +1,81 @@
+"""One database and several homes; one home and an engine that took it over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.integration.faults import lasting, refused, trial, until
+from tests.integration.local_world import World, run_id, shell, world
+
+from roost.core.actions import Launch, Stop, Suspend
+from roost.core.spec import JobSpec
+from roost.engines import Assigned, Ended, Order
+from roost.testing import oracles
+from roost.testing.served import Served, holders
+from roost.testing.trial import kill_exactly
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", [Launch, Stop, Suspend])
+def test_an_order_of_another_home_is_lost_not_carried_out(
+    kind: type[Launch | Stop | Suspend], home: Path
+) -> None:
+    run = run_id("job")
+    here = World(home)
+    action = Launch(run, JobSpec(), here.place()) if kind is Launch else kind(run, "test")
+    order = Order(action, shell(f"touch {home}/began"))
+    try:
+        here.start({run: Assigned(order=order, foreign=True)})
+        ended = here.until(Ended, run)
+    finally:
+        here.close()
+
+    assert (ended.cause, ended.exits) == ("lost", ())
+    assert not (home / "began").exists()
+    assert not (home / "runs" / "job").exists()
+
+
+def test_an_engine_that_ends_leaves_the_ear_of_its_successor(home: Path) -> None:
+    first, second = World(home), World(home)
+    first.start()
+    (home / "engine.lock").unlink()
+    second.start()
+    heard = (home / "engine.sock").stat().st_ino
+    first.close()
+    assert (home / "engine.sock").stat().st_ino == heard
+    second.close()
+    assert not (home / "engine.sock").exists()
+    with world(home):
+        assert (home / "engine.sock").exists()
+
+
+def test_a_home_that_adopts_a_database_runs_its_jobs_anew(tmp_path: Path) -> None:
+    with trial(tmp_path, seed=41) as one:
+        assert one.begin()
+        job = lasting(one, 60.0)
+        one.until(job, "running")
+        one.server.kill()
+        database = f"sqlite://{one.server.home}/roost.db"
+        other = Served(tmp_path / "other" / "home", 4, database)
+        said = refused(other)
+        assert f"belongs to the home {one.server.home} on" in said
+        assert "roost up --adopt-home" in said
+        # The machine of the first home is gone, with all that ran on it.
+        for pid in (*holders(one.server.home), *(one.pid for one in oracles.carrying(one.mark))):
+            kill_exactly(pid, b"", "cmdline")
+        other.start(before=("sh", "-c", 'exec "$@" --adopt-home', "sh"))
+        try:
+            assert other.ready(), other.said()
+            assert until(lambda: other.get(f"/jobs/{job.id}")["state"] == "running")
+            view = other.get(f"/jobs/{job.id}")
+            assert (view["attempt"], view["platform_failures"]) == (2, 1)
+            assert other.ask("POST", f"/api/v1/jobs/{job.id}/cancel") is not None
+            assert until(lambda: other.get(f"/jobs/{job.id}")["state"] == "cancelled")
+        finally:
+            other.close()
+        assert f"belongs to the home {other.home} on" in refused(one.server)

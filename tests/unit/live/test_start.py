@@ -1,0 +1,137 @@
+"""A start that is refused has changed nothing; a database is served by its own home."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.core import JobId, JobState, Launch, RunId
+from roost.engines import Ended
+from roost.errors import Conflict, Fatal, Retryable
+from roost.jobfile import JobFile
+from roost.live.cluster import Cluster, Submission
+from roost.store import HomeRow, StoreBroken, open_store
+from roost.store.rows import EventQuery, JobQuery
+from roost.testing.builders import node
+from roost.testing.puppet import PuppetEngine
+
+HERE, THERE = HomeRow("a" * 32, "/srv/a", "box"), HomeRow("b" * 32, "/srv/b", "crate")
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def made(home: Path, name: str = "n0", **more: Any) -> tuple[Cluster, PuppetEngine]:
+    engine = PuppetEngine(node(name, 4))
+    return Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home, **more), engine
+
+
+async def launched(home: Path, **more: Any) -> RunId:
+    """Serve until a job was told to start, of which nobody hears any more."""
+    it, engine = made(home, **more)
+    await it.start()
+    job = JobFile.from_document({"name": "job", "run": "true"})
+    await it.submit(Submission(job, "ada"))
+    found = (await engine.told(Launch)).run
+    await it.close()
+    return found
+
+
+def test_an_entry_that_cannot_be_read_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        await launched(tmp_path)
+        with open_store(f"sqlite:///{tmp_path}/roost.db") as store:
+            store.serve()
+            last = store.last()
+            assert last is not None
+            store.append([last._replace(seq=last.seq + 1, id="new", body={**last.body, "v": 99})])
+        before = (tmp_path / "roost.db").read_bytes()
+        it, engine = made(tmp_path)
+        with pytest.raises(Fatal, match="has format 99"):
+            await it.start()
+        await it.close()
+        assert (tmp_path / "roost.db").read_bytes() == before
+        assert not engine.alive
+
+    run(scenario)
+
+
+def test_another_home_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        await launched(tmp_path, identity=HERE)
+        before = (tmp_path / "roost.db").read_bytes()
+        it, engine = made(tmp_path, identity=THERE)
+        with pytest.raises(Conflict, match="belongs to the home /srv/a on box") as refused:
+            await it.start()
+        assert "--adopt-home" in str(refused.value)
+        await it.close()
+        assert (tmp_path / "roost.db").read_bytes() == before
+        assert not engine.alive
+
+    run(scenario)
+
+
+def test_who_adopts_a_database_counts_what_ran_elsewhere_as_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        known = await launched(tmp_path, identity=HERE)
+        it, engine = made(tmp_path, "n1", identity=THERE, adopt=True)
+        engine.first = [Ended(0.0, known, (), "lost")]
+        await it.start()
+        assert engine.alive[known].foreign
+        assert {one["id"]: one["state"] for one in it.nodes()} == {"n0": "lost", "n1": "up"}
+        (row,) = it.store.find_jobs(JobQuery()).items
+        assert row.state in {JobState.QUEUED, JobState.STARTING}
+        assert it.core.jobs[JobId(row.id)].failures + row.view["platform_failures"] == 1
+        await it.close()
+        it, engine = made(tmp_path, "n1", identity=THERE)
+        await it.start()
+        assert not any(assigned.foreign for assigned in engine.alive.values())
+        await it.close()
+
+    run(scenario)
+
+
+def test_an_adoption_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        known = await launched(tmp_path, identity=HERE)
+        with open_store(f"sqlite:///{tmp_path}/roost.db") as store:
+            store.claim(THERE, adopt=True)
+            store.serve()
+        it, engine = made(tmp_path, identity=THERE)
+        await it.start()
+        assert engine.alive[known].foreign
+        await it.close()
+
+    run(scenario)
+
+
+def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        it, _ = made(tmp_path)
+        await it.start()
+
+        def broken() -> None:
+            raise StoreBroken("disk I/O error")
+
+        monkeypatch.setattr(it.store, "queues", broken)
+        job = JobFile.from_document({"name": "job", "run": "true"})
+        with pytest.raises(StoreBroken):
+            await it.submit(Submission(job, "ada"))
+        assert not it.health.ok
+        with pytest.raises(StoreBroken, match="disk I/O error"):
+            await asyncio.wait_for(asyncio.shield(it.broken), 5)
+        with pytest.raises(Retryable, match="has to stop: disk I/O error"):
+            await it.restore_gpu(next(iter(it.core.ledger.nodes)), 0, "ada")
+        lines = it.store.find_events(EventQuery()).total
+        await it.close()
+        with open_store(f"sqlite:///{tmp_path}/roost.db") as store:
+            assert store.find_events(EventQuery()).total == lines
+
+    run(scenario)
