@@ -22,3 +22,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # By name: what is below must not seem to depend on what is above.
     return getattr(import_module("roost.client"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

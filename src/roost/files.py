@@ -35,12 +35,15 @@ class Text(NamedTuple):
 Source = str | os.PathLike[str] | Text
 
 
-def load(source: Source) -> Text:
-    """Read a text file, gzipped or not; raises NotFound or InvalidSpec."""
+def load(source: Source, most: int | None = None) -> Text:
+    """Read a text file, gzipped or not; raises NotFound or InvalidSpec.
+
+    A file of more than ``most`` bytes is refused without reading all of it.
+    """
     if isinstance(source, Text):
         return source
     file = os.fspath(source)
-    content = _unzipped(file, _content(file))
+    content = _unzipped(file, _content(file, most))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -95,9 +98,10 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
             draft.unlink()
 
 
-def _content(file: str) -> bytes:
+def _content(file: str, most: int | None = None) -> bytes:
     try:
-        return Path(file).read_bytes()
+        with Path(file).open("rb") as opened:
+            content = opened.read() if most is None else opened.read(most + 1)
     except FileNotFoundError:
         msg = f"no such file: {file}"
         raise NotFound(msg) from None
@@ -107,6 +111,10 @@ def _content(file: str) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         msg = f"cannot read {file!r}: {getattr(error, 'strerror', None) or error}"
         raise InvalidSpec(msg) from None
+    if most is not None and len(content) > most:
+        msg = f"{file} is longer than {most} bytes"
+        raise InvalidSpec(msg)
+    return content
 
 
 def _unzipped(file: str, content: bytes) -> bytes:

@@ -56,12 +56,13 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "same GPU twice": (_PAIR.format("nccl", "pass", "cuda"), ("nccl-failure",)),
     "lost peer": (
         _PAIR.format("gloo", "os._exit(3) if rank else None", "cpu"),
-        ("gloo-failure", "connection-lost", "python-error"),
+        ("gloo-failure", "connection-lost", "python-error", "signature-unknown"),
     ),
     "nobody comes": (
         (
             "import os, datetime, torch.distributed as d\n"
-            "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='29999', RANK='1', WORLD_SIZE='2')\n"
+            "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='29999')\n"
+            "os.environ.update(RANK='1', WORLD_SIZE='2')\n"
             "d.init_process_group('gloo', timeout=datetime.timedelta(seconds=4))"
         ),
         ("connection-lost", "gloo-failure"),
@@ -71,7 +72,8 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "import os, signal, torch\nfrom torch.utils.data import DataLoader, Dataset\n"
             "class D(Dataset):\n    def __len__(self): return 9\n"
             "    def __getitem__(self, i):\n"
-            "        if i == 5: os.kill(os.getpid(), signal.SIGKILL)\n        return torch.zeros(1)\n"
+            "        if i == 5: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "        return torch.zeros(1)\n"
             "for _ in DataLoader(D(), num_workers=2): pass"
         ),
         ("killed", "host-out-of-memory", "data-error"),

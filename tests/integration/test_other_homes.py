@@ -8,9 +8,11 @@ import pytest
 from tests.integration.faults import lasting, refused, trial, until
 from tests.integration.local_world import World, run_id, shell, world
 
-from roost.core.actions import Launch, Stop, Suspend
+from roost.core.actions import Action, Launch, Stop, Suspend
+from roost.core.allocation import Allocation, Part
 from roost.core.spec import JobSpec
 from roost.engines import Assigned, Ended, Order
+from roost.engines.local.devices import node_name
 from roost.testing import oracles
 from roost.testing.served import Served, holders
 from roost.testing.trial import kill_exactly
@@ -21,13 +23,18 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", [Launch, Stop, Suspend])
-def test_an_order_of_another_home_is_lost_not_carried_out(
-    kind: type[Launch | Stop | Suspend], home: Path
-) -> None:
-    run = run_id("job")
+RUN = run_id("job")
+WHERE = Allocation((Part(node_name(), (0,), 1000, 1),))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [Launch(RUN, JobSpec(), WHERE), Stop(RUN, "test"), Suspend(RUN, "test")],
+    ids=["launch", "stop", "suspend"],
+)
+def test_an_order_of_another_home_is_lost_not_carried_out(action: Action, home: Path) -> None:
+    run = RUN
     here = World(home)
-    action = Launch(run, JobSpec(), here.place()) if kind is Launch else kind(run, "test")
     order = Order(action, shell(f"touch {home}/began"))
     try:
         here.start({run: Assigned(order=order, foreign=True)})

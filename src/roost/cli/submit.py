@@ -172,10 +172,11 @@ def _submission(
 def _of_file(file: str) -> tuple[JobFile, tuple[str, ...]]:
     from roost.files import load
     from roost.jobfile.parse import parse
+    from roost.jobfile.yaml import MAX_TEXT
 
     if file == "-":
-        return parse(sys.stdin.read(), "standard input")
-    read = load(file)
+        return parse(sys.stdin.read(MAX_TEXT + 1), "standard input")
+    read = load(file, 4 * MAX_TEXT)  # of bytes there may be more than of letters
     if file.endswith(".py") and "#SBATCH" not in read.text:
         raise InvalidSpec(
             f"{file} is a program, not a job file; submit it with: roost submit -- python {file}"

@@ -212,7 +212,7 @@ class _LogFile(RotatingFileHandler):
             self._complained = True
             with suppress(OSError):
                 text = f"roost: warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}"
-                click.echo(text, err=True)
+                sys.stderr.write(f"{text}\n")
 
     def close(self) -> None:
         """Close the file, with or without its last line."""

@@ -59,8 +59,9 @@ def prepare(what: What, *, local: bool) -> Submission:
             return finish(what, local=local)
         case str() | os.PathLike():
             from roost.files import load  # noqa: PLC0415 - as above
+            from roost.jobfile.yaml import MAX_TEXT  # noqa: PLC0415 - as above
 
-            read = load(what)
+            read = load(what, 4 * MAX_TEXT)
             parsed = parse(read.text, read.file)
             return finish(parsed.job, local=local, notes=parsed.notes)
         case Mapping():

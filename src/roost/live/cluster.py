@@ -134,6 +134,14 @@ class Cluster:
             queue = self.core.queues.get(QueueId(row.id))
             if queue is None or queue.spec != _spec(row):
                 await self.set_queue(row, "roost")
+        await asyncio.to_thread(self.engine.sweep, self._is_known)
+
+    def _is_known(self, job: JobId) -> bool:
+        """Whether anybody may still ask for what is kept of a job."""
+        try:
+            return job in self.core.jobs or self.store.job(job) is not None
+        except RoostError:
+            return True
 
     async def close(self) -> None:
         """Let go; jobs go on."""

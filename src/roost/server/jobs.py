@@ -154,7 +154,7 @@ def _account(caller: Caller) -> str:
             403,
             "forbidden",
             f"user {caller.user!r} has no Unix account on this machine, and jobs run under one",
-            f"an administrator sets it: PATCH /api/v1/users/{caller.user}",
+            f"an administrator sets it: roost users set {caller.user} --unix ACCOUNT",
         ) from None
 
 

@@ -83,7 +83,7 @@ class Eyes:
         view = asdict(row)
         view["text"] = self.text(row.text, about=None if row.kind == "state" else row.job)
         if not self.sees(row.actor):
-            view["actor"] = ""
+            view["actor"] = row.actor if row.actor == "roost" else ""
         return view
 
     def node(self, node: Mapping[str, Any]) -> dict[str, Any]:

@@ -167,8 +167,9 @@ class SqliteDatabase(Database):
         self._check_files()
 
     def _is_suspect(self) -> bool:
-        # The log was emptied into the database by somebody, or it is gone.
-        return _size(self._wal) < self._wal_size
+        # The log was emptied: into the database by somebody's tool, or for nothing.
+        same = _identity(self._wal) == self._wal_identity
+        return same and _size(self._wal) < self._wal_size
 
     def _begin(self, connection: Any, patience_s: float) -> None:
         self._check_files()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.up import _logging, _LogFile
+from roost.cli.up import _LogFile, _logging
 from roost.server.boot import Start
 
 

@@ -139,7 +139,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 async def same_state(it: Live) -> bool:
     """Whether folding the journal gives the state that the driver has, once it is settled."""
     async with asyncio.timeout(5):
-        while it.driver._durable != it.driver.seq:
+        while it.driver._durable != it.driver.seq:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
     again = recover(it.store, fifo, placement.placer("first-fit"))
     return snapshot.digest(again.core) == snapshot.digest(it.driver.core)

@@ -20,7 +20,6 @@ from typing import Any
 from roost.core.spec import CPU_SLOT, NodeId, NodeSpec
 from roost.errors import InvalidSpec, Retryable
 
-
 _DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 _PROBE = Path(__file__).with_name("nvml.py")
 _PROBE_S = 20.0
