@@ -118,7 +118,7 @@ def fidelity(sizes: Sizes, say: Say) -> Iterator[Figure]:
         server.start()
         say("measuring the trainer")
         with client_of(server) as client:
-            paces = rehearsal.measure(client)
+            paces = rehearsal.measure(client, sizes.trained_s)
             lessons = rehearsal.mixed(sizes.trained, sizes.trained_s)
             foreseen = rehearsal.predict(lessons, server, client.nodes(), paces)
             say(f"{len(lessons)} training jobs")

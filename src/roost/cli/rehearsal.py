@@ -87,14 +87,14 @@ def _training(name: str, workers: str, *amount: str) -> dict[str, Any]:
     }
 
 
-def measure(client: Client) -> Paces:
+def measure(client: Client, sample_s: float = _SAMPLE_S) -> Paces:
     """See what the trainer takes on this machine, with all slots in use as they will be."""
     paces = {}
     for workers in (1, 2):
         gangs = slots() // workers
         start_s, _ = _sample(client, gangs, workers, "--steps", "1")
-        took_s, steps = _sample(client, gangs, workers, "--seconds", f"{_SAMPLE_S:g}")
-        paces[workers] = Pace(start_s, steps / max(took_s - start_s, _SAMPLE_S / 10))
+        took_s, steps = _sample(client, gangs, workers, "--seconds", f"{sample_s:g}")
+        paces[workers] = Pace(start_s, steps / max(took_s - start_s, sample_s / 10))
     return paces
 
 
