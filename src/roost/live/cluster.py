@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from roost import placement, policies
 from roost.core import (
-    WHOLE,
     CancelRequested,
     Core,
     Deleted,
@@ -39,7 +38,6 @@ from roost.core import (
     Woke,
     snapshot,
 )
-from roost.core.node import devices
 from roost.core.wire import decode_decision
 from roost.engines import Engine, Usage
 from roost.errors import (
@@ -57,8 +55,9 @@ from roost.live.clock import Clock
 from roost.live.driver import Counts, Draft, Driver, Health
 from roost.live.feed import Feed
 from roost.live.intake import Command
-from roost.live.records import Record, placement_of, view_of
+from roost.live.records import Record
 from roost.live.vault import Vault
+from roost.live.views import node_view, over_view, queue_views, view_of
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
 
@@ -365,7 +364,7 @@ class Cluster:
             row = await self._ask_store(self.store.job, job)
             if row is None:
                 raise NotFound(f"no job {job!r}")
-            return _over(row)
+            return over_view(row)
         driver = self._driver
         queues = await self._ask_store(self.store.queues)
         open_to = {queue.id for queue in queues if queue.admits(record.user)}
@@ -387,21 +386,11 @@ class Cluster:
 
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes with their devices and who is on them."""
-        return [_node(node) for node in self.core.ledger.order]
+        return [node_view(node) for node in self.core.ledger.order]
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues with what they hold and who waits."""
-        rows = await self._ask_store(self.store.queues)
-        waiting: dict[str, int] = {}
-        for line in self.core.waiting.open:
-            for _, _, job in line.entries:
-                waiting[job.spec.queue] = waiting.get(job.spec.queue, 0) + 1
-        running: dict[str, int] = {}
-        for run in self.core.runs.values():
-            running[run.job.spec.queue] = running.get(run.job.spec.queue, 0) + 1
-        return [
-            _queue(row, self.core, waiting.get(row.id, 0), running.get(row.id, 0)) for row in rows
-        ]
+        return queue_views(self.core, await self._ask_store(self.store.queues))
 
     def state(self) -> dict[str, Any]:
         """Everything the core knows, for ``roost simulate --from live``."""
@@ -490,67 +479,3 @@ class Cluster:
 
 def _spec(row: QueueRow) -> QueueSpec:
     return QueueSpec(QueueId(row.id), row.quota_milli, row.limit_milli, row.weight, row.priority)
-
-
-def _over(row: JobRow) -> dict[str, Any]:
-    """What there is to say of a job that is over."""
-    verdict = row.view.get("verdict")
-    return {
-        "job": row.id,
-        "state": row.state,
-        "cause": "over",
-        "reason": verdict["sentence"]
-        if verdict and row.state == "failed"
-        else row.view.get("reason") or row.state,
-        "since": row.finished_at,
-        "not_before": None,
-        "ahead": [],
-        "ahead_count": 0,
-        "held_by": [],
-        "starts_at": None,
-        "starts_between": None,
-        "ends_at": None,
-        "assumptions": [],
-        "remedies": [],
-        "verdict": verdict,
-    }
-
-
-def _node(node: Any) -> dict[str, Any]:
-    spec = node.spec
-    used: dict[int, list[dict[str, Any]]] = {gpu: [] for gpu in range(spec.gpus)}
-    for run in node.runs:
-        for part in placement_of(run.allocation):
-            if part["node"] == spec.id:
-                for gpu in part["gpus"]:
-                    used[gpu].append({"job": run.job.id, "share": part["share"]})
-    broken = set(devices(((1 << spec.gpus) - 1) & ~node.healthy))
-    return {
-        "id": spec.id,
-        "state": "up" if node.up else "lost",
-        "kind": spec.kind,
-        "gpus": spec.gpus,
-        "gpus_free": node.shown_milli / WHOLE,
-        "gpus_failed": len(broken),
-        "gpu_memory_mib": spec.gpu_memory_mib,
-        "cpus": spec.cpu_milli / 1000,
-        "memory_mib": spec.memory_mib,
-        "devices": [
-            {"index": gpu, "healthy": gpu not in broken, "jobs": used[gpu]} for gpu in used
-        ],
-    }
-
-
-def _queue(row: QueueRow, core: Core, waiting: int, running: int) -> dict[str, Any]:
-    queue = core.queues.get(QueueId(row.id))
-    return {
-        "id": row.id,
-        "quota": None if row.quota_milli is None else row.quota_milli / WHOLE,
-        "limit": None if row.limit_milli is None else row.limit_milli / WHOLE,
-        "weight": row.weight,
-        "priority": row.priority,
-        "submitters": list(row.submitters),
-        "gpus_used": (queue.used_milli if queue is not None else 0) / WHOLE,
-        "waiting": waiting,
-        "running": running,
-    }

@@ -51,10 +51,11 @@ from roost.live.clock import Clock
 from roost.live.effects import Effects
 from roost.live.feed import Change, Feed
 from roost.live.intake import Arrivals, Command, Inbox, Item
-from roost.live.records import Record, row_of
+from roost.live.records import Record
 from roost.live.recovery import FORMAT, check_past, pending, recover, snapshot_of
 from roost.live.reports import Reports
 from roost.live.vault import Vault
+from roost.live.views import row_of
 from roost.store import Store
 from roost.store.rows import Entry, EventRow, JobRow
 
@@ -321,11 +322,7 @@ class Driver:
         hit("report.received")
         if isinstance(item, Told):
             self._progressed(item.run.job)
-        try:
-            return tuple(self._reports.events(self.core, self.records, item, now))
-        except Exception:  # noqa: BLE001 - one odd report must not take everything down
-            _log.exception("%s makes no sense and is left out", item)
-            return ()
+        return tuple(self._reports.understood(self.core, self.records, item, now))
 
     def _asked(self, command: Command, now: float) -> Event:
         event = command.event(now)

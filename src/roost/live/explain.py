@@ -21,8 +21,8 @@ from roost.core.reasons import Cause, Explanation, gpus
 from roost.core.spec import WHOLE, JobId, JobSpec, Shape
 from roost.core.state import Job, Run
 from roost.live.amounts import asked, counted, missing, there
-from roost.live.records import placement_of
 from roost.live.remedies import remedies
+from roost.live.views import placement_of
 from roost.sim.forecast import Forecast, Present, forecast
 
 #: How far to look, how much to simulate for one answer, and how wrong estimates may be.

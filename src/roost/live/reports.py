@@ -36,6 +36,7 @@ from roost.errors import RoostError
 from roost.live.blame import Device, Suspicions
 from roost.live.failures import Verdict, classify, decide, sentence
 from roost.live.records import Record
+from roost.live.verdicts import verdict
 
 _log = logging.getLogger(__name__)
 
@@ -85,15 +86,25 @@ class Reports:
         gone = frozenset(report.run for report in ended)
         events: list[Event] = []
         for told in (report for report in reports if isinstance(report, Told)):
-            _told(core, records.get(told.run.job), told, now)
+            self.understood(core, records, told, now)  # for what was saved
         for end in ended:
-            events += self._ended(core, records, end, now)
+            events += self.understood(core, records, end, now)
         for report in reports:
             if isinstance(report, NodeJoined):
                 events += _joined(core, report, now, gone)
             elif not isinstance(report, Ended | Told):
-                events += self.events(core, records, report, now)
+                events += self.understood(core, records, report, now)
         return [*events, Woke(now)]
+
+    def understood(
+        self, core: Core, records: Mapping[JobId, Record], report: Report, now: float
+    ) -> list[Event]:
+        """The same as ``events``; a report that makes no sense is left out, and logged."""
+        try:
+            return self.events(core, records, report, now)
+        except Exception:  # noqa: BLE001 - one odd report must not take everything down
+            _log.exception("%s makes no sense and is left out", report)
+            return []
 
     def _ended(
         self, core: Core, records: Mapping[JobId, Record], ended: Ended, now: float
@@ -109,14 +120,7 @@ class Reports:
         asked = run.stopping is not None and not run.suspending
         if asked and not _succeeded(ended):  # one that got there before its stop did succeed
             return [Exited(at, run.id, Outcome.STOPPED, saved_s)]
-        told = ended.cause in ("exit", "never-started")
-        found = classify(
-            ended,
-            self._tails(ended.run) if told else {},
-            record.loss,
-            record.program.max_duration_s,
-            self._secrets(run.job.id),
-        )
+        found = self._verdict(ended, record)
         record.exit_code = _exit_code(ended)
         if found is None:
             record.verdict, record.progress = None, 1.0
@@ -126,6 +130,21 @@ class Reports:
             self._failed(run, record, found, at, saved_s),
             *self._blame(core, run, record, found, at),
         ]
+
+    def _verdict(self, ended: Ended, record: Record) -> Verdict | None:
+        """Why a run ended; whatever its log says, it must have an end."""
+        told = ended.cause in ("exit", "never-started")
+        try:
+            return classify(
+                ended,
+                self._tails(ended.run) if told else {},
+                record.loss,
+                record.program.max_duration_s,
+                self._secrets(ended.run.job),
+            )
+        except Exception:  # noqa: BLE001 - a log is anybody's text
+            _log.exception("the end of %s is not understood", ended.run)
+            return None if _succeeded(ended) else verdict("signature-unknown")
 
     def _failed(
         self, run: Run, record: Record, found: Verdict, at: float, saved_s: float
