@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import pickle
+from enum import Enum, EnumType
 from importlib.metadata import entry_points
 from types import FunctionType, MethodType
 from typing import Any
@@ -119,8 +120,14 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{f'{module}.{name}'!r} does not belong there")
 
 
-def _method(owner: object, name: str) -> MethodType:
-    """A policy's method, such as the key by which it sorts."""
+def _method(owner: object, name: str) -> MethodType | Enum:
+    """A policy's method, such as the key by which it sorts, or a member of an enum.
+
+    Members are pickled this way by some versions of Python.
+    """
+    if isinstance(owner, EnumType) and name in owner.__members__:
+        member: Enum = owner.__members__[name]
+        return member
     if _policies(type(owner).__module__) and not name.startswith("_"):
         found = getattr(owner, name)
         if isinstance(found, MethodType):
