@@ -296,9 +296,9 @@ def test_the_caller_fills_in_what_it_knows() -> None:
         given.filled({}, Path("/home/ada"))
     with pytest.raises(InvalidSpec, match="env: A has no value"):
         given.program()
-    filled = given.filled({"A": "1", "HOME": "/home/ada"}, Path("/work"))
+    filled = given.filled({"A": "1", "HOME": "/home/ada"}, Path("/srv"))
     assert filled.program().env == {"A": "1", "B": "b"}
-    assert filled.program().workdir == "/work/code"
+    assert filled.program().workdir == "/srv/code"
     assert filled.program().checkpoint_dir == "/home/ada/saved"
     assert filled.spec("") == given.spec("")
 
