@@ -17,7 +17,7 @@ def has_cuda() -> bool:
     """Whether there is a GPU that torch can use."""
     if importlib.util.find_spec("torch") is None:
         return False
-    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - it may not be here
+    import torch  # noqa: PLC0415 - it may not be here
 
     return bool(torch.cuda.is_available())
 

@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn
@@ -19,6 +20,8 @@ import click
 
 from roost import __version__
 from roost.errors import RoostError, unknown
+
+_SIGNALLED = 128  # added to a signal's number: the exit status of what it ended
 
 #: Section → verb → the module that has it, and its line in the overview.
 _SECTIONS = {
@@ -135,9 +138,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; errors are one line on standard error and exit status 2."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _terminated)
+    _leave_when_told()
     try:
         return cli.main(args, prog_name="roost", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -161,13 +162,35 @@ def main(args: list[str] | None = None) -> Any:
         return _fail(f"{where}: {error.strerror}" if where else str(error))
 
 
+def _leave_when_told() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminated)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _swallowed
+
+
 def _drop_output() -> None:
     """Let what is still on its way to standard output go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
+    sys.exit(_SIGNALLED + number)
+
+
+def _swallowed(unraisable: sys.UnraisableHookArgs) -> None:
+    """Ask again when the interpreter drops an exit: it came inside a callback of its own."""
+    match unraisable.exc_value:
+        case KeyboardInterrupt():
+            number: int = signal.SIGINT
+        case SystemExit(code=int(status)) if status > _SIGNALLED:
+            number = status - _SIGNALLED
+        case _:
+            sys.__unraisablehook__(unraisable)
+            return
+    # Not at once: it would be dropped in here as well.
+    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
 
 
 def _usage(error: click.ClickException) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -257,3 +260,31 @@ def test_no_command_at_all_shows_what_there_is() -> None:
         assert told.status == 0
         assert told.out.startswith("Usage: roost")
         assert told.err == ""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_exit_dropped_by_the_interpreter_is_asked_for_again(number: int, status: int) -> None:
+    script = f"""
+import os, time
+from roost import cli
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), {int(number)})
+        time.sleep(0.1)  # where the signal is handled, and its exit dropped
+
+def drop(*_, **__):
+    Dropped()
+    time.sleep(20)
+
+cli.cli.main = drop
+try:
+    cli.main()
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+    done = subprocess.run(  # noqa: S603 - our own
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=15, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (status, "")
