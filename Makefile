@@ -1,5 +1,5 @@
 # Two commands do everything on a machine that has only Python, pip and make:
-#   make demo    start a server, train six small models on this machine, kill a worker, compare
+#   make demo    start a server, train small models that grow and shrink, kill a worker, compare
 #                with the simulator's prediction, and leave nothing behind
 #   make test    run the tests
 # Both install Roost into .venv first; `make install` does just that.

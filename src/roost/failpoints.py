@@ -16,7 +16,7 @@ from pathlib import Path
 
 from roost.errors import InvalidSpec, unknown
 
-#: Every point there is, in the order in which a command meets them.
+#: Every point that each job meets, in the order in which a command meets them.
 NAMES = (
     "command.received",
     "journal.before-append",
@@ -39,13 +39,37 @@ NAMES = (
     "shim.after-exit-record",
 )
 
+#: Points in a change of members, in the same order; jobs that cannot change never meet them all.
+CHANGING = (
+    "resize.before-wanted",
+    "resize.after-wanted",
+    "resize.after-signal",
+    "shim.before-change",
+    "shim.after-joiners",
+    "shim.before-publish",
+    "shim.after-publish",
+    "shim.before-change-record",
+    "shim.after-change-record",
+    "resize.before-answer",
+    "shim.after-loss",
+)
+
+#: Points in taking and deleting the snapshot of a job.
+KEEPING = (
+    "keep.after-copy",
+    "keep.after-files",
+    "keep.after-row",
+    "keep.before-removal",
+)
+_ALL = NAMES + CHANGING + KEEPING
+
 _hits: Counter[str] = Counter()
 
 
 def _parse(text: str) -> tuple[str, int]:
     name, _, count = text.partition(":")
-    if name not in NAMES:
-        raise unknown("failpoint", name, NAMES)
+    if name not in _ALL:
+        raise unknown("failpoint", name, _ALL)
     if not (count or "1").isdigit():
         raise InvalidSpec(f"ROOST_FAILPOINT must be NAME or NAME:COUNT, got {text!r}")
     return name, int(count or "1")
@@ -60,8 +84,8 @@ def hit(name: str) -> None:
     """Pass a point, or end here if a test wants it so."""
     if _armed is None and not _log:
         return
-    if name not in NAMES:
-        raise unknown("failpoint", name, NAMES)
+    if name not in _ALL:
+        raise unknown("failpoint", name, _ALL)
     _hits[name] += 1
     if _log and _hits[name] == 1:
         with Path(_log).open("a", encoding="utf-8") as log:

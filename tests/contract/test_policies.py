@@ -20,6 +20,6 @@ class TestPreemptingPoliciesOnAnyDevice(PolicyConformance):
 
     placer = "anywhere"
 
-    @pytest.fixture(params=["srtf", "tiresias", "fair", "alnair"])
+    @pytest.fixture(params=["srtf", "tiresias", "fair", "alnair", "timeslice"])
     def policy(self, request: pytest.FixtureRequest) -> Policy:
         return policies.policy(request.param)

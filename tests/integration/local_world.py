@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from roost import failpoints
 from roost.core.actions import Action, Launch, Stop
@@ -24,6 +24,7 @@ from roost.engines.local import LocalEngine
 from roost.engines.local.devices import node_name
 from roost.engines.local.examine import examine
 from roost.engines.local.folder import Runs
+from roost.engines.local.shim import record
 from roost.engines.local.shim.tree import look
 from roost.engines.local.state import State
 from roost.errors import NotFound
@@ -168,6 +169,15 @@ def _carriers(states: list[State]) -> list[int]:
             if words & (tokens | marks) and alive(int(folder.name)):
                 found.append(int(folder.name))
     return found
+
+
+def start_record(home: Path, job: str, attempt: int = 1) -> dict[str, Any]:
+    """What the shim of a run says of it."""
+    fd = os.open(home / "runs" / job / str(attempt) / "start.json", os.O_RDONLY)
+    try:
+        return record.read(fd) or {}
+    finally:
+        os.close(fd)
 
 
 def await_end(home: Path, run: RunId) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.commands import ROOST
 from tests.unit.cli.told import roost
 
-from roost.cli import demo_live
+from roost.cli import demo_live, rehearsal
 from roost.cli.rehearsal import Lesson
 
 SMALL = (
@@ -41,6 +41,7 @@ def test_jobs_are_trained_killed_recovered_and_compared(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(demo_live, "LESSONS", SMALL)
+    monkeypatch.setattr(rehearsal, "trainer", lambda: rehearsal.NUMPY)  # torch is slow to start
 
     told = roost("demo")
 

@@ -26,9 +26,11 @@ from tests.integration.local_world import (
     world,
 )
 
-from roost.core.events import Started
+from roost.core.actions import Resize
+from roost.core.events import Resized, Started
+from roost.core.spec import JobSpec, Range
 from roost.engines import Ended
-from roost.engines.local import limits, proc
+from roost.engines.local import launch, limits, proc
 from roost.engines.local.limits import Limits
 from roost.engines.local.shim import record
 from roost.engines.local.shim.tree import look
@@ -241,6 +243,40 @@ def test_a_broken_progress_pipe_harms_nobody(home: Path) -> None:
         run = here.launch("job", shell(script))
 
         assert here.until(Ended, run).exits[0].code == 3
+
+
+FLOOD = """
+import itertools, json, os
+pipe = os.open(os.environ["ROOST_PROGRESS"], os.O_WRONLY)
+deep = "[" * 900
+for number in itertools.count():
+    for said in ({"ready": str(number)}, {"elastic": True, "member": str(number)},
+                 {"joined": number, "member": "0", "pause_s": 1e308, "world": 10**300},
+                 {"saved_for": 10**50, "offloaded": number, "lost": ["0"] * 50}):
+        os.write(pipe, (json.dumps(said) + "\\n").encode())
+    os.write(pipe, (f'{{"elastic": {deep}\\n').encode())
+    if number == 500:
+        print("flooded", flush=True)
+"""
+
+
+def test_a_flood_about_members_harms_nobody(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its own words get lost in its flood: it may seem never to get ready.
+    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 0.5, "join_s": 0.5})
+    with world(home) as here:
+        run = here.launch("job", python(FLOOD), spec=JobSpec(workers=Range(1, 2)))
+        here.follow(run, "flooded")
+        before = _memory_kib(shim_pid(home))
+        here.order(Resize(run, here.place(0, 1, workers=2)), python(FLOOD))
+        here.until(Resized, run)  # by a new generation, or a lie: it is up with two workers
+        assert len(here.engine.workers(run)) == 2
+        assert _memory_kib(shim_pid(home)) < before + 4096
+        assert here.end(run).cause == "stopped"
+
+
+def _memory_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
 
 
 def test_a_reused_number_is_left_alone(home: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import pickle
 import re
@@ -309,7 +311,7 @@ def test_freezing_stops_everything_and_thawing_moves_it(home: Path) -> None:
         here.until(Started, run)
         await_file(home / "beat")
         here.order(Suspend(run, "test"), program)
-        assert here.until(Suspended, run).done_s == 0.0
+        assert here.until(Suspended, run).done_s == math.inf, "all its work is kept"
         tree = descendants(shim_pid(home, "job"))
         assert [process.state for process in tree] == ["T", "T"]
     with world(home, len(cores), {run: assigned(parked=True)}) as here:
@@ -677,6 +679,39 @@ def test_the_end_is_written_on_a_full_disk(home: Path) -> None:
         assert ended.exits == (WorkerExit("worker", 0, 7, None),), ended
 
     assert apart(story, tmpfs=(place, "2m")) == 0
+
+
+COUNT = """
+import itertools, os, time
+for number in itertools.count():
+    time.process_time()
+    if number % 20000 == 0:
+        print(time.process_time(), flush=True)
+"""
+
+
+def test_two_runs_share_a_slot_by_turns_and_one_rests(home: Path) -> None:
+    half = JobSpec(resources=Resources(share_milli=500))
+    with world(home, slots=1) as here:
+        where = Allocation((Part(here.node, (0,), 500),))
+        runs = [here.launch(name, python(COUNT), where, half) for name in ("a", "b")]
+        for run in runs:
+            here.follow(run, "\n")
+        resting, busy = runs
+        here.order(Suspend(resting, "test"), python(COUNT))
+        here.until(Suspended, resting)
+        before, seen = here.log(resting), len(here.log(busy))
+        while len(here.log(busy)) < 2 * seen + 100:
+            here.loop.run_until_complete(asyncio.sleep(0.02))
+        assert here.log(resting) == before
+    with world(home, slots=1, alive={resting: assigned(parked=True), busy: assigned()}) as here:
+        here.until(Suspended, resting)
+        here.order(Resume(resting, where), python(COUNT))
+        here.until(Started, resting)
+        while len(here.log(resting)) < len(before) + 40:
+            here.loop.run_until_complete(asyncio.sleep(0.02))
+        for run in runs:
+            assert here.end(run).cause == "stopped"
 
 
 def fill(path: Path) -> bool:

@@ -17,7 +17,14 @@ from roost.server.permissions import ROLES, Permission, declared
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 #: Names that are filled into paths; {job} is a job of ada.
-NAMES = {"node": "box", "gpu": "0", "queue": "spare", "user": "ada", "token": "tok-none"}
+NAMES = {
+    "node": "box",
+    "gpu": "0",
+    "queue": "spare",
+    "user": "ada",
+    "token": "tok-none",
+    "name": "one",
+}
 BODIES = {
     "scale_job": {"min": 1, "max": 1},
     "migrate_job": {"node": None},
@@ -25,6 +32,7 @@ BODIES = {
     "plan_job": {"job": {"name": "x", "command": ["true"]}},
     "parse_jobfile": {"text": "run: x"},
     "add_user": {"name": "eve"},
+    "take_snapshot": {"name": "one"},
 }
 
 
@@ -151,6 +159,10 @@ QUESTIONS = (
     "/api/v1/jobs/{other}/events",
     "/api/v1/events?limit=200",
     "/api/v1/events?job={other}",
+    "/api/v1/snapshots",
+    "/api/v1/snapshots?job={other}",
+    "/api/v1/jobs/{other}/snapshots/one",
+    "/api/v1/profiles",
     "/api/v1/nodes",
     "/api/v1/queues",
     "/api/v1/top",

@@ -336,7 +336,7 @@ def test_no_damage_is_silent(
             assert found == entries[: len(found)], what
             seen["whole" if len(found) == len(entries) else "shorter"] += 1
         shutil.rmtree(folder)
-    assert seen["found"] > 10, seen
+    assert seen["found"] > 5, seen
     assert seen["whole"] > 5, seen
     # The note in the lock file knows how long the journal was.
     assert bool(seen["shorter"]) != noted, seen

@@ -31,6 +31,7 @@ from roost.core import (
     Deleted,
     JobId,
     JobSpec,
+    Measured,
     MigrateRequested,
     NodeJoined,
     NodeSpec,
@@ -47,8 +48,9 @@ from roost.core import (
 )
 from roost.placement import PLACERS
 from roost.testing.policies import Restless
+from roost.testing.storm import Storm
 from roost.testing.strategies import EFFORT, clusters, examples, queues, specs
-from roost.testing.weather import Storm, Weather
+from roost.testing.weather import Weather
 
 #: These may leave a job that fits waiting behind one that never will.
 STRICT = {"fifo", "static", "conservative"}
@@ -173,6 +175,7 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.weather.unanswered)
     @rule(data=st.data(), after_s=times)
     def answer(self, data: st.DataObject, after_s: float) -> None:
+        self.weather.took_s = data.draw(st.sampled_from((None, 0.0, 2.5)), label="took")
         self.weather.answer(self.pick(data, self.weather.unanswered), after_s=after_s)
 
     @rule(rounds=st.integers(1, 3))
@@ -196,6 +199,19 @@ class CoreMachine(RuleBasedStateMachine):
         run_id = self.pick(data, self.weather.working)
         done_s = data.draw(st.floats(0.0, 600.0), label="done")
         self.weather.tell(Progressed(self.weather.later(after_s), run_id, done_s, rate))
+
+    @precondition(lambda self: self.weather.working)
+    @rule(data=st.data(), workers=st.integers(1, 4), step_s=st.floats(0.01, 9.0), after_s=times)
+    def measure(self, data: st.DataObject, workers: int, step_s: float, after_s: float) -> None:
+        run_id = self.pick(data, self.weather.working)
+        self.weather.tell(Measured(self.weather.later(after_s), run_id, workers, step_s, 100, 8.0))
+
+    @precondition(lambda self: self.weather.shrinkable)
+    @rule(data=st.data(), index=st.integers(0, 4), after_s=times)
+    def lose_worker(self, data: st.DataObject, index: int, after_s: float) -> None:
+        run_id = self.pick(data, self.weather.shrinkable)
+        self.weather.later(after_s)
+        self.weather.lose_worker(run_id, index)
 
     @precondition(lambda self: self.weather.gone)
     @rule(data=st.data())

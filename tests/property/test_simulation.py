@@ -25,6 +25,7 @@ from roost.core import (
     RunId,
     Started,
     Submitted,
+    Suspended,
 )
 from roost.perf.speed import Speed
 from roost.placement import PLACERS, placer
@@ -118,6 +119,9 @@ class Checkpoints:
                     self.saved[event.job] = 0.0
                 case Started():
                     self.started[event.run] = event.time
+                case Suspended():
+                    self.saved[event.run.job] = event.done_s
+                    self.started.pop(event.run, None)
                 case Exited():
                     self.ended(event)
                 case _:

@@ -19,8 +19,9 @@ from roost.placement import PLACERS
 from roost.testing.checks import validate
 from roost.testing.journal import differ, snapshot
 from roost.testing.policies import Restless
+from roost.testing.storm import Storm
 from roost.testing.strategies import examples
-from roost.testing.weather import Storm, Weather
+from roost.testing.weather import Weather
 
 
 def unlisted(core: Core) -> dict[str, Any]:

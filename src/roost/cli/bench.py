@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from roost.cli.bench_gpu import gpu
 from roost.cli.bench_live import live
 from roost.cli.kinds import Duration
 from roost.cli.options import output_option
@@ -19,6 +20,7 @@ def bench() -> None:
     """Measure Roost itself; docs/benchmarks.md keeps the results."""
 
 
+bench.add_command(gpu)
 bench.add_command(live)
 
 

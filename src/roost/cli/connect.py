@@ -192,6 +192,11 @@ def complete_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     return _offered("/jobs", {"name": incomplete.rpartition("-")[0][:60], "limit": 100}, incomplete)
 
 
+def complete_snapshots(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The snapshots that begin like that, newest first."""
+    return _offered("/snapshots", {"limit": 200}, incomplete)
+
+
 def complete_queues(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The queues that begin like that."""
     return _offered("/queues", {}, incomplete)

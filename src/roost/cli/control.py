@@ -112,7 +112,7 @@ def migrate(job: str, node: str | None, output: str) -> None:
     if not connect.printed(view.raw, output):
         from roost.client.words import clean
 
-        click.echo(f"{clean(view.id)}  {clean(view.state)}")
+        click.echo(f"{clean(view.id)}  {clean(view.state)}  {clean(view.reason)}".rstrip())
 
 
 @click.command(

@@ -14,9 +14,10 @@ _POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnai
 @click.group(invoke_without_command=True)
 @click.pass_context
 def demo(ctx: click.Context) -> None:
-    """Start a server, train six small models, kill a worker, and compare with the simulator.
+    """Train small models, see one grow and shrink, kill a worker, compare with the simulator.
 
-    Everything is real, runs on this machine's CPUs, takes about a minute and is removed again.
+    Everything is real, runs on this machine's CPUs, takes a minute or two and is removed again.
+    It uses PyTorch where that is installed, NumPy elsewhere.
     """
     if ctx.invoked_subcommand is None:
         from roost.cli.demo_live import run

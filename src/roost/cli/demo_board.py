@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, Self
 
 import click
@@ -49,6 +49,7 @@ class Lines:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._seen: dict[str, tuple[str, int]] = {}
+        self._changes = _Changes()
 
     def __enter__(self) -> Self:
         return self
@@ -58,9 +59,11 @@ class Lines:
 
     def show(self, views: Mapping[str, JobView]) -> None:
         """Tell what is new."""
+        for line in self._changes.new(views):
+            self.note(line)
         for name, view in views.items():
             now = (view.state, view.attempt)
-            if self._seen.get(name) != now:
+            if self._seen.get(name) != now and view.state != "resizing":
                 self._seen[name] = now
                 self.note(f"{name}: {_state(view)}")
 
@@ -79,6 +82,7 @@ class Screen:
 
         self._began = time.monotonic()
         self._live = Live(console=Console(highlight=False), refresh_per_second=8, transient=True)
+        self._changes = _Changes()
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -89,11 +93,30 @@ class Screen:
 
     def show(self, views: Mapping[str, JobView]) -> None:
         """Draw the table."""
+        for line in self._changes.new(views):
+            self.note(line)
         self._live.update(_picture(views, stamp(self._began).strip()))
 
     def note(self, text: str) -> None:
         """A line above the table."""
         self._live.console.print(f"{stamp(self._began)}  {text}", markup=False)
+
+
+class _Changes:
+    """Tells each change of a job's size once."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, float]] = set()
+
+    def new(self, views: Mapping[str, JobView]) -> Iterator[str]:
+        """What was not told yet."""
+        for name, view in views.items():
+            change = view.change
+            if change is None or change.before == change.after or not change.before:
+                continue
+            if (name, change.at) not in self._told:
+                self._told.add((name, change.at))
+                yield f"{name}: {change.text}"
 
 
 def stamp(began: float) -> str:

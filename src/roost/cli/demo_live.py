@@ -1,4 +1,4 @@
-"""The demo on this machine: a server, six real training jobs, a kill, and what was foreseen."""
+"""The demo on this machine: a server, real training jobs, a kill, and what was foreseen."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from roost.errors import Fatal, RoostError
 if TYPE_CHECKING:
     from roost.client import Client, JobView
 
-#: With two slots: one that runs long, one that waits for both, and some that fit in between.
+#: With two slots: one that fills what is idle and makes room for others, one that is killed, one
+#: that waits for both slots, and some that fit in between.
 LESSONS = (
-    Lesson("long", 0.0, 16.0, killed_at=0.4),
-    Lesson("wide", 0.5, 6.0, (2, 2)),
-    Lesson("short", 1.0, 4.0),
-    Lesson("elastic", 1.5, 6.0, (1, 2)),
-    Lesson("pair", 2.0, 5.0, (2, 2)),
-    Lesson("tiny", 2.5, 1.0),
+    Lesson("elastic", 0.0, 24.0, (1, 2)),
+    Lesson("short", 3.0, 3.0),
+    Lesson("long", 14.0, 8.0, killed_at=0.4),
+    Lesson("pair", 16.0, 3.0, (2, 2)),
+    Lesson("tiny", 17.0, 1.0),
 )
+#: Jobs grow into what is idle, and shrink when others come.
+POLICY = "alnair:calm_s=1"
 
 _BEGINS = re.compile(r"begins at step (\d+)")
 _NEXT = {
@@ -43,7 +45,7 @@ _NEXT = {
 def run() -> None:
     """All of it; raises RoostError if anything is not as it should be."""
     click.echo("A real server, real processes, real training, all on this machine.\n")
-    with scratch("demo", rehearsal.slots()) as server:
+    with scratch("demo", rehearsal.slots(), policy=POLICY) as server:
         try:
             really, foreseen = _play(server)
             server.stop()
@@ -67,11 +69,12 @@ def _play(server: Server) -> tuple[dict[str, JobView], dict[str, float]]:
     took_s = time.monotonic() - began
     with Client(server.url, server.token) as client:
         _step("server", f"up in {took_s:.1f} s at {server.url}, with {server.slots} CPU slots")
-        paces = rehearsal.measure(client)
-        _step("trainer", _told(paces))
-        foreseen = rehearsal.predict(LESSONS, server, client.nodes(), paces)
-        mean = statistics.mean(foreseen.values())
-        _step("forecast", f"six jobs, {duration(mean)} each on average, says the simulator")
+        by = rehearsal.trainer()
+        paces = rehearsal.measure(client, by=by)
+        _step("trainer", f"{by.title}, {_told(paces)}")
+        foreseen = rehearsal.predict(LESSONS, server, client.nodes(), paces, by)
+        mean = duration(statistics.mean(foreseen.values()))
+        _step("forecast", f"{len(LESSONS)} jobs, {mean} each on average, says the simulator")
         click.echo()
         with board() as shown:
             killer = _Killer(server, client, shown)
@@ -80,7 +83,7 @@ def _play(server: Server) -> tuple[dict[str, JobView], dict[str, float]]:
                 shown.show(views)
                 killer.look(views)
 
-            really = rehearsal.perform(LESSONS, client, paces, look)
+            really = rehearsal.perform(LESSONS, client, paces, look, by)
     for view in really.values():
         rehearsal.check(view)
     killer.check(really)
@@ -160,12 +163,13 @@ def _summary(really: Mapping[str, JobView], foreseen: Mapping[str, float]) -> No
             "job": lesson.name,
             "workers": _workers(lesson),
             **_compared(foreseen[lesson.name], jct_s[lesson.name]),
+            "resized": str(really[lesson.name].resizes),
             "attempts": str(really[lesson.name].attempt),
         }
         for lesson in LESSONS
     ]
     mean = _compared(statistics.mean(foreseen.values()), statistics.mean(jct_s.values()))
-    print_table([*rows, {"job": "mean", "workers": "", **mean, "attempts": ""}])
+    print_table([*rows, {"job": "mean", "workers": "", **mean, "resized": "", "attempts": ""}])
 
 
 def _compared(foreseen_s: float, really_s: float) -> dict[str, str]:

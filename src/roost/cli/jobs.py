@@ -154,6 +154,7 @@ def rows(views: Sequence[JobView], now: float, *, wide: bool) -> list[dict[str, 
             **({"started": words.clock(view.started_at)} if wide else {}),
             **({"finished": words.clock(view.finished_at)} if wide else {}),
             "ran": words.span(words.ran(view, now)),
+            **({"share": words.amount(view.share)} if wide else {}),
             **({"tries": str(view.attempt), "moved": _moved(view)} if wide else {}),
             "where and why": "  ".join(filter(None, (words.places(view), words.why(view)))),
         }
@@ -214,9 +215,16 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         "queue": f"{clean(view.queue)}, priority {view.priority}",
         "GPUs": f"{amount(view.gpus_held)} held of {amount(view.gpus)} asked"
         + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
+        "sharing": words.sharing(view),
+        "memory": words.memory(view),
         "workers": words.workers(view) + (" (elastic)" if view.elastic else ""),
         "where": words.places(view),
         "progress": "" if view.progress is None else f"{100 * view.progress:.0f} %{loss}",
+        "training": words.training(view),
+        "changed": ""
+        if view.change is None
+        else f"{clean(view.change.text)} ({ago(view.change.at, now)})",
+        "cloned": f"from {clean(view.clone_of)}" if view.clone_of else "",
         "submitted": when(view.submitted_at),
         "started": when(view.started_at),
         "finished": when(view.finished_at),

@@ -7,6 +7,7 @@ what the trainer was measured to take on this machine.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import statistics
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from roost.client import Client, JobView
     from roost.traces.workload import TraceJob
 
-#: How often the trainer saves itself.
-SAVES_EVERY_S = 0.3
 
 _MOST_SLOTS = 4
 #: How often to look at jobs while somebody watches, and while nobody does: looking costs CPU, too.
@@ -33,6 +32,29 @@ _LOOK_S, _GLANCE_S = 0.25, 1.0
 _SAMPLE_S = 1.0
 _PATIENCE_S = 60.0
 _STEPS = re.compile(r"done: (\d+) steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """A program that trains: what to call it, its command, and how often it saves itself."""
+
+    title: str
+    command: tuple[str, ...]
+    saves_every_s: float
+
+
+NUMPY = Trainer("NumPy", ("roost.train.example",), 0.3)
+#: Steps long enough that two workers are faster than one.
+TORCH = Trainer(
+    "PyTorch",
+    ("roost.train.example_torch", "--size", "256", "--depth", "3", "--batch", "2048"),
+    1.0,
+)
+
+
+def trainer() -> Trainer:
+    """The one for this machine: PyTorch's where it is installed."""
+    return TORCH if importlib.util.find_spec("torch") else NUMPY
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,42 +87,45 @@ def slots() -> int:
     return max(2, min(_MOST_SLOTS, len(os.sched_getaffinity(0))))
 
 
-def document(lesson: Lesson, paces: Paces) -> dict[str, Any]:
+def document(lesson: Lesson, paces: Paces, by: Trainer = NUMPY) -> dict[str, Any]:
     """The job file of a lesson, with the run time that is to be expected."""
     low, high = lesson.workers
     start_s, steps_per_s = paces[low]
     steps = max(1, round(lesson.seconds * steps_per_s))
     return {
-        **_training(lesson.name, f"{low}..{high}", "--steps", str(steps)),
+        **_training(by, lesson.name, f"{low}..{high}", "--steps", str(steps)),
         "run_time": round(start_s + steps / steps_per_s, 3),
         "retry": {"max": 3, "delay": 0},
-        "checkpoint": {"every": SAVES_EVERY_S, "restart": round(start_s, 3), "grace": 5},
+        "checkpoint": {"every": by.saves_every_s, "restart": round(start_s, 3), "grace": 5},
     }
 
 
-def _training(name: str, workers: str, *amount: str) -> dict[str, Any]:
+def _training(by: Trainer, name: str, workers: str, *amount: str) -> dict[str, Any]:
+    saves = ("--save-every", f"{by.saves_every_s:g}")
     return {
         "name": name,
         "python": sys.executable,
-        "command": ["python", "-m", "roost.train.example", *amount],
+        "command": ["python", "-m", *by.command, *amount, *saves],
         "workers": workers,
     }
 
 
-def measure(client: Client, sample_s: float = _SAMPLE_S) -> Paces:
+def measure(client: Client, sample_s: float = _SAMPLE_S, by: Trainer = NUMPY) -> Paces:
     """See what the trainer takes on this machine, with all slots in use as they will be."""
     paces = {}
     for workers in (1, 2):
         gangs = slots() // workers
-        start_s, _ = _sample(client, gangs, workers, "--steps", "1")
-        took_s, steps = _sample(client, gangs, workers, "--seconds", f"{sample_s:g}")
+        start_s, _ = _sample(client, by, gangs, workers, "--steps", "1")
+        took_s, steps = _sample(client, by, gangs, workers, "--seconds", f"{sample_s:g}")
         paces[workers] = Pace(start_s, steps / max(took_s - start_s, sample_s / 10))
     return paces
 
 
-def _sample(client: Client, gangs: int, workers: int, *amount: str) -> tuple[float, float]:
+def _sample(
+    client: Client, by: Trainer, gangs: int, workers: int, *amount: str
+) -> tuple[float, float]:
     """Train a little, so many gangs at once: how long it took and how many steps, on average."""
-    sample = _training("sample", str(workers), *amount)
+    sample = _training(by, "sample", str(workers), *amount)
     handles = [client.submit(sample) for _ in range(gangs)]
     took_s, steps = [], []
     for handle in handles:
@@ -137,7 +162,11 @@ def mixed(count: int, mean_s: float) -> list[Lesson]:
 
 
 def predict(
-    lessons: Sequence[Lesson], server: Server, nodes: Sequence[Mapping[str, Any]], paces: Paces
+    lessons: Sequence[Lesson],
+    server: Server,
+    nodes: Sequence[Mapping[str, Any]],
+    paces: Paces,
+    by: Trainer = NUMPY,
 ) -> dict[str, float]:
     """The completion time of each lesson, by its name, as the simulator sees it."""
     from roost.core.spec import NodeId, NodeSpec
@@ -151,7 +180,7 @@ def predict(
         for n in nodes
     ]
     setup = Setup(
-        Workload("rehearsal", [_recorded(lesson, paces) for lesson in lessons]),
+        Workload("rehearsal", [_recorded(lesson, paces, by) for lesson in lessons]),
         machines,
         policy(server.policy),
         placer(server.placer),
@@ -160,18 +189,18 @@ def predict(
     return {row.id: row.finished_at - row.submitted_at for row in rows if row.finished_at}
 
 
-def _recorded(lesson: Lesson, paces: Paces) -> TraceJob:
+def _recorded(lesson: Lesson, paces: Paces, by: Trainer) -> TraceJob:
     """A lesson as if it had been recorded, with the failure that is planned for it."""
     from roost.core.spec import JobId
     from roost.jobfile import JobFile
     from roost.traces.workload import TraceJob
 
-    spec = JobFile.from_document(document(lesson, paces)).spec("")
+    spec = JobFile.from_document(document(lesson, paces, by)).spec("")
     work_s, fails_at_s = spec.run_time_s or 0.0, tuple[float, ...]()
     if lesson.killed_at is not None:
         start_s = paces[lesson.workers[0]].start_s
         fails_at_s = (start_s + lesson.killed_at * (work_s - start_s),)
-        work_s += SAVES_EVERY_S / 2  # what is lost on average: the time since the last checkpoint
+        work_s += by.saves_every_s / 2  # lost since the last checkpoint
     return TraceJob(JobId(lesson.name), lesson.at_s, spec, work_s, fails_at_s=fails_at_s)
 
 
@@ -180,6 +209,7 @@ def perform(
     client: Client,
     paces: Paces,
     look: Callable[[Mapping[str, JobView]], None] | None = None,
+    by: Trainer = NUMPY,
 ) -> dict[str, JobView]:
     """Submit lessons when their time comes, and wait until all are over; ``look`` sees them."""
     began, every_s = time.monotonic(), _GLANCE_S if look is None else _LOOK_S
@@ -188,7 +218,7 @@ def perform(
     while True:
         while left and left[0].at_s <= time.monotonic() - began:
             lesson = left.pop(0)
-            names[client.submit(document(lesson, paces)).id] = lesson.name
+            names[client.submit(document(lesson, paces, by)).id] = lesson.name
         views = {view.id: view for view in client.jobs()}
         found = {name: views[job] for job, name in names.items()}
         if look is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.cli import connect
-from roost.cli.kinds import Duration, Verb, option
+from roost.cli.kinds import Duration, Number, Verb, option
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class _Submit(Verb):
 Examples:
   roost submit train.yaml
   roost submit train.sbatch -q vision --dry-run
-  roost submit --gpus 0.5 --workers 1..4 -- python train.py --rate 0.1
+  roost submit --workers 1..4 -- python train.py --rate 0.1
+  roost submit --share 0.5 --gpu-memory 20Gi -- python train.py
+  roost submit --share 0.25 --way spatial --qos best-effort -- python evaluate.py
   roost submit --gpus A100:2 --env DATA --secret HF_TOKEN --run-time 2h --wait -- ./train.sh""",
 )
 @click.argument(
@@ -97,6 +99,33 @@ Examples:
     section="Resources",
     metavar="GPUS",
     help="For each worker: 2, 0.5, A100:1, 24GB:1; 1 by default, 0 for none.",
+)
+@option(
+    "--share",
+    section="Resources",
+    type=Number(most=1.0),
+    metavar="0.5",
+    help="A part of one GPU for each worker; the same as --gpus 0.5.",
+)
+@option(
+    "--way",
+    section="Resources",
+    type=click.Choice(["temporal", "spatial"]),
+    help="How a share is held: temporal, by turns; spatial, side by side (CUDA MPS). "
+    "temporal by default.",
+)
+@option(
+    "--qos",
+    section="Resources",
+    type=click.Choice(["fixed", "equal", "best-effort"]),
+    help="What a share means: fixed, that part and no more; equal, as much as each neighbour; "
+    "best-effort, what is left. fixed by default.",
+)
+@option(
+    "--gpu-memory",
+    section="Resources",
+    metavar="SIZE",
+    help="The most GPU memory of a worker, such as 20Gi; its share of the GPU's by default.",
 )
 @option("--workers", section="Resources", metavar="N|LO..HI", help="How many, or from few to many.")
 @option("--cpus", section="Resources", metavar="N", help="For each worker, such as 8 or 0.5.")
@@ -196,8 +225,12 @@ def _changed(job: JobFile, given: dict[str, Any]) -> JobFile:
     for name, option_ in (("gpu", "gpus"), ("cpu", "cpus"), ("memory", "memory")):
         if given[option_] is not None:
             resources[name] = given[option_]
+    if given["share"] is not None:
+        resources["gpu"] = _share(resources.get("gpu", 1), given["share"])
+    typed = {"way": given["way"], "policy": given["qos"], "mem": given["gpu_memory"]}
     changed = {
         "resources": resources,
+        "sharing": dict(data.get("sharing", {})) | {k: v for k, v in typed.items() if v},
         "retry": dict(data.get("retry", {})) | _some("max", given["retry"]),
         "env": dict(data.get("env", {})) | dict(_variable(text) for text in given["env"]),
         "labels": dict(data.get("labels", {})) | dict(_label(text) for text in given["label"]),
@@ -205,6 +238,22 @@ def _changed(job: JobFile, given: dict[str, Any]) -> JobFile:
     }
     data.update({name: value for name, value in changed.items() if value})
     return JobFile.from_document(data, "command line")
+
+
+def _share(gpus: Any, share: float) -> Any:
+    """Those GPUs, but a part of one: of which kind is kept."""
+    from dataclasses import replace
+
+    from roost.jobfile.grammar import read_gpus, write_gpus
+
+    try:
+        whole = read_gpus(gpus)
+        part = read_gpus(share)
+    except ValueError as error:
+        raise InvalidSpec(f"--share and --gpus: expected {error}") from None
+    if (whole.low, whole.high) != (1, 1) or not part.low:
+        raise InvalidSpec(f"--share {share:g} is a part of one GPU; the job asks for {gpus} GPUs")
+    return write_gpus(replace(whole, share_milli=part.share_milli))
 
 
 def _some(name: str, value: Any) -> dict[str, Any]:

@@ -158,6 +158,7 @@ def _job_lines(client: Client) -> Iterator[str]:
                 "job": clean(job["job"]),
                 "state": clean(view.state) if view else "-",
                 "gpus": amount(view.gpus_held) if view else "-",
+                "share": amount(view.share) if view else "-",
                 "cpus": f"{busy:.1f}",
                 "memory": _memory(job["rss_bytes"]),
                 "processes": str(job["processes"]),

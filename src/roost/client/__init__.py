@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from roost.client.errors import NoServer, Refused, RemoteError, Unauthenticated
     from roost.client.function import Function, job
     from roost.client.handles import AsyncJobHandle, JobHandle
-    from roost.client.views import Happening, JobView, Page
+    from roost.client.views import Happening, JobView, Page, Snapshot
 
 __all__ = [
     "AsyncClient",
@@ -30,6 +30,7 @@ __all__ = [
     "Page",
     "Refused",
     "RemoteError",
+    "Snapshot",
     "Unauthenticated",
     "job",
     "submit",
@@ -40,7 +41,7 @@ _HOMES = {
     "errors": ("NoServer", "Refused", "RemoteError", "Unauthenticated"),
     "function": ("Function", "job"),
     "handles": ("AsyncJobHandle", "JobHandle"),
-    "views": ("Happening", "JobView", "Page"),
+    "views": ("Happening", "JobView", "Page", "Snapshot"),
 }
 
 

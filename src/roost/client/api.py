@@ -12,10 +12,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from roost.client import views
 from roost.client.views import (
     Happening,
     JobView,
     Page,
+    Snapshot,
     happening,
     items_of,
     job_page,
@@ -38,6 +40,7 @@ from roost.errors import InvalidSpec, Retryable
 Json = dict[str, Any]
 
 _PAGE = 200
+_UNDER_WAY = 202
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 1.0
 
 
@@ -147,6 +150,69 @@ def migrate(job: str, node: str | None = None) -> Steps[JobView]:
 def delete(job: str) -> Steps[JobView]:
     """Forget a job that is over, with its logs."""
     return job_view((yield from ask(Request("DELETE", f"/jobs/{part(job)}"))).json())
+
+
+def snapshot(job: str, name: str = "") -> Steps[Snapshot]:
+    """Take a snapshot of a job, named after the time unless ``name`` says otherwise.
+
+    A job that uses ``roost.train`` saves itself for it; of others the last checkpoint is taken.
+    """
+    body = {"name": name or time.strftime("%Y%m%d-%H%M%S", time.gmtime())}
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    path = f"/jobs/{part(job)}/snapshots"
+    while True:
+        reply = yield from ask(Request("POST", path, body=body, headers=headers, again=True))
+        if reply.status != _UNDER_WAY:
+            return views.snapshot(reply.json())
+        yield Pause(_FIRST_LOOK_S)
+
+
+def snapshots(job: str = "", limit: int | None = None) -> Steps[list[Snapshot]]:
+    """The snapshots of a job or of all jobs, the newest first; ``limit`` bounds how many."""
+    found: list[Snapshot] = []
+    while limit is None or len(found) < limit:
+        size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+        asked = [("job", job), ("offset", len(found)), ("limit", size)]
+        told = (yield from ask(get("/snapshots", asked))).json()
+        items = [views.snapshot(item) for item in items_of(told)]
+        found += items
+        if not items or len(found) >= int(_json(told).get("total", 0)):
+            break
+    return found
+
+
+def delete_snapshot(job: str, name: str = "") -> Steps[None]:
+    """Forget a snapshot with its files: ``JOB@NAME``, or job and name."""
+    job, name = _pointed(job, name)
+    yield from ask(Request("DELETE", f"/jobs/{part(job)}/snapshots/{part(name)}"))
+
+
+def clone(
+    job: str,
+    changes: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    key: str = "",
+) -> Steps[JobView]:
+    """Hand in a new job that begins from a snapshot: ``JOB@NAME``, or the newest of ``JOB``.
+
+    ``changes`` are fields of the job file. Secrets that are not given are those of the job, while
+    it is not over and yours.
+    """
+    job, _, name = job.partition("@")
+    body = {
+        "snapshot": name or None,
+        "changes": dict(changes or {}),
+        "secrets": dict(secrets or {}),
+    }
+    headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+    request = Request("POST", f"/jobs/{part(job)}/clone", body=body, headers=headers, again=True)
+    return job_view((yield from ask(request)).json())
+
+
+def profiles(application: str = "") -> Steps[list[Json]]:
+    """What was measured of your applications: step times by size, memory, costs of changes."""
+    told = (yield from ask(get("/profiles", [("application", application)]))).json()
+    return list(items_of(told))
 
 
 def wait(job: str, timeout: float | None = None) -> Steps[JobView]:
@@ -295,6 +361,14 @@ def revoke_token(token: str) -> Steps[None]:
 def _command(job: str, verb: str, body: object = None) -> Steps[JobView]:
     request = Request("POST", f"/jobs/{part(job)}/{verb}", body=body, again=True)
     return job_view((yield from ask(request)).json())
+
+
+def _pointed(job: str, name: str) -> tuple[str, str]:
+    """A job and the name of its snapshot, from ``JOB@NAME`` or apart."""
+    found, at, after = job.partition("@")
+    if not (after or name) or (at and name):
+        raise InvalidSpec(f"say which snapshot, such as {found or 'JOB'}@NAME")
+    return found, after or name
 
 
 def _submission(

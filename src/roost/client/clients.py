@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import httpx
 
@@ -57,7 +59,24 @@ class Client(SyncDriver):
         """A handle of a job, by its id or its name."""
         return JobHandle(self, self.run(api.status(job)))
 
+    def clone(
+        self,
+        job: str,
+        changes: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        key: str = "",
+    ) -> JobHandle:
+        """Hand in a new job that begins from a snapshot: ``JOB@NAME``, or the newest of ``JOB``.
+
+        ``changes`` are fields of the job file. Secrets that are not given are those of the job,
+        while it is not over and yours.
+        """
+        return JobHandle(self, self.run(api.clone(job, changes, secrets, key)))
+
     jobs = blocking_items(api.jobs)
+    snapshots = blocking(api.snapshots)
+    delete_snapshot = blocking(api.delete_snapshot)
+    profiles = blocking(api.profiles)
     page = blocking(api.page)
     watch = blocking_items(streams.watch)
     whoami = blocking(api.whoami)
@@ -107,7 +126,20 @@ class AsyncClient(AsyncDriver):
         """A handle of a job, by its id or its name."""
         return AsyncJobHandle(self, await self.run(api.status(job)))
 
+    async def clone(
+        self,
+        job: str,
+        changes: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        key: str = "",
+    ) -> AsyncJobHandle:
+        """Hand in a new job that begins from a snapshot; see ``Client.clone``."""
+        return AsyncJobHandle(self, await self.run(api.clone(job, changes, secrets, key)))
+
     jobs = awaited_items(api.jobs)
+    snapshots = awaited(api.snapshots)
+    delete_snapshot = awaited(api.delete_snapshot)
+    profiles = awaited(api.profiles)
     page = awaited(api.page)
     watch = awaited_items(streams.watch)
     whoami = awaited(api.whoami)

@@ -104,11 +104,15 @@ def facts(view: JobView, now: float) -> Iterator[tuple[str, str]]:
     yield "GPUs", held if not view.over else words.amount(view.gpus)
     if view.elastic and not view.over:
         yield "workers", words.workers(view)
+    yield "sharing", words.sharing(view)
+    yield "memory", words.memory(view)
     yield "where", words.places(view)
     yield "queue", words.clean(view.queue)
     yield "submitted", words.ago(view.submitted_at, now)
     yield "ran", "" if view.started_at is None else words.span(words.ran(view, now))
     yield "loss", "" if view.loss is None else f"{view.loss:.4g}"
+    yield "training", words.training(view)
+    yield "changed", "" if view.change is None else words.clean(view.change.text)
     yield "attempt", str(view.attempt) if view.attempt > 1 else ""
 
 

@@ -44,6 +44,18 @@ class Place(NamedTuple):
     role: str = "worker"
 
 
+class Change(NamedTuple):
+    """What became of a job last, in words, and the seconds that it took and that training stood."""
+
+    kind: str
+    text: str = ""
+    at: float = 0.0
+    took_s: float | None = None
+    pause_s: float | None = None
+    before: int = 0
+    after: int = 0
+
+
 class Verdict(NamedTuple):
     """Why a job failed: what it was, in words, whose doing, whether a retry helps, advice.
 
@@ -81,7 +93,12 @@ class JobView:
     gpus: float = 0.0
     gpus_held: float = 0.0
     kinds: tuple[str, ...] = ()
+    share: float = 1.0
+    way: str = ""
+    qos: str = ""
+    memory_limit_mib: int = 0
     placement: tuple[Place, ...] = ()
+    target: tuple[Place, ...] | None = None
     attempt: int = 0
     failures: int = 0
     preemptions: int = 0
@@ -96,6 +113,15 @@ class JobView:
     saved: float | None = None
     step: int | None = None
     loss: float | None = None
+    step_s: float | None = None
+    batch: int | None = None
+    samples_per_s: float | None = None
+    world: int | None = None
+    memory_mib: int | None = None
+    predicted_mib: int | None = None
+    noise: float | None = None
+    resizable: bool = False
+    change: Change | None = None
     run_time_s: float | None = None
     exit_code: int | None = None
     verdict: Verdict | None = None
@@ -103,6 +129,7 @@ class JobView:
     cancelling: bool = False
     cancelled_by: str = ""
     elastic: bool = False
+    clone_of: str = ""
     rev: int = 0
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -113,7 +140,7 @@ class JobView:
 
 
 _PLAIN = frozenset(f.name for f in fields(JobView)) - {
-    *("workers", "kinds", "placement", "verdict", "raw"),
+    *("workers", "kinds", "placement", "target", "change", "verdict", "raw"),
 }
 
 
@@ -126,6 +153,10 @@ def job_view(told: Any) -> JobView:
         workers=_tuple(Workers, told.get("workers")),
         kinds=tuple(told.get("kinds") or ()),
         placement=tuple(_place(place) for place in told.get("placement") or ()),
+        target=None
+        if told.get("target") is None
+        else tuple(_place(place) for place in told["target"]),
+        change=_tuple(Change, told["change"]) if told.get("change") else None,
         verdict=_tuple(Verdict, told["verdict"]) if told.get("verdict") else None,
         raw=told,
     )
@@ -156,6 +187,36 @@ def job_page(told: Any) -> Page[JobView]:
         int(told.get("offset", 0)),
         told,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A restore point of a job: how far it was, what was copied; ``id`` is JOB@NAME."""
+
+    id: str
+    job: str = ""
+    name: str = ""
+    user: str = ""
+    job_name: str = ""
+    created_at: float = 0.0
+    step: int | None = None
+    progress: float | None = None
+    files: int = 0
+    size_bytes: int = 0
+    fresh: bool = False
+    took_s: float = 0.0
+    function: bool = False
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+_POINT = frozenset(f.name for f in fields(Snapshot)) - {"raw"}
+
+
+def snapshot(told: Any) -> Snapshot:
+    """A snapshot from what the API gave."""
+    if not isinstance(told, dict) or not isinstance(told.get("id"), str):
+        raise Fatal("the server's answer is not a snapshot; is that a Roost server?")
+    return Snapshot(**{name: told[name] for name in _POINT if name in told}, raw=told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,61 @@ def workers(view: JobView) -> str:
 
 
 def places(view: JobView) -> str:
-    """The nodes of a job with the GPUs it holds there: n1:0,1 n2:3."""
+    """The nodes of a job with the GPUs it holds there, and which part of them: n1:0,1 n2:3@0.5."""
     return " ".join(
-        clean(place.node) + (f":{','.join(map(str, place.gpus))}" if place.gpus else "")
+        clean(place.node)
+        + (f":{','.join(map(str, place.gpus))}" if place.gpus else "")
+        + (f"@{amount(place.share)}" if place.gpus and place.share < 1 else "")
         for place in view.placement
     )
+
+
+def sharing(view: JobView) -> str:
+    """How a job shares its GPUs: at 0.5 of GPU 0 (temporal, fixed); empty if it does not."""
+    if view.share >= 1 or not view.way:
+        return ""
+    held = dict.fromkeys(gpu for place in view.placement for gpu in place.gpus)
+    where = f" of GPU {', '.join(map(str, held))}" if held else " of a GPU"
+    verb = "running at" if view.state == "running" else "at"
+    return f"{verb} {amount(view.share)}{where} ({clean(view.way)}, {clean(view.qos)})"
+
+
+def memory(view: JobView) -> str:
+    """GPU memory of a worker: 3.1 of 8.0 GiB, predicted 2.9 GiB."""
+    limit = view.memory_limit_mib
+    of = f" of {gib(limit)} GiB" if limit else " GiB"
+    told = [] if view.memory_mib is None else [f"{gib(view.memory_mib)}{of}"]
+    if view.predicted_mib is not None:
+        more = ", more than it may have" if limit and view.predicted_mib > limit else ""
+        told.append(f"predicted {gib(view.predicted_mib)} GiB{more}")
+    if not told and limit:
+        told.append(f"at most {gib(limit)} GiB")
+    return ", ".join(told)
+
+
+def training(view: JobView) -> str:
+    """What a job says of its training: 0.12 s a step, 2,048 samples/s, 3 workers together."""
+    told = []
+    if view.step_s is not None:
+        told.append(f"{view.step_s:.3g} s a step")
+    if view.samples_per_s is not None:
+        told.append(f"{figure(view.samples_per_s)} samples/s")
+    if view.world is not None and view.state in ("running", "resizing"):
+        told.append(f"{count(view.world, 'worker')} together")
+    if view.noise is not None:
+        told.append(f"gradient noise {figure(view.noise)} samples")
+    return ", ".join(told)
+
+
+def figure(value: float) -> str:
+    """A number with three digits, or all those of a large one."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+
+
+def gib(mib: float) -> str:
+    """MiB as GiB with one decimal, or two where one would say nothing."""
+    value = mib / 1024
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
 def count(number: int, what: str) -> str:

@@ -11,6 +11,7 @@ from roost.core.events import (
     Exited,
     GpuFailed,
     GpuRestored,
+    Measured,
     MigrateRequested,
     NodeJoined,
     NodeLost,
@@ -21,6 +22,7 @@ from roost.core.events import (
     Resized,
     ResumeRequested,
     ScaleRequested,
+    Shrank,
     Started,
     Submitted,
     Suspended,
@@ -47,6 +49,7 @@ from roost.core.spec import (
     Role,
     RunId,
     Shape,
+    Way,
 )
 from roost.core.state import Job, JobState, Queue, Run
 from roost.core.waiting import Line, Waiting
@@ -76,6 +79,7 @@ __all__ = [
     "Ledger",
     "Level",
     "Line",
+    "Measured",
     "Migrate",
     "MigrateRequested",
     "Node",
@@ -110,6 +114,7 @@ __all__ = [
     "ScaleRequested",
     "SetAside",
     "Shape",
+    "Shrank",
     "Started",
     "Stop",
     "Submitted",
@@ -117,5 +122,6 @@ __all__ = [
     "SuspendRequested",
     "Suspended",
     "Waiting",
+    "Way",
     "Woke",
 ]

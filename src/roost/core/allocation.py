@@ -37,7 +37,7 @@ class Allocation:
     @property
     def workers(self) -> int:
         """Main workers, not counting other roles."""
-        if len(self.parts) == 1:
+        if len(self.parts) == 1 and self.parts[0].role == WORKER:
             return self.parts[0].workers
         return sum(part.workers for part in self.parts if part.role == WORKER)
 
@@ -82,6 +82,37 @@ def seats(allocation: Allocation) -> Iterator[Seat]:
             counts[part.role] += 1
 
 
+def survivors(allocation: Allocation, node: NodeId, gpu: int | None = None) -> Allocation:
+    """What is left of an allocation without the workers on a node, or on one device of it."""
+    kept = []
+    for part in allocation.parts:
+        if part.node != node or (gpu is not None and gpu not in part.gpus):
+            kept.append(part)
+        elif gpu is not None and part.workers > 1:
+            each = len(part.gpus) // part.workers
+            at = part.gpus.index(gpu) // each * each
+            gpus = part.gpus[:at] + part.gpus[at + each :]
+            kept.append(part._replace(gpus=gpus, workers=part.workers - 1))
+    return Allocation(tuple(kept))
+
+
+def without(held: Allocation, kept: Allocation) -> tuple[Part, ...] | None:
+    """What is given up by keeping only a part of what is held; None: it is no part of it."""
+    gone: list[Part] = []
+    had, has = _groups(held), _groups(kept)
+    for place, (workers, gpus) in had.items():
+        stay, keep = has.pop(place, (0, Counter()))
+        if stay > workers or keep - gpus:
+            return None
+        left = sorted((gpus - keep).elements())
+        node, role, share_milli = place
+        if share_milli < WHOLE:
+            gone += [Part(node, (gpu,), share_milli, 1, role) for gpu in left]
+        elif left or workers > stay:
+            gone.append(Part(node, tuple(left), share_milli, workers - stay, role))
+    return None if has else tuple(gone)
+
+
 def beyond(more: Allocation, less: Allocation) -> tuple[Part, ...]:
     """The parts of one allocation that take what another does not: of devices, or of nodes."""
     devices = _devices(more)
@@ -94,6 +125,18 @@ def beyond(more: Allocation, less: Allocation) -> tuple[Part, ...]:
         if gpus or workers[part.node, part.role] > 0:
             found.append(part._replace(gpus=gpus))
     return tuple(found)
+
+
+def _groups(
+    allocation: Allocation,
+) -> dict[tuple[NodeId, str, int], tuple[int, Counter[int]]]:
+    """Workers and devices by node, role and share."""
+    found: dict[tuple[NodeId, str, int], tuple[int, Counter[int]]] = {}
+    for part in allocation.parts:
+        place = (part.node, part.role, part.share_milli)
+        workers, gpus = found.get(place, (0, Counter()))
+        found[place] = workers + part.workers, gpus + Counter(part.gpus)
+    return found
 
 
 def _devices(allocation: Allocation) -> Counter[tuple[NodeId, int]]:

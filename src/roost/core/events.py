@@ -1,6 +1,8 @@
 """Events: what a world reports to the core. Past tense, immutable, each with its time in seconds.
 
 The core never reads a clock: ``time`` is whatever clock the driver keeps, and never runs backwards.
+A world that measures what it does says so: ``took_s`` is the time from an order to its effect,
+``pause_s`` how long the training stood still for it; ``None`` where nobody measured.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from roost.core.allocation import Allocation
 from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueId, QueueSpec, Range, RunId
 
 
@@ -136,6 +139,7 @@ class Started:
 
     time: float
     run: RunId
+    took_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +153,39 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What was observed of a run at one size: the mean time of its steps, and what they need.
+
+    ``memory_mib`` is the most device memory of a worker (0: unknown), ``noise`` the gradient noise
+    scale in samples. It is no report of progress: that is ``Progressed``.
+    """
+
+    time: float
+    run: RunId
+    workers: int
+    step_s: float
+    memory_mib: int = 0
+    noise: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Resized:
     """A run now holds the allocation that the last resize or migrate asked for."""
 
     time: float
     run: RunId
+    took_s: float | None = None
+    pause_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shrank:
+    """A run lost workers and goes on with what is left: a part of what it held."""
+
+    time: float
+    run: RunId
+    allocation: Allocation
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +195,7 @@ class Suspended:
     time: float
     run: RunId
     done_s: float
+    took_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +237,9 @@ Event = (
     | Deleted
     | Started
     | Progressed
+    | Measured
     | Resized
+    | Shrank
     | Suspended
     | Exited
     | Woke

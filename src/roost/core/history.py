@@ -1,24 +1,106 @@
-"""What finished jobs tell about those to come."""
+"""What jobs told about those to come: how long they took, how fast they go, what disturbs them.
+
+Estimates are kept by user and application, the name under which a user runs the same thing again;
+of jobs without one nothing is kept. They rest on what was measured alone: where nobody measured,
+there is no estimate, and what the user declared counts.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
 
+from roost.core.events import Measured
 from roost.core.spec import JobSpec
 from roost.core.state import Job
 
-#: How many jobs are remembered.
+#: How many jobs are remembered, and how many applications.
 _MEMORY = 20_000
+_APPLICATIONS = 2_000
+#: From so many measurements on, a new one counts as much as the last of them did.
+_STEADY = 100
+
+#: A user and an application.
+Whose: TypeAlias = tuple[str, str]
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True)
+class Mean:
+    """A running mean; once it is steady it follows slow changes."""
+
+    count: int = 0
+    mean: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one more value."""
+        self.count += 1
+        self.mean += (value - self.mean) / min(self.count, _STEADY)
+
+
+@dataclass(slots=True)
+class Profile:
+    """What was measured of an application: step times by workers and share, memory, noise.
+
+    ``memory_mib`` is the most device memory that a worker was seen to hold (0: nobody looked),
+    ``noise`` the gradient noise scale in samples, as of last.
+    """
+
+    steps: dict[tuple[int, int], Mean] = field(default_factory=dict)
+    memory_mib: int = 0
+    noise: float | None = None
+
+    def step_s(self, workers: int, share_milli: int) -> float | None:
+        """Seconds that a step takes with so many workers; None when nobody measured."""
+        found = self.steps.get((workers, share_milli))
+        return None if found is None else found.mean
+
+    def rate(self, workers: int, share_milli: int) -> float | None:
+        """Speed relative to the least workers that were seen with such a share."""
+        least = min((size for size, share in self.steps if share == share_milli), default=0)
+        base, own = self.step_s(least, share_milli), self.step_s(workers, share_milli)
+        return None if base is None or own is None else base / own
+
+
+class Spending(StrEnum):
+    """What time is spent on when a job is disturbed; the names are those of ``Spent``."""
+
+    START = "start"
+    RESIZE = "resize"
+    PAUSE = "pause"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds that it took to start, resize, suspend and resume jobs of an application.
+
+    All but ``pause`` count from the order to its effect; ``pause`` is how long the training stood
+    still for a change of size.
+    """
+
+    start: Mean = field(default_factory=Mean)
+    resize: Mean = field(default_factory=Mean)
+    pause: Mean = field(default_factory=Mean)
+    suspend: Mean = field(default_factory=Mean)
+    resume: Mean = field(default_factory=Mean)
 
 
 class History:
-    """The service of jobs that are over, and the work of those that succeeded."""
+    """The service of jobs that are over, the work of those that succeeded, and measurements."""
 
     def __init__(self) -> None:
         #: GPU-seconds that each of the last jobs held, oldest first.
         self.service: deque[float] = deque(maxlen=_MEMORY)
+        #: What was measured, by user and application; the one that was silent longest comes first.
+        self.profiles: dict[Whose, Profile] = {}
+        self.costs: dict[Whose, Spent] = {}
         #: How many jobs of a user's application succeeded, and the work they took in all.
-        self._succeeded: dict[tuple[str, str], tuple[int, float]] = {}
+        self._succeeded: dict[Whose, tuple[int, float]] = {}
 
     def add(self, job: Job, *, succeeded: bool) -> None:
         """Learn from a job that is over."""
@@ -35,3 +117,31 @@ class History:
             return spec.run_time_s
         past = self._succeeded.get((spec.user, spec.application))
         return None if past is None else past[1] / past[0]
+
+    def measure(self, spec: JobSpec, seen: Measured) -> None:
+        """Learn from what was observed of a run."""
+        if not spec.application or not 0 < seen.step_s < math.inf or seen.workers < 1:
+            return
+        profile = _fresh(self.profiles, (spec.user, spec.application), Profile())
+        size = (seen.workers, spec.resources.share_milli)
+        profile.steps.setdefault(size, Mean()).add(seen.step_s)
+        profile.memory_mib = max(profile.memory_mib, seen.memory_mib)
+        if seen.noise is not None:
+            profile.noise = seen.noise
+
+    def spend(self, spec: JobSpec, what: Spending, seconds: float | None) -> None:
+        """Learn what it took to disturb a job; None: nobody measured."""
+        if seconds is None or not spec.application or not 0 <= seconds < math.inf:
+            return
+        spent = _fresh(self.costs, (spec.user, spec.application), Spent())
+        mean: Mean = getattr(spent, what.value)
+        mean.add(seconds)
+
+
+def _fresh(records: dict[Whose, _Value], whose: Whose, new: _Value) -> _Value:
+    """The record of an application, now last in line to be forgotten."""
+    record = records.pop(whose, new)
+    records[whose] = record
+    if len(records) > _APPLICATIONS:
+        del records[next(iter(records))]
+    return record

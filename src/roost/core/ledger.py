@@ -190,7 +190,9 @@ class Ledger:
                 raise Fatal(f"{part} is not free (free: {devices(node.free)}, up: {node.up})")
             node.free ^= 1 << gpu
             node.taken |= 1 << gpu
-            device = node.shared[gpu] = Device(WHOLE, node.spec.gpu_memory_mib)
+            device = node.shared[gpu] = Device(WHOLE, node.spec.gpu_memory_mib, need.way)
+        elif device.way is not need.way:
+            raise Fatal(f"{part} is to be {need.way}, but GPU {gpu} is shared the {device.way} way")
         device.left_milli -= part.share_milli
         device.left_mib -= memory_on(node.spec, need)
         if device.left_milli < 0 or device.left_mib < 0:
@@ -391,6 +393,8 @@ class Ledger:
         memory = memory_on(node.spec, need)
         found = []
         for gpu, device in node.shared.items():
+            if device.way is not need.way:
+                continue
             count = device.left_milli // need.share_milli
             if memory:
                 count = min(count, device.left_mib // memory)

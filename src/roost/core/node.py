@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources
+from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources, Way
 
 if TYPE_CHECKING:
     from roost.core.state import Run
@@ -41,10 +41,11 @@ def lowest(mask: int, count: int) -> tuple[int, ...]:
 
 @dataclass(slots=True, eq=False)
 class Device:
-    """What is left of a device that several workers share."""
+    """What is left of a device that several workers share, and the one way in which they do."""
 
     left_milli: int
     left_mib: int
+    way: Way
 
 
 @dataclass(slots=True, eq=False)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from roost.core.allocation import Allocation, Part
+from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.ledger import Ledger
 from roost.core.node import Node, mask_of
-from roost.core.spec import RunId
+from roost.core.spec import CPU_SLOT, WHOLE, JobSpec, NodeId, RunId, Way
 from roost.core.state import Run
 
 
@@ -93,6 +93,28 @@ def uses(run: Run, node: Node, gpu: int) -> bool:
     """Whether a run is on a device, or about to be."""
     parts = (*run.allocation.parts, *(run.target.parts if run.target else ()))
     return any(part.node == node.id and gpu in part.gpus for part in parts)
+
+
+def pinned(run: Run, ledger: Ledger) -> bool:
+    """Whether a run's memory stays on its devices though it is suspended, so that it holds them.
+
+    What shares a GPU the spatial way cannot be taken off it; CPUs that stand in for one let it go.
+    """
+    spec, nodes = run.job.spec, ledger.nodes
+    return any(nodes[name].spec.kind != CPU_SLOT for name in lasting(spec, run.allocation))
+
+
+def lasting(spec: JobSpec, allocation: Allocation) -> list[NodeId]:
+    """The nodes on which an allocation has shares of the spatial way."""
+    ways = {role.name: role.resources.way for role in spec.roles}
+    ways[WORKER] = spec.resources.way
+    if Way.SPATIAL not in ways.values():
+        return []
+    return [
+        part.node
+        for part in allocation.parts
+        if part.share_milli < WHOLE and ways[part.role] is Way.SPATIAL
+    ]
 
 
 def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from roost.core.allocation import WORKER, Allocation, Part, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.ledger import Ledger
+from roost.core.occupancy import pinned
 from roost.core.reasons import Cause
 from roost.core.spec import WHOLE, JobId, NodeId, QueueId, Resources, RunId, Shape
 from roost.core.state import Job, Queue, Run, needs
@@ -156,12 +157,15 @@ class Plan:
         self._undo.append(lambda: self._unplace(job, allocation))
 
     def evict(self, run: Run, reason: str) -> bool:
-        """Stop a run to make room; its job will wait again."""
+        """Stop a run to make room, also one that stands still; its job will wait again."""
         return self._clear(run, Evict(run.job.id, reason))
 
     def suspend(self, run: Run, reason: str) -> bool:
-        """Take a run off its devices, keeping its state; its job waits to be resumed."""
-        return self._clear(run, SetAside(run.job.id, reason))
+        """Take a run off its devices, keeping its state; its job waits to be resumed.
+
+        A run that is pinned cannot leave them so: only its end gives them back.
+        """
+        return not pinned(run, self.ledger) and self._clear(run, SetAside(run.job.id, reason))
 
     def resize(self, run: Run, workers: int) -> bool:
         """Grow or shrink a run to that many workers, as near to where it is as can be."""
@@ -307,7 +311,7 @@ class Plan:
     # -- how it is done ------------------------------------------------------------------------
 
     def _clear(self, run: Run, decision: Evict | SetAside) -> bool:
-        if not run.settled:
+        if not run.settled and not run.still:
             return False
         job = run.job
         for part in run.allocation.parts:

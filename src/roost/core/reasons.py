@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from roost.core.spec import WHOLE, JobId
+from roost.core.spec import WHOLE, JobId, Resources
+
+if TYPE_CHECKING:
+    from roost.core.ledger import Ledger
 
 
 class Cause(IntEnum):
@@ -64,6 +67,18 @@ def lack(cause: Cause, milli: int, kinds: tuple[str, ...] = ()) -> str:
         return f"no {gpus(milli, of).removeprefix('1 ')} is free"
     fewer = "less" if milli < WHOLE else "fewer"
     return _LACK[cause].format(gpus=gpus(milli, of), are=are(milli), fewer=fewer)
+
+
+def other_way(ledger: Ledger, need: Resources) -> str:
+    """Where a share would fit were it not for the way in which others share there; or nothing."""
+    if need.share_milli == WHOLE:
+        return ""
+    for node in ledger.select(ledger.sharing & ledger.up):
+        for gpu, device in node.shared.items():
+            if device.way is not need.way and device.left_milli >= need.share_milli:
+                room = f"GPU {gpu} of node {node.id} has {gpus(device.left_milli)} to spare"
+                return f"{room}, but is shared the {device.way} way"
+    return ""
 
 
 class Reason(NamedTuple):

@@ -22,6 +22,7 @@ from roost.core.controller import Core, Policy
 from roost.core.events import Event, MigrateRequested
 from roost.core.node import devices, mask_of
 from roost.core.plan import Placer
+from roost.core.remembered import Disturbed, Past, Seen, disturbed, past, remember, seen
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.wire import canonical, decode, encode
@@ -61,11 +62,10 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         tuple(_leaving(core)),
         tuple(job.id for job in core.misfits.values() if _misfit(core, job)),
         tuple(core.history.service),
-        tuple(
-            _PastRecord(user, application, jobs, work_s)
-            for (user, application), (jobs, work_s) in core.history._succeeded.items()  # noqa: SLF001 - its own other half
-        ),
+        past(core.history),
         *_pending(core),
+        seen(core.history),
+        disturbed(core.history),
     )
     data: dict[str, Any] = encode(state)
     return data
@@ -155,6 +155,7 @@ class _RunRecord(NamedTuple):
     suspending: bool = False
     suspended: bool = False
     resuming: bool = False
+    frozen: bool = False
     target: Allocation | None = None
     leaving: tuple[Part, ...] = ()
 
@@ -166,17 +167,8 @@ class _LeavingRecord(NamedTuple):
     waiters: tuple[RunId, ...] = ()
 
 
-class _PastRecord(NamedTuple):
-    """How many jobs of a user's application succeeded, and the work they took in all."""
-
-    user: str
-    application: str
-    jobs: int
-    work_s: float
-
-
 class _State(NamedTuple):
-    """A core. The last three are left behind by a batch that was refused in its middle."""
+    """A core. ``actions`` to ``moves`` are left behind by a batch refused in its middle."""
 
     version: int
     now: float
@@ -190,10 +182,12 @@ class _State(NamedTuple):
     leaving: tuple[_LeavingRecord, ...] = ()
     misfits: tuple[JobId, ...] = ()
     service: tuple[float, ...] = ()
-    succeeded: tuple[_PastRecord, ...] = ()
+    succeeded: tuple[Past, ...] = ()
     actions: tuple[Action, ...] = ()
     replan: Event | None = None
     moves: tuple[MigrateRequested, ...] = ()
+    profiles: tuple[Seen, ...] = ()
+    costs: tuple[Disturbed, ...] = ()
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -222,11 +216,12 @@ def _leaving(core: Core) -> Iterable[_LeavingRecord]:
 
 
 def _misfit(core: Core, job: Job) -> bool:
-    """Whether a job's run really has too few or too many workers: the core looks only later."""
-    low, high = job.spec.workers
-    return (
-        core.jobs.get(job.id) is job and job.run is not None and not low <= job.run.workers <= high
-    )
+    """Whether a job's run really has too few or too many workers, or will: the core looks later."""
+    run, (low, high) = job.run, job.spec.workers
+    if core.jobs.get(job.id) is not job or run is None:
+        return False
+    sizes = (run.workers, run.target.workers if run.target is not None else run.workers)
+    return not low <= min(sizes) <= max(sizes) <= high
 
 
 def _pending(core: Core) -> tuple[tuple[Action, ...], Event | None, tuple[MigrateRequested, ...]]:
@@ -261,10 +256,8 @@ def _fill(core: Core, state: _State) -> None:
         _stand(core, record)
     core.misfits.update((name, _known("job", core.jobs, name)) for name in state.misfits)
     core.history.service.extend(state.service)
-    core.history._succeeded.update(  # noqa: SLF001 - its own other half
-        ((past.user, past.application), (past.jobs, past.work_s)) for past in state.succeeded
-    )
-    core._actions.extend(state.actions)  # noqa: SLF001 - as above
+    remember(core.history, state.succeeded, state.profiles, state.costs)
+    core._actions.extend(state.actions)  # noqa: SLF001 - its own other half
     core._replan = state.replan  # noqa: SLF001 - as above
     core._moves.extend(state.moves)  # noqa: SLF001 - as above
 
@@ -289,6 +282,7 @@ def _job(core: Core, record: _JobRecord) -> Job:
     job = Job(record.id, record.seq, record.spec, queue, record.submitted_at, record.run_time_s)
     for name in _JobRecord._field_defaults:
         setattr(job, name, getattr(record, name))
+    job.history = core.history
     job.waiting = False  # until it stands in line
     if len(record.waits) != len(job.waits):
         raise Fatal(f"job {job.id} has {len(record.waits)} waits, not {len(job.waits)}")

@@ -49,6 +49,13 @@ class Qos(StrEnum):
     BEST_EFFORT = "best-effort"
 
 
+class Way(StrEnum):
+    """How workers share a device: by turns, or side by side at the same time."""
+
+    TEMPORAL = "temporal"
+    SPATIAL = "spatial"
+
+
 class Level(IntEnum):
     """The levels of the topology tree, from a device up to everything."""
 
@@ -75,7 +82,7 @@ class Resources:
 
     ``share_milli`` below 1000 asks for a part of one device; ``gpu_memory_mib`` limits the worker
     on each device (0: in proportion to its share). ``kinds`` lists the GPU kinds that will do;
-    empty means any.
+    empty means any. ``way`` and ``qos`` matter only to shares.
     """
 
     gpus: int = 1
@@ -85,6 +92,7 @@ class Resources:
     kinds: tuple[str, ...] = ()
     cpu_milli: int = 0
     memory_mib: int = 0
+    way: Way = Way.TEMPORAL
 
     def __post_init__(self) -> None:
         """Refuse amounts that make no sense."""

@@ -15,6 +15,7 @@ from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, RunId
 from roost.errors import Fatal
 
 if TYPE_CHECKING:
+    from roost.core.history import History, Profile, Spent
     from roost.core.waiting import Line
 
 
@@ -68,7 +69,8 @@ class Run:
     ``done_s`` is the work done at ``measured_at``; from there on ``rate`` extrapolates, to its end
     at ``ends_at``.
     ``changed_at`` is when it last started or changed size. ``leaving`` are parts that it still uses
-    but that are promised to others.
+    but that are promised to others. ``frozen`` says that it is suspended in its place, or about to
+    be: it keeps what it holds until it goes on there.
     """
 
     id: RunId
@@ -88,18 +90,35 @@ class Run:
     suspending: bool = False
     suspended: bool = False
     resuming: bool = False
+    frozen: bool = False
     target: Allocation | None = None
     leaving: tuple[Part, ...] = ()
 
     @property
     def settled(self) -> bool:
         """Up and running, with no change under way: only such runs may be disturbed."""
-        return self.started_at is not None and self.stopping is None and self.target is None
+        return (
+            self.started_at is not None
+            and self.stopping is None
+            and self.target is None
+            and not self.suspending
+        )
 
     @property
     def parked(self) -> bool:
         """Suspended, and not on its way back: it holds no device."""
         return self.suspended and not self.resuming
+
+    @property
+    def still(self) -> bool:
+        """Suspended where it is, with nothing under way: it holds its devices and does nothing."""
+        on_its_way = self.suspending or self.resuming or self.stopping is not None
+        return self.frozen and not on_its_way
+
+    @property
+    def steps_aside(self) -> bool:
+        """Asked to suspend, and not to end since."""
+        return self.suspending and not (self.frozen and self.stopping is not None)
 
     def account(self, now: float) -> None:
         """Settle work and service up to now."""
@@ -112,7 +131,8 @@ class Run:
     def foresee(self, now: float) -> None:
         """Work out when it will end, if it goes on like this from now."""
         total = self.job.run_time_s
-        if total is None:
+        if total is None or (self.frozen and self.still):
+            self.ends_at = math.inf
             return
         self.ends_at = now + (total - self.done_s) / self.rate
         if self.started_at is None and (self.id.attempt > 1 or self.resuming):
@@ -147,11 +167,18 @@ class Run:
         return held
 
     def disturbance_s(self, now: float) -> float:
-        """What a stop would cost the job: its restart, and on average half a checkpoint period."""
-        costs = self.job.spec.costs
+        """What a stop would cost the job: its restart, and on average half a checkpoint period.
+
+        A restart costs what restarts of such jobs were measured to, else what its user declared.
+        """
+        job = self.job
+        costs, spent = job.spec.costs, job.spent
+        restart_s = costs.restart_s
+        if spent is not None and spent.start.count:
+            restart_s = spent.start.mean
         if self.started_at is None or costs.checkpoint_every_s == 0:
-            return costs.restart_s
-        return costs.restart_s + min(now - self.started_at, costs.checkpoint_every_s / 2)
+            return restart_s
+        return restart_s + min(now - self.started_at, costs.checkpoint_every_s / 2)
 
 
 @dataclass(slots=True, eq=False)
@@ -187,6 +214,31 @@ class Job:
     waits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     joined: tuple[float, ...] = ()
     waiting: bool = False
+    history: History | None = field(default=None, repr=False)
+
+    @property
+    def profile(self) -> Profile | None:
+        """What was measured of its user's application, if anything was."""
+        profiles = self.history.profiles if self.history is not None else None
+        return profiles.get(_whose(self.spec)) if profiles else None
+
+    @property
+    def spent(self) -> Spent | None:
+        """What it was measured to cost to disturb its user's application, if anything was."""
+        costs = self.history.costs if self.history is not None else None
+        return costs.get(_whose(self.spec)) if costs else None
+
+    def speed_up(self, workers: int, of: int) -> float:
+        """How many times faster it is with so many workers than with others.
+
+        As measured of its application at both sizes, else in proportion.
+        """
+        profile, share_milli = self.profile, self.spec.resources.share_milli
+        if profile is not None:
+            new, old = profile.step_s(workers, share_milli), profile.step_s(of, share_milli)
+            if new is not None and old is not None:
+                return old / new
+        return workers / of
 
     @property
     def remaining_s(self) -> float:
@@ -200,6 +252,10 @@ class Job:
     def gpu_milli(self) -> int:
         """GPUs it needs to start, in milli-GPUs."""
         return self.spec.gpu_milli(self.spec.workers.min)
+
+
+def _whose(spec: JobSpec) -> tuple[str, str]:
+    return spec.user, spec.application
 
 
 def needs(job: Job, part: Part) -> Resources:

@@ -9,7 +9,11 @@ an order was carried out gives it again, and is told what is true.
     Stop     Ended                      at once if there is no such run
     Suspend  Suspended | Ended          Suspended.done_s is 0.0: the driver knows the work done
     Resume   Started | Ended
-    Resize, Migrate  Resized | Ended    a new generation of the same run, with the new allocation
+    Resize, Migrate  Resized | Ended    the same run with the new allocation: while it goes on if
+                                        the job can do that, else restarted from its checkpoint
+
+Workers that are lost while the others go on are reported by Shrank, on every start until the run
+has another allocation: whoever heard of it already loses nothing.
 
 An engine reports how processes ended (``Ended``); what that means for the job is for the driver.
 Engines are packages of their own here; this module holds the protocol alone.
@@ -19,12 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 
 from roost.core.actions import Action
 from roost.core.events import Event
 from roost.core.spec import JobId, RunId
-from roost.jobfile.program import Program
+
+if TYPE_CHECKING:  # what guards GPUs runs where nothing but the standard library is installed
+    from roost.jobfile.program import Program
 
 #: Why a run is over: its own end, an order, its time limit, an end that nobody saw, or no begin.
 Ending = Literal["exit", "stopped", "timeout", "lost", "never-started"]
@@ -64,7 +71,11 @@ class Ended:
 class Told:
     """What a job says of itself: the fractions done and saved (0..1), its step and its loss.
 
-    A loss may be NaN or infinite: then the training has diverged.
+    A loss may be NaN or infinite: then the training has diverged. ``step_s`` are seconds per step,
+    ``batch`` samples in it of all workers, ``memory_mib`` the most device memory of a worker as it
+    was seen, ``predicted_mib`` as it was foretold, ``noise`` the gradient noise scale in samples,
+    ``world`` the workers that train together now, ``elastic`` whether they can change their number
+    without a restart.
     """
 
     time: float
@@ -73,6 +84,13 @@ class Told:
     saved: float | None = None
     step: int | None = None
     loss: float | None = None
+    step_s: float | None = None
+    batch: int | None = None
+    memory_mib: int | None = None
+    predicted_mib: int | None = None
+    noise: float | None = None
+    world: int | None = None
+    elastic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,7 @@ class Stuck:
 
 
 #: What an engine reports: Started, Resized, Suspended, NodeJoined, NodeLost, GpuFailed, and these.
+#: ``Suspended.done_s`` is infinite where processes stand still with all their work, else 0.
 Report = Event | Ended | Told | Stuck
 
 
@@ -94,7 +113,8 @@ class Order:
 
     ``program`` and ``secrets`` are needed by all but Stop: a resize, too, starts processes.
     ``unix`` names the account to run under ("": the server's). ``payload`` is a pickled function,
-    opened by the job alone.
+    opened by the job alone. ``restore`` (Launch only) is a folder whose content is copied into the
+    job's checkpoint folder before anything starts.
     """
 
     action: Action
@@ -103,6 +123,7 @@ class Order:
     user: str = ""
     unix: str = ""
     payload: bytes | None = field(default=None, repr=False)
+    restore: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +149,14 @@ class Usage(NamedTuple):
     cpu_s: float
     rss_bytes: int
     processes: int
+
+
+class SnapshotInfo(NamedTuple):
+    """What was copied, and whether the job saved itself for it."""
+
+    files: int
+    size_bytes: int
+    fresh: bool
 
 
 class LogFile(Protocol):
@@ -160,6 +189,13 @@ class Engine(Protocol):
 
     async def perform(self, order: Order) -> None:
         """Accept an order; what becomes of it is reported."""
+        ...
+
+    async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:
+        """Copy all that a job saved into a folder that does not exist yet, atomically.
+
+        A job that saves itself on demand does so first. Raises Conflict where nothing was saved.
+        """
         ...
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:

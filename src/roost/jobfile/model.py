@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from roost import core
-from roost.core import Costs, JobSpec, Level, QueueId, Range
+from roost.core import WHOLE, Costs, JobSpec, Level, QueueId, Range
 from roost.errors import InvalidSpec
 from roost.jobfile import fields, yaml
 from roost.jobfile.errors import JobFileErrors
@@ -198,10 +198,19 @@ class JobFile(Part):
             found.append("ports: ignored; the job opens ports of this machine by itself")
         if self.notify:
             found.append("notify: ignored; nobody is notified")
+        if self._shares_nothing():
+            found.append(
+                "sharing: way and policy matter to a part of a GPU only; ask for one with gpus: 0.5"
+            )
         found += self.resources.notes("resources")
         for name, role in self.roles.items():
             found += role.resources.notes(f"roles.{name}.resources")
         return tuple(found)
+
+    def _shares_nothing(self) -> bool:
+        """Whether it says how to share a GPU, and then takes whole ones."""
+        said = (self.sharing.way, self.sharing.policy) != (Sharing().way, Sharing().policy)
+        return said and self.spec("").resources.share_milli == WHOLE
 
     def _costs(self) -> Costs:
         if self.checkpoint is None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_serializer, model_validator
 
 from roost import core
-from roost.core import WHOLE, Qos
+from roost.core import WHOLE, Qos, Way
 from roost.jobfile import fields
 from roost.jobfile.fields import wrong
 from roost.jobfile.grammar import Gpus, mib
@@ -26,11 +26,12 @@ class Part(BaseModel):
 
 
 class Sharing(Part):
-    """How a part of a GPU is held: its memory, its share of the cores, and its policy."""
+    """How a part of a GPU is held: by turns or side by side, its memory, its share, its policy."""
 
+    way: Literal["temporal", "spatial"] = "temporal"
+    policy: Literal["fixed", "equal", "best-effort"] = "fixed"
     mem: fields.Size | None = None
     cores: fields.Percent | None = None
-    policy: Literal["fixed", "equal", "best-effort"] = "fixed"
 
 
 class Resources(Part):
@@ -67,6 +68,7 @@ class Resources(Part):
             kinds=gpus.kinds,
             cpu_milli=self.cpu.low if self.cpu else 0,
             memory_mib=mib(self.memory.low) if self.memory else 0,
+            way=Way(sharing.way),
         )
 
     def notes(self, where: str) -> list[str]:

@@ -22,6 +22,7 @@ from roost.core import (
     Event,
     GpuRestored,
     JobId,
+    JobSpec,
     MigrateRequested,
     NodeId,
     QueueChanged,
@@ -52,10 +53,14 @@ from roost.errors import (
 from roost.jobfile import JobFile
 from roost.live import explain as explaining
 from roost.live.clock import Clock
-from roost.live.driver import Counts, Draft, Driver, Health
+from roost.live.drafts import Counts, Draft, Health
+from roost.live.driver import Driver
 from roost.live.feed import Feed
 from roost.live.intake import Command
+from roost.live.profiles import known, profile_views, too_small
 from roost.live.records import Record
+from roost.live.shelf import Shelf, reference
+from roost.live.snapshots import Clone, Snapshots
 from roost.live.vault import Vault
 from roost.live.views import node_view, over_view, queue_views, view_of
 from roost.store import Fenced, Store, StoreBroken
@@ -77,6 +82,8 @@ class Submission:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     payload: bytes | None = field(default=None, repr=False)
     key: str = ""
+    #: The snapshot that it begins from, as JOB@NAME.
+    clone_of: str = ""
 
 
 class Cluster:
@@ -108,6 +115,7 @@ class Cluster:
             Vault(home),
             self.clock,
         )
+        self.snapshots = Snapshots(self._driver, Shelf(home), self._ask_store)
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
@@ -134,6 +142,7 @@ class Cluster:
             if queue is None or queue.spec != _spec(row):
                 await self.set_queue(row, "roost")
         await asyncio.to_thread(self.engine.sweep, self._is_known)
+        await self.snapshots.sweep()
 
     def _is_known(self, job: JobId) -> bool:
         """Whether anybody may still ask for what is kept of a job."""
@@ -144,6 +153,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Let go; jobs go on."""
+        await self.snapshots.close()
         await self._driver.close()
         await asyncio.to_thread(self.store.close)
 
@@ -223,12 +233,15 @@ class Cluster:
         )
         if verdict["never"]:
             raise InvalidSpec(f"job {file.name!r} can never run here: {verdict['reason']}")
+        if refused := self._refusal(spec):
+            raise InvalidSpec(f"job {file.name!r} is refused: {refused}")
         missing = [name for name in file.secrets if name not in request.secrets]
         if missing:
             raise InvalidSpec(f"the job needs the secret {missing[0]}, and no value was given")
         job_id = await self._new_id(file.name)
         document = file.document()
         record = Record(job_id, file, request.user, request.unix, request.key, document)
+        record.clone_of = request.clone_of
         wanted = {name: request.secrets[name] for name in file.secrets}
         vault = self._driver.vault
         if wanted or request.payload is not None:
@@ -245,6 +258,24 @@ class Cluster:
                 vault.drop(job_id)
             raise
         return await self._row(job_id, draft)
+
+    async def clone(self, clone: Clone) -> tuple[JobRow, bool]:
+        """Submit a new job that begins from a snapshot; see ``submit``."""
+        ref = reference(clone.point.job, clone.point.name)
+        async with self.snapshots.lock:
+            await self.snapshots.check(ref)
+            file = await self.snapshots.job_of(clone)
+            return await self.submit(
+                Submission(
+                    file,
+                    clone.user,
+                    clone.unix,
+                    await self.snapshots.secrets_of(clone),
+                    await self.snapshots.payload_of(clone.point),
+                    clone.key,
+                    ref,
+                )
+            )
 
     async def cancel(self, job: JobId, actor: str) -> JobRow:
         """End a job; one that is over stays as it is."""
@@ -349,7 +380,11 @@ class Cluster:
         found = await asyncio.to_thread(
             lambda: explaining.plan(copy(), spec, driver.policy, driver.placer, now)
         )
+        if not found["never"] and (refused := self._refusal(spec)):
+            found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
+        if measured := known(self.core, spec):
+            notes.append(measured)
         if spec.elastic and self.policy_name.partition(":")[0] != "alnair":
             notes.append(
                 f"policy {self.policy_name} starts it with {spec.workers.min} workers and leaves "
@@ -384,6 +419,10 @@ class Cluster:
             found["reason"] = str(record.verdict["sentence"])
         return {**found, "verdict": record.verdict}
 
+    def profiles(self, user: str | None = None, application: str = "") -> list[dict[str, Any]]:
+        """What was learned of applications: of a user's, or of all."""
+        return profile_views(self.core, user, application)
+
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes with their devices and who is on them."""
         return [node_view(node) for node in self.core.ledger.order]
@@ -407,6 +446,11 @@ class Cluster:
         return self.engine.usage()
 
     # -- how it is done ------------------------------------------------------------------------
+
+    def _refusal(self, spec: JobSpec) -> str:
+        """Why the engine, or what is known of the application, speaks against a job."""
+        refuses = getattr(self.engine, "refuses", None)  # an engine need not have it
+        return (str(refuses(spec)) if refuses is not None else "") or too_small(self.core, spec)
 
     def _copy(self) -> Callable[[], Core]:
         """The core as it is now, without jobs that are over, for another thread to play with."""

@@ -18,12 +18,10 @@ import asyncio
 import logging
 import math
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -35,25 +33,25 @@ from roost.core import (
     Event,
     JobId,
     NodeId,
-    NodeJoined,
-    NodeLost,
     Placer,
     Policy,
-    RunId,
     Woke,
 )
 from roost.core.wire import encode_decision, encode_event
-from roost.engines import Assigned, Ended, Engine, Report, Told
+from roost.engines import Engine, Report, Told
 from roost.errors import Conflict, Fatal, InvalidSpec, Retryable, RoostError
 from roost.failpoints import hit
 from roost.live import history
+from roost.live.adoption import assigned, check_hardware, left_behind
 from roost.live.clock import Clock
+from roost.live.drafts import Counts, Draft, Health
 from roost.live.effects import Effects
 from roost.live.feed import Change, Feed
 from roost.live.intake import Arrivals, Command, Inbox, Item
 from roost.live.records import Record
-from roost.live.recovery import FORMAT, check_past, pending, recover, snapshot_of
+from roost.live.recovery import FORMAT, check_past, recover, snapshot_of
 from roost.live.reports import Reports
+from roost.live.shelf import Shelf
 from roost.live.vault import Vault
 from roost.live.views import row_of
 from roost.store import Store
@@ -72,42 +70,6 @@ _RETRY_S = (0.5, 5.0)
 _PROGRESS_S = 1.0
 #: A journal of so many entries is checked as a whole before anything is served.
 _SHORT = 5000
-_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, math.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether commands are accepted, and if not, why."""
-
-    ok: bool = True
-    why: str = ""
-
-
-@dataclass(slots=True)
-class Draft:
-    """One batch that the core has decided on and the journal does not have yet."""
-
-    entry: Entry
-    events: tuple[Event, ...]
-    actions: list[Action]
-    jobs: list[JobId]
-    lines: list[EventRow]
-    source: Item
-    deleted: str = ""
-
-
-@dataclass(slots=True)
-class Counts:
-    """Figures for the curious."""
-
-    decisions: int = 0
-    decision_s: float = 0.0
-    slowest_s: float = 0.0
-    appends: int = 0
-    append_errors: int = 0
-    recoveries: int = 0
-    #: How many decisions took at most so many seconds, and more than the bound before.
-    buckets: dict[float, int] = field(default_factory=lambda: dict.fromkeys(_BOUNDS_S, 0))
 
 
 class Driver:
@@ -140,7 +102,7 @@ class Driver:
         self._taken: list[Item] = []
         #: What the engine reports while it starts.
         self._arriving: list[Report] | None = []
-        self.effects = Effects(engine, vault, clock, self.report)
+        self.effects = Effects(engine, vault, Shelf(vault.home), clock, self.report)
         self._writer = ThreadPoolExecutor(1, "journal")
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
@@ -149,8 +111,6 @@ class Driver:
         self._over: deque[JobId] = deque()
         self._fresh: set[JobId] = set()
         self._closing = False
-        #: Whether the journal may tell of runs of another home, which are lost.
-        self._foreign = False
         #: How many things are still to be handled one by one.
         self._singly = 0
 
@@ -163,7 +123,6 @@ class Driver:
         of ran in another home, and is lost.
         """
         self.broken = asyncio.get_running_loop().create_future()
-        self._foreign = foreign
         await self._recover()
         self._snapshot_at = self.seq
         past = asyncio.create_task(self._check_past(self.seq), name="past")
@@ -171,11 +130,14 @@ class Driver:
             await past
         self.epoch = await self._in_writer(self.store.serve)
         self.vault.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
-        await self.engine.start(self.report, await asyncio.to_thread(self._alive))
+        alive = await asyncio.to_thread(
+            assigned, self.core, self.records, self.effects.order, foreign=foreign
+        )
+        await self.engine.start(self.report, alive)
         arrivals, self._arriving = self._arriving or [], None
-        self._check_hardware(arrivals)
+        check_hardware(self.core, arrivals)
         if foreign:
-            arrivals += self._left_behind(arrivals)
+            arrivals += left_behind(self.core, arrivals, self.clock.now())
         self._inbox.put(Arrivals(tuple(arrivals)))
         self.health = Health()
         self._tasks = [
@@ -194,30 +156,6 @@ class Driver:
             self._break(error)
         except Retryable as error:
             _log.warning("the beginning of the journal was not checked: %s", error)
-
-    def _check_hardware(self, reports: Sequence[Report]) -> None:
-        """Refuse to go on without the devices that live runs hold."""
-        ended = {report.run for report in reports if isinstance(report, Ended)}
-        for report in reports:
-            if not isinstance(report, NodeJoined) or report.node.id not in self.core.ledger.nodes:
-                continue
-            node, spec = self.core.ledger.nodes[report.node.id], report.node
-            for run in node.runs:
-                beyond = any(g >= spec.gpus for part in run.allocation.parts for g in part.gpus)
-                if run.id not in ended and (beyond or spec.kind != node.spec.kind):
-                    raise Conflict(
-                        f"run {run.id} still holds a device of node {spec.id} that is not there: "
-                        f"it had {node.spec.gpus} x {node.spec.kind}, now {spec.gpus} x {spec.kind}"
-                        f"; start with what it had (--slots {node.spec.gpus}) until it is over"
-                    )
-
-    def _left_behind(self, reports: Sequence[Report]) -> list[Report]:
-        """The nodes of another home, which nobody serves any more."""
-        here = {report.node.id for report in reports if isinstance(report, NodeJoined)}
-        nodes = self.core.ledger.nodes.values()
-        return [
-            NodeLost(self.clock.now(), node.id) for node in nodes if node.up and node.id not in here
-        ]
 
     async def close(self) -> None:
         """Stop taking commands, write what is open, let go of the engine; jobs go on."""
@@ -294,7 +232,7 @@ class Driver:
                 return None
             began = time.perf_counter()
             actions = self.core.handle(*events)
-            self._count(time.perf_counter() - began)
+            self.counts.decided(time.perf_counter() - began)
         except Fatal:
             raise
         except RoostError as error:
@@ -381,13 +319,6 @@ class Driver:
         """Why runs failed, for the journal: a verdict may be worded otherwise later."""
         found = ((job, self.records.get(job)) for job in jobs)
         return {job: dict(r.verdict) for job, r in found if r is not None and r.verdict is not None}
-
-    def _count(self, took_s: float) -> None:
-        counts = self.counts
-        counts.decisions += 1
-        counts.decision_s += took_s
-        counts.slowest_s = max(counts.slowest_s, took_s)
-        counts.buckets[_BOUNDS_S[bisect_left(_BOUNDS_S, took_s)]] += 1
 
     # -- the journal ---------------------------------------------------------------------------
 
@@ -542,19 +473,3 @@ class Driver:
     def trust(self, node: NodeId, gpu: int) -> None:
         """Hold nothing against a device that somebody put back into service."""
         self._reports.trust(node, gpu)
-
-    # -- the engine ----------------------------------------------------------------------------
-
-    def _alive(self) -> dict[RunId, Assigned]:
-        """What the journal says is alive, with the orders whose outcome it does not know."""
-        found: dict[RunId, Assigned] = {}
-        for run in self.core.runs.values():
-            action, record = pending(run), self.records[run.job.id]
-            reserved = bool(run.after) and run.target is None and not run.resuming
-            found[run.id] = Assigned(
-                parked=run.parked,
-                launched=not reserved,
-                order=None if action is None else self.effects.order(action, record),
-                foreign=self._foreign,
-            )
-        return found

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from roost.core import Action, JobId, Launch, Resume, Stop
 from roost.engines import Ended, Engine, Order, Report
 from roost.failpoints import hit
 from roost.live.clock import Clock
 from roost.live.records import Record
+from roost.live.shelf import Shelf
 from roost.live.vault import Vault
 
 _log = logging.getLogger(__name__)
@@ -27,9 +29,15 @@ class Effects:
     """Gives the engine its orders, one after the other."""
 
     def __init__(
-        self, engine: Engine, vault: Vault, clock: Clock, report: Callable[[Report], None]
+        self,
+        engine: Engine,
+        vault: Vault,
+        shelf: Shelf,
+        clock: Clock,
+        report: Callable[[Report], None],
     ) -> None:
-        self._engine, self._vault, self._clock, self._report = engine, vault, clock, report
+        self._engine, self._vault, self._shelf = engine, vault, shelf
+        self._clock, self._report = clock, report
         self._actions: asyncio.Queue[tuple[Action, Record | None]] = asyncio.Queue()
         #: The Unix accounts of users as they are now; None: everybody shares the server's.
         self.accounts: dict[str, str] | None = None
@@ -79,4 +87,11 @@ class Effects:
             record.user,
             unix,
             self._vault.payload(action.run.job),
+            self._restore(action, record),
         )
+
+    def _restore(self, action: Action, record: Record) -> Path | None:
+        """The files that a clone begins with; once it has begun, its own folder has them."""
+        if not isinstance(action, Launch) or not record.clone_of or record.restored:
+            return None
+        return self._shelf.files(record.clone_of)

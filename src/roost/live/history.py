@@ -12,7 +12,6 @@ from typing import NamedTuple
 from roost.core import (
     WHOLE,
     Action,
-    Allocation,
     CancelRequested,
     Core,
     Decision,
@@ -25,6 +24,7 @@ from roost.core import (
     Job,
     JobId,
     JobState,
+    Measured,
     MigrateRequested,
     NodeJoined,
     NodeLost,
@@ -33,13 +33,16 @@ from roost.core import (
     QueueChanged,
     Resized,
     ResumeRequested,
+    Run,
     ScaleRequested,
     SetAside,
+    Shrank,
     Started,
     Submitted,
     Suspended,
     SuspendRequested,
 )
+from roost.live.changes import Change, Changes, under_way, where
 from roost.live.records import Record
 from roost.store.rows import EventRow
 
@@ -64,7 +67,15 @@ def touched(core: Core, events: Iterable[Event], actions: Iterable[Action]) -> d
     found: dict[JobId, None] = dict.fromkeys(core.taken_back)
     for event in events:
         match event:
-            case Started() | Progressed() | Resized() | Suspended() | Exited():
+            case (
+                Started()
+                | Progressed()
+                | Measured()
+                | Resized()
+                | Shrank()
+                | Suspended()
+                | Exited()
+            ):
                 found[event.run.job] = None
             case (
                 Submitted()
@@ -92,6 +103,7 @@ class Chronicle:
         self._seen: dict[JobId, JobState] = {
             job.id: job.state for job in core.jobs.values() if not job.state.over
         }
+        self._changes = Changes(core)
 
     def lines(
         self,
@@ -102,11 +114,14 @@ class Chronicle:
         records: Mapping[JobId, Record],
     ) -> Iterator[Line]:
         """What to say about a batch that the core has just handled."""
+        jobs, events = list(jobs), list(events)
         reasons: dict[JobId, str] = {}
+        changes = self._changes.told(core, events, records)
+        self._changes.look(core, jobs)
         for event in events:
             if isinstance(event, Exited):
                 reasons[event.run.job] = _ending(event, records.get(event.run.job))
-            yield from _told(event)
+            yield from _told(event, records)
         for decision in decisions:
             if isinstance(decision, Evict | SetAside):
                 verb = "stopped" if isinstance(decision, Evict) else "suspended"
@@ -114,14 +129,19 @@ class Chronicle:
         for job_id in jobs:
             job = core.jobs.get(job_id)
             old = self._seen.get(job_id)
-            if job is None or job.state is old:
+            moved = job is not None and job.state is not old
+            change = changes.get(job_id)
+            text = reasons.get(job_id) or (_arrival(core, job, change) if job and moved else "")
+            if change is not None and change.text not in text and change.tells:
+                yield Line("change", job_id, text=change.text)
+            if job is None or not moved:
                 continue
             yield Line(
                 "state",
                 job_id,
                 old=old.value if old is not None else "",
                 new=job.state.value,
-                text=reasons.get(job_id) or _arrival(core, job),
+                text=text,
             )
             if job.state.over:
                 self._seen.pop(job_id, None)
@@ -155,13 +175,11 @@ def rows(
     return found
 
 
-def _told(event: Event) -> Iterator[Line]:  # noqa: C901 - one case per event
+def _told(event: Event, records: Mapping[JobId, Record]) -> Iterator[Line]:  # noqa: C901 - one case per event
     """What is said of an event itself."""
     match event:
         case Submitted():
-            milli = event.spec.gpu_milli(event.spec.workers.min)
-            asks = f"asks for {_gpus(milli)} in queue {event.spec.queue}"
-            yield Line("submitted", event.job, text=asks)
+            yield Line("submitted", event.job, text=_asks(event, records.get(event.job)))
         case CancelRequested():
             yield Line("request", event.job, text="asks to cancel it")
         case SuspendRequested():
@@ -192,10 +210,10 @@ def _told(event: Event) -> Iterator[Line]:  # noqa: C901 - one case per event
             return
 
 
-def _where(allocation: Allocation) -> str:
-    return "; ".join(
-        f"{part.node} GPU {','.join(map(str, part.gpus)) or '-'}" for part in allocation.parts
-    )
+def _asks(event: Submitted, record: Record | None) -> str:
+    milli = event.spec.gpu_milli(event.spec.workers.min)
+    asks = f"asks for {_gpus(milli)} in queue {event.spec.queue}"
+    return f"{asks}, starts from {record.clone_of}" if record and record.clone_of else asks
 
 
 def _gpus(milli: int) -> str:
@@ -212,22 +230,29 @@ def _ending(event: Exited, record: Record | None) -> str:
     }.get(event.outcome, "")
 
 
-def _arrival(core: Core, job: Job) -> str:
+def _arrival(core: Core, job: Job, change: Change | None) -> str:
     """Why a job is in the state it is in now."""
     run = job.run
     match job.state:
         case JobState.STARTING if run is not None:
             later = " once others have left" if run.after else ""
-            return f"placed on {_where(run.allocation)}{later}"
+            return f"placed on {where(run.allocation)}{later}"
         case JobState.RUNNING if run is not None:
-            up = "1 worker is up" if run.workers == 1 else f"{run.workers} workers are up"
-            return f"{up} on {_gpus(run.gpu_milli)}"
+            return _running(run, change)
+        case JobState.SUSPENDED if change is not None and change.tells:
+            return change.text
         case JobState.RESIZING if run is not None and run.target is not None:
-            if run.target.workers == run.workers:
-                return f"moves to {_where(run.target)}"
-            return f"from {run.workers} to {run.target.workers} workers"
+            return under_way(run)
         case JobState.QUEUED:
             explained = core.explain(job.id, limit=0)
             return explained.reason.text if explained is not None else ""
         case _:
             return ""
+
+
+def _running(run: Run, change: Change | None) -> str:
+    up = "1 worker is up" if run.workers == 1 else f"{run.workers} workers are up"
+    on = f"{up} on {_gpus(run.gpu_milli)}"
+    if change is None or not change.tells:
+        return on
+    return change.text if change.kind in ("resize", "migrate") else f"{change.text}: {on}"

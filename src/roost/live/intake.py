@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from roost.core import Event, RunId
@@ -15,7 +15,7 @@ from roost.errors import RoostError
 from roost.live.records import Record
 
 if TYPE_CHECKING:
-    from roost.live.driver import Draft
+    from roost.live.drafts import Draft
 
 
 @dataclass(slots=True)
@@ -43,6 +43,8 @@ class Arrivals:
 
 
 Item = Command | Report | Arrivals
+
+_SAID = tuple(one.name for one in fields(Told) if one.name not in ("time", "run"))
 
 
 class Inbox:
@@ -92,6 +94,5 @@ class Inbox:
 
 
 def _merged(earlier: Told, later: Told) -> Told:
-    names = ("done", "saved", "step", "loss")
-    kept = {name: getattr(earlier, name) for name in names if getattr(later, name) is None}
+    kept = {name: getattr(earlier, name) for name in _SAID if getattr(later, name) is None}
     return replace(later, **kept)

@@ -15,6 +15,12 @@ from roost.jobfile import JobFile
 from roost.jobfile.program import Program, RetryRule
 from roost.store.rows import JobRow
 
+#: What a view shows and a record remembers under the same name.
+_KEPT = (
+    *("step_s", "batch", "world", "memory_mib", "predicted_mib", "noise", "resizable"),
+    *("change", "clone_of", "restored"),
+)
+
 
 @dataclass(slots=True)
 class Record:
@@ -39,6 +45,24 @@ class Record:
     platform_failures: int = 0
     #: When its progress was last put into the journal.
     told_at: float = 0.0
+    #: What was observed of it: seconds per step, samples in a step, workers that train together.
+    step_s: float | None = None
+    batch: int | None = None
+    world: int | None = None
+    #: The most device memory of a worker, seen and predicted, and the gradient noise in samples.
+    memory_mib: int | None = None
+    predicted_mib: int | None = None
+    noise: float | None = None
+    #: Whether its processes can change their number without a restart.
+    resizable: bool = False
+    #: What became of it last: see ``changes.Change``.
+    change: Mapping[str, Any] | None = None
+    #: When and at which size it was last measured for the journal.
+    measured_at: float = 0.0
+    measured_workers: int = 0
+    #: The snapshot that it was made from, as JOB@NAME, and whether its first run has begun.
+    clone_of: str = ""
+    restored: bool = False
 
     @classmethod
     def of(cls, row: JobRow) -> Record:
@@ -60,6 +84,7 @@ class Record:
             ran_s=view.get("ran_s", 0.0),
             cancelled_by=view.get("cancelled_by", ""),
             platform_failures=view.get("platform_failures", 0),
+            **{name: view[name] for name in _KEPT if view.get(name) is not None},
         )
 
     @property

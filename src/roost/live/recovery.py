@@ -109,10 +109,12 @@ def _bases(store: Store, policy: Policy, placer: Placer) -> Iterator[tuple[Core,
 
 def pending(run: Run) -> Action | None:
     """What was asked of a run and has not been answered; None if nothing is."""
+    if run.steps_aside:
+        return Suspend(run.id, run.stopping or "suspended by its user")
     if run.stopping is not None:
-        if run.suspending:
-            return Suspend(run.id, run.stopping)
         return Stop(run.id, run.stopping)
+    if run.still:
+        return None
     if run.parked:
         return Stop(run.id, "cancelled") if run.job.cancelling else None
     if run.after:

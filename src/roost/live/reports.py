@@ -7,6 +7,7 @@ fail on one device, the failure of that device (``blame``).
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +27,7 @@ from roost.core import (
     Progressed,
     Run,
     RunId,
+    Started,
     Suspended,
     Woke,
 )
@@ -35,6 +37,7 @@ from roost.engines import Ended, Engine, Report, Stuck, Told
 from roost.errors import RoostError
 from roost.live.blame import Device, Suspicions
 from roost.live.failures import Verdict, classify, decide, sentence
+from roost.live.figures import measured, observed
 from roost.live.records import Record
 from roost.live.verdicts import verdict
 
@@ -71,6 +74,8 @@ class Reports:
                 return _joined(core, report, now, frozenset())
             case Suspended():
                 return _suspended(core, records.get(report.run.job), report, now)
+            case Started():
+                return _started(core, records.get(report.run.job), report, now)
             case _:
                 return [replace(report, time=now)]
 
@@ -218,8 +223,14 @@ def _told(core: Core, record: Record | None, told: Told, now: float) -> list[Eve
     saved, done = _fraction(told.saved), _fraction(told.done)
     if saved is not None:
         record.saved = saved
-    if done is None:
-        return []
+    observed(record, told)
+    events: list[Event] = [*measured(run, record, told, now)]
+    if done is not None:
+        events += _progressed(run, record, done, now)
+    return events
+
+
+def _progressed(run: Run, record: Record, done: float, now: float) -> list[Event]:
     before, record.progress = record.progress, done
     total, started_at = run.job.run_time_s, run.started_at
     passed = now - record.told_at
@@ -256,8 +267,15 @@ def _suspended(core: Core, record: Record | None, report: Suspended, now: float)
         record.ran_s += now - run.started_at
     nodes = core.ledger.nodes
     slots = all(nodes[part.node].spec.kind == CPU_SLOT for part in run.allocation.parts)
-    frozen = slots and record.program.suspend == "freeze"  # else it goes on from its checkpoint
-    return [replace(report, time=now, done_s=run.done(now) if frozen else _saved_s(run, record))]
+    freezes = slots and record.program.suspend == "freeze"
+    kept = freezes or run.frozen or math.isinf(report.done_s)  # else back to its checkpoint
+    return [replace(report, time=now, done_s=run.done(now) if kept else _saved_s(run, record))]
+
+
+def _started(core: Core, record: Record | None, report: Started, now: float) -> list[Event]:
+    if record is not None and report.run in core.runs:
+        record.restored = True  # whatever it begins with is in its folder now
+    return [replace(report, time=now)]
 
 
 def _succeeded(ended: Ended) -> bool:

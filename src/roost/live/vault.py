@@ -20,6 +20,7 @@ class Vault:
     """Files of jobs that are not over."""
 
     def __init__(self, home: Path) -> None:
+        self.home = home
         self._secrets = home / "secrets"
         self._payloads = home / "payloads"
         for folder in (self._secrets, self._payloads):

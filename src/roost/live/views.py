@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from roost.core import WHOLE, Allocation, Core, Job, JobState, Node, QueueId
+from roost.core import WHOLE, Allocation, Core, Job, JobSpec, JobState, Node, QueueId
 from roost.core.node import devices
+from roost.live.changes import under_way
 from roost.live.records import Record
 from roost.store.rows import JobRow, QueueRow
 
@@ -62,7 +63,9 @@ def view_of(core: Core, job: Job, record: Record, seq: int) -> dict[str, Any]:
         "gpus": spec.gpus,
         "gpus_held": held.gpu_milli / WHOLE,
         "kinds": list(spec.resources.kinds),
+        **sharing_of(core, spec, held),
         "placement": placement_of(held),
+        "target": None if run is None or run.target is None else placement_of(run.target),
         "attempt": job.attempts,
         "failures": job.failures,
         "platform_failures": record.platform_failures,
@@ -78,6 +81,7 @@ def view_of(core: Core, job: Job, record: Record, seq: int) -> dict[str, Any]:
         "saved": record.saved,
         "step": record.step,
         "loss": record.loss if record.loss is None or math.isfinite(record.loss) else None,
+        **_observed(record),
         "run_time_s": job.run_time_s,
         "exit_code": record.exit_code,
         "verdict": record.verdict,
@@ -85,7 +89,44 @@ def view_of(core: Core, job: Job, record: Record, seq: int) -> dict[str, Any]:
         "cancelling": job.cancelling,
         "cancelled_by": record.cancelled_by,
         "elastic": spec.elastic,
+        "clone_of": record.clone_of,
+        "restored": record.restored,
         "rev": seq,
+    }
+
+
+def sharing_of(core: Core, spec: JobSpec, held: Allocation) -> dict[str, Any]:
+    """Which part of a GPU each worker has, how, and how much of its memory.
+
+    The limit of the memory in MiB follows from the GPUs that are held; 0: nobody knows it.
+    """
+    need = spec.resources
+    limit = need.gpu_memory_mib
+    if not limit and need.share_milli < WHOLE:
+        sizes = [core.ledger.nodes[name].spec.gpu_memory_mib for name in held.nodes]
+        limit = min(sizes, default=0) * need.share_milli // WHOLE
+    shared = need.share_milli < WHOLE
+    return {
+        "share": need.share_milli / WHOLE,
+        "way": need.way.value if shared else "",
+        "qos": need.qos.value if shared else "",
+        "memory_limit_mib": limit,
+    }
+
+
+def _observed(record: Record) -> dict[str, Any]:
+    """What a job says of its training."""
+    step_s, batch = record.step_s, record.batch
+    return {
+        "step_s": step_s,
+        "batch": batch,
+        "samples_per_s": None if not step_s or batch is None else batch / step_s,
+        "world": record.world,
+        "memory_mib": record.memory_mib,
+        "predicted_mib": record.predicted_mib,
+        "noise": record.noise,
+        "resizable": record.resizable,
+        "change": None if record.change is None else dict(record.change),
     }
 
 
@@ -115,6 +156,10 @@ def why(core: Core, job: Job, record: Record) -> tuple[str, str, float | None]:
         return "leaving", f"is being stopped: {run.stopping}", None
     if run is not None and run.after:
         return "reserved", "waits until others have left its place", None
+    if run is not None and run.target is not None:
+        return "", under_way(run), None
+    if run is not None and run.still:
+        return "held", "suspended where it is: its place and its GPU memory stay taken", None
     if job.held and (run is None or run.parked):
         return "held", "suspended by its user", None
     if job.not_before > core.now and run is None:

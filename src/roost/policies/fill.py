@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
@@ -31,6 +31,10 @@ from roost.core.waiting import Key, KeyOf, Line
 _PATIENCE = 64
 #: Among how many nodes that could be cleared the best is chosen.
 _CHOICE = 64
+
+
+#: How a run makes room: it is evicted, or suspended.
+Clear: TypeAlias = Callable[[Plan, Run, str], bool]
 
 
 class Order(Protocol):
@@ -321,28 +325,32 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
     return displace(plan, job, _last_first(free, order, plan.now, min_run_s))
 
 
-def displace(plan: Plan, job: Job, victims: Iterable[Run]) -> bool:
-    """Evict victims in turn until the job fits; those who need not have gone are spared."""
+def displace(
+    plan: Plan, job: Job, victims: Iterable[Run], clear: Clear = Plan.evict, why: str = "makes room"
+) -> bool:
+    """Clear victims away in turn until the job fits; those who need not have gone are spared."""
     mark = plan.mark()
-    evicted: list[Run] = []
+    cleared: list[Run] = []
     for run in islice(victims, _PATIENCE):
-        if plan.evict(run, f"makes room for {job.id}"):
-            evicted.append(run)
+        if clear(plan, run, f"{why} for {job.id}"):
+            cleared.append(run)
             if plan.ledger.free_milli >= job.gpu_milli and plan.place(job):
-                return _spare(plan, job, mark, evicted)
+                return _spare(
+                    plan, job, mark, [(run, clear, f"{why} for {job.id}") for run in cleared]
+                )
     plan.undo(mark)
     return False
 
 
-def _spare(plan: Plan, job: Job, mark: int, evicted: Iterable[Run]) -> bool:
-    """Go back, and evict only those on the nodes that the job was given."""
+def _spare(plan: Plan, job: Job, mark: int, cleared: Iterable[tuple[Run, Clear, str]]) -> bool:
+    """Go back, and clear away only those on the nodes that the job was given."""
     placed = plan.decisions[-1]
     assert isinstance(placed, Place)  # noqa: S101 - narrows the type
     nodes = set(placed.allocation.nodes)
     plan.undo(mark)
-    for run in evicted:
+    for run, clear, reason in cleared:
         if not nodes.isdisjoint(run.allocation.nodes):
-            plan.evict(run, f"makes room for {job.id}")
+            clear(plan, run, reason)
     plan.place_at(job, placed.allocation)
     return True
 

@@ -12,7 +12,17 @@ from fastapi.openapi.utils import get_openapi
 from roost import __version__
 from roost.errors import Fatal
 from roost.live.cluster import Cluster
-from roost.server import accounts, failures, health, jobs, logs, nodes, queues, stream
+from roost.server import (
+    accounts,
+    failures,
+    health,
+    jobs,
+    logs,
+    nodes,
+    queues,
+    snapshots,
+    stream,
+)
 from roost.server.context import Context
 from roost.server.guard import Guard
 from roost.server.options import Options
@@ -47,7 +57,7 @@ def create_app(cluster: Cluster, options: Options | None = None) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.roost = here
-    for module in (jobs, logs, stream, nodes, queues, accounts, health):
+    for module in (jobs, snapshots, logs, stream, nodes, queues, accounts, health):
         app.router.routes.extend(module.router.routes)  # flat, so that each can be looked at
     if missing := undeclared(app):
         raise Fatal(f"routes without a declared permission: {', '.join(missing)}")

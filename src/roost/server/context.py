@@ -28,7 +28,10 @@ from roost.store.rows import MOST, JobQuery, JobRow
 T = TypeVar("T")
 
 #: Fields of a job that change between entries of the journal.
-_PASSING = ("cause", "reason", "starts_at", "progress", "loss")
+_PASSING = (
+    *("cause", "reason", "starts_at", "progress", "saved", "step", "loss"),
+    *("step_s", "batch", "samples_per_s", "world", "memory_mib", "predicted_mib", "noise"),
+)
 _NAMED = 5
 _PAGES = 20
 

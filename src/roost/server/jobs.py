@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
@@ -131,19 +132,24 @@ async def plan_job(here: Here, caller: Writer, body: models.Submit) -> Response:
 
 
 async def _submission(here: Context, caller: Caller, body: models.Submit, key: str) -> Submission:
-    unix = _account(caller)
+    unix = account(caller)
     job = await here.read(lambda: JobFile.from_document(body.job))
-    await _check_queue(here, caller, job.queue)
-    if sum(map(len, body.secrets.values())) > _MOST_SECRETS:
-        raise InvalidSpec(f"secrets: more than {_MOST_SECRETS} characters")
+    await check_queue(here, caller, job.queue)
+    check_secrets(job, body.secrets)
     if missing := sorted(set(job.secrets) - set(body.secrets)):
         raise InvalidSpec(f"secrets: {missing[0]} has no value")
-    if extra := sorted(set(body.secrets) - set(job.secrets)):
-        raise InvalidSpec(f"secrets: {extra[0]} is not among the job's secrets")
     return Submission(job, caller.user, unix, body.secrets, body.payload, key)
 
 
-def _account(caller: Caller) -> str:
+def check_secrets(job: JobFile, secrets: Mapping[str, str]) -> None:
+    """Refuse too much, and what the job does not ask for."""
+    if sum(map(len, secrets.values())) > _MOST_SECRETS:
+        raise InvalidSpec(f"secrets: more than {_MOST_SECRETS} characters")
+    if extra := sorted(set(secrets) - set(job.secrets)):
+        raise InvalidSpec(f"secrets: {extra[0]} is not among the job's secrets")
+
+
+def account(caller: Caller) -> str:
     """The Unix account that a caller's jobs run under; empty where all share the server's."""
     if os.geteuid() != 0:
         return ""
@@ -158,7 +164,7 @@ def _account(caller: Caller) -> str:
         ) from None
 
 
-async def _check_queue(here: Context, caller: Caller, queue: str) -> None:
+async def check_queue(here: Context, caller: Caller, queue: str) -> None:
     """Refuse a queue that is not there, or not for this caller; both look the same to users."""
     rows = await here.read(lambda: {row.id: row for row in here.cluster.store.queues()})
     row = rows.get(queue)

@@ -51,6 +51,21 @@ class Part(Told):
     role: str
 
 
+class Change(Told):
+    """What became of a job last: in words, how long it took and how long the training stood still.
+
+    ``before`` and ``after`` are numbers of workers.
+    """
+
+    kind: Literal["start", "resume", "suspend", "resize", "migrate", "shrink"]
+    text: str
+    at: float
+    took_s: float | None
+    pause_s: float | None
+    before: int
+    after: int
+
+
 class Verdict(Told):
     """Why a job failed, and whose it is to act."""
 
@@ -78,7 +93,12 @@ class JobView(Told):
     gpus: float
     gpus_held: float
     kinds: list[str]
+    share: float = Field(description="The part of a GPU that each worker has; 1: whole GPUs.")
+    way: Literal["temporal", "spatial", ""]
+    qos: Literal["fixed", "equal", "best-effort", ""]
+    memory_limit_mib: int = Field(description="Of a worker on each GPU; 0: none, or not known.")
     placement: list[Part]
+    target: list[Part] | None = Field(description="Where a resize or a migration leads.")
     attempt: int
     failures: int
     preemptions: int
@@ -93,6 +113,15 @@ class JobView(Told):
     saved: float | None
     step: int | None
     loss: float | None
+    step_s: float | None
+    batch: int | None
+    samples_per_s: float | None
+    world: int | None = Field(description="Workers that train together now.")
+    memory_mib: int | None = Field(description="The most GPU memory of a worker that was seen.")
+    predicted_mib: int | None
+    noise: float | None = Field(description="The gradient noise scale, in samples.")
+    resizable: bool = Field(description="Whether it changes its size without a restart.")
+    change: Change | None
     run_time_s: float | None
     exit_code: int | None
     verdict: Verdict | None
@@ -100,6 +129,7 @@ class JobView(Told):
     cancelling: bool
     cancelled_by: str
     elastic: bool
+    clone_of: str = Field(description="The snapshot that it began from, as JOB@NAME.")
     rev: int
 
 
@@ -156,6 +186,91 @@ class Move(Asked):
     """Where a job shall go; ``null``: anywhere else."""
 
     node: Label | None = None
+
+
+class TakeSnapshot(Asked):
+    """A snapshot to be taken, and what to call it."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+
+
+class Snapshot(Told):
+    """A restore point of a job: how far it was, and what was copied."""
+
+    id: str
+    job: str
+    name: str
+    user: str
+    job_name: str
+    created_at: float
+    step: int | None
+    progress: float | None
+    files: int
+    size_bytes: int
+    fresh: bool = Field(description="Whether the job saved itself for it.")
+    took_s: float
+    function: bool = Field(description="Whether a submitted function is kept with it.")
+
+
+class Snapshots(Told):
+    """A page of snapshots, and how many there are in all."""
+
+    items: list[Snapshot]
+    total: int
+    offset: int
+    limit: int
+
+
+class Taking(Told):
+    """A snapshot that is being taken."""
+
+    job: str
+    name: str
+    state: Literal["taking"]
+
+
+class CloneJob(Asked):
+    """A job to be made from a snapshot (``null``: the newest), with changes to its job file."""
+
+    snapshot: (
+        Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")] | None
+    ) = None
+    changes: dict[str, Any] = Field(default_factory=dict, max_length=50)
+    secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
+
+
+class Size(Told):
+    """Step times of an application with so many workers; ``speed`` is relative to the fewest."""
+
+    workers: int
+    share: float
+    step_s: float
+    count: int
+    speed: float | None
+
+
+class Cost(Told):
+    """What a change of a job took on average, and how often that was measured."""
+
+    mean_s: float
+    count: int
+
+
+class Profile(Told):
+    """What was measured of a user's application."""
+
+    user: str
+    application: str
+    memory_mib: int
+    noise: float | None
+    sizes: list[Size]
+    costs: dict[str, Cost]
+
+
+class Profiles(Told):
+    """What was measured of applications."""
+
+    items: list[Profile]
 
 
 class Text(Asked):

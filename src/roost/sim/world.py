@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
-from roost.core.allocation import Allocation
+from roost.core.allocation import Allocation, survivors
 from roost.core.events import (
     Event,
     Exited,
@@ -26,7 +26,9 @@ from roost.core.events import (
     Started,
     Suspended,
 )
-from roost.core.spec import WHOLE, JobId, NodeId, NodeSpec, RunId
+from roost.core.motion import goes_on
+from roost.core.occupancy import lasting
+from roost.core.spec import CPU_SLOT, WHOLE, JobId, NodeId, NodeSpec, RunId
 from roost.core.state import Run
 from roost.perf.speed import SpeedModel
 from roost.traces.workload import TraceJob
@@ -177,8 +179,10 @@ class World:
                 self.schedule(Exited(now, run.id, Outcome.STOPPED, done_s))
             return
         self.gauges.allocated += true.gpus
-        if run.suspending:
+        if run.steps_aside:
             self.schedule(Suspended(now + costs.suspend_s, run.id, done_s))
+        elif run.still:
+            pass  # until its user lets it go on
         elif run.stopping is not None:
             self.schedule(Exited(now, run.id, Outcome.STOPPED, saved_s))
         elif run.started_at is None:
@@ -203,6 +207,10 @@ class World:
                 self._seize(run, now, restart=action.run.attempt > 1)
             case Resume():
                 run = self.runs[action.run]
+                if run.allocation.parts:  # it stood still where it is
+                    self._halt(run, now)
+                    self._note(run, now)
+                    self.gauges.allocated -= run.gpus
                 run.allocation = action.allocation
                 run.gpus = action.allocation.gpu_milli / WHOLE
                 self._seize(run, now, restart=True)
@@ -350,6 +358,8 @@ class World:
     def _leave(self, run: TrueRun, event: Exited | Suspended) -> None:
         """A run gives up its devices."""
         now = event.time
+        if isinstance(event, Suspended) and self._stays(run):
+            return
         self._note(run, now)
         self.gauges.allocated -= run.gpus
         if isinstance(event, Suspended):
@@ -370,16 +380,27 @@ class World:
             self.timeline.append(Held(run, run.allocation, run.held_since, now))
 
     def _break(self, now: float, node: NodeId, gpu: int | None, events: list[Event]) -> None:
-        """Everything on a broken node or GPU dies."""
+        """Everything on a broken node or GPU dies; an elastic job's other workers may go on.
+
+        They stand still until the core has said with what.
+        """
         for run in list(self.runs.values()):
             if any(
                 part.node == node and (gpu is None or gpu in part.gpus)
                 for part in run.allocation.parts
             ):
+                left = survivors(run.allocation, node, gpu)
+                lives = run.working and goes_on(run.job.trace.spec, left)
                 self._halt(run, now)
-                event = Exited(now, run.id, Outcome.LOST, run.saved_s)
-                self._leave(run, event)
-                events.append(event)
+                if not lives:
+                    event = Exited(now, run.id, Outcome.LOST, run.saved_s)
+                    self._leave(run, event)
+                    events.append(event)
+
+    def _stays(self, run: TrueRun) -> bool:
+        """Whether a run keeps its devices though it is suspended."""
+        spec = run.job.trace.spec
+        return any(self.nodes[name].kind != CPU_SLOT for name in lasting(spec, run.allocation))
 
 
 def _device_set(allocation: Allocation) -> set[tuple[NodeId, int]]:

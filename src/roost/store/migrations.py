@@ -172,8 +172,32 @@ _ACCOUNTS = (
         submitters TEXT NOT NULL
     )""",
 )
+_POINTS = (
+    """
+    CREATE TABLE restore_points (
+        job {text} NOT NULL,
+        name {text} NOT NULL,
+        owner {text} NOT NULL,
+        job_name {text} NOT NULL,
+        created_at DOUBLE PRECISION NOT NULL,
+        step BIGINT,
+        progress DOUBLE PRECISION,
+        files BIGINT NOT NULL,
+        size_bytes BIGINT NOT NULL,
+        fresh INTEGER NOT NULL,
+        took_s DOUBLE PRECISION NOT NULL,
+        function INTEGER NOT NULL,
+        document TEXT NOT NULL,
+        PRIMARY KEY (job, name)
+    )""",
+    "CREATE INDEX restore_points_owner ON restore_points (owner, created_at)",
+    "CREATE INDEX restore_points_created ON restore_points (created_at)",
+)
 
-MIGRATIONS = (Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),)
+MIGRATIONS = (
+    Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
+    Migration(2, "snapshots of jobs", _POINTS),
+)
 
 
 def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -103,6 +103,28 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PointRow:
+    """A snapshot of a job: how far the job was, what was copied, and the job file of a clone.
+
+    ``fresh``: the job saved itself for it. ``function``: a pickled function is kept with it.
+    """
+
+    job: str
+    name: str
+    user: str
+    job_name: str
+    created_at: float
+    step: int | None = None
+    progress: float | None = None
+    files: int = 0
+    size_bytes: int = 0
+    fresh: bool = False
+    took_s: float = 0.0
+    function: bool = False
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """Part of a list, and how long the whole of it is."""
 

@@ -19,11 +19,12 @@ from roost.store.events import Events
 from roost.store.jobs import Jobs
 from roost.store.journal import Journal
 from roost.store.migrations import migrate
+from roost.store.points import Points
 
 _SCHEMES = ("sqlite", "postgresql", "postgres")
 
 
-class Store(Journal, Jobs, Events, Accounts):
+class Store(Journal, Jobs, Events, Accounts, Points):
     """Everything that outlives the server; made by ``open_store``."""
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:

@@ -37,6 +37,7 @@ from roost.core import (
     Role,
     RunId,
     Started,
+    Way,
 )
 from roost.placement import placer as placer_named
 
@@ -69,6 +70,7 @@ class WorkerFields(TypedDict, total=False):
     kinds: tuple[str, ...]
     cpu_milli: int
     memory_mib: int
+    way: Way
 
 
 class SpecFields(WorkerFields, total=False):
@@ -128,6 +130,7 @@ def spec(gpus: float = 1, run_time_s: float | None = None, **more: Unpack[SpecFi
         kinds=more.pop("kinds", ()),
         cpu_milli=more.pop("cpu_milli", 0),
         memory_mib=more.pop("memory_mib", 0),
+        way=more.pop("way", Way.TEMPORAL),
     )
     workers = more.pop("workers", 1)
     size = Range(workers, workers) if isinstance(workers, int) else Range(*workers)

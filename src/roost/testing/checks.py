@@ -26,8 +26,10 @@ from roost.core import (
     RunId,
     SetAside,
     Shape,
+    Way,
 )
 from roost.core.node import devices, memory_on
+from roost.core.occupancy import pinned
 from roost.core.state import needs
 from roost.testing.engine import overuse
 from roost.testing.gangs import gang_problems
@@ -111,6 +113,7 @@ class _Books:
         self.taken: Counter[int] = Counter()
         self.memory: Counter[int] = Counter()
         self.whole: set[int] = set()
+        self.ways: dict[int, set[Way]] = {}
         self.cpu = node.spec.cpu_milli
         self.ram = node.spec.memory_mib
 
@@ -123,6 +126,7 @@ class _Books:
                 self.memory[gpu] += need.gpu_memory_mib if spec.gpu_memory_mib else 0
             else:
                 self.memory[gpu] += memory_on(spec, need)
+                self.ways.setdefault(gpu, set()).add(need.way)
         if spec.cpu_milli:
             self.cpu -= need.cpu_milli * part.workers
         if spec.memory_mib:
@@ -133,11 +137,11 @@ class _Books:
         taken = sum(1 << gpu for gpu in self.taken)
         idle = node.healthy & ~taken
         shared = {
-            gpu: (WHOLE - milli, node.spec.gpu_memory_mib - self.memory[gpu])
+            gpu: (WHOLE - milli, node.spec.gpu_memory_mib - self.memory[gpu], self.ways[gpu])
             for gpu, milli in self.taken.items()
             if gpu not in self.whole
         }
-        booked = {gpu: (d.left_milli, d.left_mib) for gpu, d in node.shared.items()}
+        booked = {gpu: (d.left_milli, d.left_mib, {d.way}) for gpu, d in node.shared.items()}
         for what, found, expected in (
             ("taken", node.taken, taken),
             ("idle", node.free, idle),
@@ -249,7 +253,7 @@ def _plausible(job: Job) -> bool:
         case JobState.RESIZING:
             return run is not None and (run.target is not None or run.stopping is not None)
         case JobState.SUSPENDED:
-            return job.held if run is None else run.parked
+            return job.held if run is None else run.parked or run.frozen
         case _:
             return run is None
 
@@ -259,8 +263,10 @@ def _runs(core: Core) -> Iterator[str]:
         job = run.job
         if job.run is not run or run.id != (job.id, job.attempts):
             yield f"run {run.id} belongs to {job.id}, which has {job.run and job.run.id}"
-        if run.suspending and run.stopping is None:
+        if run.suspending and run.stopping is None and not run.frozen:
             yield f"run {run.id} is suspending but not stopping"
+        if run.frozen and (run.suspended or not pinned(run, core.ledger)):
+            yield f"run {run.id} is frozen where nothing keeps it"
         if run.parked and (run.stopping or run.target or run.after or run.started_at is not None):
             yield f"run {run.id} is parked and still in motion"
         if (run.stopping is not None or _shrinks(run)) != bool(run.leaving):

@@ -53,7 +53,7 @@ from roost.testing.situations import (
     shares,
     tenants,
 )
-from roost.testing.weather import Storm
+from roost.testing.storm import Storm
 
 #: More virtual time and more decisions than any situation needs.
 _HORIZON_S = 1e7
@@ -321,7 +321,8 @@ def _books(ledger: Ledger) -> object:
         for n in ledger.order
     ]
     shared = [
-        {gpu: (d.left_milli, d.left_mib) for gpu, d in n.shared.items()} for n in ledger.order
+        {gpu: (d.left_milli, d.left_mib, d.way) for gpu, d in n.shared.items()}
+        for n in ledger.order
     ]
     masks = (list(ledger.at_least), ledger.full, ledger.sharing, ledger.up, ledger.free_milli)
     return nodes, shared, masks, ledger.releases

@@ -64,6 +64,8 @@ class FakeEngine:
         self.now = max(now, core.now)
         self.journal: list[Batch] = []
         self.processes: dict[RunId, Process] = {}
+        #: What reports say that it took to do what was asked.
+        self.took_s: float | None = None
 
     @property
     def unanswered(self) -> list[RunId]:
@@ -155,16 +157,18 @@ class FakeEngine:
         action = process.asked.pop(0)
         match action:
             case Launch() | Resume():
-                return Started(self.now, run_id)
+                return Started(self.now, run_id, self.took_s)
             case Resize() | Migrate():
                 spec = self.core.jobs[run_id.job].spec
                 process.uses = used(spec, action.allocation)
-                return Resized(self.now, run_id)
+                return Resized(self.now, run_id, self.took_s, self.took_s)
             case Suspend():
-                process.uses, process.parked = Usage(), True
-                done = self.core.runs[run_id].done(self.now) if run_id in self.core.runs else 0.0
-                process.saved_s = done
-                return Suspended(self.now, run_id, done)
+                run = self.core.runs.get(run_id)
+                process.parked = True
+                if run is None or not run.frozen:
+                    process.uses = Usage()
+                process.saved_s = run.done(self.now) if run is not None else 0.0
+                return Suspended(self.now, run_id, process.saved_s, self.took_s)
             case Stop():
                 del self.processes[run_id]
                 return Exited(self.now, run_id, Outcome.STOPPED, process.saved_s)

@@ -25,6 +25,8 @@ def snapshot(core: Core) -> dict[str, Any]:
         "waiting": sorted(job.seq for job in core.waiting),
         "finished": core.finished,
         "history": list(core.history.service),
+        "profiles": {whose: repr(kept) for whose, kept in core.history.profiles.items()},
+        "costs": {whose: repr(kept) for whose, kept in core.history.costs.items()},
     }
 
 
@@ -55,7 +57,7 @@ def differ(one: dict[str, Any], other: dict[str, Any], path: str = "") -> list[s
 
 #: Links to other records (compared there), and how long a job waited for which reason: reasons are
 #: the policy's, and the journal does not keep them.
-_LINKS = {"job", "queue", "run", "line", "reason", "waits", "joined"}
+_LINKS = {"job", "queue", "run", "line", "reason", "waits", "joined", "history"}
 
 
 def _record(item: Job | Run | Queue) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def _node_books(node: Node) -> dict[str, Any]:
         "taken": node.taken,
         "healthy": node.healthy,
         "idle": node.free,
-        "shared": {gpu: (d.left_milli, d.left_mib) for gpu, d in node.shared.items()},
+        "shared": {gpu: (d.left_milli, d.left_mib, d.way) for gpu, d in node.shared.items()},
         "cpu_left": node.cpu_left,
         "memory_left": node.memory_left,
         "runs": {run.id: milli for run, milli in node.runs.items()},

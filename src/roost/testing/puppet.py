@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
-from roost.core import Action, JobId, NodeJoined, NodeSpec, RunId, Started
-from roost.engines import Assigned, Ended, Ending, LogFile, Order, Report, Usage, WorkerExit
-from roost.errors import NotFound
+from roost.core import Action, JobId, JobSpec, NodeJoined, NodeSpec, RunId, Started
+from roost.engines import (
+    Assigned,
+    Ended,
+    Ending,
+    LogFile,
+    Order,
+    Report,
+    SnapshotInfo,
+    Usage,
+    WorkerExit,
+)
+from roost.errors import Conflict, NotFound
 
 A = TypeVar("A", bound=Action)
 
@@ -24,6 +35,12 @@ class PuppetEngine:
         self.alive: Mapping[RunId, Assigned] = {}
         self.forgotten: list[JobId] = []
         self.report: Callable[[Report], None] = lambda _: None
+        #: What jobs have saved, by the names of files; and what it waits for before it copies.
+        self.saved: dict[JobId, dict[str, bytes]] = {}
+        self.copying = asyncio.Event()
+        self.copying.set()
+        #: Why a spec is refused; empty: it is not.
+        self.refusal = ""
         self._news = asyncio.Event()
 
     async def start(
@@ -60,6 +77,23 @@ class PuppetEngine:
     def ended(self, run: RunId, code: int = 0, cause: Ending = "exit") -> None:
         """Report that a run is over."""
         self.report(Ended(0.0, run, (WorkerExit("worker", 0, code, None),), cause))
+
+    def refuses(self, spec: JobSpec) -> str:
+        """Say what the test wants it to."""
+        del spec
+        return self.refusal
+
+    async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:
+        """Write what the job has saved."""
+        del timeout_s
+        await self.copying.wait()
+        files = self.saved.get(run.job)
+        if not files:
+            raise Conflict(f"job {run.job} has no checkpoint yet")
+        into.mkdir()  # noqa: ASYNC240 - a test's own small folder
+        for name, content in files.items():
+            (into / name).write_bytes(content)
+        return SnapshotInfo(len(files), sum(map(len, files.values())), fresh=True)
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
         """There are none."""

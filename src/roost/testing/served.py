@@ -32,9 +32,12 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class Served:
-    """A server of one home, and the way to it; ``store`` is a database instead of the home's."""
+    """A server of one home, and the way to it; ``store`` is a database instead of the home's.
 
-    def __init__(self, home: Path, slots: int, store: str = "") -> None:
+    Without ``slots`` it offers the GPUs of this machine.
+    """
+
+    def __init__(self, home: Path, slots: int | None, store: str = "") -> None:
         self.home, self.slots, self.store = home, slots, store
         self.points = home.with_name(f"{home.name}.failpoints")
         self.out = home.with_name(f"{home.name}.out")
@@ -64,7 +67,9 @@ class Served:
         env.pop("ROOST_URL", None)
         if failpoint:
             env["ROOST_FAILPOINT"] = failpoint
-        command = [*before, *UP, "--port", "0", "--slots", str(self.slots)]
+        command = [*before, *UP, "--port", "0"]
+        if self.slots is not None:
+            command += ["--slots", str(self.slots)]
         if self.store:
             command += ["--store", self.store]
         with self.out.open("ab") as log:

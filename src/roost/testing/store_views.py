@@ -7,7 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from roost.errors import Conflict, InvalidSpec, NotFound
-from roost.store import EventQuery, EventRow, JobQuery, JobRow, QueueRow, User, open_store
+from roost.store import (
+    EventQuery,
+    EventRow,
+    JobQuery,
+    JobRow,
+    Page,
+    PointRow,
+    QueueRow,
+    User,
+    open_store,
+)
+from roost.store.points import MOST_POINTS
 from roost.store.rows import JOB_SORTS, OPEN_STATES, STATES
 from roost.testing.places import NOW, Place, entry, job_row, raises, require, same
 
@@ -269,6 +280,50 @@ class AccountConformance:
                 store.delete_queue("b")
             same(store.queues(), [a], "the queues")
             same(store.find_events(EventQuery(kind="account")).total, 4, "the lines")
+
+
+class PointConformance:
+    """What every list of snapshots must do. Needs a fixture ``place``."""
+
+    def test_snapshots_of_jobs(self, place: Place) -> None:
+        """Added once, found by name or as the newest, listed by job and user, deleted."""
+        document = {"command": ["echo", "\0 é"], "env": {"a": "b"}}
+        first = PointRow("a-1", "one", "ada", "a", NOW, 3, 0.5, 2, 10, took_s=0.25)
+        first = replace(first, fresh=True, function=True, document=document)
+        later = PointRow("a-1", "two", "ada", "a", NOW + 1)
+        other = PointRow("b-1", "one", "bob", "b", NOW + 2)
+        with open_store(place.url) as store:
+            for point in (first, later, other):
+                store.check_point(point.job, point.name)
+                same(store.add_point(point, actor=point.user), point, "what was added")
+            with raises(Conflict, "a-1 has a snapshot 'one' already"):
+                store.add_point(first)
+            with raises(Conflict, "already"):
+                store.check_point("a-1", "one")
+            same(store.point("a-1", "one"), first, "a snapshot by name")
+            same(store.point("a-1"), later, "the newest of a job")
+            same(store.point("c-1"), None, "one that is not there")
+            same(store.points().items, (other, later, first), "all, the newest first")
+            same(store.points("a-1", limit=1), Page((later,), 2), "a page")
+            same(store.points("a-1", offset=1).items, (first,), "the next page")
+            same(store.points(user="bob").items, (other,), "those of a user")
+            same(store.delete_point("a-1", "two", actor="ada"), later, "what was deleted")
+            with raises(NotFound, "has no snapshot 'two'"):
+                store.delete_point("a-1", "two")
+            lines = store.find_events(EventQuery(job="a-1")).items
+            told = [(line.kind, line.actor, line.text) for line in lines]
+            taken = [("snapshot", "ada", f"{name} taken") for name in ("one", "two")]
+            same(told, [*taken, ("snapshot", "ada", "two deleted")], "the lines")
+
+    def test_a_job_has_so_many_snapshots(self, place: Place) -> None:
+        """One more is refused, until another is deleted."""
+        with open_store(place.url) as store:
+            for number in range(MOST_POINTS):
+                store.add_point(PointRow("a-1", f"n{number}", "ada", "a", NOW + number))
+            with raises(Conflict, f"{MOST_POINTS} snapshots"):
+                store.add_point(PointRow("a-1", "more", "ada", "a", NOW))
+            store.delete_point("a-1", "n0")
+            store.add_point(PointRow("a-1", "more", "ada", "a", NOW))
 
 
 _OFF = "viewer (off)"

@@ -19,7 +19,7 @@ from contextlib import suppress
 from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
 from roost.store import Fenced, HomeRow, JobQuery, StoreLost, open_store
 from roost.testing.places import Place, entry, fill, job_row, raises, require, same
-from roost.testing.store_views import AccountConformance, ViewConformance
+from roost.testing.store_views import AccountConformance, PointConformance, ViewConformance
 
 __all__ = ["JournalConformance", "Place", "StoreConformance"]
 
@@ -281,7 +281,7 @@ class JournalConformance:
             open_store(place.url)
 
 
-class StoreConformance(JournalConformance, ViewConformance, AccountConformance):
+class StoreConformance(JournalConformance, ViewConformance, AccountConformance, PointConformance):
     """What every store must do. Needs a fixture ``place``."""
 
 

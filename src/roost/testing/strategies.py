@@ -9,7 +9,8 @@ import os
 
 from hypothesis import strategies as st
 
-from roost.core import Costs, JobSpec, Level, NodeSpec, QueueSpec, Resources, Role
+from roost.core import Costs, JobSpec, Level, NodeSpec, QueueSpec, Resources, Role, Way
+from roost.core.spec import CPU_SLOT
 from roost.testing.builders import node, queue, role, spec, worker
 
 #: How many times the usual number of examples to try; see ``examples``.
@@ -30,7 +31,7 @@ def nodes(draw: st.DrawFn, name: str) -> NodeSpec:
     return node(
         name,
         draw(st.sampled_from((4, 2, 4, 1, 0))),
-        kind=draw(st.sampled_from((KINDS[0], *KINDS))),
+        kind=draw(st.sampled_from((KINDS[0], *KINDS, CPU_SLOT))),
         gpu_memory_mib=draw(st.sampled_from((0, 0, GPU_MEMORY_MIB))),
         cpu_milli=draw(st.sampled_from((0, 0, 8000))),
         memory_mib=draw(st.sampled_from((0, 0, 800))),
@@ -54,6 +55,7 @@ def workers(draw: st.DrawFn) -> Resources:
         kinds=draw(st.sampled_from(((), (), (), ("a",), ("a", "b")))),
         cpu_milli=draw(st.sampled_from((0, 0, 1000, 1500))),
         memory_mib=draw(st.sampled_from((0, 0, 0, 100))),
+        way=draw(st.sampled_from(Way)),
     )
 
 
@@ -63,7 +65,13 @@ def roles(draw: st.DrawFn) -> tuple[Role, ...]:
     if draw(st.integers(0, 5)):
         return ()
     return (
-        role("ps", draw(st.integers(1, 2)), draw(st.sampled_from((0, 0.5, 1))), cpu_milli=1000),
+        role(
+            "ps",
+            draw(st.integers(1, 2)),
+            draw(st.sampled_from((0, 0.5, 1))),
+            cpu_milli=1000,
+            way=draw(st.sampled_from(Way)),
+        ),
     )
 
 
@@ -81,6 +89,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         kinds=need.kinds,
         cpu_milli=need.cpu_milli,
         memory_mib=need.memory_mib,
+        way=need.way,
         roles=draw(roles()),
         queue=draw(st.sampled_from(QUEUES)),
         priority=draw(st.sampled_from((0, 0, 3))),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from roost.core import WHOLE, WORKER, Allocation, JobSpec, NodeId, NodeSpec, Part, Resources
+from roost.core import WHOLE, WORKER, Allocation, JobSpec, NodeId, NodeSpec, Part, Resources, Way
 
 
 @dataclass(slots=True)
@@ -43,6 +43,11 @@ class Usage:
         for (name, gpu), mib in self._device_memory(nodes).items():
             if mib > nodes[name].gpu_memory_mib:
                 found.append(f"{mib} MiB of GPU {gpu} on {name}")
+        found += [
+            f"GPU {gpu} on {name}, shared both ways"
+            for (name, gpu), ways in self._ways().items()
+            if len(ways) > 1
+        ]
         for name, cpu in self.cpu.items():
             if nodes[name].cpu_milli and cpu > nodes[name].cpu_milli:
                 found.append(f"{cpu} milli-CPUs of {name}")
@@ -50,6 +55,13 @@ class Usage:
             if nodes[name].memory_mib and memory > nodes[name].memory_mib:
                 found.append(f"{memory} MiB of {name}")
         return found
+
+    def _ways(self) -> dict[tuple[NodeId, int], set[Way]]:
+        ways: dict[tuple[NodeId, int], set[Way]] = defaultdict(set)
+        for name, gpu, need in self.limits:
+            if need.share_milli < WHOLE:
+                ways[name, gpu].add(need.way)
+        return ways
 
     def _device_memory(self, nodes: Mapping[NodeId, NodeSpec]) -> dict[tuple[NodeId, int], int]:
         total: dict[tuple[NodeId, int], int] = defaultdict(int)

@@ -1,29 +1,26 @@
 """Weather: everything that can happen to a core, and what must hold in the end.
 
-``Weather`` is a fake engine that can also lose nodes, break GPUs, repeat itself, report late and
-restart the core from its journal. A test decides what happens; ``Storm`` decides by chance, and the
-same seed gives the same storm. ``shortest`` reduces the journal of one that broke something.
+``Weather`` is a fake engine that can also lose nodes, break GPUs, let workers die, repeat itself,
+report late and restart the core from its journal. A test decides what happens; ``Storm``, in
+``storm``, decides by chance. ``shortest`` reduces the journal of one that broke something.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 
 from roost.core import (
+    WORKER,
     Action,
-    CancelRequested,
+    Allocation,
     Core,
-    Costs,
-    Deleted,
     Event,
     Exited,
     GpuFailed,
     GpuRestored,
     JobId,
     JobSpec,
-    Level,
-    MigrateRequested,
+    Measured,
     NodeId,
     NodeJoined,
     NodeLost,
@@ -34,24 +31,23 @@ from roost.core import (
     QueueChanged,
     QueueId,
     QueueSpec,
-    Range,
     Resized,
     ResumeRequested,
     RunId,
-    ScaleRequested,
     Shape,
+    Shrank,
     Started,
     Submitted,
     Suspended,
-    SuspendRequested,
     Woke,
 )
 from roost.errors import Conflict, NotFound
 from roost.placement import placer as placer_named
-from roost.testing.builders import node, queue, role, spec
+from roost.testing.builders import queue
 from roost.testing.checks import rough_decisions, validate
 from roost.testing.engine import FakeEngine
 from roost.testing.journal import check_journal, differ, snapshot
+from roost.testing.usage import used
 
 QUEUES = ("red", "blue")
 
@@ -126,6 +122,23 @@ class Weather(FakeEngine):
         self.broken ^= {device}
         self.tell(GpuRestored(self.now, *device) if repaired else GpuFailed(self.now, *device))
 
+    @property
+    def shrinkable(self) -> list[RunId]:
+        """Runs at work whose job can go on with a worker less."""
+        found = []
+        for run_id in self.working:
+            run = self.core.runs.get(run_id)
+            if run is not None and run.workers > run.job.spec.workers.min:
+                found.append(run_id)
+        return found
+
+    def lose_worker(self, run_id: RunId, index: int) -> None:
+        """A main worker of a run dies, and the others go on without it."""
+        run = self.core.runs[run_id]
+        left = _without_worker(run.allocation, index % run.workers)
+        self.processes[run_id].uses = used(run.job.spec, left)
+        self.tell(Shrank(self.now, run_id, left, "a worker died"))
+
     def late_reports(self, run_id: RunId) -> list[Event]:
         """What an attempt that is over may still report."""
         return [
@@ -133,6 +146,8 @@ class Weather(FakeEngine):
             Resized(self.now, run_id),
             Suspended(self.now, run_id, 1.0),
             Progressed(self.now, run_id, 1.0, 1.0),
+            Measured(self.now, run_id, 1, 0.5, 100, 10.0),
+            Shrank(self.now, run_id, Allocation(())),
             Exited(self.now, run_id, Outcome.SUCCEEDED, 1.0),
         ]
 
@@ -156,6 +171,8 @@ class Weather(FakeEngine):
             reports.append(Resized(self.now, run_id))
         if "Suspend" not in asked:
             reports.append(Suspended(self.now, run_id, 1.0))
+        if run_id in self.core.runs:
+            reports.append(Shrank(self.now, run_id, self.core.runs[run_id].allocation))
         return reports
 
     def restart(self) -> None:
@@ -226,200 +243,18 @@ class Weather(FakeEngine):
         return self.placer(self.core.ledger, shape) is not None
 
 
-class Storm:
-    """A long run of random weather. ``crowd`` is how many jobs may wait before no more come."""
-
-    crowd = 12
-
-    def __init__(self, policy: Policy, placer: str, seed: int) -> None:
-        self.seed = seed
-        self.chance = random.Random(f"storm/{seed}")  # noqa: S311 - not for secrets
-        cluster = [self._node(index) for index in range(self.chance.randint(1, 5))]
-        self.weather = Weather(policy, placer, cluster)
-        self._things: list[tuple[int, Callable[[], object]]] = [
-            (8, self._submit),
-            (2, self._cancel),
-            (2, self._suspend),
-            (3, self._resume),
-            (1, self._scale),
-            (1, self._migrate),
-            (1, self._delete),
-            (1, self._change_queue),
-            (1, self._lose),
-            (2, self._join),
-            (2, self._break_or_repair),
-            (8, self._answer),
-            (8, self._answer_each),
-            (6, self._end),
-            (3, self._progress),
-            (1, self._late),
-            (1, self._repeat),
-            (4, self._tick),
-            (4, self._wake),
-        ]
-
-    def blow(self, steps: int) -> Weather:
-        """Let so many things happen, check after each, and return what is left."""
-        weights = [weight for weight, _ in self._things]
-        for step in range(steps):
-            (thing,) = self.chance.choices([thing for _, thing in self._things], weights)
-            self.weather.later(self.chance.choice((0.0, 0.0, 1.0, 7.5, 60.0)))
-            try:
-                thing()
-                self.weather.check()
-            except Exception as error:
-                error.add_note(f"storm {self.seed}, step {step}: {thing.__name__}")
-                raise
-        return self.weather
-
-    # -- what happens --------------------------------------------------------------------------
-
-    def _submit(self) -> None:
-        if self.weather.core.waiting.count < self.crowd:
-            self.weather.submit(*(self._spec() for _ in range(self.chance.randint(1, 3))))
-
-    def _job(self) -> JobId | None:
-        living = [job.id for job in self.weather.core.jobs.values() if not job.state.over]
-        others = list(self.weather.core.jobs)
-        names = living if living and self.chance.randrange(8) else others
-        return self.chance.choice(names) if names else None
-
-    def _cancel(self) -> None:
-        if name := self._job():
-            self.weather.tell(CancelRequested(self.weather.now, name))
-
-    def _suspend(self) -> None:
-        if name := self._job():
-            self.weather.tell(SuspendRequested(self.weather.now, name))
-
-    def _resume(self) -> None:
-        held = [job.id for job in self.weather.core.jobs.values() if job.held]
-        if name := self.chance.choice(held) if held else self._job():
-            self.weather.tell(ResumeRequested(self.weather.now, name))
-
-    def _scale(self) -> None:
-        if name := self._job():
-            low = self.chance.choice((1, 1, 2, 3))
-            wanted = Range(low, low + self.chance.choice((0, 0, 2)))
-            self.weather.request(ScaleRequested(self.weather.now, name, wanted))
-
-    def _migrate(self) -> None:
-        if name := self._job():
-            where = self.chance.choice((None, *self.weather.cluster))
-            self.weather.request(MigrateRequested(self.weather.now, name, where))
-
-    def _delete(self) -> None:
-        if name := self._job():
-            self.weather.request(Deleted(self.weather.now, name))
-
-    def _change_queue(self) -> None:
-        quota, limit = self.chance.choice(((None, None), (None, 3000), (1000, 8000), (0, 0)))
-        name = self.chance.choice(QUEUES)
-        weight, priority = self.chance.choice((1.0, 2.0)), self.chance.choice((0, 0, 3, -3))
-        changed = queue(
-            name, quota_milli=quota, limit_milli=limit, weight=weight, priority=priority
-        )
-        self.weather.change_queue(changed)
-
-    def _lose(self) -> None:
-        up = [place.id for place in self.weather.core.ledger.order if place.up]
-        if len(up) > 1:
-            self.weather.lose(self.chance.choice(up), at_once=self.chance.random() < 0.5)  # noqa: PLR2004
-
-    def _join(self) -> None:
-        down = [place.spec for place in self.weather.core.ledger.order if not place.up]
-        if down:
-            self.weather.tell(NodeJoined(self.weather.now, self.chance.choice(down)))
-
-    def _break_or_repair(self) -> None:
-        devices = [(n.id, gpu) for n in self.weather.cluster.values() for gpu in range(n.gpus)]
-        broken = sorted(self.weather.broken)
-        if broken and self.chance.randrange(3):
-            self.weather.break_or_repair(*self.chance.choice(broken))
-        elif devices:
-            self.weather.break_or_repair(*self.chance.choice(devices))
-
-    def _answer(self) -> None:
-        if self.weather.unanswered:
-            self.weather.answer(self.chance.choice(self.weather.unanswered))
-
-    def _answer_each(self) -> None:
-        for _ in range(self.chance.randint(1, 3)):
-            self.weather.answer_each()
-
-    def _end(self) -> None:
-        if self.weather.processes:
-            run_id = self.chance.choice(list(self.weather.processes))
-            outcome = self.chance.choice((Outcome.SUCCEEDED, *Outcome))
-            final, delay_s = self.chance.random() < 0.1, self.chance.choice((0.0, 0.0, 40.0))  # noqa: PLR2004
-            saved_s = self.chance.choice((0.0, 3.0))
-            self.weather.end(run_id, outcome, saved_s, final=final, delay_s=delay_s)
-
-    def _progress(self) -> None:
-        if self.weather.working:
-            run_id = self.chance.choice(self.weather.working)
-            done_s, rate = self.chance.uniform(0.0, 600.0), self.chance.uniform(0.01, 20.0)
-            self.weather.tell(Progressed(self.weather.now, run_id, done_s, rate))
-
-    def _late(self) -> None:
-        over = [run_id for run_id in self.weather.gone if run_id not in self.weather.core.runs]
-        if over:
-            reports = self.weather.late_reports(self.chance.choice(over))
-            self.weather.report_late(self.chance.choice(reports))
-
-    def _repeat(self) -> None:
-        runs = list(self.weather.core.runs)
-        reports = self.weather.repeated_reports(self.chance.choice(runs)) if runs else []
-        if reports:
-            self.weather.tell(self.chance.choice(reports))
-
-    def _tick(self) -> None:
-        self.weather.tell(Woke(self.weather.now))
-
-    def _wake(self) -> None:
-        wake_at = self.weather.core.wake_at
-        if wake_at < self.weather.now + 1e5:
-            self.weather.later(max(0.0, wake_at - self.weather.now))
-            self._tick()
-
-    # -- who is there --------------------------------------------------------------------------
-
-    def _node(self, index: int) -> NodeSpec:
-        pick = self.chance.choice
-        return node(
-            f"n{index}",
-            pick((8, 4, 4, 2, 2, 1, 0)),
-            kind=pick("aab"),
-            gpu_memory_mib=pick((0, 0, 1000)),
-            cpu_milli=pick((0, 0, 8000)),
-            memory_mib=pick((0, 0, 800)),
-            sockets=pick((1, 2)),
-            switch=pick(("", "s1")),
-        )
-
-    def _spec(self) -> JobSpec:
-        pick = self.chance.choice
-        low = pick((1, 1, 1, 2, 3))
-        with_servers = self.chance.randrange(8) == 0
-        servers = role("ps", pick((1, 2)), pick((0, 0.5, 1)), cpu_milli=1000)
-        return spec(
-            pick((1, 1, 1, 2, 0.5, 0.25, 0.7, 0)),
-            pick((None, 5.0, 50.0, 500.0, 5000.0)),
-            workers=(low, low + pick((0, 0, 1, 2))),
-            gpu_memory_mib=pick((0, 0, 0, 300, 600)),
-            kinds=pick(((), (), (), ("a",), ("a", "b"))),
-            cpu_milli=pick((0, 0, 1000, 1500)),
-            memory_mib=pick((0, 0, 0, 100)),
-            roles=(servers,) if with_servers else (),
-            queue=pick(QUEUES),
-            priority=pick((0, 0, 0, 3)),
-            application=pick(("", "x")),
-            costs=Costs(checkpoint_every_s=pick((0.0, 30.0)), restart_s=pick((0.0, 5.0))),
-            min_run_s=pick((0.0, 0.0, 20.0)),
-            max_retries=pick((0, 1, 2)),
-            preemptible=bool(self.chance.randrange(6)),
-            within=pick((*(None,) * 6, *Level)),
-        )
+def _without_worker(allocation: Allocation, index: int) -> Allocation:
+    """An allocation without one of its main workers."""
+    kept = []
+    for part in allocation.parts:
+        if part.role != WORKER or not 0 <= index < part.workers:
+            kept.append(part)
+        elif part.workers > 1:
+            each = len(part.gpus) // part.workers
+            gpus = part.gpus[: index * each] + part.gpus[(index + 1) * each :]
+            kept.append(part._replace(gpus=gpus, workers=part.workers - 1))
+        index -= part.workers if part.role == WORKER else 0
+    return Allocation(tuple(kept))
 
 
 def shortest(events: Sequence[Event], breaks: Callable[[Sequence[Event]], bool]) -> list[Event]:

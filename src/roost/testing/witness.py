@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ wait $!
 say stop
 exit "$code"
 """
+
+_ELASTIC = Path(__file__).with_name("elastic_witness.py")
 
 #: How often a witness stops when asked, does not, leaves a process behind, fails once.
 _MODES = {"polite": 6, "stubborn": 1, "leaver": 1, "flaky": 1}
@@ -79,9 +82,19 @@ def document(folder: Path, chance: random.Random, seconds: float | None = None) 
                 {"max_duration": 0.4},
                 {"gpus": 0.5},
                 {"suspend": "stop"},
+                _elastic(folder, takes),
+                _elastic(folder, takes),
             )
         )
     return found
+
+
+def _elastic(folder: Path, seconds: float) -> dict[str, Any]:
+    """What makes of a witness one that changes its size while it runs."""
+    return {
+        "command": [sys.executable, "-P", str(_ELASTIC), str(folder), str(seconds)],
+        "workers": "1..3",
+    }
 
 
 def run_beside(folder: Path, document: Mapping[str, Any], env: Mapping[str, str]) -> int:

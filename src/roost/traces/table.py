@@ -36,6 +36,7 @@ from roost.core.spec import (
     Range,
     Resources,
     Role,
+    Way,
 )
 from roost.errors import InvalidSpec, InvalidTrace
 from roost.files import Source, save
@@ -46,6 +47,7 @@ _BIG = 2**63
 _BOOLS = {"true": True, "false": False}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _QOS = {qos.value: qos for qos in Qos}
+_WAYS = {way.value: way for way in Way}
 _LEVELS = {level.name.lower(): level for level in Level}
 
 
@@ -115,6 +117,7 @@ _COLUMNS = (
     _Column("share_milli", "spec.resources.share_milli"),
     _Column("gpu_memory_mib", "spec.resources.gpu_memory_mib"),
     _Column("qos", "spec.resources.qos"),
+    _Column("way", "spec.resources.way"),
     _Column("kinds", "spec.resources.kinds"),
     _Column("cpu_milli", "spec.resources.cpu_milli"),
     _Column("memory_mib", "spec.resources.memory_mib"),
@@ -259,6 +262,7 @@ def _resources(row: Row) -> Resources:
         tuple(filter(None, row.cell("kinds").split("|"))),
         row.whole("cpu_milli", 0, high=_BIG),
         row.whole("memory_mib", 0, high=_BIG),
+        row.choice("way", _WAYS, Way.TEMPORAL),
     )
 
 
@@ -279,11 +283,13 @@ def _bad_roles(row: Row, found: str) -> InvalidTrace:
 def _role(name: str, workers: int, amounts: dict[str, object]) -> Role:
     """Make a role from its JSON; raises ValueError, TypeError or InvalidSpec."""
     qos = Qos(str(amounts.pop("qos", Qos.FIXED)))
+    way = Way(str(amounts.pop("way", Way.TEMPORAL)))
     kinds = amounts.pop("kinds", [])
     given = {key: value for key, value in amounts.items() if isinstance(value, int)}
     if len(given) < len(amounts) or not isinstance(kinds, list) or not isinstance(workers, int):
         raise TypeError
-    return Role(str(name), workers, Resources(**given, qos=qos, kinds=tuple(map(str, kinds))))
+    need = Resources(**given, qos=qos, kinds=tuple(map(str, kinds)), way=way)
+    return Role(str(name), workers, need)
 
 
 _shared_resources = lru_cache(maxsize=4096)(Resources)

@@ -13,26 +13,44 @@ told. Only ``save`` raises, because a checkpoint that is not there must not be r
 
 from __future__ import annotations
 
-import json
+import importlib
 import os
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
-from uuid import uuid4
+from typing import Any
+
+from roost.train.members import Left, Members, Misuse, Place, View
+from roost.train.saving import Saver, checkpoint_dir, latest_checkpoint, save
+from roost.train.telling import tell
 
 __all__ = [
+    "Left",
+    "Members",
+    "Misuse",
+    "Saver",
+    "View",
     "checkpoint_dir",
     "latest_checkpoint",
     "rank",
     "report",
     "save",
     "should_stop",
+    "tell",
     "world_size",
 ]
+
+#: What needs more than the standard library is imported when it is first asked for.
+_LATER = {"elastic": "roost.train.pytorch", "TooLarge": "roost.train.memory"}
+#: What a report may say besides how far it is.
+_MORE = ("step_s", "batch", "memory_mib", "predicted_mib", "noise", "world")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'roost.train' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)
 
 
 class _Memory:
@@ -48,67 +66,23 @@ def report(
     total: int | None = None,
     loss: float | None = None,
     saved: int | None = None,
+    **more: float | None,
 ) -> None:
     """Tell how far the training is; worker 0 speaks for all.
 
-    ``saved`` is the step that the last checkpoint holds. A total that was told once is kept.
+    ``saved`` is the step that the last checkpoint holds. A total that was told once is kept. More
+    may be said: ``step_s`` (seconds of a step), ``batch`` (samples of a step, of all workers),
+    ``memory_mib`` and ``predicted_mib`` (peak of GPU memory, and what was expected), ``noise``
+    (gradient noise scale, in samples), ``world`` (workers that train together).
     """
-    path = os.environ.get("ROOST_PROGRESS")
-    if not path or rank() != 0:
+    if rank() != 0:
         return
-    if total is not None and total > 0:
-        _Memory.total = total
-    said = {
-        "step": step,
-        "done": _part(step),
-        "loss": None if loss is None else float(loss),
-        "saved": _part(saved),
-    }
-    line = json.dumps({name: value for name, value in said.items() if value is not None})
-    # Nobody may be reading, the pipe or the disk may be full: then this line is lost.
-    with suppress(OSError, ValueError):
-        _append(path, f"{line}\n".encode())
-
-
-def checkpoint_dir() -> Path | None:
-    """The folder that outlives this run of the job; None outside of Roost."""
-    path = os.environ.get("ROOST_CHECKPOINT_DIR")
-    return Path(path) if path else None
-
-
-def latest_checkpoint(pattern: str = "*") -> Path | None:
-    """The newest file in the folder whose name matches; None if there is none."""
-    folder = checkpoint_dir()
-    newest: tuple[int, str] | None = None
-    with suppress(OSError):
-        for path in folder.glob(pattern) if folder else ():
-            with suppress(OSError):  # gone meanwhile
-                if not path.name.startswith(".") and path.is_file():
-                    found = (path.stat().st_mtime_ns, str(path))
-                    newest = max(newest or found, found)
-    return Path(newest[1]) if newest else None
-
-
-def save(path: str | os.PathLike[str], writer: Callable[[BinaryIO], object]) -> Path:
-    """Write a checkpoint entirely or not at all; a relative path is inside the folder for them.
-
-    ``writer`` gets a file to write to. Whatever it raises is raised here, and the older
-    checkpoint stays as it was.
-    """
-    target = (checkpoint_dir() or Path()) / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
-    try:
-        with draft.open("wb") as file:
-            writer(file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-    finally:
-        with suppress(OSError):
-            draft.unlink()
-    _sync_folder(target.parent)
-    return target
+    with suppress(Exception):  # whatever was handed over: a training does not fail for it
+        if total is not None and total > 0:
+            _Memory.total = total
+        said: dict[str, Any] = {"step": step, "done": _part(step), "loss": loss}
+        said |= {"saved": _part(saved)} | {name: more.get(name) for name in _MORE}
+        tell(**{name: _plain(value) for name, value in said.items() if value is not None})
 
 
 def should_stop() -> bool:
@@ -125,12 +99,12 @@ def should_stop() -> bool:
 
 def rank() -> int:
     """The number of this worker, from 0."""
-    return _number("RANK", 0)
+    return Place.now[0] if Place.now else _number("RANK", 0)
 
 
 def world_size() -> int:
     """How many workers there are."""
-    return max(1, _number("WORLD_SIZE", 1))
+    return Place.now[1] if Place.now else max(1, _number("WORLD_SIZE", 1))
 
 
 def _watch() -> None:
@@ -152,23 +126,9 @@ def _part(step: int | None) -> float | None:
     return min(1.0, max(0.0, step / _Memory.total))
 
 
-def _append(path: str, line: bytes) -> None:
-    # It may be a pipe: a full one, or one that nobody reads, must not stop the training.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(path, flags, 0o600)
-    try:
-        os.write(file, line)
-    finally:
-        os.close(file)
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+def _plain(value: Any) -> float:
+    """A number of Python, of whatever stands for one."""
+    return value if type(value) is int else float(value)
 
 
 def _number(name: str, otherwise: int) -> int:

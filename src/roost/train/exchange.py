@@ -1,8 +1,9 @@
 """Sums over the workers of a job, through worker 0, over plain TCP.
 
-For the example trainer: simple before fast. Worker 0 listens on MASTER_ADDR:MASTER_PORT; the
-others connect, send a vector each round and get the sum. A worker that is lost is an error for all
-others. Being frozen is not: waiting is counted in rounds of a second in which this process ran.
+For the example trainer: simple before fast. Worker 0 listens at an address that all know; the
+others connect, send a vector each round and get the sum. A worker whose connection ends is lost,
+and an error for all others. One that says nothing is not: it may be frozen, so nobody loses
+patience once all have met. Whoever waits calls ``watch`` now and then, which may raise.
 """
 
 from __future__ import annotations
@@ -10,20 +11,29 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
+Watch = Callable[[], None]
 
-_HELLO = struct.Struct("!8sII")
+_HELLO = struct.Struct("!8sQII")
 _MAGIC = b"roost-ex"
-_TICK_S = 1.0
+_BEGIN = b"roost-go"
+_TICK_S = 0.05
+#: How long somebody who connects may take to say who it is.
+_GREETING_S = 2.0
+#: A machine that is gone is noticed by its silence: first question, pause between them, how many.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 6))
 
 
 class PeerLost(ConnectionError):
-    """Another worker is gone, or says nothing any more."""
+    """Another worker is gone, or did not come."""
 
 
 class Exchange(Protocol):
@@ -32,21 +42,39 @@ class Exchange(Protocol):
     def total(self, vector: Vector) -> Vector:
         """The sum over all workers; each must ask in turn, with vectors of one length."""
 
-    def from_first(self, vector: Vector) -> Vector:
-        """The vector of worker 0."""
-
     def close(self) -> None:
         """Let go of the others."""
+
+
+@dataclass(slots=True)
+class Meeting:
+    """Where, as whom and for how long to wait for the others."""
+
+    address: tuple[str, int]
+    rank: int
+    size: int
+    version: int = 1
+    #: Without it, only ``watch`` ends the waiting.
+    patience_s: float | None = 60.0
+    watch: Watch = lambda: None
+    _ticks: int = 0
+
+    def tick(self, why: str) -> None:
+        """Some time went by in which this process ran; raises PeerLost when it was too much."""
+        self.watch()
+        self._ticks += 1
+        if self.patience_s is not None and self._ticks * _TICK_S >= self.patience_s:
+            raise PeerLost(why)
+
+    def hello(self, rank: int) -> bytes:
+        """What a worker of this meeting says first."""
+        return _HELLO.pack(_MAGIC, self.version, rank, self.size)
 
 
 class Alone:
     """One worker: there is nobody to ask."""
 
     def total(self, vector: Vector) -> Vector:
-        """The vector itself."""
-        return vector
-
-    def from_first(self, vector: Vector) -> Vector:
         """The vector itself."""
         return vector
 
@@ -57,47 +85,40 @@ class Alone:
 class First:
     """Worker 0: takes from all, gives to all."""
 
-    def __init__(self, address: tuple[str, int], size: int, patience_s: float) -> None:
-        self._patience = max(1, round(patience_s / _TICK_S))
+    def __init__(self, meeting: Meeting) -> None:
+        self._watch = meeting.watch
         self._peers: dict[int, socket.socket] = {}
-        with socket.create_server(address) as server:
-            server.settimeout(_TICK_S)
-            ticks = 0
-            while len(self._peers) < size - 1:
-                try:
-                    peer, _ = server.accept()
-                except TimeoutError:
-                    ticks += 1
-                    if ticks >= self._patience:
-                        missing = sorted(set(range(1, size)) - set(self._peers))
-                        raise PeerLost(f"workers {missing} did not come") from None
-                    continue
-                self._greet(peer, size)
-
-    def _greet(self, peer: socket.socket, size: int) -> None:
-        peer.settimeout(_TICK_S)
         try:
-            magic, rank, theirs = _HELLO.unpack(_receive(peer, _HELLO.size, self._patience))
-        except (OSError, struct.error):
-            magic, rank, theirs = b"", 0, 0
-        if magic != _MAGIC or theirs != size or not 0 < rank < size or rank in self._peers:
-            peer.close()  # somebody else
+            with _listening(meeting) as server:
+                while len(self._peers) < meeting.size - 1:
+                    self._accept(server, meeting)
+            for rank, peer in self._peers.items():
+                _send(peer, _BEGIN, rank, self._watch)
+        except BaseException:
+            self.close()
+            raise
+
+    def _accept(self, server: socket.socket, meeting: Meeting) -> None:
+        try:
+            peer, _ = server.accept()
+        except TimeoutError:
+            missing = sorted(set(range(1, meeting.size)) - set(self._peers))
+            meeting.tick(f"workers {missing} did not come")
             return
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._peers[rank] = peer
+        rank = _who(peer, meeting)
+        if rank == 0 or rank in self._peers:
+            peer.close()  # somebody else
+        else:
+            self._peers[rank] = peer
 
     def total(self, vector: Vector) -> Vector:
         """Take a vector from each, and give the sum to all."""
         found = vector.copy()
         for rank, peer in sorted(self._peers.items()):
-            found += _vector(peer, len(vector), self._patience, rank)
-        return self.from_first(found)
-
-    def from_first(self, vector: Vector) -> Vector:
-        """Give a vector to all."""
+            found += _vector(peer, len(vector), rank, self._watch)
         for rank, peer in sorted(self._peers.items()):
-            _send(peer, vector.tobytes(), self._patience, rank)
-        return vector
+            _send(peer, found.tobytes(), rank, self._watch)
+        return found
 
     def close(self) -> None:
         """Let go of the others."""
@@ -108,81 +129,120 @@ class First:
 class Other:
     """Any worker but 0."""
 
-    def __init__(self, address: tuple[str, int], rank: int, size: int, patience_s: float) -> None:
-        self._patience = max(1, round(patience_s / _TICK_S))
-        self._first = _connected(address, patience_s)
-        self._first.settimeout(_TICK_S)
-        self._first.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _send(self._first, _HELLO.pack(_MAGIC, rank, size), self._patience, 0)
+    def __init__(self, meeting: Meeting) -> None:
+        self._watch = meeting.watch
+        self._first = _admitted(meeting)
 
     def total(self, vector: Vector) -> Vector:
         """Send a vector, get the sum."""
-        _send(self._first, vector.tobytes(), self._patience, 0)
-        return self.from_first(vector)
-
-    def from_first(self, vector: Vector) -> Vector:
-        """Get what worker 0 says."""
-        return _vector(self._first, len(vector), self._patience, 0)
+        _send(self._first, vector.tobytes(), 0, self._watch)
+        return _vector(self._first, len(vector), 0, self._watch)
 
     def close(self) -> None:
         """Let go of worker 0."""
         self._first.close()
 
 
-def join(address: tuple[str, int], rank: int, size: int, patience_s: float = 60.0) -> Exchange:
+def join(meeting: Meeting) -> Exchange:
     """Meet the other workers; raises PeerLost when they do not come."""
-    if size == 1:
+    if meeting.size == 1:
         return Alone()
-    if rank == 0:
-        return First(address, size, patience_s)
-    return Other(address, rank, size, patience_s)
+    return First(meeting) if meeting.rank == 0 else Other(meeting)
 
 
-def _connected(address: tuple[str, int], patience_s: float) -> socket.socket:
-    ticks, pause_s = 0.0, 0.05
+def _listening(meeting: Meeting) -> socket.socket:
     while True:
         try:
-            return socket.create_connection(address, timeout=patience_s)
+            server = socket.create_server(meeting.address, backlog=meeting.size)
         except OSError as error:
-            if ticks >= patience_s:
-                raise PeerLost(f"worker 0 does not answer: {error}") from None
-            time.sleep(pause_s)
-            ticks += pause_s
+            meeting.tick(f"worker 0 cannot listen at {meeting.address}: {error}")
+            time.sleep(_TICK_S)
+        else:
+            server.settimeout(_TICK_S)
+            return server
 
 
-def _vector(peer: socket.socket, length: int, patience: int, rank: int) -> Vector:
+def _who(peer: socket.socket, meeting: Meeting) -> int:
+    """The rank of somebody who came; 0 if it does not belong here."""
+    _prepare(peer)
+    greeting = replace(meeting, patience_s=_GREETING_S, _ticks=0)
+    with suppress(OSError, struct.error):
+        said = _receive(peer, _HELLO.size, lambda: greeting.tick("it says nothing"))
+        rank = int(_HELLO.unpack(said)[2])
+        return rank if rank < meeting.size and said == meeting.hello(rank) else 0
+    return 0
+
+
+def _admitted(meeting: Meeting) -> socket.socket:
+    """A connection to worker 0, once everybody has come."""
+    pause_s = 0.002
+    while True:
+        try:
+            return _asked(meeting)
+        except PeerLost:
+            raise
+        except OSError as error:
+            meeting.tick(f"worker 0 does not answer: {error}")
+        time.sleep(pause_s)
+        pause_s = min(_TICK_S, 2 * pause_s)
+
+
+def _asked(meeting: Meeting) -> socket.socket:
+    peer = socket.create_connection(meeting.address, timeout=1.0)
     try:
-        return np.frombuffer(_receive(peer, 8 * length, patience))
+        _prepare(peer)
+        _push(peer, meeting.hello(meeting.rank), meeting.watch)
+        waits = "worker 0 waits for others that do not come"
+        admitted = _receive(peer, len(_BEGIN), lambda: meeting.tick(waits)) == _BEGIN
+    except BaseException:
+        peer.close()
+        raise
+    if not admitted:
+        peer.close()
+        raise ConnectionRefusedError("somebody else is there")
+    return peer
+
+
+def _prepare(peer: socket.socket) -> None:
+    peer.settimeout(_TICK_S)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        peer.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _vector(peer: socket.socket, length: int, rank: int, watch: Watch) -> Vector:
+    try:
+        return np.frombuffer(_receive(peer, 8 * length, watch))
     except OSError as error:
         raise PeerLost(f"worker {rank} is lost: {error}") from None
 
 
-def _receive(peer: socket.socket, size: int, patience: int) -> bytes:
-    found, ticks = bytearray(), 0
+def _send(peer: socket.socket, content: bytes, rank: int, watch: Watch) -> None:
+    try:
+        _push(peer, content, watch)
+    except OSError as error:
+        raise PeerLost(f"worker {rank} is lost: {error}") from None
+
+
+def _receive(peer: socket.socket, size: int, watch: Watch) -> bytes:
+    found = bytearray()
     while len(found) < size:
         try:
             piece = peer.recv(size - len(found))
         except TimeoutError:
-            ticks += 1
-            if ticks >= patience:
-                raise
+            watch()
             continue
         if not piece:
             raise ConnectionResetError("it closed the connection")
         found += piece
-        ticks = 0
     return bytes(found)
 
 
-def _send(peer: socket.socket, content: bytes, patience: int, rank: int) -> None:
-    view, ticks = memoryview(content), 0
+def _push(peer: socket.socket, content: bytes, watch: Watch) -> None:
+    view = memoryview(content)
     while view:
         try:
             view = view[peer.send(view) :]
-            ticks = 0
         except TimeoutError:
-            ticks += 1
-            if ticks >= patience:
-                raise PeerLost(f"worker {rank} takes nothing") from None
-        except OSError as error:
-            raise PeerLost(f"worker {rank} is lost: {error}") from None
+            watch()

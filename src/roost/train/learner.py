@@ -92,6 +92,17 @@ class Network:
             loss=self.loss,
         )
 
+    def packed(self) -> Vector:
+        """All of it as one vector, for another worker."""
+        return np.concatenate([self.weights, self.speed, [self.loss, self.step, self.total]])
+
+    def unpack(self, vector: Vector) -> None:
+        """Become what another worker packed."""
+        half = len(self.weights)
+        self.weights, self.speed = vector[:half].copy(), vector[half : 2 * half].copy()
+        self.loss = float(vector[-3])
+        self.step, self.total = int(vector[-2]), int(vector[-1])
+
     def slope(self, inputs: Vector, answers: Vector) -> tuple[Vector, float]:
         """The gradient of the squared error, and the error itself, summed over these rows."""
         slope, missed = np.zeros_like(self.weights), 0.0

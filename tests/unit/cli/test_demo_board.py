@@ -10,10 +10,12 @@ from rich.console import Console
 from tests.unit.cli.told import roost
 
 from roost.cli.demo_board import Lines, _picture
-from roost.client.views import JobView, Workers
+from roost.client.views import Change, JobView, Workers
 
 WAITS = JobView("a-1", state="queued", reason="first in line")
 RUNS = JobView("a-1", state="running", attempt=1, workers=Workers(1, 2, 1), progress=0.5, loss=0.25)
+GREW = Change("resize", "1 → 2 workers in 0.4 s", 7.0, 0.4, 0.1, 1, 2)
+GROWN = JobView("a-1", state="running", attempt=1, workers=Workers(1, 2, 2), change=GREW)
 AGAIN = JobView("a-1", state="running", attempt=2, workers=Workers(1, 2, 1), progress=0.5)
 
 
@@ -21,12 +23,18 @@ def test_elsewhere_than_on_a_terminal_every_change_is_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Lines() as lines:
-        for view in (WAITS, WAITS, RUNS, RUNS, AGAIN):
+        for view in (WAITS, WAITS, RUNS, RUNS, GROWN, GROWN, AGAIN):
             lines.show({"a": view})
         lines.note("b: killed")
 
     told = [re.sub(r"^ +\d+\.\d s  ", "", line) for line in capsys.readouterr().out.splitlines()]
-    assert told == ["a: queued: first in line", "a: running", "a: running, attempt 2", "b: killed"]
+    assert told == [
+        "a: queued: first in line",
+        "a: running",
+        "a: 1 → 2 workers in 0.4 s",
+        "a: running, attempt 2",
+        "b: killed",
+    ]
 
 
 def test_the_table_has_a_row_for_each_job() -> None:

@@ -62,7 +62,7 @@ def test_the_shell_is_told_how_to_complete(shell: str, monkeypatch: pytest.Monke
         ("roost simulate --node-", ["--node-mtbf", "--node-mttr"]),
         ("roost simulate -p tire", ["tiresias"]),
         ("roost simulate --policy sr", ["srsf", "srtf"]),
-        ("roost compare -p fifo,ti", ["fifo,tiresias"]),
+        ("roost compare -p fifo,tir", ["fifo,tiresias"]),
         ("roost simulate --placer spr", ["spread"]),
         ("roost simulate -o j", ["json"]),
         ("roost bench d", ["decide"]),

@@ -300,9 +300,82 @@ def test_top_shows_nodes_jobs_and_queues(
 
     jobs = roost("top", "job").out.splitlines()
     assert jobs[1].split()[:3] == ["resnet-x7k2p", "running", "2"]
-    assert jobs[1].split()[4:] == ["3.0", "GiB", "4", "50%"]
+    assert jobs[1].split()[3] == "1"
+    assert jobs[1].split()[5:] == ["3.0", "GiB", "4", "50%"]
 
     queues = roost("top", "queue").out.splitlines()
     assert queues[1].split() == ["default", "2.5/8", "-", "1", "0", "1", "3", "*"]
     assert roost("queues").out.splitlines() == queues
     assert json.loads(roost("queues", "-o", "json").out) == [queue]
+
+
+def test_get_tells_shares_memory_training_and_the_last_change(server: FakeServer) -> None:
+    change = {"kind": "resize", "text": "2 → 3 workers in 0.4 s, training paused 0.1 s", "at": NOW}
+    server.add(
+        "bert-m3c9w",
+        "running",
+        share=0.5,
+        way="temporal",
+        qos="fixed",
+        memory_limit_mib=8192,
+        memory_mib=3174,
+        predicted_mib=2970,
+        step_s=0.125,
+        samples_per_s=2048.0,
+        world=3,
+        noise=88.0,
+        change=change,
+        clone_of="bert-aaaaa@one",
+        placement=[{"node": "n1", "gpus": [0], "share": 0.5, "workers": 1, "role": "worker"}],
+    )
+    out = roost("get", "bert-m3c9w").out
+    for line in (
+        "sharing    running at 0.5 of GPU 0 (temporal, fixed)",
+        "memory     3.1 of 8.0 GiB, predicted 2.9 GiB",
+        "where      n1:0@0.5",
+        "training   0.125 s a step, 2,048 samples/s, 3 workers together, gradient noise 88 samples",
+        "changed    2 → 3 workers in 0.4 s, training paused 0.1 s (1h ago)",
+        "cloned     from bert-aaaaa@one",
+    ):
+        assert f"  {line}\n" in out
+    assert "n1:0@0.5" in roost("list").out
+
+    server.add(
+        "bert-m3c9w", "suspended", share=0.25, way="spatial", qos="equal", memory_limit_mib=512
+    )
+    out = roost("get", "bert-m3c9w").out
+    assert "  sharing    at 0.25 of a GPU (spatial, equal)\n" in out
+    assert "  memory     at most 0.50 GiB\n" in out
+    server.add("bert-m3c9w", "resizing", reason="migrating to n1 GPU 3", predicted_mib=9000)
+    assert "  why        migrating to n1 GPU 3\n" in roost("get", "bert-m3c9w").out
+
+
+def test_profiles_are_a_line_for_each_size(server: FakeServer) -> None:
+    sizes = [
+        {"workers": 1, "share": 1.0, "step_s": 0.5, "count": 3, "speed": 1.0},
+        {"workers": 2, "share": 1.0, "step_s": 0.28, "count": 9, "speed": 1.786},
+    ]
+    profile = {"user": "ada", "application": "resnet", "memory_mib": 3174, "noise": None}
+    profile |= {"sizes": sizes, "costs": {"pause": {"mean_s": 0.12, "count": 2}}}
+    bare = {"user": "ada", "application": "x", "memory_mib": 0, "noise": 9.0}
+    bare |= {"sizes": [], "costs": {}}
+    server.routes["GET", "/profiles"] = {"items": [profile, bare]}
+    lines = roost("profiles").out.splitlines()
+    assert lines[0].split()[:5] == ["APPLICATION", "USER", "WORKERS", "SHARE", "STEP"]
+    assert lines[2].split() == [
+        "resnet",
+        "ada",
+        "2",
+        "1",
+        "0.28",
+        "s",
+        "1.79x",
+        *["3.1", "GiB", "-", "9"],
+    ]
+    assert lines[3].split() == ["x", "ada", "-", "-", "-", "-", "-", "9", "-"]
+    assert lines[4:] == ["resnet: pause 0.12 s"]
+    assert json.loads(roost("profiles", "resnet", "-o", "json").out) == [profile, bare]
+    assert server.requests[-1].url.params["application"] == "resnet"
+    server.routes["GET", "/profiles"] = {"items": []}
+    assert roost("profiles", "y").out == "nothing is known of 'y'\n"
+    assert roost("profiles").out.startswith("nothing was measured yet")

@@ -223,3 +223,22 @@ def test_all_mistakes_of_a_file_are_told(tmp_path: Path) -> None:
     assert lines[0] == f"roost: error: {file}: 2 mistakes"
     assert lines[1] == "  line 1: unknown field 'nam'; did you mean 'name'?"
     assert lines[2].startswith("  line 3: ")
+
+
+def test_a_share_is_asked_for_with_its_way_and_its_limits(server: FakeServer) -> None:
+    server.plan = PLAN
+    shared = ("submit", "--share", "0.5", "--way", "spatial", "--qos", "equal")
+    assert roost(*shared, "--gpu-memory", "20Gi", "--", "true").status == 0
+    assert body(server)["resources"] == {"gpu": 0.5}
+    assert body(server)["sharing"] == {"way": "spatial", "policy": "equal", "mem": "20Gi"}
+    roost("submit", "--share", "0.25", "--gpus", "A100", "--way", "temporal", "--", "true")
+    assert body(server)["resources"] == {"gpu": "A100:0.25"}
+    assert "sharing" not in body(server), "as it is by default"
+    for given, why in (
+        (("--share", "0.5", "--gpus", "2"), "a part of one GPU; the job asks for 2 GPUs"),
+        (("--share", "0"), "a part of one GPU"),
+        (("--share", "1.5"), "not a number from 0 to 1"),
+        (("--way", "sideways"), "temporal"),
+        (("--gpu-memory", "much", "--share", "0.5"), "a size such as"),
+    ):
+        assert why in roost("submit", *given, "--", "true").error

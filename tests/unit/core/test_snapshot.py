@@ -24,6 +24,8 @@ from roost.core import (
     Plan,
     QueueChanged,
     Range,
+    Resize,
+    Resized,
     Run,
     ScaleRequested,
     Started,
@@ -234,11 +236,27 @@ def test_how_long_a_job_waited_for_what_comes_back_and_is_no_part_of_the_digest(
 
 
 def test_every_fact_about_jobs_and_runs_is_kept() -> None:
-    links = {"queue", "run", "line", "joined"}
+    links = {"queue", "run", "line", "joined", "history"}
     derived = {"job", "workers", "gpu_milli"}
 
     assert set(_JobRecord._fields) == {field.name for field in fields(Job)} - links
     assert set(_RunRecord._fields) == {field.name for field in fields(Run)} - derived
+
+
+def test_a_job_scaled_while_it_grows_beyond_that_comes_back_as_a_misfit() -> None:
+    script = Scripted()
+    core = core_with(script, node("n0", 4))
+    script.steps.append(lambda plan: plan.place(plan.jobs[job("a")]))
+    core.handle(Submitted(0.0, job("a"), spec(1, workers=(1, 3))))
+    core.handle(Started(0.0, run("a")))
+    script.at(core, 1.0, lambda plan: plan.resize(core.runs[run("a")], 3))
+    core.handle(ScaleRequested(2.0, job("a"), Range(1, 1)))
+    again = load(dump(core), Scripted(), FIRST_FIT)
+
+    assert list(again.misfits) == [job("a")]
+    (shrinks,) = again.handle(Resized(3.0, run("a")))
+    assert isinstance(shrinks, Resize)
+    validate(again)
 
 
 def test_the_text_is_canonical() -> None:

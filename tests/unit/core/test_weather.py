@@ -15,7 +15,8 @@ from roost.policies import policy
 from roost.testing.builders import node, spec
 from roost.testing.checks import validate
 from roost.testing.policies import Restless
-from roost.testing.weather import Storm, Weather, shortest
+from roost.testing.storm import Storm
+from roost.testing.weather import Weather, shortest
 
 
 def test_the_same_seed_gives_the_same_storm() -> None:

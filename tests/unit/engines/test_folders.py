@@ -103,9 +103,9 @@ def test_a_record_that_grows_keeps_what_it_says(runs: Runs) -> None:
 def test_another_version_is_refused(runs: Runs) -> None:
     enter(runs, STATE)
     with runs.open(RUN) as folder:
-        folder.save("run.json", {**STATE.encode(), "version": 2})
+        folder.save("run.json", {**STATE.encode(), "version": 3})
 
-    with pytest.raises(Fatal, match="another version of Roost: 2"):
+    with pytest.raises(Fatal, match="another version of Roost: 3"):
         examine.examine(runs, RUN)
 
 

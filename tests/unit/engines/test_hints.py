@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.engines.local.shim import record
 from roost.engines.local.shim.hints import Hints
 
 ORDER = {"boot": "b", "token": "t", "generation": 1, "run": ["job", 1]}
@@ -82,6 +83,20 @@ def test_what_waits_does_not_grow(ear: socket.socket, shim: Hints) -> None:
         shim.stuck([number])
     assert shim._waiting == [{"phase": "p999"}, {"stuck": [999]}]
     heard(ear)
+
+
+def test_what_is_new_is_written_down_before_it_is_told(
+    ear: socket.socket, shim: Hints, tmp_path: Path
+) -> None:
+    shim.phase("running")
+    shim.more["members"] = ["0", "2"]
+    shim.news({"change": {"number": 1}})
+    with (tmp_path / "start.json").open("rb") as file:
+        body = record.read(file.fileno())
+
+    assert body is not None
+    assert (body["phase"], body["members"]) == ("running", ["0", "2"])
+    assert heard(ear) == [{"phase": "running"}, {"change": {"number": 1}}]
 
 
 def test_without_a_server_nothing_waits(shim: Hints) -> None:

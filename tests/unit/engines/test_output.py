@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.engines.local.shim.output import TAIL, Log, Progress
+from roost.engines.local.shim.output import TAIL, Log, Progress, checked
 
 
 @pytest.fixture
@@ -63,6 +63,38 @@ def test_progress_is_read_from_whole_lines(tmp_path: Path, folder: int) -> None:
     assert not progress.read()
     os.close(writer)
     os.close(progress.fd)
+
+
+def test_words_about_members_are_not_pushed_out(tmp_path: Path, folder: int) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    progress = Progress("pipe", folder)
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY)
+    os.write(writer, b'{"ready": "3"}\n[1, "ready"]\n' + b'{"step": 1}\n' * 500)
+
+    assert progress.read()
+    assert progress.words == [{"ready": "3"}]
+    os.write(writer, b'{"elastic": true, "member": "0", "world": 2}\n' * 500)
+    assert progress.read()
+    assert len(progress.words) == 100
+    assert progress.told == {"step": 1, "world": 2}  # one of them does not speak for all
+    assert not progress.read()
+    assert progress.words == []
+    os.close(writer)
+    os.close(progress.fd)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"step_s": 0.25, "batch": 64, "memory_mib": 10, "predicted_mib": 0}, True),
+        ({"noise": 1e5, "world": 3, "elastic": True}, True),
+        ({"step_s": -1, "batch": 1.5, "memory_mib": -1, "predicted_mib": 1 << 41}, False),
+        ({"step_s": float("inf"), "noise": float("nan"), "world": True, "elastic": 1}, False),
+        ({"step_s": 10**400, "noise": -0.1, "world": 1 << 21, "batch": "8"}, False),
+    ],
+)
+def test_numbers_are_within_reason(said: dict[str, object], *, kept: bool) -> None:
+    assert checked(said) == (said if kept else {})
 
 
 def test_something_else_in_its_place_is_no_pipe(tmp_path: Path, folder: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.core import Costs, Level, Qos, Range, Resources, Role
+from roost.core import Costs, Level, Qos, Range, Resources, Role, Way
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, JobFileErrors, Program, RetryRule, Task, parse, to_yaml
 
@@ -168,6 +168,20 @@ def test_shortcuts(short: dict[str, Any], long: dict[str, Any]) -> None:
 def test_shares(fields: dict[str, Any], share: int, memory: int) -> None:
     resources = job(**fields).spec("").resources
     assert (resources.share_milli, resources.gpu_memory_mib) == (share, memory)
+
+
+def test_how_a_share_is_held() -> None:
+    default = job(gpus=0.5).spec("").resources
+    assert (default.way, default.qos) == (Way.TEMPORAL, Qos.FIXED)
+    held = job(gpus=0.5, sharing={"way": "spatial", "policy": "best-effort"})
+    assert (held.spec("").resources.way, held.spec("").resources.qos) == ("spatial", "best-effort")
+    assert JobFile.from_document(held.document()) == held
+    assert held.notes() == ()
+    assert job(gpus=0.5, sharing={"way": "temporal"}) == job(gpus=0.5)
+    (note,) = job(sharing={"way": "spatial"}).notes()
+    assert note.startswith("sharing: way and policy matter to a part of a GPU only")
+    with pytest.raises(JobFileErrors, match="temporal"):
+        job(sharing={"way": "sideways"})
 
 
 def test_a_job_without_gpus() -> None:

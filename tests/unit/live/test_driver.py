@@ -33,7 +33,8 @@ from roost.errors import Conflict, InvalidSpec, Retryable
 from roost.jobfile import JobFile
 from roost.live import driver as driving
 from roost.live.clock import Clock
-from roost.live.driver import Draft, Driver
+from roost.live.drafts import Draft
+from roost.live.driver import Driver
 from roost.live.intake import Command, Inbox
 from roost.live.records import Record
 from roost.live.recovery import recover

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from tests.oracles.played import cluster, job, play
 
-from roost.core import Costs, Resize
+from roost.core import Costs, JobId, Outcome, Resize, Submitted
 from roost.policies.alnair import Alnair
+from roost.testing.builders import core_with, node, run, spec
+from roost.testing.engine import FakeEngine
 
 
 def test_a_job_gets_its_maximum_if_that_is_free() -> None:
@@ -170,3 +172,34 @@ def test_two_jobs_on_one_node_shrink_at_once() -> None:
     )
 
     assert played.times == {"e1": (0, 257.5), "e2": (0, 257.5), "n": (100, 110)}
+
+
+def shrunk(took_s: float) -> FakeEngine:
+    """A job shrank at 100 to let another in, which was measured to take so long."""
+    engine = FakeEngine(core_with(Alnair(calm_s=60), node("n0", 4)))
+    elastic = spec(1, 1e6, workers=(1, 4), application="x")
+    engine.tell(Submitted(0.0, JobId("e"), elastic))
+    engine.answer(run("e"))
+    engine.now = 100.0
+    engine.tell(Submitted(100.0, JobId("n"), spec(3, 1e6)))
+    engine.took_s = took_s
+    engine.answer(run("e"))
+    engine.answer(run("n"))
+    return engine
+
+
+def test_a_job_that_changes_in_no_time_grows_the_moment_another_ends() -> None:
+    engine = shrunk(took_s=0.1)
+    engine.now = 102.0
+
+    actions = engine.end(run("n"), Outcome.SUCCEEDED)
+
+    assert [(type(action), action.run) for action in actions] == [(Resize, run("e"))]
+
+
+def test_a_job_that_takes_long_to_change_is_left_in_peace() -> None:
+    engine = shrunk(took_s=30.0)
+    engine.now = 300.0
+
+    assert engine.end(run("n"), Outcome.SUCCEEDED) == []
+    assert engine.core.wake_at == 100.0 + 20 * 30.0

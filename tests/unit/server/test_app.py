@@ -14,7 +14,7 @@ from tests.unit.server.worlds import World, job, looped, world
 
 from roost.core.spec import JobId
 from roost.errors import Fatal
-from roost.live.driver import Health
+from roost.live.drafts import Health
 from roost.server import health
 from roost.server.app import create_app
 from roost.server.failures import as_json

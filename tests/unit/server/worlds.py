@@ -18,8 +18,18 @@ from fastapi import FastAPI
 from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.events import NodeJoined, Resized, Started, Suspended
 from roost.core.spec import JobId, NodeId, NodeSpec, RunId
-from roost.engines import Assigned, Ended, LogFile, Order, Report, Told, Usage, WorkerExit
-from roost.errors import NotFound
+from roost.engines import (
+    Assigned,
+    Ended,
+    LogFile,
+    Order,
+    Report,
+    SnapshotInfo,
+    Told,
+    Usage,
+    WorkerExit,
+)
+from roost.errors import Conflict, NotFound
 from roost.live.cluster import Cluster
 from roost.server.app import create_app
 from roost.server.context import Context
@@ -66,6 +76,7 @@ class Puppets:
         self.outputs: dict[tuple[RunId, str], Log] = {}
         self.results: dict[RunId, Log] = {}
         self.forgotten: list[JobId] = []
+        self.saved: dict[JobId, bytes] = {}
         self._report: Callable[[Report], None] = lambda _report: None
         self.joined = asyncio.Event()
 
@@ -99,8 +110,21 @@ class Puppets:
         """Let a run say how it is doing."""
         self._report(Told(0.0, run, done=0.5, loss=loss))
 
+    def observe(self, run: RunId, **figures: Any) -> None:
+        """Let a run say what it observes."""
+        self._report(Told(0.0, run, **figures))
+
     def output(self, run: RunId, worker: str = "worker-0") -> Log:
         return self.outputs.setdefault((run, worker), Log())
+
+    async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:
+        del timeout_s
+        content = self.saved.get(run.job)
+        if content is None:
+            raise Conflict(f"job {run.job} has no checkpoint yet")
+        into.mkdir()  # noqa: ASYNC240 - a test's own small folder
+        (into / "model").write_bytes(content)
+        return SnapshotInfo(1, len(content), fresh=False)
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
         if (run, worker) not in self.outputs:

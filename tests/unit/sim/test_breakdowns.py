@@ -20,6 +20,8 @@ from roost.core import (
     NodeSpec,
 )
 from roost.errors import InvalidSpec
+from roost.placement import placer
+from roost.policies.alnair import Alnair
 from roost.policies.fifo import fifo
 from roost.policies.srtf import Srtf
 from roost.sim.failures import Breakdowns, Failures
@@ -27,6 +29,7 @@ from roost.testing.builders import node
 from roost.traces.workload import TraceJob
 
 N0, N1 = cluster(2, nodes=2)
+(QUAD,) = cluster(4)
 A, B = NodeId("n0"), NodeId("n1")
 
 
@@ -150,6 +153,56 @@ def test_a_failure_does_not_use_up_retries() -> None:
     )
 
     assert played.rows["a"].outcome == "succeeded"
+
+
+def test_an_elastic_job_goes_on_with_the_workers_that_are_left() -> None:
+    # 4 workers for 30 s: 120 s done. GPU 1 fails: 3 workers from 35 on (5 s to change), 180 s left.
+    sim = simulation(
+        Alnair(), [job("e", 0, 300, workers=(1, 4), costs=Costs(math.inf, resize_s=5.0))], [QUAD]
+    )
+    sim.world.schedule(GpuFailed(30.0, A, 1))
+    played = finish(sim)
+
+    assert played.times == {"e": (0, 35 + 60)}
+    assert played.rows["e"].runs == 1, "it is not started again"
+    assert played.rows["e"].resizes == 1
+    assert played.rows["e"].lost_gpu_s == 5 * 3
+    assert math.isclose(sim.world.gauges.allocated, 0.0)
+
+
+def test_an_elastic_job_survives_the_loss_of_one_of_its_nodes() -> None:
+    sim = simulation(
+        Alnair(), [job("e", 0, 400, workers=(1, 4))], [N0, N1], placer=placer("anywhere")
+    )
+    sim.world.schedule(NodeLost(50.0, B))
+    played = finish(sim)
+
+    assert played.times == {"e": (0, 50 + 100)}
+    assert played.rows["e"].runs == 1
+
+
+def test_below_its_least_workers_an_elastic_job_starts_again() -> None:
+    sim = simulation(Alnair(), [job("e", 0, 400, workers=(4, 5))], [QUAD])
+    for event in (GpuFailed(50.0, A, 1), GpuRestored(60.0, A, 1)):
+        sim.world.schedule(event)
+    played = finish(sim)
+
+    assert played.diary.left["e"][0] == (50, "lost")
+    assert played.rows["e"].runs == 2
+
+
+def test_a_job_that_changes_size_when_it_is_hit_dies() -> None:
+    costs = Costs(resize_s=20.0)
+    sim = simulation(
+        Alnair(calm_s=0),
+        [job("e", 0, 4000, workers=(1, 4), costs=costs), job("n", 10, 1000, gpus=2)],
+        [QUAD],
+    )
+    sim.world.schedule(GpuFailed(15.0, A, 0))
+    sim.world.schedule(GpuRestored(16.0, A, 0))
+    played = finish(sim)
+
+    assert (15, "lost") in played.diary.left["e"]
 
 
 # -- how often ---------------------------------------------------------------------------------

@@ -20,10 +20,12 @@ from roost.core import (
     NodeLost,
     Outcome,
     Progressed,
+    ResumeRequested,
     Started,
     Submitted,
     Suspended,
     SuspendRequested,
+    Way,
     Woke,
 )
 from roost.core.snapshot import digest, dump
@@ -70,7 +72,7 @@ def jobs(count: int, seed: int) -> list[TraceJob]:
 
 
 #: These look at the clock now and then, and a restart sets it anew.
-BY_THE_CLOCK = ("gittins", "las", "tiresias")
+BY_THE_CLOCK = ("gittins", "las", "tiresias", "timeslice")
 
 
 def halfway(name: str, after_s: float, seed: int) -> tuple[Forecast, dict[JobId, float]]:
@@ -408,3 +410,20 @@ def test_a_node_that_joins_again_is_as_before() -> None:
     core.handle(Submitted(2.0, job("a"), spec(1, 5.0)))
 
     assert foreseen(core).times[job("a")] == Times(2.0, 7.0)
+
+
+def test_who_stands_still_in_its_place_keeps_it_from_others() -> None:
+    half = spec(0.5, 100.0, way=Way.SPATIAL)
+    core = core_with(FIFO, node("n0", 1))
+    core.handle(Submitted(0.0, job("still"), half), Submitted(0.0, job("other"), half))
+    core.handle(Started(0.0, run("still")), Started(0.0, run("other")))
+    core.handle(Submitted(5.0, job("next"), half), SuspendRequested(5.0, job("still")))
+    under_way = foreseen(core)
+    core.handle(Suspended(6.0, run("still"), 5.0))
+    found = foreseen(core)
+
+    assert found.times[job("next")] == Times(100.0, 200.0)
+    assert found.times[job("still")] == Times(None, None)
+    assert under_way.times[job("next")] == found.times[job("next")]
+    core.handle(ResumeRequested(10.0, job("still")))
+    assert foreseen(core).times[job("still")] == Times(10.0, 105.0)

@@ -23,14 +23,16 @@ from typing import Any, TypeVar
 
 from roost.core.actions import Stop
 from roost.core.events import NodeJoined
-from roost.core.spec import JobId, NodeSpec, RunId
-from roost.engines import Assigned, Ended, LogFile, Order, Report, Usage
-from roost.engines.local import devices, limits, proc
+from roost.core.spec import JobId, JobSpec, NodeSpec, RunId
+from roost.engines import Assigned, Ended, LogFile, Order, Report, SnapshotInfo, Usage
+from roost.engines.local import accounts, devices, examine, limits, proc, snapshots
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports
 from roost.engines.local.folder import Runs
-from roost.engines.local.keeper import Care, Keeper
+from roost.engines.local.gpu.sharing import Sharing
+from roost.engines.local.keeper import Keeper
 from roost.engines.local.launch import Launcher
+from roost.engines.local.watch import Care
 from roost.errors import Conflict, Fatal, NotFound, Retryable
 
 _log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class LocalEngine:
         self._machine: Machine | None = None
         self._limits: limits.Limits | None = None
         self._care: Care | None = None
+        self._sharing: Sharing | None = None
 
     @property
     def node(self) -> NodeSpec:
@@ -94,6 +97,8 @@ class LocalEngine:
         await self._serve_alone()
         self._limits = await self._work(limits.find, self.home)
         self._machine = await devices.find(self._python, self._slots)
+        self._sharing = Sharing(self.home, self._machine, self._python)
+        await self._sharing.start()
         launcher = Launcher(
             self._runs,
             self._machine,
@@ -102,8 +107,9 @@ class LocalEngine:
             self._python,
             self._home_fd,
             self._accounts,
+            self._sharing,
         )
-        self._care = Care(report, self._clock, self._runs, launcher, self._work)
+        self._care = Care(report, self._clock, self._runs, launcher, self._work, self._sharing)
         self._listen()
         self._pool.submit(self._runs.clean)
         report(NodeJoined(self._clock(), self._machine.node))
@@ -112,6 +118,29 @@ class LocalEngine:
     async def perform(self, order: Order) -> None:
         """Accept an order; what becomes of it is reported."""
         self._keeper(order.action.run).inbox.put_nowait(order)
+
+    async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:
+        """Copy all that a job saved into a folder that does not exist yet, atomically.
+
+        A job that saves itself on demand does so first. Raises Conflict where nothing was saved.
+        """
+        keeper = self._keepers.get(run)
+        fresh = keeper is not None and await keeper.save(timeout_s)
+        state = await self._work(examine.wanted, self._runs, run)
+        own = self._runs.path / run.job / "checkpoints"
+        source = Path(state.checkpoints) if state.checkpoints else own
+        account = accounts.resolve(state.unix)
+        # Not among the few threads that all runs need: it may take long.
+        kept = await asyncio.to_thread(snapshots.take, source, into, account, self._python)
+        return SnapshotInfo(kept.files, kept.size_bytes, fresh)
+
+    def refuses(self, spec: JobSpec) -> str:
+        """Why this machine cannot hold the shares of GPUs that a job asks for; "" if it can."""
+        sharing = self._sharing
+        if sharing is None:
+            return ""
+        needs = (spec.resources, *(role.resources for role in spec.roles))
+        return next(filter(None, map(sharing.check, needs)), "")
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
         """The output of a worker; raises NotFound."""
@@ -160,6 +189,8 @@ class LocalEngine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._sharing is not None:
+            await self._sharing.close()
         await loop.run_in_executor(None, self._pool.shutdown)
         if self._ear is not None:
             loop.remove_reader(self._ear)
@@ -258,7 +289,7 @@ class LocalEngine:
             await keeper.live(adopt=adopt)
             while True:  # its cgroup goes before anybody can want it again
                 await self._work(limits.remove, keeper.cgroup)
-                if keeper.inbox.empty():
+                if keeper.idle:
                     break
                 await keeper.live(adopt=False)
         except Exception as error:  # noqa: BLE001 - one run must not take the others down

@@ -54,6 +54,7 @@ class Setting:
     """All that the environments of one generation have in common.
 
     ``paths`` are Roost's own variables that name files. ``own`` is what the user wants set.
+    ``members`` is the file that tells the main workers who trains together.
     """
 
     state: State
@@ -63,6 +64,7 @@ class Setting:
     paths: Mapping[str, Path]
     own: Mapping[str, str]
     account: Account | None = None
+    members: Path | None = None
 
     def base(self) -> dict[str, str]:
         """For what runs before the workers."""
@@ -80,10 +82,20 @@ class Setting:
             **self.own,
             **self._roost(),
             "ROOST_ROLE": seat.role,
-            "ROOST_INDEX": str(seat.index),
-            "ROOST_GPUS": str(len(seat.gpus)),
-            "ROOST_SHARE": f"{seat.share_milli / 1000:g}",
+            **self._seat(seat),
+            **self._member(seat),
         }
+
+    def place(self, seat: Seat) -> dict[str, str]:
+        """What sets a new main worker apart from the first one; nothing that is secret.
+
+        Where to meet is not part of it: that is said in the file of the members.
+        """
+        threads = self.machine.threads(len(seat.gpus), self.state.needs[seat.role].cpu_milli)
+        ranks = {name: text for name, text in self._ranks(seat).items() if "MASTER" not in name}
+        common = {"OMP_NUM_THREADS": str(threads), **ranks, **self._devices(seat)}
+        kept = {name: text for name, text in common.items() if name not in self.own}
+        return {**kept, **self._seat(seat)}
 
     def hostfile(self) -> str:
         """The machines as Open MPI wants them."""
@@ -107,6 +119,18 @@ class Setting:
             "ROOST_RUN_TOKEN": self.state.token,
             **{name: str(path) for name, path in self.paths.items()},
         }
+
+    def _seat(self, seat: Seat) -> dict[str, str]:
+        return {
+            "ROOST_INDEX": str(seat.index),
+            "ROOST_GPUS": str(len(seat.gpus)),
+            "ROOST_SHARE": f"{seat.share_milli / 1000:g}",
+        }
+
+    def _member(self, seat: Seat) -> dict[str, str]:
+        if seat.role != WORKER or self.members is None:
+            return {}
+        return {"ROOST_MEMBERS": str(self.members), "ROOST_MEMBER": str(seat.index)}
 
     def _ranks(self, seat: Seat) -> dict[str, str]:
         size = str(self._counts()[seat.role])

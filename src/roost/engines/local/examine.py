@@ -21,7 +21,7 @@ from roost.core.spec import RunId
 from roost.engines import Ended, Ending, WorkerExit
 from roost.engines.local import proc
 from roost.engines.local.folder import Runs
-from roost.engines.local.state import VERSION, State
+from roost.engines.local.state import READABLE, VERSION, State
 from roost.errors import Fatal, InvalidSpec, NotFound
 
 #: There is no folder, or there can be none.
@@ -89,6 +89,24 @@ def save(runs: Runs, state: State) -> None:
         folder.save("run.json", state.encode())
 
 
+def wanted(runs: Runs, run: RunId) -> State:
+    """What is wanted of a run, whatever is true of it; raises NotFound."""
+    with runs.open(run) as folder:
+        state = _state(run, folder.read("run.json"))
+    if state is None:
+        raise NotFound(f"nothing is kept of run {run}")
+    return state
+
+
+def started(runs: Runs, run: RunId) -> dict[str, Any] | None:
+    """What the shim of a run says of it now."""
+    try:
+        with runs.open(run) as folder:
+            return folder.read("start.json")
+    except _NOT_THERE:
+        return None
+
+
 def last_words(runs: Runs, run: RunId) -> str:
     """What a shim that failed had to say."""
     try:
@@ -135,7 +153,7 @@ def _state(run: RunId, body: dict[str, Any] | None) -> State | None:
     """What is wanted of a run; None if that is not to be read."""
     if body is None:
         return None
-    if body.get("version") != VERSION:
+    if body.get("version") not in READABLE:
         raise Fatal(f"run {run} was written by another version of Roost: {body.get('version')}")
     try:
         return State.decode(body)

@@ -2,9 +2,10 @@
 
     lock           held by the shim as long as anything of the run may be alive
     run.json       what the engine wants of the run (State)
+    wanted.json    who is to train together, for the shim to bring about
     start.json, exit.json, progress.json   what the shim says of it
     logs/          one file for each worker
-    work/, io/     the job's own: its working folder; progress pipe, hostfile, result
+    work/, io/     the job's own: its working folder; progress pipe, members, result
     payload.pkl    a submitted function, readable by the job alone
 
 Everything is opened relative to a folder that is already open, follows no link and must be what it

@@ -1,8 +1,13 @@
 """One run in the engine's care: orders come in one after the other, what becomes of them goes out.
 
-The folder says what is true (``examine``); a keeper holds what is under way: the shim's pidfd, what
-to report once the workers are up or frozen, and what to start once this generation has ended. It
-lives as long as its run has a process; after that, the folder is enough.
+The folder says what is true (``examine``); a keeper holds what is under way: what to report once
+the workers are up or frozen, and what to start once this generation has ended. It lives as long as
+its run has a process; after that, the folder is enough.
+
+A resize is first asked of the shim, which changes the members of a job that can do that while it
+runs and ends the generation otherwise: then the next one starts with what was wanted. Both are
+written down as one intent before the shim hears of it, so whoever is killed, the next server finds
+either the old size, the new one, or an end that is to be followed by a start.
 """
 
 from __future__ import annotations
@@ -10,85 +15,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import secrets
 import signal
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, assert_never
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, assert_never
 
 from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
-from roost.core.allocation import Allocation, seats
+from roost.core.allocation import Allocation
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import RunId
-from roost.engines import Ended, Ending, Order, Report, Stuck, Told
-from roost.engines.local import examine, proc
-from roost.engines.local.examine import Found
-from roost.engines.local.folder import Runs
-from roost.engines.local.launch import Launcher
-from roost.engines.local.shim.output import checked
-from roost.engines.local.state import State, needs_of
+from roost.engines import Order, Stuck
+from roost.engines.local import examine
+from roost.engines.local.generations import Generations, Next, told, uptime
+from roost.engines.local.seating import Seating, can_change, without_lost
+from roost.engines.local.state import State, Wish, needs_of
+from roost.engines.local.watch import GONE, Care, Message, Saving, is_ours, why
 from roost.errors import RoostError
 from roost.failpoints import hit
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
-_LOOK_S, _LOOK_MAX_S = 0.005, 0.2
-#: How often to try again to kill what does not die.
-_STUCK_S, _STUCK_MAX_S = 1.0, 30.0
-#: How often to try again to look at a folder that cannot be reached.
-_AGAIN_S, _AGAIN_MAX_S = 0.05, 10.0
-#: How long a shim may take to say who it is.
-_BIRTH_S = 5.0
-_GONE = "gone"
-
-#: What a keeper is told: an order, a word of its shim, or that the shim is gone.
-Message = Order | Mapping[str, Any] | str
+#: How long a job may take to leave its GPU by itself, or to come back, before it is made to.
+_OFFLOAD_S = 10.0
 
 
-class Work(Protocol):
-    """Runs a blocking call elsewhere."""
-
-    def __call__(self, call: Callable[..., _T], *args: object) -> Awaitable[_T]:
-        """Await the result of a call."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Care:
-    """What all keepers share."""
-
-    report: Callable[[Report], None]
-    clock: Callable[[], float]
-    runs: Runs
-    launcher: Launcher
-    work: Work
-
-
-class Keeper:
+class Keeper(Generations):
     """Takes care of one run."""
 
     def __init__(self, run: RunId, care: Care, within_s: float = math.inf) -> None:
-        self.run, self._care = run, care
-        self._give_up_at = time.monotonic() + within_s
-        self.inbox: asyncio.Queue[Message] = asyncio.Queue()
-        self.ready = asyncio.Event()
-        self.found = Found("nothing")
-        self.error: Exception | None = None
-        self.pid = 0
-        self._pidfd = -1
-        self._phase = ""
-        self._when_running: type[Started | Resized] | None = None
+        super().__init__(run, care, within_s)
         self._when_frozen = False
-        self._moving: Awaitable[None] | None = None
-        self._next: tuple[Order, Allocation, type[Started | Resized]] | None = None
-
-    @property
-    def cgroup(self) -> str:
-        """Where its processes are kept together, if anywhere."""
-        return self.found.state.cgroup if self.found.state else ""
+        self._returning: Next | None = None
 
     async def live(self, *, adopt: bool) -> None:
         """See what is true, then obey until nothing is alive.
@@ -98,37 +56,32 @@ class Keeper:
         if adopt:
             hit("adopt.before")
         await self._look()
+        await self._catch_up()
         if adopt:
             await self._tell()
             hit("adopt.after")
         self._is_ready()
-        while self.found.kind == "alive" or not self.inbox.empty():
-            message = await self.inbox.get()
+        while self.found.kind == "alive" or not self.idle:
+            message = await self._message()
             try:
                 await self._handle(message)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must have an end
-                _log.warning("run %s: %s", self.run, _why(error), exc_info=_is_ours(error))
+                _log.warning("run %s: %s", self.run, why(error), exc_info=is_ours(error))
                 if self.found.kind not in {"alive", "over"}:
-                    await self._fail("never-started", _why(error))
-
-    def let_go(self) -> None:
-        """Stop watching; the run goes on."""
-        if self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            proc.reap(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
+                    await self._fail("never-started", why(error))
 
     async def _handle(self, message: Message) -> None:
         if isinstance(message, Order):
             await self._obey(message)
-        elif message == _GONE:
+        elif isinstance(message, Saving):
+            await self._save(message)
+        elif message == GONE:
             await self._gone()
         elif isinstance(message, Mapping) and self._is_current(message):
-            self._hear(message)
+            await self._hear(message)
 
     async def _obey(self, order: Order) -> None:
-        action = order.action
+        action, self._asked_at = order.action, uptime()
         match action:
             case Launch():
                 await self._launch(order, action)
@@ -149,33 +102,17 @@ class Keeper:
             return
         state = self.found.state or State(self.run, secrets.token_hex(8))
         state.needs = needs_of(action.spec)
+        state.least, state.most = action.spec.workers
         await self._begin(order, state, action.allocation, Started)
-
-    async def _stop(self) -> None:
-        kind = self.found.kind
-        if kind == "nothing":
-            self._care.report(Ended(self._care.clock(), self.run, (), "stopped"))
-        elif kind == "alive":
-            self._next = None
-            self._signal(signal.SIGTERM)
-            await self._want("")
-        elif kind in {"parked", "between"}:
-            if self.found.end is None:
-                await self._fail("stopped", "")
-                return
-            await self._want("")
-            await self._look()
-            await self._tell()
-        else:
-            await self._tell()
 
     async def _suspend(self, order: Order) -> None:
         if self.found.kind == "between":
             await self._want("suspend")
             await self._look()
-        if self.found.kind != "alive" or self._phase == "frozen":
+        state = self.found.state
+        if self.found.kind != "alive" or self._phase == "frozen" or state is None:
             await self._tell()
-        elif self._freezes(order):
+        elif await self._can_freeze(order, state):
             self._when_frozen = True
             self._signal(signal.SIGUSR1)
         else:
@@ -184,231 +121,268 @@ class Keeper:
             self._signal(signal.SIGTERM)
 
     async def _resume(self, order: Order, allocation: Allocation) -> None:
-        if self.found.kind == "alive" and self._phase == "frozen":
+        state = self.found.state
+        if self.found.kind == "alive" and self._phase == "frozen" and state:
             if self._same_gang(allocation):
-                await self._thaw(allocation)
+                await self._thaw(order, allocation, state)
             else:
                 await self._replace(order, allocation, Started)
-        elif self.found.kind in {"parked", "between"} and self.found.state:
-            await self._begin(order, self.found.state, allocation, Started)
+        elif self.found.kind == "alive" and state and state.parked:
+            self._returning = Next(order, allocation, Started)
+            await self._return(state)
+        elif self.found.kind in {"parked", "between"} and state:
+            await self._begin(order, state, allocation, Started)
         else:
             await self._tell()
 
     async def _resize(self, order: Order, allocation: Allocation) -> None:
         state = self.found.state
         if self.found.kind == "alive" and state:
-            if state.parts != allocation.parts or state.intent:
-                await self._replace(order, allocation, Resized)
+            if state.wish and state.wish.parts == allocation.parts:
+                await self._change(order, allocation, state, state.wish)
+            elif state.parts != allocation.parts or state.intent:
+                await self._alter(order, allocation, state)
             elif self._phase == "running":
-                self._care.report(Resized(self._care.clock(), self.run))
+                self._care.report(self._as_told(state))
             else:
                 self._when_running = Resized
         elif self.found.kind in {"parked", "between"} and state:
+            self._asked_at = state.wish.asked_at if state.wish else self._asked_at
             await self._begin(order, state, allocation, Resized)
         else:
             await self._tell()
 
-    async def _thaw(self, allocation: Allocation) -> None:
+    async def _alter(self, order: Order, allocation: Allocation, state: State) -> None:
+        """Change the members of a run that is up, or start it anew where that cannot be."""
+        settled = self._phase == "running" and not state.intent and not state.wish
+        if settled and await self._move(order, allocation, state):
+            return
+        if not settled or not can_change(state, allocation):
+            await self._replace(order, allocation, Resized)
+            return
+        seating = Seating(state, allocation)
+        number, asked_at = state.changes + 1, self._asked_at
+        wish = Wish(number, allocation.parts, seating.ranks, seating.members, asked_at)
+        await self._change(order, allocation, state, wish)
+
+    async def _move(self, order: Order, allocation: Allocation, state: State) -> bool:
+        """Let the driver move processes that know nothing of it to other GPUs; False if it cannot.
+
+        A job that can change its members does that: it goes on while the new ones get ready.
+        """
+        if self._elastic or not self._same_gang(allocation) or not self._is_movable(order, state):
+            return False
+        begun = uptime()
+        await self._note_parked(state)
+        problem = await self._parking.leave(state)
+        moved = replace(state, parts=allocation.parts)
+        problem = problem or await self._parking.come_back(moved)
+        if problem:
+            _log.info("run %s starts anew elsewhere: %s", self.run, problem)
+            return False
+        state.parts, state.parked = allocation.parts, False
+        await self._settle(state)
+        stood = uptime() - begun
+        self._care.report(Resized(self._care.clock(), self.run, self._took(), stood))
+        return True
+
+    def _is_movable(self, order: Order, state: State) -> bool:
+        """Whether the driver can take a run off its GPUs while its processes live on."""
+        freezes = order.program is None or order.program.suspend == "freeze"
+        theirs = self._parking.concerns(state) and not self._parking.stays(state)
+        return freezes and theirs and self._care.launcher.machine.real
+
+    async def _note_parked(self, state: State) -> None:
+        """Write down that a run is about to leave its devices."""
+        state.parked = True
+        await self._care.work(examine.save, self._care.runs, state)
+
+    async def _change(self, order: Order, allocation: Allocation, state: State, wish: Wish) -> None:
+        """Have the shim bring about a wish; if it ends instead, the next generation does."""
+        self._next, self._when_running = Next(order, allocation, Resized), None
+        state.wish, state.changes, self._asked_at = wish, wish.number, wish.asked_at
+        try:
+            seated = await self._care.work(self._care.launcher.wanted, order, state)
+        except (RoostError, OSError) as error:
+            _log.info("run %s starts anew: %s", self.run, why(error))
+            await self._replace(order, allocation, Resized)
+            return
+        hit("resize.before-wanted")
+        state.intent = "resize"
+        await self._care.work(examine.save, self._care.runs, state)
+        try:
+            await self._care.work(self._care.launcher.want, state, seated)
+        except (OSError, ValueError) as error:  # no room for it: the old way needs none
+            _log.info("run %s starts anew: %s", self.run, why(error))
+            self._signal(signal.SIGTERM)
+            return
+        hit("resize.after-wanted")
+        self._signal(signal.SIGHUP)
+        hit("resize.after-signal")
+
+    async def _changed(self, answer: object) -> None:
+        """The shim says that a wish has come true."""
         state = self.found.state
-        if state is not None:
-            state.parts = allocation.parts
-            state.cpus = self._care.launcher.pins(state)
-            await self._care.work(examine.save, self._care.runs, state)
+        wish = state.wish if state else None
+        members = _ids(answer)
+        if not isinstance(answer, dict) or state is None or wish is None:
+            return
+        if answer.get("number") != wish.number or len(members) != len(wish.members):
+            return
+        state.parts, state.ranks, state.members = wish.parts, wish.ranks, members
+        state.wish, state.intent, state.shrank = None, "", ""
+        self._next = None
+        await self._settle(state)
+        hit("resize.before-answer")
+        took = max(uptime() - wish.asked_at, 0.0)
+        self._care.report(Resized(self._care.clock(), self.run, took, _seconds(answer, "pause_s")))
+
+    def _as_told(self, state: State) -> Resized:
+        """The answer to an order that was carried out, for whom the first one did not reach."""
+        answer = self.found.start.get("change") if self.found.start else None
+        if not isinstance(answer, dict) or answer.get("number") != state.changes:
+            return Resized(self._care.clock(), self.run)
+        took, pause = _seconds(answer, "took_s"), _seconds(answer, "pause_s")
+        return Resized(self._care.clock(), self.run, took, pause)
+
+    async def _lost(self, members: tuple[str, ...], reason: str) -> None:
+        """The shim says that workers are gone and the others go on."""
+        state = self.found.state
+        if state is None or state.wish or state.intent or not members:
+            return
+        if len(members) >= len(state.members) or not set(members) <= set(state.members):
+            return
+        state.parts, state.ranks = without_lost(state, members)
+        state.members, state.shrank = members, reason[:500] or "workers were lost"
+        await self._settle(state)
+        self._tell_shrank(state)
+
+    async def _settle(self, state: State) -> None:
+        """Write down who is where now, and have their limits held."""
+        state.cpus = self._care.launcher.pins(state)
+        await self._surely(examine.save, state)
+        await self._enrol()
+
+    async def _catch_up(self) -> None:
+        """Learn what the shim did while nobody listened."""
+        start, state = self.found.start, self.found.state
+        if self.found.kind != "alive" or start is None or state is None:
+            return
+        self._elastic = start.get("elastic") is True
+        await self._changed(start.get("change"))
+        if not state.wish:
+            lost = start.get("lost")
+            reason = str(lost.get("why", "")) if isinstance(lost, dict) else ""
+            await self._lost(_ids(start), reason)
+        if self._phase in {"running", "frozen"}:
+            await self._enrol()
+
+    async def _can_freeze(self, order: Order, state: State) -> bool:
+        """Take a run off its devices as far as need be; False if it has to be stopped for that."""
+        freezes = order.program is None or order.program.suspend == "freeze"
+        if not freezes or state.wish or state.intent:
+            return False
+        if self._parking.concerns(state) and not self._parking.stays(state):
+            await self._note_parked(state)
+            if self._care.launcher.machine.real:
+                await self._offload(state, out=True)
+        problem = await self._parking.leave(state)
+        if problem:
+            _log.info("run %s is stopped to suspend it: %s", self.run, problem)
+        return not problem
+
+    async def _thaw(self, order: Order, allocation: Allocation, state: State) -> None:
+        state.parts = allocation.parts
+        state.cpus = self._care.launcher.pins(state)
+        await self._care.work(examine.save, self._care.runs, state)
+        if state.parked:
+            self._returning = Next(order, allocation, Started)
         self._when_running, self._when_frozen = Started, False
         self._signal(signal.SIGUSR2)
 
-    async def _replace(
-        self, order: Order, allocation: Allocation, answer: type[Started | Resized]
-    ) -> None:
-        """End this generation as kindly as the job allows, then start the next."""
-        self._next = (order, allocation, answer)
-        self._when_running = None
-        await self._want("resize")
-        self._signal(signal.SIGTERM)
-
-    async def _begin(
-        self, order: Order, state: State, allocation: Allocation, answer: type[Started | Resized]
-    ) -> None:
-        self._next, self._phase, self._when_running = None, "", answer
-        self.found = Found(self.found.kind, state)
-        pid, pidfd = await self._care.work(self._care.launcher.launch, order, state, allocation)
-        self.found = Found("alive", state)
-        self._watch(pidfd, pid)
-        self._moving = self._care.work(self._care.launcher.limits.move, state.cgroup, self.pid)
-
-    async def _fail(self, cause: Ending, detail: str) -> None:
-        """The run is over without a shim that could say so."""
-        end = await self._surely(examine.conclude, self.run, cause, detail)
-        self.found = Found("over", self.found.state, None, end)
-        await self._tell()
-
-    async def _want(self, intent: Any) -> None:
-        """Write down what the end of this generation is for."""
-        state = self.found.state
-        if state is not None and state.intent != intent:
-            state.intent = intent
-            await self._care.work(examine.save, self._care.runs, state)
-
-    async def _gone(self) -> None:
-        """The shim has ended."""
-        self.let_go()
-        if self._moving is not None:
-            await self._moving
-        await self._look()
-        found = self.found
-        if found.kind == "between" and self._next and found.state:
-            order, allocation, answer = self._next
-            await self._begin(order, found.state, allocation, answer)
-        elif found.kind == "nothing" or (found.kind == "between" and found.end is None):
-            words = await self._surely(examine.last_words, self.run)
-            await self._fail("never-started" if words else "lost", words or "its shim was killed")
-        elif found.kind != "alive":
-            await self._tell()
-
-    async def _look(self) -> None:
-        """See what is true; take hold of the shim if one lives, clean up if one was lost."""
-        pause, begun = _LOOK_S, time.monotonic()
-        while True:
-            self.found = await self._surely(examine.examine, self.run)
-            if self.found.kind == "lost":
-                await self._bury()
-                continue
-            if self.found.kind != "alive" or self._take_hold():
-                return
-            # A shim that is being born or about to end: its lock or its record is a moment away.
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LOOK_MAX_S)
-            if time.monotonic() - begun > _BIRTH_S and not self.ready.is_set():
-                _log.warning("run %s: its shim lives and does not say who it is", self.run)
-                self._is_ready()
-
-    def _is_ready(self) -> None:
-        """Nobody needs to wait for it any more: it is known, or holds its devices as it did."""
-        self._give_up_at = math.inf
-        self.ready.set()
-
-    async def _surely(self, call: Callable[..., _T], *args: object) -> _T:
-        """The result of a call on the folders, tried until they can be reached.
-
-        What cannot be looked at may well be alive: nothing is said or done until it is known.
-        """
-        pause = _AGAIN_S
-        while True:
-            try:
-                return await self._care.work(call, self._care.runs, *args)
-            except Exception as error:
-                hopeless = not isinstance(error, OSError) and self._give_up_at < math.inf
-                if hopeless or time.monotonic() + pause > self._give_up_at:
-                    raise
-                why, ours = _why(error), _is_ours(error)
-                _log.warning("run %s: trying again to look: %s", self.run, why, exc_info=ours)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _AGAIN_MAX_S)
-
-    def _take_hold(self) -> bool:
-        start = self.found.start
-        if start is None:
-            return False
-        pidfd = proc.hold(start["pid"], start["ticks"], start["boot"])
-        if pidfd is None:
-            return False
-        self._phase = start["phase"]
-        self._watch(pidfd, start["pid"])
-        return True
-
-    async def _bury(self) -> None:
-        """Kill what a lost shim left behind; until it is dead it holds its devices."""
-        state, start = self.found.state, self.found.start
-        if state is None or start is None:
+    async def _return(self, state: State) -> None:
+        """Put a run that was parked back on its devices; then it has started."""
+        back, self._returning = self._returning, None
+        if back is None:
             return
-        if start["boot"] == proc.boot_id():
-            traces = proc.Traces(state.token, state.mark, state.cgroup)
-            pause = _STUCK_S
-            while left := await self._care.work(proc.kill_leftovers, traces):
-                self._care.report(Stuck(self._care.clock(), self.run, tuple(left)))
-                self._is_ready()
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _STUCK_MAX_S)
-        detail = (
-            "its shim was killed" if start["boot"] == proc.boot_id() else "the machine restarted"
-        )
-        await self._surely(examine.conclude, self.run, "lost", detail)
+        problem = await self._parking.come_back(state)
+        if problem:
+            _log.info("run %s starts anew: %s", self.run, problem)
+            await self._replace(*back)
+            return
+        await self._offload(state, out=False)
+        state.parked = False
+        await self._care.work(examine.save, self._care.runs, state)
+        self._when_running = None
+        self._care.report(Started(self._care.clock(), self.run, self._took()))
 
-    async def _tell(self) -> None:
-        """Report what is true, and before that what the job said last of itself."""
-        told = await self._surely(examine.told, self.run)
-        kind, now = self.found.kind, self._care.clock()
-        if told and kind != "nothing":
-            self._care.report(_told(now, self.run, told))
-        if kind == "over" and self.found.end is not None:
-            self._care.runs.unmark(self.run)
-            self._care.report(examine.ended(self.run, self.found.end, now))
-        elif kind == "parked" or (kind == "alive" and self._phase == "frozen"):
-            self._care.report(Suspended(now, self.run, 0.0))
-        elif kind == "alive" and self._phase == "running":
-            self._care.report(Started(now, self.run))
-        elif kind == "alive":
-            self._when_running = self._when_running or Started
+    async def _offload(self, state: State, *, out: bool) -> None:
+        """Have a job that can do that move its state off the GPU, or back; wait a little for it."""
+        if not self._elastic:
+            return
+        asked = await self._care.work(self._care.launcher.want, state, {}, {"offload": out})
+        number = int(asked["offload"])
+        self._signal(signal.SIGHUP)
+        deadline = time.monotonic() + _OFFLOAD_S
+        while self._offloaded < number and (left := deadline - time.monotonic()) > 0:
+            try:
+                message = await asyncio.wait_for(self.inbox.get(), left)
+            except TimeoutError:
+                return
+            if isinstance(message, Mapping):
+                if self._is_current(message):
+                    await self._hear(message)
+                continue
+            self._later.append(message)
+            return
 
-    def _hear(self, hint: Mapping[str, Any]) -> None:
+    async def _hear(self, hint: Mapping[str, Any]) -> None:
         """A word of the shim."""
-        now = self._care.clock()
         match hint:
             case {"told": words}:
-                self._care.report(_told(now, self.run, words))
+                self._care.report(told(self._care.clock(), self.run, words))
             case {"stuck": [*pids]} if all(isinstance(pid, int) for pid in pids):
-                self._care.report(Stuck(now, self.run, tuple(pids)))
+                self._care.report(Stuck(self._care.clock(), self.run, tuple(pids)))
+            case {"change": answer}:
+                await self._changed(answer)
+            case {"lost": {"why": str(reason)} as lost}:
+                await self._lost(_ids(lost), reason)
+            case {"saved_for": int(number)}:
+                self._has_saved(number, done=True)
+            case {"offloaded": int(number)}:
+                self._offloaded = number
+            case {"elastic": True}:
+                self._elastic = True
             case {"phase": str(phase)}:
                 self._phase = phase
-        if self._phase == "running" and self._when_running:
+                await self._on_phase()
+
+    async def _on_phase(self) -> None:
+        state, now = self.found.state, self._care.clock()
+        if self._phase == "running" and self._when_running and state:
+            if self._returning:
+                await self._return(state)
+                return
+            await self._enrol()
             answer, self._when_running = self._when_running, None
-            self._care.report(answer(now, self.run))
+            took = self._took()
+            if answer is Resized:  # by a new generation: it stood still all the while
+                self._care.report(Resized(now, self.run, took, took))
+            else:
+                self._care.report(Started(now, self.run, took))
         elif self._phase == "frozen" and self._when_frozen:
             self._when_frozen = False
-            self._care.report(Suspended(now, self.run, 0.0))
-
-    def _is_current(self, hint: Mapping[str, Any]) -> bool:
-        """Whether it is this generation that speaks, not what is still underway of the last."""
-        state = self.found.state
-        told = hint.get("token"), hint.get("generation")
-        return state is not None and told == (state.token, state.generation)
-
-    def _freezes(self, order: Order) -> bool:
-        wanted = order.program is None or order.program.suspend == "freeze"
-        return wanted and not self._care.launcher.machine.real
-
-    def _same_gang(self, allocation: Allocation) -> bool:
-        now = self.found.state.seats if self.found.state else ()
-        return Counter(seat.role for seat in seats(allocation)) == Counter(
-            seat.role for seat in now
-        )
-
-    def _watch(self, pidfd: int, pid: int) -> None:
-        self.let_go()
-        self._pidfd, self.pid = pidfd, pid
-        loop = asyncio.get_running_loop()
-        loop.add_reader(pidfd, self._notice)
-
-    def _notice(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        self.inbox.put_nowait(_GONE)
-
-    def _signal(self, number: int) -> None:
-        if self._pidfd >= 0:
-            proc.send(self._pidfd, number)
+            self._care.report(Suspended(now, self.run, math.inf, self._took()))
 
 
-def _told(now: float, run: RunId, words: object) -> Told:
-    # It may come from the job itself, where that shares the server's account.
-    return Told(now, run, **checked(words))  # type: ignore[arg-type]
+def _seconds(answer: Mapping[str, Any], name: str) -> float | None:
+    found = answer.get(name)
+    return float(found) if isinstance(found, int | float) and found >= 0 else None
 
 
-def _is_ours(error: Exception) -> bool:
-    """Whether an error is a mistake of Roost, not of the job or the machine."""
-    return not isinstance(error, OSError | RoostError)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return str(error) if isinstance(error, RoostError) else repr(error)
+def _ids(body: object) -> tuple[str, ...]:
+    """The members that a record of the shim names; it may have been spoilt."""
+    found = body.get("members") if isinstance(body, dict) else None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        return ()
+    return tuple(found)

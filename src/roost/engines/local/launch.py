@@ -12,26 +12,32 @@ import math
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from roost.core.allocation import WORKER, Allocation, Seat
+from roost.core.spec import Resources
 from roost.engines import Order
 from roost.engines.local import accounts, proc
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports, Setting, own_variables
 from roost.engines.local.folder import Folder, Runs
 from roost.engines.local.limits import Limits
+from roost.engines.local.snapshots import restore
 from roost.engines.local.state import State, slot_bytes
 from roost.errors import InvalidSpec
 from roost.failpoints import hit
 from roost.jobfile.program import Program, Task
 
+#: How long new workers may take to get ready, and members to go on after a change, in seconds.
+PATIENCE = {"ready_s": 300.0, "join_s": 120.0}
 _SHIM = Path(__file__).with_name("shim") / "__main__.py"
 _BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _KEPT = ("ROOST_FAILPOINT", "ROOST_FAILPOINT_LOG")
 _ABOVE = 16
+_SEARCH = "PYTHONPATH"
+_FRAME = 32  # what a record has beside its text
 _ROOM = 64  # workers that records have room for from the start
 _CHECKOUT = """
 set -e
@@ -39,6 +45,18 @@ git init -q .
 if git fetch -q --depth 1 "$1" "${2:-HEAD}"; then git checkout -q FETCH_HEAD
 else git fetch -q "$1" '+refs/*:refs/fetched/*'; git checkout -q "$2"; fi
 """
+
+
+class Shares(Protocol):
+    """What lets workers share a GPU (``roost.engines.local.gpu.Sharing``)."""
+
+    def check(self, need: Resources) -> str:
+        """Why this machine cannot do what is asked; "" if it can."""
+        ...
+
+    def env(self, seat: Seat, need: Resources) -> dict[str, str]:
+        """What a worker at that seat needs in its environment."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,7 @@ class Launcher:
     python: str
     home_fd: int
     by_account: bool = False
+    shares: Shares | None = None
 
     def launch(self, order: Order, state: State, allocation: Allocation) -> tuple[int, int]:
         """Start the next generation of a run; the number of its shim, and a pidfd of it.
@@ -72,6 +91,8 @@ class Launcher:
             if lock is None:
                 raise InvalidSpec(f"run {state.run} is alive already")
             try:
+                if order.restore is not None and not state.generation:
+                    restore(order.restore, folder, program.checkpoint_dir, account, self.python)
                 self._enter(folder, state, allocation, order)
                 if order.payload is not None:
                     self.runs.give(folder, "payload.pkl", order.payload, account)
@@ -86,18 +107,78 @@ class Launcher:
         """The cores of each worker."""
         return {seat.name: cpus for seat in state.seats if (cpus := self.machine.cpus(seat.gpus))}
 
+    def wanted(self, order: Order, state: State) -> dict[str, Any]:
+        """What the shim has to know to bring about the wish of a run; without secrets."""
+        wish = state.wish
+        program = order.program
+        if wish is None or program is None:
+            raise InvalidSpec(f"run {state.run}: nothing to run was given")
+        then = replace(state, parts=wish.parts, ranks=wish.ranks)
+        own = dict.fromkeys((*program.env, *program.secret_names), "")
+        setting = Setting(then, self.machine, (0,), order.user, {}, own)
+        pins = self.pins(then)
+        main = [seat for seat in then.seats if seat.role == WORKER]
+        return {
+            "number": wish.number,
+            "seats": [
+                {"member": member, **({} if member else self._new(seat, setting, pins))}
+                for seat, member in zip(main, wish.members, strict=True)
+            ],
+        }
+
+    def want(
+        self, state: State, seated: Mapping[str, Any], ask: Mapping[str, bool] | None = None
+    ) -> dict[str, Any]:
+        """Write down what the shim shall bring about, beside what it was asked before.
+
+        To ``save`` is asked for once more each time; to ``offload`` until it is taken back.
+        """
+        ask = ask or {}
+        with self.runs.open(state.run) as folder:
+            old = folder.read("wanted.json") or {}
+            ours = {"token": state.token, "generation": state.generation}
+            if any(old.get(name) != value for name, value in ours.items()):
+                old = {}
+            counts = {name: _count(old.get(name)) for name in ("number", "save", "offload")}
+            counts["save"] += ask.get("save", False)
+            if "offload" in ask:
+                counts["offload"] += counts["offload"] % 2 != ask["offload"]
+            record = {"seats": old.get("seats", []), **counts, **seated, **ours}
+            folder.reserve("wanted.json", len(json.dumps(record)) + _FRAME)
+            folder.save("wanted.json", record)
+        return record
+
+    def _new(self, seat: Seat, setting: Setting, pins: Mapping[str, list[int]]) -> dict[str, Any]:
+        shared = self._shared(seat, setting.state)
+        shared.pop(_SEARCH, None)  # that of the first worker has it, and what the job wants
+        return {"env": {**setting.place(seat), **shared}, "cpus": pins.get(seat.name)}
+
+    def _shared(self, seat: Seat, state: State) -> dict[str, str]:
+        """What a worker needs to share its GPU; raises InvalidSpec if that cannot be."""
+        need = state.needs[seat.role]
+        if self.shares is None:
+            return {}
+        if why := self.shares.check(need):
+            raise InvalidSpec(why)
+        return self.shares.env(seat, need)
+
     def _enter(self, folder: Folder, state: State, allocation: Allocation, order: Order) -> None:
         """Write down what is about to begin: from here on the run is known."""
         state.generation += 1
         state.intent, state.unix = "", order.unix
-        state.parts = allocation.parts
+        state.parts, state.ranks = allocation.parts, ()
+        state.wish, state.changes, state.shrank = None, 0, ""
+        state.checkpoints = order.program.checkpoint_dir if order.program else ""
+        main = sum(part.workers for part in allocation.parts if part.role == WORKER)
+        state.members = tuple(map(str, range(main)))
         for part in allocation.parts:
             if part.role not in state.needs:
                 raise InvalidSpec(f"run {state.run}: nothing is known of role {part.role!r}")
         state.cpus = self.pins(state)
         state.cgroup = self.limits.group(state.run)
-        slot = slot_bytes(max(_ROOM, len(state.seats)))
-        for name in ("run.json", "start.json", "exit.json"):
+        state.room = max(_ROOM, len(state.seats), 2 * state.most)
+        slot = slot_bytes(state.room)
+        for name in ("run.json", "start.json", "exit.json", "wanted.json"):
             folder.reserve(name, slot)
         folder.reserve("progress.json", slot_bytes(1))
         folder.make_logs(seat.name for seat in state.seats)
@@ -124,7 +205,8 @@ class Launcher:
         if folder.has("payload.pkl"):
             paths["ROOST_PAYLOAD"] = folder.path / "payload.pkl"
         ports = self.ports.take(1 + len(state.seats))
-        return Setting(state, self.machine, ports, order.user, paths, own, account)
+        members = folder.path / "io" / "members.json"
+        return Setting(state, self.machine, ports, order.user, paths, own, account, members)
 
     def _shim_order(self, folder: Folder, setting: Setting, program: Program) -> dict[str, Any]:
         state = setting.state
@@ -142,6 +224,9 @@ class Launcher:
             "boot": proc.boot_id(),
             "account": account,
             "cgroup": state.cgroup if self.limits.controllers else "",
+            "address": f"127.0.0.1:{setting.ports[0]}",
+            "least": state.least,
+            "patience": PATIENCE,
             "prepared": folder.has("prepared"),
             "prepare": [
                 {**step, "env": setting.base(), "cwd": cwd} for step in _preparations(program)
@@ -167,8 +252,9 @@ class Launcher:
             "role": seat.role,
             "index": seat.index,
             "main": seat.role == WORKER,
+            "member": str(seat.index) if seat.role == WORKER else "",
             "argv": _argv(task),
-            "env": setting.worker(seat),
+            "env": _merged(setting.worker(seat), self._shared(seat, setting.state)),
             "cpus": setting.state.cpus.get(seat.name),
             "data_bytes": self.limits.data_bytes(need),
             "cgroup": self.limits.files(need),
@@ -215,6 +301,18 @@ class Launcher:
         finally:
             for fd in sources:
                 os.close(fd)
+
+
+def _merged(env: dict[str, str], shared: dict[str, str]) -> dict[str, str]:
+    """What a share needs wins; where modules are looked for, the job's own places come after."""
+    found = {**env, **shared}
+    if env.get(_SEARCH) and shared.get(_SEARCH):
+        found[_SEARCH] = f"{shared[_SEARCH]}{os.pathsep}{env[_SEARCH]}"
+    return found
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _argv(task: Task) -> list[str]:

@@ -5,24 +5,48 @@ Secrets and the job's environment are not part of it: they come with each order.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 from roost.core.allocation import WORKER, Allocation, Part, Seat, seats
-from roost.core.spec import JobId, JobSpec, NodeId, Qos, Resources, RunId
+from roost.core.spec import JobId, JobSpec, NodeId, Qos, Resources, RunId, Way
 from roost.engines.local.shim import record
 
 #: What the end of this generation is for: the end of the run, to park it, or to start the next.
 Intent = Literal["", "suspend", "resize"]
 
-#: The format of the records; an unknown one is refused.
-VERSION = 1
+#: The format of the records; an unknown one is refused. Version 1 knew nothing of members.
+VERSION = 2
+READABLE = (1, VERSION)
 _MARK = 1 << 62
 
 
 @dataclass(slots=True)
+class Wish:
+    """A change of members that was ordered: its number in this generation, and where it leads to.
+
+    ``members`` are those who stay, empty for new workers. ``asked_at`` is when it was
+    ordered, in seconds since boot.
+    """
+
+    number: int
+    parts: tuple[Part, ...]
+    ranks: tuple[int, ...]
+    members: tuple[str, ...]
+    asked_at: float
+
+
+@dataclass(slots=True)
 class State:
-    """A run as the engine knows it. ``used_s`` is what earlier generations ran."""
+    """A run as the engine knows it. ``used_s`` is what earlier generations ran.
+
+    ``members`` are the ids of the main workers by rank, empty if they cannot be changed; ``ranks``
+    are their places among the main seats of ``parts``, empty for the same order. ``wish`` is the
+    change under way, ``changes`` the number of the last one. ``shrank`` says why the run holds less
+    than it was given. ``checkpoints`` is the folder of its own that the job saves to, if any.
+    ``parked``: it was taken off its GPUs, and has not been put back. ``room``: how many workers the
+    records of this generation have space for.
+    """
 
     run: RunId
     token: str
@@ -34,6 +58,16 @@ class State:
     cpus: dict[str, list[int]] = field(default_factory=dict)
     used_s: float = 0.0
     cgroup: str = ""
+    least: int = 0
+    most: int = 0
+    members: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    changes: int = 0
+    wish: Wish | None = None
+    shrank: str = ""
+    checkpoints: str = ""
+    parked: bool = False
+    room: int = 0
 
     @property
     def mark(self) -> int:
@@ -42,8 +76,8 @@ class State:
 
     @property
     def seats(self) -> tuple[Seat, ...]:
-        """The workers, main ones first."""
-        return tuple(seats(Allocation(self.parts)))
+        """The workers, main ones first and by rank."""
+        return ranked(self.parts, self.ranks)
 
     def encode(self) -> dict[str, object]:
         """Ready for JSON."""
@@ -59,6 +93,16 @@ class State:
             "cpus": self.cpus,
             "used_s": self.used_s,
             "cgroup": self.cgroup,
+            "least": self.least,
+            "most": self.most,
+            "members": list(self.members),
+            "ranks": list(self.ranks),
+            "changes": self.changes,
+            "wish": _encoded(self.wish),
+            "shrank": self.shrank,
+            "checkpoints": self.checkpoints,
+            "parked": self.parked,
+            "room": self.room,
         }
 
     @classmethod
@@ -76,7 +120,31 @@ class State:
             body["cpus"],
             body["used_s"],
             body["cgroup"],
+            body.get("least", 0),
+            body.get("most", 0),
+            tuple(body.get("members", ())),
+            tuple(body.get("ranks", ())),
+            body.get("changes", 0),
+            _wish(body.get("wish")),
+            body.get("shrank", ""),
+            body.get("checkpoints", ""),
+            body.get("parked", False),
+            body.get("room", 0),
         )
+
+
+def ranked(parts: tuple[Part, ...], ranks: tuple[int, ...]) -> tuple[Seat, ...]:
+    """The workers of some parts, main ones first, those in the order of their ranks."""
+    found = tuple(seats(Allocation(parts)))
+    main = [found[place] for place in ranks] if ranks else [*found[: _main(found)]]
+    return (
+        *(replace(seat, index=rank) for rank, seat in enumerate(main)),
+        *found[_main(found) :],
+    )
+
+
+def _main(found: tuple[Seat, ...]) -> int:
+    return sum(seat.role == WORKER for seat in found)
 
 
 def needs_of(spec: JobSpec) -> dict[str, Resources]:
@@ -86,7 +154,7 @@ def needs_of(spec: JobSpec) -> dict[str, Resources]:
 
 def slot_bytes(workers: int) -> int:
     """How much room the records of so many workers need."""
-    return -(-(2048 + 192 * workers) // record.PAGE) * record.PAGE
+    return -(-(3072 + 320 * workers) // record.PAGE) * record.PAGE
 
 
 def _part(node: str, gpus: list[int], share_milli: int, workers: int, role: str) -> Part:
@@ -94,4 +162,20 @@ def _part(node: str, gpus: list[int], share_milli: int, workers: int, role: str)
 
 
 def _need(body: dict[str, Any]) -> Resources:
-    return Resources(**{**body, "kinds": tuple(body["kinds"]), "qos": Qos(body["qos"])})
+    named = {"qos": Qos(body["qos"]), "way": Way(body.get("way", Way.TEMPORAL))}
+    return Resources(**{**body, "kinds": tuple(body["kinds"]), **named})
+
+
+def _encoded(wish: Wish | None) -> dict[str, object] | None:
+    if wish is None:
+        return None
+    parts = [list(part) for part in wish.parts]
+    return {**asdict(wish), "parts": parts}
+
+
+def _wish(body: dict[str, Any] | None) -> Wish | None:
+    if body is None:
+        return None
+    parts = tuple(_part(*part) for part in body["parts"])
+    ranks, members = tuple(body["ranks"]), tuple(body["members"])
+    return Wish(body["number"], parts, ranks, members, body["asked_at"])

@@ -6,6 +6,10 @@ library alone, under ``python -I -S``. The engine starts it with a lock (fd 3), 
 
     __main__  reads the order, becomes the parent of whatever its workers leave behind
     gang      the loop: all workers or none, signals, time limits, the end
+    turnover  how members come and go: by order, or by loss
+    change    one change of members, step by step
+    members   the file that tells workers who trains together, and their answers
+    worker    one process, and where its output goes
     spawn     from an order to a running worker
     output    log files with a limit, and what jobs say of themselves
     tree      descendants: find, signal, freeze, kill

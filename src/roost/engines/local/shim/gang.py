@@ -13,8 +13,11 @@ import time
 
 from . import record, spawn, tree
 from .hints import Hints, hit
-from .light import ignoring, signal
+from .light import signal
+from .members import Members
 from .output import TAIL, Log, Progress
+from .turnover import Turnover
+from .worker import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,39 +29,14 @@ _STUCK_S = 5.0
 _DETAIL = 1000
 
 
-class Worker:
-    """One process that was started, and where its output goes."""
-
-    def __init__(self, what: dict[str, Any], log: Log) -> None:
-        self.what, self.log = what, log
-        self.pid = self.pipe = 0
-        self.running = False
-
-    def start(self, order: dict[str, Any]) -> int:
-        """Start it; a pipe that tells how that went."""
-        self.pipe, out = os.pipe()
-        os.set_blocking(self.pipe, False)
-        try:
-            self.pid, heard = spawn.spawn(order, self.what, out)
-        finally:
-            os.close(out)
-        self.running = True
-        return heard
-
-    def signal(self, number: int) -> None:
-        """Signal its process group; its number is taken as long as it is not reaped."""
-        if self.running:
-            with ignoring(OSError):
-                os.killpg(self.pid, number)
-
-
 class Gang:
     """All workers of one generation."""
 
     def __init__(self, order: dict[str, Any], folder: int, hints: Hints) -> None:
         self._order, self._folder, self._hints = order, folder, hints
         self._logs = os.open("logs", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-        self._workers: list[Worker] = []
+        self.workers: list[Worker] = []
+        self._log_of: dict[str, Log] = {}
         self._pipes: dict[int, Worker] = {}
         self._poll = select.poll()
         self._exits: list[list[object]] = []
@@ -67,7 +45,9 @@ class Gang:
         self._kill_at = float("inf")
         io = os.open("io", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         self._progress = Progress("progress", io)
-        os.close(io)
+        ids = [str(what["member"]) for what in order["workers"] if what["member"]]
+        self.members = Members(ids, order["address"], folder, io)
+        self._turnover = Turnover(self, self.members, hints, order["least"])
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         for number in spawn.HANDLED[:6]:
@@ -108,7 +88,7 @@ class Gang:
         if not self._start([worker]):
             return False
         self._watch()
-        self._workers.clear()
+        self.workers.clear()
         if self._cause == "exit" and not self._detail:
             self._exits.clear()
             self._cause, self._kill_at = "", float("inf")
@@ -118,44 +98,126 @@ class Gang:
         return False
 
     def _launch(self) -> bool:
-        limit = self._order["log_limit"]
-        workers = [
-            Worker(what, Log(f"{what['name']}.log", self._logs, limit))
-            for what in self._order["workers"]
-        ]
-        if not self._start(workers):
+        try:
+            self.members.publish()
+        except OSError as error:
+            self._cause = "never-started"
+            self._detail = f"cannot write down the members: {error.strerror}"
+            return False
+        if not self._start([self.newcomer(what) for what in self._order["workers"]]):
             return False
         hit("shim.after-spawn")
-        self._hints.workers = {one.what["name"]: [one.pid, _ticks(one.pid)] for one in workers}
         self._phase = "running"
+        self._count()
         self._hints.phase(self._phase)
         return True
 
     def _start(self, workers: list[Worker]) -> bool:
         """Start all of them, or none."""
+        why = self.start(workers)
+        if why:
+            self._cause, self._detail = "never-started", why
+        return not why
+
+    # What a change of members needs.
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all workers are up, and neither frozen nor asked to stop."""
+        return self._phase == "running" and not self._cause and not self._frozen_at
+
+    @property
+    def pattern(self) -> dict[str, Any]:
+        """What the first worker was started with."""
+        first: dict[str, Any] = self._order["workers"][0]
+        return first
+
+    @property
+    def grace_s(self) -> float:
+        """How long those who are asked to leave may take."""
+        return float(self._order["grace_s"])
+
+    @property
+    def patience(self) -> dict[str, float]:
+        """How long others may take to get ready and to go on."""
+        found: dict[str, float] = self._order["patience"]
+        return found
+
+    def newcomer(self, what: dict[str, Any]) -> Worker:
+        """A worker to start."""
+        return Worker(what, self._log(what["name"]))
+
+    def start(self, workers: list[Worker]) -> str:
+        """Start workers; why one could not be, or nothing."""
         try:
             heard = []
             for worker in workers:
                 heard.append(worker.start(self._order))
-                self._workers.append(worker)
+                self.workers.append(worker)
                 self._pipes[worker.pipe] = worker
                 self._poll.register(worker.pipe, select.POLLIN)
             failures = [why for pipe in heard if (why := spawn.outcome(pipe))]
         except OSError as error:
             failures = [f"cannot start a process: {error.strerror}"]
-        if failures:
-            self._cause, self._detail = "never-started", failures[0]
-        return not failures
+        return failures[0] if failures else ""
+
+    def settle(self, ranked: list[Worker]) -> None:
+        """Number the main workers anew; the log of a number is of whoever has it."""
+        for rank, worker in enumerate(ranked):
+            name = f"{worker.what['role']}-{rank}"
+            if worker.what["name"] != name:
+                worker.what = {**worker.what, "name": name, "index": rank}
+                worker.log = self._log(name)
+                worker.log.write(f"[roost: worker {rank} is process {worker.pid} now]\n".encode())
+        self.workers.sort(key=lambda one: (not one.member, one.what["index"]))
+        self._count()
+
+    def part(self, worker: Worker) -> None:
+        """Forget a worker, and end what is left of it."""
+        self.workers.remove(worker)
+        tree.kill_rest(worker.pid, b"ROOST_MEMBER=" + worker.member.encode())
+
+    def end(self, worker: Worker) -> None:
+        """Kill a worker that does not leave."""
+        worker.signal(signal.SIGKILL)
+
+    def stop(self, cause: str, detail: str) -> None:
+        """Ask all workers to end."""
+        losses = self._turnover.mourned()
+        self._exits[:0] = [entry for entry, _ in losses]
+        if losses and cause == "exit":
+            detail = f"{losses[0][1]}, and the others did not go on without it"
+        self._stop(cause, detail)
+
+    def note(self, text: str) -> None:
+        """Say something to whoever reads the first worker's log."""
+        self._log(self.pattern["name"]).write(f"[roost: {text}]\n".encode())
+
+    def tell(self, fields: dict[str, object]) -> None:
+        """Say something in the name of the job."""
+        self._progress.told.update(fields)
+        self._hints.tell(self._progress.told)
+
+    def _count(self) -> None:
+        self._hints.workers = {
+            one.what["name"]: [one.pid, _ticks(one.pid)] for one in self.workers if one.running
+        }
+
+    def _log(self, name: str) -> Log:
+        if name not in self._log_of:
+            self._log_of[name] = Log(f"{name}.log", self._logs, self._order["log_limit"])
+        return self._log_of[name]
 
     def _watch(self) -> None:
         """Until every worker has ended, or the time to ask them has."""
-        while any(worker.running for worker in self._workers):
+        while any(worker.running for worker in self.workers):
             now = time.monotonic()
             if now >= self._kill_at:
                 return
             if not self._cause and now >= self._limit_at():
                 self._stop("timeout", f"ran longer than {self._order['limit_s']:g} s")
-            wait = min(self._kill_at, self._limit_at(), self._hints.due) - now
+            due = float("inf") if self._cause or self._frozen_at else self._turnover.due
+            wait = min(self._kill_at, self._limit_at(), self._hints.due, due) - now
             self._turn(min(wait, 3600.0))
 
     def _turn(self, wait: float) -> None:
@@ -165,8 +227,11 @@ class Gang:
             elif fd == self._progress.fd:
                 if self._progress.read():
                     self._hints.tell(self._progress.told)
+                self._turnover.hear(self._progress.words)
             else:
                 self._pump(fd)
+        if not self._cause and not self._frozen_at:
+            self._turnover.go_on()
         self._hints.flush()
 
     def _pump(self, pipe: int) -> bool:
@@ -194,6 +259,8 @@ class Gang:
             else:
                 self._thaw()
         self._reap()
+        if signal.SIGHUP in signals and not self._cause:
+            self._turnover.look(self._read("wanted.json"))
 
     def _reap(self) -> bool:
         """Take leave of everything that has ended; True if nothing is left below."""
@@ -202,7 +269,7 @@ class Gang:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return False
-                for worker in self._workers:
+                for worker in self.workers:
                     if worker.pid == pid and worker.running:
                         worker.running = False
                         self._ended(worker, os.waitstatus_to_exitcode(status))
@@ -211,13 +278,17 @@ class Gang:
 
     def _ended(self, worker: Worker, status: int) -> None:
         what = worker.what
-        oom = spawn.oom_killed(self._order.get("cgroup", ""), what["name"])
+        oom = spawn.oom_killed(self._order.get("cgroup", ""), what.get("leaf") or what["name"])
         code, number = (status, None) if status >= 0 else (None, -status)
-        self._exits.append([what["role"], what["index"], code, number, oom])
+        entry: list[object] = [what["role"], what["index"], code, number, oom]
+        how = f"exited with {code}" if number is None else f"was killed by signal {number}"
+        how = f"{what['name']} {how}"
+        if not self._cause and self._turnover.takes(worker, status, (entry, how)):
+            return
+        self._exits.append(entry)
         if status and not self._cause:
-            how = f"exited with {code}" if number is None else f"was killed by signal {number}"
-            self._stop("exit", f"{what['name']} {how}")
-        elif not any(one.running for one in self._workers if one.what["main"]):
+            self.stop("exit", how)
+        elif not any(one.running for one in self.workers if one.what["main"]):
             self._stop("exit", "")
 
     def _stop(self, cause: str, detail: str) -> None:
@@ -225,8 +296,9 @@ class Gang:
         if self._cause:
             return
         self._cause, self._detail = cause, detail
+        self._turnover.over()
         self._kill_at = time.monotonic() + self._order["grace_s"]
-        for worker in self._workers:
+        for worker in self.workers:
             worker.signal(self._order["stop_signal"])
         self._thaw()
         if detail or cause != "exit":
@@ -243,28 +315,34 @@ class Gang:
     def _thaw(self) -> None:
         if not self._frozen_at:
             return
-        self._thawed_s += time.monotonic() - self._frozen_at
+        frozen_s = time.monotonic() - self._frozen_at
+        self._thawed_s += frozen_s
         self._frozen_at = 0.0
-        cpus = self._cpus()
-        for worker in self._workers:
+        self._turnover.later(frozen_s)
+        cpus = self._read("run.json").get("cpus")
+        cpus = cpus if isinstance(cpus, dict) else {}
+        for worker in self.workers:
             if worker.running and cpus.get(worker.what["name"]):
                 tree.pin(worker.pid, cpus[worker.what["name"]])
         tree.thaw()
         if not self._cause:
             self._hints.phase(self._phase)
 
-    def _cpus(self) -> dict[str, list[int]]:
-        """The cores of each worker, as the engine last wrote them down."""
+    def _read(self, name: str) -> dict[str, Any]:
+        """A record of the engine about this generation; empty if there is none."""
         try:
-            fd = os.open("run.json", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
         except OSError:
             return {}
         try:
-            body = record.read(fd) or {}
+            body = record.read(fd)
+        except (OSError, ValueError, RecursionError):
+            return {}
         finally:
             os.close(fd)
-        cpus = body.get("cpus")
-        return cpus if isinstance(cpus, dict) else {}
+        ours = [self._order["token"], self._order["generation"]]
+        fits = isinstance(body, dict) and [body.get("token"), body.get("generation")] == ours
+        return body if body and fits else {}
 
     def _ran_s(self) -> float:
         now = self._frozen_at or time.monotonic()
@@ -301,8 +379,8 @@ class Gang:
         for pipe in list(self._pipes):
             while pipe in self._pipes and self._pump(pipe):
                 pass
-        for worker in self._workers:
-            worker.log.close()
+        for log in self._log_of.values():
+            log.close()
         while self._progress.read():
             self._hints.tell(self._progress.told)
         exits = [] if self._cause == "never-started" else self._exits

@@ -60,14 +60,23 @@ class Hints:
         self._waiting: list[dict[str, object]] = []
         self._told: dict[str, object] | None = None
         self._tell_at = 0.0
+        self._phase = ""
         self.workers: dict[str, list[int]] = {}
+        #: What else the next server has to know: who the members are, how the last change went.
+        self.more: dict[str, object] = {}
         #: When ``flush`` has something to do.
         self.due = float("inf")
 
     def phase(self, phase: str) -> None:
         """Write down how the run is doing, and tell."""
-        record.write(self._start, {**self._me, "phase": phase, "workers": self.workers})
+        self._phase = phase
+        self._write()
         self._send({"phase": phase})
+
+    def news(self, message: dict[str, object]) -> None:
+        """Write down what is new about the members, and tell."""
+        self._write()
+        self._send(message)
 
     def stuck(self, pids: list[int]) -> None:
         """Tell of processes that do not die."""
@@ -105,6 +114,10 @@ class Hints:
         record.write(self._exit, {**self._me, **when, **body})
         with ignoring(OSError):
             os.fdatasync(self._exit)
+
+    def _write(self) -> None:
+        body = {**self._me, "phase": self._phase, "workers": self.workers, **self.more}
+        record.write(self._start, body)
 
     def _send(self, message: dict[str, object]) -> None:
         """Tell the server, after all that it was not told yet; of a kind the newest is enough."""

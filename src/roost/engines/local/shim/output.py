@@ -13,7 +13,14 @@ from .light import ignoring, loads
 
 TAIL = 64 * 1024
 _LINE = 4096
+_LINES = 100
 _HUGE = 1e300  # no loss is larger; an integer might be too large for a float
+#: What is said about members, for others to understand.
+_ABOUT_MEMBERS = ("elastic", "ready", "joined", "saved_for", "offloaded")
+#: The largest of each number that a job may say; the smallest is 0, or close to it.
+_WHOLE = {"step": 1 << 62, "batch": 1 << 40, "memory_mib": 1 << 40, "predicted_mib": 1 << 40}
+_WHOLE["world"] = 1 << 20
+_REAL = {"done": 1.0, "saved": 1.0, "step_s": 1e9, "noise": 1e30}
 
 
 class Log:
@@ -66,7 +73,10 @@ class Log:
 
 
 class Progress:
-    """What a job writes to its pipe, one JSON object a line: done, saved, step, loss."""
+    """What a job writes to its pipe, one JSON object a line: done, saved, step, loss, and more.
+
+    ``words`` are those of the last read that are about members.
+    """
 
     def __init__(self, name: str, folder: int) -> None:
         # Open for both, so that it never ends while workers come and go.
@@ -77,20 +87,30 @@ class Progress:
                 os.close(self.fd)
                 self.fd = -1
         self.told: dict[str, object] = {}
+        self.words: list[dict[str, object]] = []
         self._rest = b""
 
     def read(self) -> bool:
         """Take what is there; True if something new was said."""
+        self.words = []
         try:
             text = self._rest + os.read(self.fd, TAIL)
         except OSError:
             return False
         *lines, rest = text.split(b"\n")
         self._rest = rest if len(rest) <= _LINE else b""
-        said = [fields for line in lines[-100:] if (fields := checked(_object(line)))]
+        # However much a job reports, what it says about its members is not pushed out by that.
+        about = [line for line in lines if _is_about_members(line)][-_LINES:]
+        self.words = [said for line in about if isinstance(said := _object(line), dict)]
+        said = [fields for line in lines[-_LINES:] if (fields := checked(_object(line)))]
         for fields in said:
+            fields.pop("elastic", None)  # one worker does not speak for all
             self.told.update(fields)
-        return bool(said)
+        return any(said)
+
+
+def _is_about_members(line: bytes) -> bool:
+    return any(b'"%s"' % name.encode() in line for name in _ABOUT_MEMBERS)
 
 
 def _object(line: bytes) -> object:
@@ -105,14 +125,22 @@ def checked(said: object) -> dict[str, object]:
     if not isinstance(said, dict):
         return {}
     found: dict[str, object] = {}
-    for name in ("done", "saved", "step", "loss"):
+    for name, most in _WHOLE.items():
         value = said.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        if name in {"done", "saved"} and 0 <= value <= 1:
-            found[name] = float(value)
-        if name == "loss":
-            found[name] = float(value) if abs(value) < _HUGE or value != value else _HUGE  # noqa: PLR0124
-        if name == "step" and isinstance(value, int) and 0 <= value < 1 << 62:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most:
             found[name] = value
+    for name, highest in _REAL.items():
+        number = _number(said.get(name))
+        if number is not None and 0 <= number <= highest:
+            found[name] = float(number)
+    loss = _number(said.get("loss"))
+    if loss is not None:
+        found["loss"] = float(loss) if abs(loss) < _HUGE or loss != loss else _HUGE  # noqa: PLR0124
+    if isinstance(said.get("elastic"), bool):
+        found["elastic"] = said["elastic"]
     return found
+
+
+def _number(value: object) -> float | None:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if fits else None  # type: ignore[return-value]

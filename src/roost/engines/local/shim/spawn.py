@@ -100,7 +100,7 @@ def oom_killed(cgroup: str, name: str) -> bool:
 def _leaf(cgroup: str, what: dict[str, Any]) -> str:
     if not cgroup:
         return ""
-    leaf, limits = f"{cgroup}/{what['name']}", what.get("cgroup", {})
+    leaf, limits = f"{cgroup}/{what.get('leaf') or what['name']}", what.get("cgroup", {})
     try:
         os.makedirs(leaf, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
         for file, text in limits.items():

@@ -19,10 +19,11 @@ _ROUNDS = 50
 class Process:
     """A process by number and start time, which together no other one has."""
 
-    __slots__ = ("parent", "pid", "state", "ticks")
+    __slots__ = ("parent", "pid", "session", "state", "ticks")
 
-    def __init__(self, pid: int, ticks: int, parent: int, state: str) -> None:
+    def __init__(self, pid: int, ticks: int, parent: int, state: str, session: int = 0) -> None:
         self.pid, self.ticks, self.parent, self.state = pid, ticks, parent, state
+        self.session = session
 
 
 def look(pid: int | str) -> Process | None:
@@ -32,7 +33,7 @@ def look(pid: int | str) -> Process | None:
             rest = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return Process(int(pid), int(rest[19]), int(rest[1]), rest[0].decode())
+    return Process(int(pid), int(rest[19]), int(rest[1]), rest[0].decode(), int(rest[3]))
 
 
 def descendants(root: int) -> list[Process]:
@@ -103,6 +104,24 @@ def kill(cgroup: str) -> None:
     freeze()
     for process in descendants(os.getpid()):
         send(process, signal.SIGKILL)
+
+
+def kill_rest(leader: int, mark: bytes) -> None:
+    """Kill what a worker left behind: its session, and whatever has its mark in its environment."""
+    for _ in range(_ROUNDS):
+        below = descendants(os.getpid())
+        left = [one for one in below if one.session == leader or _is_marked(one.pid, mark)]
+        if not sum(send(process, signal.SIGKILL) for process in left):
+            return
+        time.sleep(0.001)
+
+
+def _is_marked(pid: int, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def pin(pid: int, cpus: list[int]) -> None:

@@ -17,10 +17,19 @@ import numpy as np
 import pytest
 
 from roost import train
-from roost.train.exchange import PeerLost, join
+from roost.train.exchange import Meeting, PeerLost, join
 from roost.train.learner import BATCH, Lessons, Network
+from roost.train.members import Place
 
-VARIABLES = ("ROOST_PROGRESS", "ROOST_CHECKPOINT_DIR", "RANK", "WORLD_SIZE", "MASTER_PORT")
+VARIABLES = (
+    "ROOST_MEMBERS",
+    "ROOST_MEMBER",
+    "ROOST_PROGRESS",
+    "ROOST_CHECKPOINT_DIR",
+    "RANK",
+    "WORLD_SIZE",
+    "MASTER_PORT",
+)
 EXAMPLE = [sys.executable, "-m", "roost.train.example"]
 
 
@@ -28,6 +37,7 @@ EXAMPLE = [sys.executable, "-m", "roost.train.example"]
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Place, "now", None)
     monkeypatch.setattr(train._Memory, "total", 0.0)
     monkeypatch.setattr(train._Memory, "stopping", False)
     monkeypatch.setattr(train._Memory, "watching", False)
@@ -67,6 +77,30 @@ def test_progress_is_told_as_parts_of_the_whole(told: Callable[[], list[dict[str
         {"loss": 0.125},
         {"step": 900, "done": 1.0},
     ]
+
+
+def test_more_is_told_if_it_is_known(told: Callable[[], list[dict[str, Any]]]) -> None:
+    train.report(1, step_s=0.5, batch=64, noise=None, world=2, moon=3)
+    train.report(2, loss=np.float32(0.25), memory_mib=np.int64(7))  # type: ignore[arg-type]
+    assert told() == [
+        {"step": 1, "step_s": 0.5, "batch": 64, "world": 2},
+        {"step": 2, "loss": 0.25, "memory_mib": 7.0},
+    ]
+
+
+def test_what_is_no_number_is_not_told(told: Callable[[], list[dict[str, Any]]]) -> None:
+    train.report(loss=np.zeros(3))  # type: ignore[arg-type]
+    train.report(step="x", total="y")  # type: ignore[arg-type]
+    train.report(4)
+    assert [line.get("step") for line in told()] == [4]
+
+
+def test_a_line_is_written_whole_or_not_at_all(told: Callable[[], list[dict[str, Any]]]) -> None:
+    assert not train.tell(long="x" * 4096)
+    assert not train.tell(strange=object())
+    assert not train.tell()
+    assert train.tell(ready="5", note="a\nb")
+    assert told() == [{"ready": "5", "note": "a\nb"}]
 
 
 def test_worker_0_speaks_for_all(
@@ -171,7 +205,10 @@ def test_it_imports_nothing_of_roost() -> None:
     done = subprocess.run(  # noqa: S603 - our own
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "['roost', 'roost.train']"
+    assert done.stdout.strip() == (
+        "['roost', 'roost.train.telling', 'roost.train.members', 'roost.train.saving',"
+        " 'roost.train']"
+    )
 
 
 # The trainer.
@@ -202,14 +239,14 @@ def test_a_lost_worker_is_an_error_for_the_others() -> None:
     leave = threading.Event()
 
     def second() -> None:
-        others = join(("127.0.0.1", port), 1, 2, patience_s=10.0)
+        others = join(Meeting(("127.0.0.1", port), 1, 2, patience_s=10.0))
         seen.append(others.total(np.array([2.0])).tolist())
         leave.wait(10)
         others.close()
 
     thread = threading.Thread(target=second)
     thread.start()
-    first = join(("127.0.0.1", port), 0, 2, patience_s=10.0)
+    first = join(Meeting(("127.0.0.1", port), 0, 2, patience_s=10.0))
     assert first.total(np.array([1.0])).tolist() == [3.0]
     leave.set()
     with pytest.raises(PeerLost, match="worker 1 is lost: it closed the connection"):
@@ -221,9 +258,9 @@ def test_a_lost_worker_is_an_error_for_the_others() -> None:
 
 def test_workers_that_do_not_come_are_named() -> None:
     with pytest.raises(PeerLost, match=r"workers \[1\] did not come"):
-        join(("127.0.0.1", _port()), 0, 2, patience_s=1.0)
+        join(Meeting(("127.0.0.1", _port()), 0, 2, patience_s=1.0))
     with pytest.raises(PeerLost, match="worker 0 does not answer"):
-        join(("127.0.0.1", _port()), 1, 2, patience_s=0.1)
+        join(Meeting(("127.0.0.1", _port()), 1, 2, patience_s=0.1))
 
 
 def _port() -> int:
@@ -286,8 +323,9 @@ def test_the_time_that_is_asked_for_is_about_what_it_takes() -> None:
 
 
 def test_a_training_that_is_killed_resumes(tmp_path: Path) -> None:
-    first = start("--seconds", "20", ROOST_CHECKPOINT_DIR=tmp_path)
-    wait_for(first, "loss")
+    first = start("--steps", "1000000", ROOST_CHECKPOINT_DIR=tmp_path)
+    while not (tmp_path / "example.npz").exists():
+        wait_for(first, "loss")
     first.kill()
     finished(first)
     saved = Network.load(tmp_path / "example.npz", 8)
@@ -368,6 +406,8 @@ def test_a_full_disk_does_not_end_a_training() -> None:
     assert "not saved: " in err
 
 
-@pytest.mark.parametrize("wrong", ["--steps=0", "--seconds=0", "--fail=exit:x", "--fail=boom"])
+@pytest.mark.parametrize(
+    "wrong", ["--steps=0", "--seconds=0", "--save-every=-1", "--fail=exit:x", "--fail=boom"]
+)
 def test_wrong_options(wrong: str) -> None:
     assert run(wrong)[0] == 2

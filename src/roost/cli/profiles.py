@@ -1,0 +1,72 @@
+"""``roost profiles``: what was measured of applications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from roost.cli import connect
+from roost.cli.kinds import Verb
+from roost.cli.output import print_table
+
+_NONE = "nothing was measured yet: jobs that use roost.train tell of their steps"
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost profiles
+  roost profiles resnet -o json""",
+)
+@click.argument("application", metavar="[APP]", required=False, default="")
+@connect.output_option
+def profiles(application: str, output: str) -> None:
+    """Show what was measured of your applications, or of APP alone.
+
+    An application is what a job file calls so, or else the name of the job. Step times are by
+    workers and share; policies plan with them, and a share with less memory than was needed
+    before is refused.
+    """
+    with connect.connect() as client:
+        found = client.profiles(application)
+    if connect.printed(found, output):
+        return
+    if not found:
+        click.echo(f"nothing is known of {application!r}" if application else _NONE)
+        return
+    rows = [row for profile in found for row in _rows(profile)]
+    print_table(connect.fitted(rows, wide=output == "wide"))
+    for profile in found:
+        if told := _costs(profile):
+            click.echo(told)
+
+
+def _rows(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """A line for each size."""
+    from roost.client.words import amount, clean, figure, gib
+
+    for size in profile.get("sizes") or [{}]:
+        speed = size.get("speed")
+        yield {
+            "application": clean(profile.get("application", "")),
+            "user": clean(profile.get("user", "")),
+            "workers": str(size.get("workers", "-")),
+            "share": amount(float(size["share"])) if "share" in size else "-",
+            "step": f"{float(size['step_s']):.3g} s" if "step_s" in size else "-",
+            "speed": "-" if speed is None else f"{float(speed):.2f}x",
+            "memory": f"{gib(profile['memory_mib'])} GiB" if profile.get("memory_mib") else "-",
+            "noise": "-" if profile.get("noise") is None else figure(float(profile["noise"])),
+            "seen": str(size.get("count", "-")),
+        }
+
+
+def _costs(profile: dict[str, Any]) -> str:
+    """What it takes to disturb it, in a line."""
+    from roost.client.words import clean
+
+    costs = profile.get("costs") or {}
+    told = [f"{clean(what)} {float(cost['mean_s']):.2g} s" for what, cost in costs.items()]
+    return f"{clean(profile.get('application', ''))}: {', '.join(told)}" if told else ""

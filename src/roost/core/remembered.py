@@ -1,0 +1,106 @@
+"""The part of a snapshot that is history: what jobs told about those to come.
+
+Records are in the order in which the history keeps them, so that what is forgotten first stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from roost.core.history import History, Mean, Profile, Spending, Spent
+
+
+class Past(NamedTuple):
+    """How many jobs of a user's application succeeded, and the work they took in all."""
+
+    user: str
+    application: str
+    jobs: int
+    work_s: float
+
+
+class Step(NamedTuple):
+    """The mean time of a step with so many workers that hold such a share each."""
+
+    workers: int
+    share_milli: int
+    samples: int
+    mean_s: float
+
+
+class Seen(NamedTuple):
+    """What was measured of a user's application; see ``Profile``."""
+
+    user: str
+    application: str
+    steps: tuple[Step, ...]
+    memory_mib: int = 0
+    noise: float | None = None
+
+
+class Cost(NamedTuple):
+    """What was spent so often, and how much on average; see ``Spent``."""
+
+    what: Spending
+    samples: int
+    mean_s: float
+
+
+class Disturbed(NamedTuple):
+    """What it took to disturb jobs of a user's application."""
+
+    user: str
+    application: str
+    costs: tuple[Cost, ...]
+
+
+def past(history: History) -> tuple[Past, ...]:
+    """Who succeeded."""
+    succeeded = history._succeeded  # noqa: SLF001 - its own other half
+    return tuple(Past(*whose, jobs, work_s) for whose, (jobs, work_s) in succeeded.items())
+
+
+def seen(history: History) -> tuple[Seen, ...]:
+    """What was measured of applications."""
+    return tuple(
+        Seen(
+            *whose,
+            tuple(Step(*size, mean.count, mean.mean) for size, mean in profile.steps.items()),
+            profile.memory_mib,
+            profile.noise,
+        )
+        for whose, profile in history.profiles.items()
+    )
+
+
+def disturbed(history: History) -> tuple[Disturbed, ...]:
+    """What it took to disturb jobs."""
+    return tuple(Disturbed(*whose, tuple(_costs(spent))) for whose, spent in history.costs.items())
+
+
+def _costs(spent: Spent) -> Iterable[Cost]:
+    for what in Spending:
+        mean: Mean = getattr(spent, what.value)
+        if mean.count:
+            yield Cost(what, mean.count, mean.mean)
+
+
+def remember(
+    history: History,
+    past: Iterable[Past],
+    seen: Iterable[Seen],
+    disturbed: Iterable[Disturbed],
+) -> None:
+    """Put what was kept into an empty history."""
+    history._succeeded.update(  # noqa: SLF001 - its own other half
+        ((one.user, one.application), (one.jobs, one.work_s)) for one in past
+    )
+    for app in seen:
+        steps = {
+            (step.workers, step.share_milli): Mean(step.samples, step.mean_s) for step in app.steps
+        }
+        history.profiles[app.user, app.application] = Profile(steps, app.memory_mib, app.noise)
+    for one in disturbed:
+        means = {cost.what.value: Mean(cost.samples, cost.mean_s) for cost in one.costs}
+        history.costs[one.user, one.application] = Spent(**means)

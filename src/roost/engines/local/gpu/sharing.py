@@ -1,0 +1,360 @@
+"""What the engine calls to have devices shared: checks, environments, tenants, parking.
+
+It writes down what is wanted (``book``), sees to it that a warden lives while there is somebody to
+guard, and reads what became of it. Its own knowledge is in those files too: the next server goes on
+where this one ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from roost.core.allocation import Seat
+from roost.core.spec import WHOLE, Qos, Resources, RunId, Way
+from roost.engines.local.devices import Machine
+from roost.engines.local.gpu import memory, mps
+from roost.engines.local.gpu.book import Book
+from roost.engines.local.gpu.driver import CudaDriver, Refused
+from roost.engines.local.gpu.guarding import Guard
+from roost.engines.local.gpu.telemetry import Nvml
+from roost.engines.local.gpu.ward import Entry
+from roost.errors import InvalidSpec, Retryable
+
+_log = logging.getLogger(__name__)
+_LOOK_S = 0.5
+_POLL_S = 0.02
+#: How long parking may take: 40 GiB need half a minute.
+_PARK_S = 600.0
+_REMEMBERED = 1000
+#: How long an MPS daemon waits for the next who needs it.
+_DAEMON_S = 30.0
+_SPATIAL = "it shares its GPU the spatial way: it can only be stopped where it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """What parking came to, or bringing back.
+
+    ``how``: ``checkpoint`` (off the GPU), ``stopped`` (a CPU slot: nothing to free) or ``none``,
+    and then ``why``.
+    """
+
+    took_s: float = 0.0
+    freed_mib: int = 0
+    stays_mib: int = 0
+    how: str = "none"
+    why: str = ""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run as it was attached."""
+
+    seats: tuple[Seat, ...]
+    needs: dict[str, Resources]
+    workers: dict[str, tuple[int, int]]
+    parked: bool = False
+
+
+class Sharing:
+    """Shares of this machine's devices; one per engine."""
+
+    def __init__(self, home: Path, machine: Machine, python: str) -> None:
+        self._machine = machine
+        self._folder = home / "gpu"
+        self._book = Book(self._folder)
+        self._guard = Guard(self._book, python, lambda: bool(self._entries))
+        self._entries: dict[str, Entry] = {}
+        self._runs: dict[RunId, _Run] = {}
+        self._daemons: dict[int, mps.Daemon] = {}
+        self._spatial: dict[RunId, frozenset[int]] = {}
+        self._needed_at: dict[int, float] = {}
+        self._problems: dict[RunId, str] = {}
+        self._turn = 0
+        self._minding: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up what the last server left, and mind the warden."""
+        self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if self._machine.real:
+            memory.write_hook(self._folder / "hook")
+            left = [mps.device_of(path) for path in self._folder.glob("mps-*-log")]
+            self._needed_at = dict.fromkeys(left, time.monotonic())
+        self._entries = {entry.key: entry for entry in self._book.wanted() if entry.alive}
+        self._turn = max((entry.turn for entry in self._entries.values()), default=0)
+        if self._book.changed() is not None:
+            self._book.want(self._entries.values())
+        self._guard.see_to_it()
+        self._minding = asyncio.create_task(self._mind())
+
+    async def close(self) -> None:
+        """Let go: the warden and the daemons stay, slices and limits hold."""
+        if self._minding is not None:
+            self._minding.cancel()
+            await asyncio.gather(self._minding, return_exceptions=True)
+            self._minding = None
+
+    def check(self, need: Resources) -> str:
+        """Why this machine cannot do what is asked; "" if it can."""
+        if not need.gpus or need.share_milli >= WHOLE:
+            return ""
+        if not self._machine.real:
+            if need.way is Way.SPATIAL:
+                return "CPU slots are shared by turns (temporal); spatial shares need a GPU"
+            return ""
+        if need.way is Way.SPATIAL:
+            return mps.available()
+        return CudaDriver.missing()
+
+    def env(self, seat: Seat, need: Resources) -> dict[str, str]:
+        """What a worker needs to keep to its share and its memory.
+
+        ``PYTHONPATH`` comes before one that the job sets itself. Raises InvalidSpec if this machine
+        cannot do it, Retryable if it cannot just now.
+        """
+        if not self._machine.real or not seat.gpus:
+            return {}
+        limit = self._limit_mib(seat, need)
+        if seat.share_milli >= WHOLE or need.way is Way.TEMPORAL:
+            total = self._machine.node.gpu_memory_mib
+            return memory.env(limit, total, self._folder / "hook")
+        if why := self.check(need):
+            raise InvalidSpec(why)
+        daemon = self._daemon(seat.gpus[0])
+        self._needed_at[seat.gpus[0]] = time.monotonic()
+        try:
+            daemon.start()
+        except (Refused, OSError) as error:
+            raise Retryable(str(error), after=10.0) from None
+        found = daemon.env(seat.share_milli, limit, capped=need.qos is Qos.FIXED)
+        return {**found, memory.VARIABLE: str(limit)}
+
+    async def attach(
+        self,
+        run: RunId,
+        seats: Sequence[Seat],
+        needs: Mapping[str, Resources],
+        workers: Mapping[str, tuple[int, int]],
+    ) -> None:
+        """Hold slices and limits for these processes from now on; once more does no harm."""
+        # Whoever was parked still is, but not processes that took their places.
+        same = set(workers.values())
+        parked = any(e.want == "park" and (e.pid, e.ticks) in same for e in self._of(run))
+        self._runs[run] = _Run(tuple(seats), dict(needs), dict(workers), parked)
+        self._spatial[run] = frozenset(
+            gpu for seat in seats if self._is_spatial(seat, needs[seat.role]) for gpu in seat.gpus
+        )
+        wanted = {entry.key: entry for entry in self._entries_of(run) if self._is_guarded(entry)}
+        gone = {entry.key for entry in self._of(run)} - set(wanted)
+        self._publish({**self._without(gone), **wanted})
+
+    async def detach(self, run: RunId) -> None:
+        """A run is over, or goes on unguarded."""
+        self._runs.pop(run, None)
+        devices = self._spatial.pop(run, frozenset())
+        gone = {entry.key for entry in self._of(run)}
+        if gone:
+            self._note_problems()
+            self._publish(self._without(gone))
+        for device in devices:
+            self._needed_at[device] = time.monotonic()
+
+    async def park(self, run: RunId) -> Parked:
+        """Take all processes of a run off their devices; they live on."""
+        known = self._runs.get(run)
+        if known is None:
+            return Parked(why="nothing is known of its processes")
+        if self._spatial.get(run):
+            return Parked(why=_SPATIAL)
+        if not self._machine.real and not self._of(run):
+            return Parked(how="stopped", why="it has its CPU slots to itself")
+        if self._machine.real and (why := CudaDriver.missing()):
+            return Parked(why=why)
+        known.parked = True
+        parked = await self._wish(run, "park")
+        if parked.how == "none":
+            known.parked = False
+            await self._take_back(run)
+        return parked
+
+    async def unpark(self, run: RunId, seats: Sequence[Seat]) -> Parked:
+        """Bring a run back, on the devices of these seats, and let it go on."""
+        known = self._runs.get(run)
+        if known is None:
+            return Parked(why="nothing is known of its processes")
+        onto = {seat.name: seat for seat in seats}
+        if set(onto) != {seat.name for seat in known.seats}:
+            return Parked(why="it has other workers than when it was parked")
+        before = known.seats
+        known.seats, known.parked = tuple(seats), False
+        if not self._of(run):
+            return Parked(how="stopped" if not self._machine.real else "none")
+        back = await self._wish(run, "run", {seat.name: seat.gpus for seat in before})
+        if back.how == "none":
+            known.seats, known.parked = before, True
+        else:
+            wanted = {e.key: e for e in self._entries_of(run) if self._is_guarded(e)}
+            self._publish({**self._without({e.key for e in self._of(run)}), **wanted})
+        return back
+
+    def problem(self, run: RunId) -> str:
+        """What went wrong for a run; "" if nothing did."""
+        self._note_problems()
+        for device in self._spatial.get(run, ()):
+            if not self._daemon(device).alive():
+                return f"the MPS daemon of GPU {device} is gone; what shared it has lost its GPU"
+        return self._problems.get(run, "")
+
+    def _entries_of(
+        self, run: RunId, before: Mapping[str, tuple[int, ...]] | None = None
+    ) -> Iterable[Entry]:
+        """A run as the warden is to know it; ``before``: the devices that it was parked from."""
+        known = self._runs[run]
+        for seat in known.seats:
+            if seat.name not in known.workers or not seat.gpus:
+                continue
+            need = known.needs[seat.role]
+            if self._is_spatial(seat, need):
+                continue
+            pid, ticks = known.workers[seat.name]
+            last = self._entries.get(_key(run, seat.name))
+            yield Entry(
+                _key(run, seat.name),
+                pid,
+                ticks,
+                (before or {}).get(seat.name, seat.gpus),
+                seat.share_milli,
+                str(need.qos),
+                self._limit_mib(seat, need) if self._machine.real else 0,
+                seat.share_milli < WHOLE,
+                "cuda" if self._machine.real else "signals",
+                "park" if known.parked else "run",
+                last.turn if last else 0,
+                seat.gpus,
+            )
+
+    def _is_guarded(self, entry: Entry) -> bool:
+        """Whether there is anything to hold for it."""
+        return entry.sliced or bool(entry.memory_mib) or entry.want == "park"
+
+    async def _wish(
+        self, run: RunId, want: str, before: Mapping[str, tuple[int, ...]] | None = None
+    ) -> Parked:
+        """Have something done to all workers of a run, and wait for what becomes of it."""
+        self._turn += 1
+        turn = self._turn
+        wanted = {
+            entry.key: replace(entry, want=want, turn=turn)
+            for entry in self._entries_of(run, before)
+        }
+        if not wanted:
+            return Parked(why="it has no process on a device")
+        self._publish({**self._entries, **wanted})
+        deadline = time.monotonic() + _PARK_S
+        while time.monotonic() < deadline:
+            status = await asyncio.to_thread(self._book.status)
+            told = [status.get("tenants", {}).get(key) for key in wanted]
+            if all(one and one["outcome"]["turn"] >= turn for one in told):
+                return _summed(one["outcome"] for one in told if one)
+            if all(one and one["standing"] == "gone" for one in told):
+                return Parked(why=self.problem(run) or "its processes are gone")
+            if not self._entries.keys() >= wanted.keys():
+                return Parked(why=self.problem(run) or "it ended meanwhile")
+            await asyncio.sleep(_POLL_S)
+        return Parked(why=f"the warden did not answer within {_PARK_S:g} s")
+
+    async def _take_back(self, run: RunId) -> None:
+        """What could not be parked goes on, all of it."""
+        if run in self._runs and self._of(run):
+            await self._wish(run, "run")
+
+    def _publish(self, entries: Mapping[str, Entry]) -> None:
+        """Write down what is wanted, and have the warden look."""
+        if dict(entries) != self._entries:
+            self._entries = dict(entries)
+            self._book.want(self._entries.values())
+        self._guard.see_to_it()
+
+    async def _mind(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                self._note_problems()
+                self._forget_dead()
+                await self._end_daemons()
+                if self._guard.is_missing():
+                    _log.warning("the warden of shared devices is gone: another one takes over")
+                    self._guard.see_to_it()
+            except OSError as error:
+                _log.warning("cannot look after shared devices: %s", error)
+
+    def _forget_dead(self) -> None:
+        """Nobody guards workers that are gone, whether or not anybody says so."""
+        dead = {key for key, entry in self._entries.items() if not entry.alive}
+        if dead:
+            self._publish(self._without(dead))
+
+    async def _end_daemons(self) -> None:
+        """End the MPS daemons that nobody has needed for a while."""
+        used = {device for held in self._spatial.values() for device in held}
+        for device, needed_at in tuple(self._needed_at.items()):
+            if device not in used and time.monotonic() - needed_at > _DAEMON_S:
+                del self._needed_at[device]
+                await asyncio.to_thread(self._daemon(device).stop)
+
+    def _note_problems(self) -> None:
+        tenants = self._book.status().get("tenants", {})
+        for run in self._runs:
+            for name in self._runs[run].workers:
+                told = tenants.get(_key(run, name), {})
+                if told.get("problem"):
+                    self._problems[run] = f"{name} {told['problem']}"
+        for run in list(self._problems)[:-_REMEMBERED]:
+            del self._problems[run]
+
+    def _of(self, run: RunId) -> list[Entry]:
+        return [entry for entry in self._entries.values() if entry.key.startswith(_key(run, ""))]
+
+    def _without(self, keys: Iterable[str]) -> dict[str, Entry]:
+        gone = set(keys)
+        return {key: entry for key, entry in self._entries.items() if key not in gone}
+
+    def _limit_mib(self, seat: Seat, need: Resources) -> int:
+        if need.gpu_memory_mib or seat.share_milli >= WHOLE:
+            return need.gpu_memory_mib
+        return self._machine.node.gpu_memory_mib * seat.share_milli // WHOLE
+
+    def _is_spatial(self, seat: Seat, need: Resources) -> bool:
+        shared = self._machine.real and seat.share_milli < WHOLE
+        return shared and need.way is Way.SPATIAL
+
+    def _daemon(self, device: int) -> mps.Daemon:
+        if device not in self._daemons:
+            nvml = Nvml()
+            uuid = nvml.uuid(device)
+            nvml.close()
+            self._daemons[device] = mps.Daemon(self._folder, uuid, device)
+        return self._daemons[device]
+
+
+def _key(run: RunId, worker: str) -> str:
+    return f"{run}/{worker}"
+
+
+def _summed(outcomes: Iterable[Mapping[str, Any]]) -> Parked:
+    """What became of a run as a whole: as good as the worst of its workers."""
+    all_of = list(outcomes)
+    worst = next((one for one in all_of if one["how"] == "none"), all_of[0])
+    return Parked(
+        max(one["took_s"] for one in all_of),
+        sum(one["freed_mib"] for one in all_of),
+        sum(one["stays_mib"] for one in all_of),
+        worst["how"],
+        worst["why"],
+    )

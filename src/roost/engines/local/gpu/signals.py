@@ -1,0 +1,129 @@
+"""Shares of CPU slots: whole process trees are stopped and continued by signals.
+
+The same four states as on a GPU (``driver``), where *checkpointed* means no more than stopped:
+the memory of a process is on the host already. Each process is known by its number and start
+time; no signal goes to a bare number.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from roost.engines.local.gpu.driver import NOT_READY, Move, Refused, Stage
+from roost.engines.local.shim import tree
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAUSE_S, _PAUSE_MAX_S = 0.0005, 0.01
+_KERNEL_S = 0.05
+_LISTED = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+
+
+class SignalDriver:
+    """Stops a process and everything below it."""
+
+    def __init__(self) -> None:
+        self._parked: set[tuple[int, int]] = set()
+
+    def state(self, pid: int) -> Stage:
+        """Stopped, or running; Refused if it is gone."""
+        process = _look(pid)
+        if process.state not in "Tt":
+            return Stage.RUNNING
+        return Stage.CHECKPOINTED if (pid, process.ticks) in self._parked else Stage.LOCKED
+
+    def lock(self, pid: int, timeout_ms: int) -> None:
+        """Stop everything from this process down, also what is forked meanwhile."""
+        _look(pid)
+        begun, pause = time.monotonic(), _PAUSE_S
+        stopped: set[tuple[int, int]] = set()
+        while True:
+            now = family(pid)
+            fresh = [one for one in now if (one.pid, one.ticks) not in stopped]
+            for process in fresh:
+                stopped.add((process.pid, process.ticks))
+                tree.send(process, signal.SIGSTOP)
+            # What waits for the kernel, and goes on doing so, stops when it returns.
+            waited_s = time.monotonic() - begun
+            still = "TtD" if waited_s > _KERNEL_S else "Tt"
+            if not fresh and all(one.state in still for one in now):
+                return
+            if waited_s > timeout_ms / 1000:
+                self.unlock(pid)
+                raise Refused(f"process {pid} does not come to a stop", NOT_READY)
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
+
+    def checkpoint(self, pid: int) -> None:
+        """Keep it stopped: its memory is on the host already."""
+        process = _look(pid)
+        if process.state not in "Tt":
+            raise Refused(f"process {pid} is not stopped")
+        self._parked.add((pid, process.ticks))
+
+    def restore(self, pid: int, moves: Sequence[Move] = ()) -> None:
+        """Make it ready to go on; where it goes on is for whoever pins it to cores."""
+        del moves
+        self._parked.discard((pid, _look(pid).ticks))
+
+    def unlock(self, pid: int) -> None:
+        """Let everything from this process down go on."""
+        process = _look(pid)
+        self._parked.discard((pid, process.ticks))
+        for one in reversed(family(pid)):
+            tree.send(one, signal.SIGCONT)
+
+
+def family(pid: int) -> list[tree.Process]:
+    """A live process and everything below it, parents first.
+
+    By the kernel's lists of children where it keeps them: that costs as much as the tree is large,
+    however many processes the machine has.
+    """
+    process = tree.look(pid)
+    if process is None or process.state in "ZX":
+        return []
+    if not _LISTED:
+        return [process, *tree.descendants(pid)]
+    found = [process]
+    for parent in found:  # it grows meanwhile
+        below = (tree.look(child) for child in _children(parent.pid))
+        found += [one for one in below if one is not None and one.state not in "ZX"]
+    return found
+
+
+def cpu_s(pids: Sequence[int]) -> float:
+    """The CPU time that processes have used so far; those that are gone used none."""
+    ticks = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - often
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICKS
+
+
+def _children(pid: int) -> list[int]:
+    """Of all threads: each keeps those that it started."""
+    found: list[int] = []
+    with suppress(OSError):  # one that ends just now: whoever is left belongs to another
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - often
+            with (
+                suppress(OSError),
+                open(f"/proc/{pid}/task/{thread}/children", "rb") as file,  # noqa: PTH123 - often
+            ):
+                found += map(int, file.read().split())
+    return found
+
+
+def _look(pid: int) -> tree.Process:
+    process = tree.look(pid)
+    if process is None or process.state in "ZX":
+        raise Refused(f"process {pid} is gone")
+    return process

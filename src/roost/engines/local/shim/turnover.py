@@ -1,0 +1,193 @@
+"""How the members of a generation come and go: by order, or by loss.
+
+An order comes in ``wanted.json``, with SIGHUP to look at it; given twice it is carried out once. A
+member that dies is left out, and the others go on without it, if the job can do that and enough
+are left. What became of either is in ``start.json`` before the server is told.
+"""
+
+from __future__ import annotations
+
+import time
+
+from .change import Change, Failed
+from .hints import Hints, hit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .gang import Gang
+    from .members import Members
+    from .worker import Worker
+
+#: How a worker ended, for the record, and in words.
+Loss = tuple[list[object], str]
+
+
+class Turnover:
+    """Watches over the members; ``gang`` does what is to be done."""
+
+    def __init__(self, gang: Gang, members: Members, hints: Hints, least: int) -> None:
+        self._gang, self._members, self._hints, self._least = gang, members, hints, least
+        self._change: Change | None = None
+        self._number = 0
+        #: Ends of members without whom the others have not gone on yet, and until when they may.
+        self._losses: list[Loss] = []
+        self._mourn_until = float("inf")
+        self._saved = self._offloaded = 0
+        self._elastic = False
+        hints.more["members"] = list(members.ids)
+
+    @property
+    def due(self) -> float:
+        """When there is something to do, whatever happens."""
+        return min(self._change.due if self._change else float("inf"), self._mourn_until)
+
+    def look(self, wanted: dict[str, Any]) -> None:
+        """See what the engine wants."""
+        try:
+            self._ask(int(wanted["save"]), int(wanted["offload"]))
+            number = int(wanted["number"])
+            if number > self._number:
+                self._number = number
+                self._begin(wanted)
+            elif number and self._change is None and "change" in self._hints.more:
+                self._hints.news({"change": self._hints.more["change"]})
+        except (KeyError, TypeError, ValueError):
+            return  # not written by an engine
+
+    def hear(self, words: list[dict[str, Any]]) -> None:
+        """Take in what workers say about members."""
+        for said in words:
+            self._members.hear(said)
+        if words and not self._elastic and self._members.elastic:
+            self._elastic = self._hints.more["elastic"] = True
+            self._hints.news({"elastic": True})
+            self._gang.tell({"elastic": True})
+
+    def go_on(self) -> None:
+        """Do what has become possible, or is overdue."""
+        members = self._members
+        if members.saved > self._saved:
+            self._saved = members.saved
+            self._hints.news({"saved_for": self._saved})
+        if self._offloaded != members.offload and members.offloaded:
+            self._offloaded = members.offload
+            self._hints.news({"offloaded": self._offloaded})
+        if self._losses and members.together:
+            self._tell_loss()
+        elif time.monotonic() >= self._mourn_until:
+            self._gang.stop("exit", "")
+        if self._change:
+            self._advance(self._change)
+
+    def takes(self, worker: Worker, status: int, loss: Loss) -> bool:
+        """Whether the others go on after the end of a worker as if it had been meant to end."""
+        if not worker.member:
+            return False
+        if self._change:
+            try:
+                taken = self._change.takes(worker, status, loss[1])
+            except Failed as failure:
+                self._give_up(str(failure))
+                return False
+            if not taken and self._change.is_open:
+                self._call_off(self._change)
+        else:
+            taken = status != 0 and self._lose(worker, loss)
+        if taken:
+            self._members.forget(worker.member)
+            self._gang.part(worker)
+        return taken
+
+    def mourned(self) -> list[Loss]:
+        """The losses that nobody got over; they come before what followed from them."""
+        found, self._losses = self._losses, []
+        return found
+
+    def over(self) -> None:
+        """The generation ends: nothing is waited for any more."""
+        self._change, self._mourn_until = None, float("inf")
+
+    def later(self, seconds: float) -> None:
+        """Time stood still for so long."""
+        self._mourn_until += seconds
+        if self._change:
+            self._change.later(seconds)
+
+    def _ask(self, save: int, offload: int) -> None:
+        """Pass on what is asked of the job; a full disk means that it does not hear of it."""
+        members = self._members
+        if save > members.save or offload > members.offload:
+            members.save = max(save, members.save)
+            members.offload = max(offload, members.offload)
+            try:
+                members.publish()
+            except OSError:
+                return
+
+    def _begin(self, wanted: dict[str, Any]) -> None:
+        if self._change or self._losses or not self._gang.is_running:
+            self._give_up("")
+            return
+        try:
+            self._change = Change(self._gang, wanted)
+            self._change.begin()
+        except Failed as failure:
+            self._give_up(str(failure))
+
+    def _advance(self, change: Change) -> None:
+        try:
+            if not change.advance():
+                return
+        except Failed as failure:
+            self._give_up(str(failure))
+            return
+        self._change = None
+        self._gang.settle(change.target)
+        answer = change.answer()
+        self._hints.more |= {"members": answer["members"], "change": answer}
+        hit("shim.before-change-record")
+        self._hints.news({"change": answer})
+        hit("shim.after-change-record")
+        self._gang.tell({"world": len(self._members.ids)})
+
+    def _call_off(self, change: Change) -> None:
+        """The training is over: nobody is to join it any more."""
+        self._change = None
+        for worker in change.joiners:
+            self._gang.part(worker)
+
+    def _give_up(self, why: str) -> None:
+        """End this generation; the engine starts the next with what it wanted."""
+        self._change = None
+        if why:
+            self._gang.note(f"its size cannot be changed while it runs: {why}; it starts again")
+        self._gang.stop("stopped", why)
+
+    def _lose(self, worker: Worker, loss: Loss) -> bool:
+        members = self._members
+        ids = [one for one in members.ids if one != worker.member]
+        alive = sum(one.running for one in self._gang.workers if one.member)
+        enough = 0 < self._least <= alive == len(ids)
+        if not enough or not members.elastic or not self._gang.is_running:
+            return False
+        try:
+            members.change(ids, [*members.lost, worker.member])
+        except OSError:
+            return False
+        hit("shim.after-loss")
+        self._losses.append(loss)
+        self._mourn_until = time.monotonic() + self._gang.patience["join_s"]
+        return True
+
+    def _tell_loss(self) -> None:
+        """The others have gone on."""
+        why = "; ".join(how for _, how in self._losses)
+        self._losses, self._mourn_until = [], float("inf")
+        by_member = {worker.member: worker for worker in self._gang.workers}
+        self._gang.settle([by_member[one] for one in self._members.ids if one in by_member])
+        lost = {"members": list(self._members.ids), "why": why[:500]}
+        self._hints.more |= {"members": lost["members"], "lost": lost}
+        self._hints.news({"lost": lost})
+        self._gang.tell({"world": len(self._members.ids)})

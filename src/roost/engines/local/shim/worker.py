@@ -1,0 +1,45 @@
+"""One worker: a process that was started, its id among the members, and where its output goes."""
+
+from __future__ import annotations
+
+import os
+
+from . import spawn
+from .light import ignoring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .output import Log
+
+
+class Worker:
+    """One process that was started, and where its output goes."""
+
+    def __init__(self, what: dict[str, Any], log: Log) -> None:
+        self.what, self.log = what, log
+        self.pid = self.pipe = 0
+        self.running = False
+
+    @property
+    def member(self) -> str:
+        """Its id among those that train together; empty if it is none of them."""
+        return str(self.what.get("member") or "")
+
+    def start(self, order: dict[str, Any]) -> int:
+        """Start it; a pipe that tells how that went."""
+        self.pipe, out = os.pipe()
+        os.set_blocking(self.pipe, False)
+        try:
+            self.pid, heard = spawn.spawn(order, self.what, out)
+        finally:
+            os.close(out)
+        self.running = True
+        return heard
+
+    def signal(self, number: int) -> None:
+        """Signal its process group; its number is taken as long as it is not reaped."""
+        if self.running:
+            with ignoring(OSError):
+                os.killpg(self.pid, number)

@@ -1,0 +1,56 @@
+"""What a new server makes of what it finds: devices, runs that are alive, another home's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from roost.core import Action, Core, JobId, NodeJoined, NodeLost, RunId
+from roost.engines import Assigned, Ended, Order, Report
+from roost.errors import Conflict
+from roost.live.records import Record
+from roost.live.recovery import pending
+
+
+def check_hardware(core: Core, reports: Sequence[Report]) -> None:
+    """Refuse to go on without the devices that live runs hold."""
+    ended = {report.run for report in reports if isinstance(report, Ended)}
+    for report in reports:
+        if not isinstance(report, NodeJoined) or report.node.id not in core.ledger.nodes:
+            continue
+        node, spec = core.ledger.nodes[report.node.id], report.node
+        for run in node.runs:
+            beyond = any(g >= spec.gpus for part in run.allocation.parts for g in part.gpus)
+            if run.id not in ended and (beyond or spec.kind != node.spec.kind):
+                raise Conflict(
+                    f"run {run.id} still holds a device of node {spec.id} that is not there: "
+                    f"it had {node.spec.gpus} x {node.spec.kind}, now {spec.gpus} x {spec.kind}"
+                    f"; start with what it had (--slots {node.spec.gpus}) until it is over"
+                )
+
+
+def left_behind(core: Core, reports: Sequence[Report], now: float) -> list[Report]:
+    """The nodes of another home, which nobody serves any more."""
+    here = {report.node.id for report in reports if isinstance(report, NodeJoined)}
+    nodes = core.ledger.nodes.values()
+    return [NodeLost(now, node.id) for node in nodes if node.up and node.id not in here]
+
+
+def assigned(
+    core: Core,
+    records: Mapping[JobId, Record],
+    order: Callable[[Action, Record], Order],
+    *,
+    foreign: bool,
+) -> dict[RunId, Assigned]:
+    """What the journal says is alive, with the orders whose outcome it does not know."""
+    found: dict[RunId, Assigned] = {}
+    for run in core.runs.values():
+        action, record = pending(run), records[run.job.id]
+        reserved = bool(run.after) and run.target is None and not run.resuming
+        found[run.id] = Assigned(
+            parked=run.parked or run.still,
+            launched=not reserved,
+            order=None if action is None else order(action, record),
+            foreign=foreign,
+        )
+    return found

@@ -1,0 +1,119 @@
+"""What was learned of applications, shown, and held against jobs that cannot fit.
+
+The core folds what engines measure into a profile for each user's application
+(``core.history``). A share of a GPU whose memory is less than that application was seen to need is
+refused before it fails; who knows better gives the job another ``application``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from roost.core import WHOLE, Core, JobSpec
+from roost.core.history import Profile, Spent
+from roost.core.spec import CPU_SLOT
+from roost.live.amounts import counted, together
+
+_GIB = 1024
+#: Shares are told in hundredths.
+_STEP = 10
+
+
+def profile_views(core: Core, user: str | None, application: str = "") -> list[dict[str, Any]]:
+    """Profiles by user and application, for JSON."""
+    history = core.history
+    return [
+        {
+            "user": owner,
+            "application": name,
+            **_measured(history.profiles.get((owner, name)) or Profile()),
+            "costs": _costs(history.costs.get((owner, name)) or Spent()),
+        }
+        for owner, name in sorted(history.profiles.keys() | history.costs.keys())
+        if user in (None, owner) and application in ("", name)
+    ]
+
+
+def _measured(profile: Profile) -> dict[str, Any]:
+    return {
+        "memory_mib": profile.memory_mib,
+        "noise": profile.noise,
+        "sizes": [
+            {
+                "workers": workers,
+                "share": share / WHOLE,
+                "step_s": steps.mean,
+                "count": steps.count,
+                "speed": profile.rate(workers, share),
+            }
+            for (workers, share), steps in sorted(profile.steps.items())
+        ],
+    }
+
+
+def _costs(spent: Spent) -> dict[str, Any]:
+    means = {one.name: getattr(spent, one.name) for one in fields(spent)}
+    return {
+        name: {"mean_s": mean.mean, "count": mean.count}
+        for name, mean in means.items()
+        if mean.count
+    }
+
+
+def known(core: Core, spec: JobSpec) -> str:
+    """What was measured of a job's application, in a sentence; empty if nothing was."""
+    profile = core.history.profiles.get((spec.user, spec.application))
+    if profile is None:
+        return ""
+    share = spec.resources.share_milli
+    steps = [
+        f"{mean.mean:.3g} s with {counted(workers, 'worker')}"
+        for (workers, own), mean in sorted(profile.steps.items())
+        if own == share and spec.workers.min <= workers <= spec.workers.max
+    ]
+    told = [f"a step takes {together(steps)}"] if steps else []
+    if profile.memory_mib:
+        told.append(f"a worker uses up to {_gib(profile.memory_mib)} of GPU memory")
+    return f"as measured of {spec.application}: {together(told)}" if told else ""
+
+
+def too_small(core: Core, spec: JobSpec) -> str:
+    """Why a job's share of GPU memory cannot hold its application; empty if it can, or may."""
+    need = spec.resources
+    profile = core.history.profiles.get((spec.user, spec.application))
+    peak = 0 if profile is None else profile.memory_mib
+    whole = _memory(core, need.kinds)
+    limit = need.gpu_memory_mib or whole * need.share_milli // WHOLE
+    if not need.gpus or not peak or not limit or peak <= limit:
+        return ""
+    least = math.ceil(peak * WHOLE / whole / _STEP) * _STEP if whole else 0
+    if not whole:
+        advice = "give it more"
+    elif peak > whole:
+        advice = f"no GPU here has more than {_gib(whole)}"
+    else:
+        share = "a whole GPU" if least >= WHOLE else f"{least / WHOLE:g}"
+        advice = f"the smallest share that fits is {share}"
+    return (
+        f"{spec.application} was seen to use {_gib(peak)} of GPU memory for a worker, and "
+        f"{_asked(spec)} gives it {_gib(limit)}: {advice}; if this one needs less, give it "
+        "another 'application'"
+    )
+
+
+def _asked(spec: JobSpec) -> str:
+    need = spec.resources
+    return "its limit" if need.gpu_memory_mib else f"a share of {need.share_milli / WHOLE:g}"
+
+
+def _memory(core: Core, kinds: tuple[str, ...]) -> int:
+    """The memory of the largest GPU that will do; 0 where nobody knows."""
+    specs = [node.spec for node in core.ledger.order if node.spec.kind != CPU_SLOT]
+    fitting = [spec.gpu_memory_mib for spec in specs if not kinds or spec.kind in kinds]
+    return max(fitting, default=0)
+
+
+def _gib(mib: float) -> str:
+    return f"{mib / _GIB:.1f} GiB"

@@ -1,0 +1,248 @@
+"""Snapshots of jobs: taking them, deleting them, and jobs that begin from one.
+
+A snapshot is what a job had saved, with its job file: whatever a new job needs to go on from there.
+It stays until it is deleted, also when its job is. Taking one may last as long as copying lasts, so
+whoever asks gets the answer later by asking again with the same key.
+
+A clone gets the pickled function of its original, and its secrets only from the original's vault:
+if the same user clones while the job is not over. Otherwise they have to be given again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from roost.core import JobId, RunId
+from roost.engines import SnapshotInfo
+from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
+from roost.failpoints import hit
+from roost.jobfile import JobFile
+from roost.live.changes import seconds
+from roost.live.shelf import Shelf, check_name, reference, trouble
+from roost.store.rows import JobRow, PointRow
+
+if TYPE_CHECKING:
+    from roost.live.driver import Driver
+
+T = TypeVar("T")
+
+#: How long one answer waits for a snapshot, how long a job has to save itself, and for how long
+#: the outcome is remembered for whoever asks again.
+WAIT_S = 10.0
+SAVE_S = 120.0
+_REMEMBER_S = 120.0
+#: What runs a submitted function; without its pickle it is worth nothing.
+_FUNCTION = "roost.client.call"
+_MERGED = ("env", "labels")
+_STEP = 1024
+
+
+class Ask(Protocol):
+    """Asks the store in a thread."""
+
+    def __call__(self, call: Callable[..., T], *given: Any, **named: Any) -> Awaitable[T]:
+        """What the store answers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A job to be made from a snapshot: whose, with what on top of the job file."""
+
+    point: PointRow
+    user: str
+    unix: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key: str = ""
+
+
+@dataclass(slots=True)
+class _Taking:
+    key: str
+    task: asyncio.Task[PointRow]
+
+
+class Snapshots:
+    """Takes, keeps and hands out the snapshots of a cluster's jobs."""
+
+    def __init__(self, driver: Driver, shelf: Shelf, ask: Ask) -> None:
+        self._driver, self._shelf, self._ask = driver, shelf, ask
+        self._taking: dict[str, _Taking] = {}
+        #: Held while a clone is submitted or a snapshot is deleted.
+        self.lock = asyncio.Lock()
+
+    async def sweep(self) -> None:
+        """Remove what a server that was killed left behind."""
+        await asyncio.to_thread(self._shelf.sweep, self._is_known)
+
+    async def close(self) -> None:
+        """Give up what is under way; the next start removes what there is of it."""
+        for taking in self._taking.values():
+            taking.task.cancel()
+            with suppress(asyncio.CancelledError, RoostError, OSError):
+                await taking.task
+        self._taking.clear()
+
+    async def take(self, row: JobRow, name: str, actor: str, key: str = "") -> PointRow | None:
+        """Take a snapshot of a job; None while it is under way: ask again with the same key.
+
+        Raises Conflict where the job has one of that name, or has saved nothing yet.
+        """
+        ref = reference(row.id, check_name(name))
+        taking = self._taking.get(ref)
+        if taking is None or (taking.task.done() and (not key or taking.key != key)):
+            task = asyncio.create_task(self._take(row, name, actor), name=f"snapshot {ref}")
+            taking = self._taking[ref] = _Taking(key, task)
+            task.add_done_callback(lambda _: self._forget_later(ref, taking))
+        elif not key or taking.key != key:
+            raise Conflict(f"snapshot {ref} is being taken already")
+        done, _ = await asyncio.wait([taking.task], timeout=WAIT_S)
+        return taking.task.result() if done else None
+
+    async def delete(self, point: PointRow, actor: str) -> None:
+        """Forget a snapshot with its files; raises Conflict while a clone has yet to begin."""
+        ref = reference(point.job, point.name)
+        async with self.lock:
+            for job, record in self._driver.records.items():
+                if record.clone_of == ref and not record.restored:
+                    raise Conflict(f"job {job} is to start from snapshot {ref}: cancel it first")
+            await self._ask(self._driver.store.delete_point, point.job, point.name, actor=actor)
+            hit("keep.before-removal")
+            await asyncio.to_thread(self._shelf.drop, ref)
+
+    async def check(self, ref: str) -> None:
+        """Raise where no job can begin from a snapshot (any more)."""
+        job, _, name = ref.partition("@")
+        if await self._ask(self._driver.store.point, job, name) is None:
+            raise NotFound(f"no snapshot {ref}")
+        if not await asyncio.to_thread(self._shelf.has, ref):
+            raise Conflict(f"the files of snapshot {ref} are not in the home of this server")
+
+    async def job_of(self, clone: Clone) -> JobFile:
+        """The job file of a clone: its checkpoints have a folder of their own."""
+        document = dict(clone.point.document)
+        name = document.get("name", JobFile.model_fields["name"].default)
+        document.setdefault("application", name)
+        if isinstance(document.get("checkpoint"), dict):
+            saving = {k: v for k, v in document["checkpoint"].items() if k != "path"}
+            document["checkpoint"] = saving or None
+        for field_, value in clone.changes.items():
+            merged = field_ in _MERGED and isinstance(value, Mapping)
+            document[field_] = {**document.get(field_, {}), **value} if merged else value
+        what = f"clone of {reference(clone.point.job, clone.point.name)}"
+        file = await asyncio.to_thread(JobFile.from_document, document, what)
+        if file.checkpoint is not None and file.checkpoint.path:
+            raise InvalidSpec("checkpoint.path: a clone has a checkpoint folder of its own")
+        return file
+
+    async def payload_of(self, point: PointRow) -> bytes | None:
+        """The function of a clone; raises Conflict where it was not kept."""
+        ref = reference(point.job, point.name)
+        payload = await asyncio.to_thread(self._shelf.payload, ref)
+        if payload is None and _FUNCTION in point.document.get("command", ()):
+            raise Conflict(
+                f"the function of {ref} was not kept: the job was over when the snapshot was taken"
+            )
+        return payload
+
+    async def secrets_of(self, clone: Clone) -> dict[str, str]:
+        """What is given, and what the original still has if it is the same user's."""
+        job = JobId(clone.point.job)
+        kept: dict[str, str] = {}
+        if clone.user == clone.point.user and job in self._driver.records:
+            kept = await asyncio.to_thread(self._driver.vault.secrets, job)
+        return {**kept, **clone.secrets}
+
+    # -- how it is done ------------------------------------------------------------------------
+
+    async def _take(self, row: JobRow, name: str, actor: str) -> PointRow:
+        store, job = self._driver.store, JobId(row.id)
+        attempt = self._attempts(row)
+        if not attempt:
+            raise Conflict(f"job {job} has not run yet: there is nothing to take a snapshot of")
+        await self._ask(store.check_point, job, name)
+        began = time.monotonic()
+        draft = await asyncio.to_thread(self._shelf.draft, job)
+        try:
+            copied = await self._driver.engine.snapshot(
+                RunId(job, attempt), draft / "files", SAVE_S
+            )
+            hit("keep.after-copy")
+            payload = await asyncio.to_thread(self._driver.vault.payload, job)
+            await asyncio.to_thread(self._shelf.keep, draft, name, payload)
+        except OSError as error:
+            await asyncio.to_thread(self._shelf.discard, draft)
+            raise trouble("its files cannot be copied", error) from None
+        except RoostError:
+            await asyncio.to_thread(self._shelf.discard, draft)
+            raise
+        hit("keep.after-files")
+        took_s = time.monotonic() - began
+        point = replace(self._point(row, name, copied, took_s), function=payload is not None)
+        try:
+            await self._ask(store.add_point, point, actor=actor, text=_told(point))
+        except Conflict:  # any other outcome is unknown; the next start sees
+            await asyncio.to_thread(self._shelf.drop, reference(job, name))
+            raise
+        hit("keep.after-row")
+        return point
+
+    def _point(self, row: JobRow, name: str, copied: SnapshotInfo, took_s: float) -> PointRow:
+        record = self._driver.records.get(JobId(row.id))
+        step = row.view.get("step") if record is None else record.step
+        saved = row.view.get("saved") if record is None else record.saved
+        done = row.view.get("progress") if record is None else record.progress
+        return PointRow(
+            row.id,
+            name,
+            row.user,
+            row.name,
+            self._driver.clock.now(),
+            step,
+            done if saved is None else saved,
+            copied.files,
+            copied.size_bytes,
+            copied.fresh,
+            took_s,
+            document=row.document,
+        )
+
+    def _attempts(self, row: JobRow) -> int:
+        job = self._driver.core.jobs.get(JobId(row.id))
+        return int(row.view.get("attempt") or 0) if job is None else job.attempts
+
+    def _is_known(self, job: str, name: str) -> bool:
+        try:
+            return self._driver.store.point(job, name) is not None
+        except RoostError:
+            return True
+
+    def _forget_later(self, ref: str, taking: _Taking) -> None:
+        def forget() -> None:
+            if self._taking.get(ref) is taking:
+                del self._taking[ref]
+
+        if not taking.task.cancelled():
+            taking.task.exception()  # whoever asked has looked, or has gone
+        asyncio.get_running_loop().call_later(_REMEMBER_S, forget)
+
+
+def _told(point: PointRow) -> str:
+    fresh = "saved for it" if point.fresh else "of the last checkpoint"
+    files = f"{point.files} file{'' if point.files == 1 else 's'}"
+    took = seconds(point.took_s)
+    return f"{point.name} taken in {took}: {files}, {_size(point.size_bytes)}, {fresh}"
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < _STEP:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= _STEP
+    return f"{size:.1f} GiB"

@@ -1,0 +1,183 @@
+"""Snapshots of jobs and jobs made from them; and what was learned of applications."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from roost.errors import NotFound
+from roost.live.shelf import reference
+from roost.live.snapshots import Clone
+from roost.server import models
+from roost.server.auth import Caller
+from roost.server.body import Route
+from roost.server.context import Context
+from roost.server.failures import answers
+from roost.server.jobs import (
+    Here,
+    Key,
+    Limit,
+    Name,
+    Offset,
+    Reader,
+    Writer,
+    account,
+    check_queue,
+    check_secrets,
+    json,
+    shown,
+)
+from roost.server.permissions import sees_all, visible
+from roost.store.rows import PointRow
+
+router = APIRouter(prefix="/api/v1", tags=["snapshots"], route_class=Route)
+
+Point = Annotated[str, Path(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+
+
+@router.post(
+    "/jobs/{job}/snapshots",
+    status_code=201,
+    response_model=models.Snapshot,
+    responses={
+        **answers(404, 409, 507),
+        202: {"model": models.Taking, "description": "Under way: ask again with the same key."},
+    },
+    operation_id="take_snapshot",
+)
+async def take_snapshot(
+    here: Here, caller: Writer, job: Name, body: models.TakeSnapshot, key: Key = ""
+) -> Response:
+    """Take a snapshot: what the job has saved, freshly if it can save on demand.
+
+    Where copying lasts, the answer is 202; the same Idempotency-Key again gives the outcome.
+    """
+    row = await here.find(caller, job)
+    point = await here.cluster.snapshots.take(row, body.name, caller.user, key)
+    if point is None:
+        return json({"job": row.id, "name": body.name, "state": "taking"}, 202)
+    return json(_view(point), 201)
+
+
+@router.get(
+    "/snapshots",
+    response_model=models.Snapshots,
+    responses=answers(404, 409),
+    operation_id="list_snapshots",
+)
+async def list_snapshots(
+    here: Here,
+    caller: Reader,
+    *,
+    job: Annotated[str, Query(pattern=r"^[a-z0-9-]{0,82}$")] = "",
+    offset: Offset = 0,
+    limit: Limit = 50,
+) -> Response:
+    """Snapshots of one job or of all that the caller sees, the newest first."""
+    found = await _job(here, caller, job) if job else ""
+    user = "" if sees_all(caller) else caller.user
+    store = here.cluster.store
+    page = await here.read(lambda: store.points(found, user, offset=offset, limit=limit))
+    items = [_view(point) for point in page.items]
+    return json({"items": items, "total": page.total, "offset": offset, "limit": limit})
+
+
+@router.get(
+    "/jobs/{job}/snapshots/{name}",
+    response_model=models.Snapshot,
+    responses=answers(404, 409),
+    operation_id="get_snapshot",
+)
+async def get_snapshot(here: Here, caller: Reader, job: Name, name: Point) -> Response:
+    """One snapshot."""
+    return json(_view(await _point(here, caller, job, name)))
+
+
+@router.delete(
+    "/jobs/{job}/snapshots/{name}",
+    status_code=204,
+    response_class=Response,
+    responses=answers(404, 409, 507),
+    operation_id="delete_snapshot",
+)
+async def delete_snapshot(here: Here, caller: Writer, job: Name, name: Point) -> Response:
+    """Forget a snapshot with its files."""
+    point = await _point(here, caller, job, name)
+    await here.cluster.snapshots.delete(point, caller.user)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/jobs/{job}/clone",
+    status_code=201,
+    response_model=models.JobView,
+    responses={
+        **answers(404, 409, 507),
+        200: {"model": models.JobView, "description": "The same key again: the same job."},
+    },
+    operation_id="clone_job",
+)
+async def clone_job(
+    here: Here, caller: Writer, job: Name, body: models.CloneJob, key: Key = ""
+) -> Response:
+    """Submit a new job of the caller's that begins from a snapshot, the newest by default.
+
+    The job need not be there any more. ``changes`` are fields of the job file; ``env`` and
+    ``labels`` come on top of what the file has, others replace it.
+    """
+    point = await _point(here, caller, job, body.snapshot or "")
+    clone = Clone(point, caller.user, account(caller), body.changes, body.secrets, key)
+    file = await here.cluster.snapshots.job_of(clone)
+    await check_queue(here, caller, file.queue)
+    check_secrets(file, body.secrets)
+    row, new = await here.cluster.clone(clone)
+    return shown(here, caller, row, 201 if new else 200)
+
+
+@router.get(
+    "/profiles",
+    response_model=models.Profiles,
+    responses=answers(),
+    operation_id="list_profiles",
+    tags=["profiles"],
+)
+async def list_profiles(
+    here: Here,
+    caller: Reader,
+    application: Annotated[str, Query(max_length=256)] = "",
+) -> Response:
+    """What was measured of the caller's applications; of everybody's, to who sees all jobs."""
+    user = None if sees_all(caller) else caller.user
+    return json({"items": here.cluster.profiles(user, application)})
+
+
+async def _job(here: Context, caller: Caller, name: str) -> str:
+    """The id of a job; of one that was deleted, snapshots may be left."""
+    try:
+        return (await here.find(caller, name)).id
+    except NotFound:
+        left = await here.read(lambda: here.cluster.store.point(name))
+        if left is None or not visible(caller, left.user):
+            raise
+        return name
+
+
+async def _point(here: Context, caller: Caller, job: str, name: str) -> PointRow:
+    found = await _job(here, caller, job)
+    point = await here.read(lambda: here.cluster.store.point(found, name))
+    if point is None or not visible(caller, point.user):
+        raise NotFound(
+            f"job {found} has no snapshot {name!r}"
+            if name
+            else f"job {found} has no snapshot; take one with: roost snapshot {found}"
+        )
+    return point
+
+
+def _view(point: PointRow) -> dict[str, Any]:
+    """A snapshot as the API shows it: without the job file, which is the job's."""
+    view = asdict(point)
+    del view["document"]
+    return {"id": reference(point.job, point.name), **view}

@@ -1,0 +1,93 @@
+"""A training in name only that changes its size while it runs, for chaos to watch.
+
+Run as a file: ``elastic_witness.py FOLDER SECONDS``. Each of its processes holds a lock of its own
+and keeps the ledger of ``witness``; the first member counts steps of 10 ms and saves each.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from roost import train
+from roost.train.members import Left, Members, tell
+
+_STEP_S = 0.01
+_CLASH = 99
+_STOPPED = 143
+
+
+class Witness:
+    """One process of it."""
+
+    def __init__(self, folder: Path, total: int) -> None:
+        env = os.environ
+        self.folder, self.total = folder, total
+        self.members = Members.here()
+        self.job, self.attempt = env["ROOST_JOB"], env["ROOST_ATTEMPT"]
+        self.name = f"worker-{env['ROOST_GENERATION']}.{self.members.me}"
+        self.over = (train.checkpoint_dir() or Path()) / "over"
+
+    def say(self, what: str) -> None:
+        """Write a line into the ledger."""
+        with (self.folder / "ledger").open("a", encoding="utf-8") as ledger:
+            ledger.write(f"{what} {self.job} {self.name} {self.attempt} {os.getpid()}\n")
+
+    def stop(self, *_: object) -> None:
+        """Leave at once."""
+        self.say("stop")
+        os._exit(_STOPPED)
+
+    def run(self) -> None:
+        """Take steps until all are done, or this member is not wanted any more."""
+        lock = (self.folder / "locks" / f"{self.job}.{self.name}.{self.attempt}").open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.say("clash")
+            sys.exit(_CLASH)
+        self.say("start")
+        signal.signal(signal.SIGTERM, self.stop)
+        tell(elastic=True, member=self.members.me)
+        if self.rank is None:
+            tell(ready=self.members.me)
+            while self.rank is None:
+                time.sleep(_STEP_S)
+        while not self.over.exists():
+            self._step()
+            time.sleep(_STEP_S)
+        self.say("stop")
+
+    @property
+    def rank(self) -> int | None:
+        """Its place among the members, as they are wanted now."""
+        return self.members.look().rank(self.members.me)
+
+    def _step(self) -> None:
+        view, rank = self.members.look(), self.rank
+        if rank is None:
+            self.say("stop")
+            raise Left
+        if view.version > self.members.version:
+            self.members.settle(view)
+            if rank == 0:
+                tell(joined=view.version, member=self.members.me, world=view.size, pause_s=0.0)
+        if rank == 0:
+            done = _saved() + 1
+            train.save("step", lambda file: file.write(b"%d" % done))
+            train.report(done, self.total, saved=done)
+            if done >= self.total:
+                self.over.touch()
+
+
+def _saved() -> int:
+    file = train.latest_checkpoint("step")
+    return int(file.read_text()) if file else 0
+
+
+if __name__ == "__main__":
+    Witness(Path(sys.argv[1]), max(1, round(float(sys.argv[2]) / _STEP_S))).run()

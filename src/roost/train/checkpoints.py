@@ -1,0 +1,138 @@
+"""Checkpoints of a PyTorch training: one file per step, the last few kept.
+
+They are written in the background from a copy in host memory. What cannot be read is passed over
+with a line that says so, in favour of the one before it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from roost.train.members import Misuse
+from roost.train.saving import Saver, checkpoint_dir
+from roost.train.state import Aside, Training, write
+
+_KEEP = 2
+_NAME = re.compile(r"elastic-(\d{12})\.pt")
+
+
+class Checkpoints:
+    """The checkpoints of this job."""
+
+    def __init__(self, training: Training, every_s: float | None = None) -> None:
+        self._training = training
+        name = _name(0)
+        self._saver = Saver(name) if every_s is None else Saver(name, bounds_s=(every_s, every_s))
+        self._aside = Aside()
+        #: The step of the newest good one.
+        self.saved: int | None = None
+        self._told = ""
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is a place for them."""
+        return checkpoint_dir() is not None
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next."""
+        return self._saver.due() and self.possible
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self._saver.busy
+
+    def load(self) -> bool:
+        """Go on from the newest that can be read; False if there is none."""
+        for path in _found():
+            try:
+                self._training.load(_read(path, self._training))
+            except Exception as error:  # noqa: BLE001 - a damaged file raises anything
+                _say(f"{path.name} is passed over: {error}")
+                continue
+            self.saved = self._training.step
+            return True
+        return False
+
+    def begin(self, then: Callable[[], object] | None = None) -> bool:
+        """Copy the state aside and begin to write it; False while one is being written."""
+        if not self.possible or self._saver.busy:
+            return False
+        self._complain()
+        step = self._training.step
+        content = self._aside.take(self._training.content())
+        self._saver.path = _name(step)
+
+        def done() -> None:
+            self.saved = step
+            _forget_older()
+            if then is not None:
+                then()
+
+        return self._saver.submit(step, lambda file: write(content, file), done)
+
+    def finish(self) -> bool:
+        """Have the state of this step on disk; True if it is."""
+        if not self.possible:
+            return False
+        self._saver.wait()
+        if self.saved != self._training.step:
+            self.begin()
+            self._saver.wait()
+        self._complain()
+        return self.saved == self._training.step
+
+    def wait(self) -> None:
+        """Until nothing is being written."""
+        self._saver.wait()
+        self._complain()
+
+    def _complain(self) -> None:
+        if self._saver.trouble and self._saver.trouble != self._told:
+            _say(f"not saved: {self._saver.trouble}")
+        self._told = self._saver.trouble
+
+
+def _name(step: int) -> str:
+    return f"elastic-{step:012}.pt"
+
+
+def _found() -> list[Path]:
+    """All of them, the newest first."""
+    folder = checkpoint_dir()
+    if folder is None or not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+
+
+def _forget_older() -> None:
+    for path in _found()[_KEEP:]:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _read(path: Path, training: Training) -> dict[str, object]:
+    device = next(training.model.parameters()).device
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "GLOBAL" not in str(error):
+            raise
+        # A scheduler or optimiser may keep objects of its own; the file is this job's own work.
+        content = torch.load(path, map_location=device, weights_only=False)
+    if not isinstance(content, dict):
+        raise Misuse("it holds something else")
+    return content
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"roost.train: {line}\n")
+    sys.stderr.flush()

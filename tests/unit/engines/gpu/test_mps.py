@@ -1,0 +1,126 @@
+"""MPS daemons: started once, found again, told from others', and gone when they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.engines.local.gpu import mps
+from roost.engines.local.gpu.driver import Refused
+from roost.engines.local.gpu.mps import Daemon
+
+CONTROL = """#!/bin/bash
+set -e
+folder=$CUDA_MPS_PIPE_DIRECTORY
+if [ "$1" = -d ]; then
+  echo "$CUDA_VISIBLE_DEVICES" >> "$folder/started"
+  (exec -a nvidia-cuda-mps-control /bin/sleep 600) > /dev/null 2>&1 & echo $! > "$folder/number"
+else
+  read -r command
+  [ "$command" = "quit -t 1" ] && kill "$(cat "$folder/number")"
+fi
+"""
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A control program that only starts something that sleeps."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "nvidia-cuda-mps-control"
+    program.write_text(CONTROL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.defpath}")
+    return program
+
+
+@pytest.fixture
+def daemon(control: Path, tmp_path: Path) -> Iterator[Daemon]:
+    assert control.exists()
+    found = Daemon(tmp_path / "gpu", "GPU-1", 0)
+    yield found
+    found.stop()
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_it_is_started_once(daemon: Daemon) -> None:
+    assert not daemon.alive()
+    daemon.start()
+    daemon.start()
+    assert daemon.alive()
+    assert (daemon.pipe / "started").read_text() == "GPU-1\n"
+
+
+def test_another_server_finds_it(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.start()
+    assert Daemon(tmp_path / "gpu", "GPU-1", 0).alive()
+    assert not Daemon(tmp_path / "gpu", "GPU-2", 1).alive()
+
+
+def test_it_ends_when_told(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.stop()
+    assert not daemon.alive()
+
+
+def test_its_death_is_noticed_and_it_can_be_started_again(daemon: Daemon) -> None:
+    daemon.start()
+    os.kill(int((daemon.pipe / "number").read_text()), signal.SIGKILL)
+    until(lambda: not daemon.alive())
+    daemon.start()
+    assert daemon.alive()
+
+
+def test_one_that_does_not_listen_is_killed(
+    daemon: Daemon, control: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mps, "_STOP_S", 0.2)
+    daemon.start()
+    control.write_text("#!/bin/bash\ncat > /dev/null")
+    daemon.stop()
+    until(lambda: not daemon.alive())
+
+
+def test_why_it_does_not_start(daemon: Daemon, control: Path) -> None:
+    control.write_text("#!/bin/bash\necho 'no such device'; exit 1")
+    with pytest.raises(Refused, match="GPU 0: no such device"):
+        daemon.start()
+
+
+def test_a_machine_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no CUDA MPS" in mps.available()
+    with pytest.raises(Refused, match="no CUDA MPS"):
+        Daemon(tmp_path, "GPU-1", 0).start()
+
+
+def test_what_clients_are_given(daemon: Daemon) -> None:
+    env = daemon.env(250, 4096, capped=True)
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+    assert env["CUDA_MPS_PIPE_DIRECTORY"] == str(daemon.pipe)
+    free = daemon.env(250, 0, capped=False)
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in free
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in free
+
+
+def test_a_long_home_gets_a_short_folder(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    first, again = Daemon(deep, "GPU-1", 0), Daemon(deep, "GPU-1", 0)
+    assert len(os.fsencode(first.pipe)) < 80
+    assert first.pipe == again.pipe
+    assert Daemon(deep, "GPU-1", 1).pipe != first.pipe
+    first.pipe.mkdir()
+    again.stop()
+    assert not first.pipe.exists()

@@ -1,0 +1,274 @@
+"""What the engine is given for jobs on GPUs, without a GPU: environments, tables, reasons."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.engines.gpu.test_mps import CONTROL
+
+from roost.core.allocation import Seat
+from roost.core.spec import JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
+from roost.engines.local.devices import Machine
+from roost.engines.local.gpu import mps, sharing
+from roost.engines.local.gpu.driver import CudaDriver, Refused
+from roost.engines.local.gpu.guarding import Guard
+from roost.engines.local.gpu.sharing import Sharing
+from roost.errors import Retryable
+
+NODE = NodeId("here")
+RUN, OTHER = RunId(JobId("a"), 1), RunId(JobId("b"), 1)
+HALF = Seat("worker", 0, (3,), 500, NODE)
+WHOLE = Seat("worker", 0, (3,), 1000, NODE)
+ME = (os.getpid(), int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]))
+
+
+class NoNvml:
+    """A management library that knows names of devices alone."""
+
+    def uuid(self, index: int) -> str:
+        return f"GPU-{index}"
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sharing]:
+    """A machine of eight GPUs, where no warden is ever started."""
+    monkeypatch.setattr(sharing, "Nvml", NoNvml)
+    monkeypatch.setattr(CudaDriver, "missing", staticmethod(lambda: ""))
+    monkeypatch.setattr(Guard, "see_to_it", lambda _: None)
+    monkeypatch.setattr(Guard, "is_missing", lambda _: False)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "nvidia-cuda-mps-control").write_text(CONTROL)
+    (folder / "nvidia-cuda-mps-control").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.defpath}")
+    node = NodeSpec(NODE, gpus=8, kind="H200", gpu_memory_mib=100_000)
+    found = Sharing(tmp_path, Machine(node, (0,)), "")
+    yield found
+    for daemon in found._daemons.values():
+        daemon.stop()
+
+
+def live(shared: Sharing, during: Callable[[], Awaitable[None]]) -> None:
+    """Start, do something, and close."""
+
+    async def go() -> None:
+        await shared.start()
+        try:
+            await during()
+        finally:
+            await shared.close()
+
+    asyncio.run(go())
+
+
+async def attach(shared: Sharing, run: RunId, seat: Seat, need: Resources) -> None:
+    await shared.attach(run, [seat], {"worker": need}, {"worker-0": ME})
+
+
+def test_a_share_by_turns_gets_its_part_of_the_memory(shared: Sharing) -> None:
+    env = shared.env(HALF, Resources(share_milli=500))
+    assert env["ROOST_GPU_MEMORY_MIB"] == "50000"
+    assert env["PYTHONPATH"].endswith("gpu/hook")
+    assert shared.env(HALF, Resources(share_milli=500, gpu_memory_mib=70))[
+        "ROOST_GPU_MEMORY_MIB"
+    ] == ("70")
+
+
+def test_a_whole_gpu_has_no_limit_but_its_own(shared: Sharing) -> None:
+    assert shared.env(WHOLE, Resources()) == {}
+    assert shared.env(WHOLE, Resources(gpu_memory_mib=70))["ROOST_GPU_MEMORY_MIB"] == "70"
+    assert shared.env(Seat("ps", 0, (), 1000, NODE), Resources(gpus=0)) == {}
+
+
+def test_a_spatial_share_runs_under_the_daemon_of_its_gpu(shared: Sharing) -> None:
+    env = shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL))
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=50000M"
+    assert env["CUDA_MPS_PIPE_DIRECTORY"] == str(shared._daemon(3).pipe)
+    eager = shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL, qos=Qos.BEST_EFFORT))
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in eager
+
+
+def test_a_daemon_that_does_not_start_is_tried_again_later(
+    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise Refused("CUDA MPS does not start")
+
+    monkeypatch.setattr(mps.Daemon, "start", refuse)
+    with pytest.raises(Retryable, match="does not start"):
+        shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL))
+
+
+def test_a_lost_daemon_is_told_and_spatial_runs_cannot_be_parked(shared: Sharing) -> None:
+    async def during() -> None:
+        need = Resources(share_milli=500, way=Way.SPATIAL)
+        env = shared.env(HALF, need)
+        await attach(shared, RUN, HALF, need)
+        assert shared._book.wanted() == []  # nothing for a warden to do
+        assert shared.problem(RUN) == ""
+        assert "spatial way" in (await shared.park(RUN)).why
+        os.kill(int((Path(env["CUDA_MPS_PIPE_DIRECTORY"]) / "number").read_text()), signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while "MPS daemon of GPU 3 is gone" not in shared.problem(RUN):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    live(shared, during)
+
+
+def test_a_daemon_that_nobody_needs_ends(shared: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_DAEMON_S", 0.0)
+    monkeypatch.setattr(sharing, "_LOOK_S", 0.01)
+
+    async def during() -> None:
+        need = Resources(share_milli=500, way=Way.SPATIAL)
+        await attach(shared, RUN, HALF, need)
+        shared.env(HALF, need)
+        daemon = shared._daemon(3)
+        await asyncio.sleep(0.1)
+        assert daemon.alive()
+        await shared.detach(RUN)
+        deadline = time.monotonic() + 30
+        while daemon.alive():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    live(shared, during)
+
+
+def test_what_the_warden_is_to_do(shared: Sharing) -> None:
+    async def during() -> None:
+        await attach(shared, RUN, HALF, Resources(share_milli=500, qos=Qos.EQUAL))
+        await attach(shared, OTHER, WHOLE, Resources())
+        (entry,) = shared._book.wanted()
+        assert (entry.key, entry.pid, entry.ticks) == ("a#1/worker-0", *ME)
+        assert (entry.devices, entry.share_milli, entry.qos) == ((3,), 500, "equal")
+        assert (entry.memory_mib, entry.means, entry.want) == (50_000, "cuda", "run")
+        await shared.detach(RUN)
+        assert shared._book.wanted() == []
+
+    live(shared, during)
+
+
+def answer(shared: Sharing, **outcome: object) -> None:
+    """What a warden would write."""
+    tenants = {
+        entry.key: {
+            "standing": "parked" if entry.want == "park" else "running",
+            "problem": "",
+            "outcome": {
+                "turn": entry.turn,
+                "took_s": 1.5,
+                "freed_mib": 9,
+                "stays_mib": 0,
+                "how": "checkpoint",
+                "why": "",
+                **outcome,
+            },
+        }
+        for entry in shared._book.wanted()
+    }
+    shared._book.tell({"pid": 0, "tenants": tenants})
+
+
+async def answered(shared: Sharing, call: Awaitable[sharing.Parked]) -> sharing.Parked:
+    task = asyncio.ensure_future(call)
+    while not task.done():
+        answer(shared)
+        await asyncio.sleep(0.01)
+    return task.result()
+
+
+def test_a_whole_run_is_parked_and_comes_back_elsewhere(shared: Sharing) -> None:
+    async def during() -> None:
+        await attach(shared, RUN, WHOLE, Resources())
+        parked = await answered(shared, shared.park(RUN))
+        assert (parked.how, parked.took_s, parked.freed_mib) == ("checkpoint", 1.5, 9)
+        assert [(e.want, e.turn) for e in shared._book.wanted()] == [("park", 1)]
+        seat = Seat("worker", 0, (5,), 1000, NODE)
+        seen = []
+        task = asyncio.ensure_future(shared.unpark(RUN, [seat]))
+        while not task.done():
+            seen += [(e.want, e.devices, e.onto) for e in shared._book.wanted()]
+            answer(shared)
+            await asyncio.sleep(0.01)
+        assert seen[-1] == ("run", (3,), (5,))
+        assert task.result().how == "checkpoint"
+        assert shared._book.wanted() == []
+
+    live(shared, during)
+
+
+def test_the_next_server_knows_who_is_parked(shared: Sharing, tmp_path: Path) -> None:
+    async def during() -> None:
+        await attach(shared, RUN, WHOLE, Resources())
+        await answered(shared, shared.park(RUN))
+
+    live(shared, during)
+    again = Sharing(tmp_path, shared._machine, "")
+
+    async def later() -> None:
+        await attach(again, RUN, WHOLE, Resources())
+        assert [(e.want, e.turn) for e in again._book.wanted()] == [("park", 1)]
+        assert (await answered(again, again.unpark(RUN, [WHOLE]))).how == "checkpoint"
+
+    live(again, later)
+
+
+def test_processes_that_take_the_places_of_parked_ones_are_not_parked(shared: Sharing) -> None:
+    async def during() -> None:
+        await attach(shared, RUN, HALF, Resources(share_milli=500))
+        await answered(shared, shared.park(RUN))
+        others = {"worker-0": (os.getppid(), 1)}
+        need = {"worker": Resources(share_milli=500)}
+        await shared.attach(RUN, [HALF], need, others)
+        assert [e.want for e in shared._book.wanted()] == ["run"]
+
+    live(shared, during)
+
+
+def test_what_cannot_be_parked_is_wanted_to_run_again(shared: Sharing) -> None:
+    async def during() -> None:
+        await attach(shared, RUN, WHOLE, Resources())
+        task = asyncio.ensure_future(shared.park(RUN))
+        while not task.done():
+            answer(shared, how="none", why="not supported")
+            await asyncio.sleep(0.01)
+        assert task.result().why == "not supported"
+        assert [e.want for e in shared._book.wanted()] == ["run"]
+
+    live(shared, during)
+
+
+def test_workers_that_are_gone_need_no_warden(
+    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "_LOOK_S", 0.01)
+
+    async def during() -> None:
+        need = {"worker": Resources(share_milli=500)}
+        await shared.attach(RUN, [HALF], need, {"worker-0": (ME[0], ME[1] + 1)})
+        assert len(shared._book.wanted()) == 1
+        deadline = time.monotonic() + 30
+        while shared._book.wanted():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        assert (await shared.park(OTHER)).how == "none"
+
+    live(shared, during)
+
+
+def test_an_unknown_run() -> None:
+    found = Sharing(Path("/nowhere"), Machine(NodeSpec(NODE), ()), "")
+    assert asyncio.run(found.park(RUN)).how == "none"
+    assert asyncio.run(found.unpark(RUN, [])).how == "none"
