@@ -84,6 +84,25 @@ def save_bytes(path: str | os.PathLike[str], content: bytes, mode: int | None = 
         raise InvalidSpec(msg) from error
 
 
+def create(path: Path, content: bytes) -> None:
+    """Make a file that is for its owner alone and survives a crash; raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Have the names in a folder survive a crash; raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _replace(target: Path, content: bytes, mode: int | None) -> None:
     # In the same folder, so that the last step is a rename.
     draft = target.with_name(f".{uuid4().hex}.tmp")

@@ -7,6 +7,9 @@ Run as a file with the standard library alone. Its first argument says how it mi
     slow      is never ready        fails    ends before it is ready
     deaf      never goes on         stays    does not leave
     breaks    ends with an error when it is to go on
+    ends      is done when it is to go on; whoever joins waits in vain
+    lingers   says that it is over, and ends when there is a file "end" among its checkpoints
+    early     as fine; the second one is done when there is a file "early" among its checkpoints
 
 It goes on until there is a file ``over`` among its checkpoints.
 """
@@ -50,6 +53,13 @@ def wait_to_join(me: str) -> None:
         time.sleep(0.002)
 
 
+def linger(me: str) -> None:
+    tell(over=True, member=me)
+    say("lingers")
+    while not Path(os.environ["ROOST_CHECKPOINT_DIR"], "end").exists():
+        time.sleep(0.002)
+
+
 class Puppet:
     def __init__(self) -> None:
         self.me = os.environ["ROOST_MEMBER"]
@@ -58,7 +68,7 @@ class Puppet:
     def run(self) -> None:
         env = os.environ
         view = look()
-        joins = self.me not in view["members"]
+        joins = self.joins = self.me not in view["members"]
         if MODE != "rigid":
             tell(elastic=True, member=self.me)
         say("up", self.me, env["RANK"], env["WORLD_SIZE"], env["ROOST_GENERATION"])
@@ -73,6 +83,11 @@ class Puppet:
 
     def step(self, view: dict[str, Any]) -> None:
         if Path(os.environ["ROOST_CHECKPOINT_DIR"], "over").exists():
+            if MODE == "lingers":
+                linger(self.me)
+            sys.exit(0)
+        early = Path(os.environ["ROOST_CHECKPOINT_DIR"], "early")
+        if MODE == "early" and self.me == "1" and early.exists():
             sys.exit(0)
         if self.me not in view["members"]:
             if MODE == "stays":
@@ -95,6 +110,10 @@ class Puppet:
             return
         if MODE == "breaks":
             sys.exit(4)
+        if MODE == "ends" and not self.joins:
+            sys.exit(0)
+        if MODE == "ends":
+            return
         self.version = view["version"]
         say("member", self.me, "of", *view["members"])
         if view["members"][0] == self.me:

@@ -21,8 +21,8 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
-import roost.train.trainer  # noqa: E402, F401 - numpy, after its settings
-from roost.train import example  # noqa: E402
+import roost.train.example.trainer  # noqa: E402, F401 - numpy, after its settings
+from roost.train.example import __main__ as example  # noqa: E402 - after its settings
 
 
 def attempt(folder: Path, steps: int, size: int) -> list[int]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.testing import oracles, witness
+from roost.errors import Fatal
+from roost.testing import gpu_memory, oracles, witness
 from roost.testing.chaos import Chaos, main, play
 
 
@@ -57,3 +58,26 @@ def test_a_kept_journal_replays(
     oracles.save_journal(tmp_path / "journal", entries, {"seed": 2})
     assert main(["--replay", str(tmp_path / "journal")]) == int(damage)
     assert ("all is well" in capsys.readouterr().out) != damage
+
+
+@pytest.mark.parametrize(
+    ("after", "wrong"), [([100, 8], []), ([100, 900], ["GPU 1 holds 900 MiB"])]
+)
+def test_gpu_memory_that_stays_is_seen(
+    after: list[int], wrong: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_memory, "used_mib", lambda: after)
+    monkeypatch.setattr(gpu_memory, "_BACK_S", 0.0)
+    assert [text.partition(",")[0] for text in gpu_memory.kept([100, 0])] == wrong
+
+
+def test_without_a_gpu_chaos_on_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "_QUESTION", ("no-such-program",))
+    with pytest.raises(Fatal, match="there is no GPU here"):
+        main(["--gpu"])
+
+
+def test_no_life_begins_when_the_time_is_over(tmp_path: Path) -> None:
+    chaos = play(12, 0, ("command.received",), tmp_path, until=0.0)
+    assert chaos.problems == []
+    assert chaos.hits.total() == 0

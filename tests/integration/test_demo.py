@@ -63,7 +63,7 @@ def test_jobs_are_trained_killed_recovered_and_compared(
 
 @pytest.mark.parametrize(
     ("number", "status", "after"),
-    [(signal.SIGINT, 130, "long: running"), (signal.SIGTERM, 143, "server ")],
+    [(signal.SIGINT, 130, "elastic: running"), (signal.SIGTERM, 143, "server ")],
 )
 def test_interrupted_it_leaves_nothing(
     tmp_path: Path, number: signal.Signals, status: int, after: str

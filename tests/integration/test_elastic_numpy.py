@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.integration.gang_of_members import Gang, free_port
 
-from roost.train.learner import BATCH, Lessons, Network
+from roost.train.example.learner import BATCH, Lessons, Network
 
 WIDTH = 8
 TRAINER = [sys.executable, "-m", "roost.train.example", "--size", str(WIDTH)]

@@ -66,6 +66,10 @@ def says(key: str, value: object, line: dict[str, Any]) -> bool:
     return line.get(key) == value
 
 
+def answers(number: int, member: str, line: dict[str, Any]) -> bool:
+    return (line.get("offloaded"), line.get("member")) == (number, member)
+
+
 def trains_on(gang: Gang, steps: int = 10) -> None:
     now = gang.hear_new(lambda line: "step" in line, SLOW_S)["step"]
     gang.hear_step(now + steps, SLOW_S)
@@ -94,7 +98,8 @@ def test_workers_come_go_freeze_and_die_and_it_learns_what_one_alone_would(tmp_p
         gang.hear(lambda line: line.get("saved_for") == number)
         for _ in range(2):
             number = gang.ask("offload")
-            gang.hear(partial(says, "offloaded", number), SLOW_S)
+            for name in ("1", "3"):  # nobody answers for the others
+                gang.hear(partial(answers, number, name), SLOW_S)
         assert gang.lose("1")["member"] == "3"
         trains_on(gang)
         gang.signal(signal.SIGTERM, "3")
@@ -141,6 +146,28 @@ def test_workers_that_train_different_models_are_told_so(tmp_path: Path) -> None
             assert "0.weight is float64 [5, 4] in worker 0 and float64 [7, 4] in worker 1" in (
                 gang.output(name)
             )
+
+
+def test_a_second_training_begins_anew_and_cannot_be_joined(tmp_path: Path) -> None:
+    arguments = (str(tmp_path), "--steps", "20", "--twice", "--pause", "0.004")
+    with gang_of(*arguments, at=tmp_path) as gang:
+        gang.start(2)
+        assert gang.processes["0"].poll() is None
+        second = tmp_path / "second-0.jsonl"
+        gang.hear_step(19, SLOW_S)
+        gang.hear_new(lambda line: second.exists() and "step" in line, SLOW_S)
+        gang.hear(partial(says, "saved_for", gang.ask("save")))
+        gang.add()
+        gang.hear(lambda line: line.get("ready") == "2", SLOW_S)
+        gang.publish(["0", "1", "2"])
+        assert gang.processes["2"].wait(SLOW_S) == 1
+        assert "the others are in training 2 of the script" in gang.output("2")
+        trains_on(gang)
+        first = json.loads(second.read_text().splitlines()[0])
+        found = {path.name[:10] for path in gang.checkpoints.glob("elastic-*.pt")}
+    assert (first["step"], first["epoch"], first["size"]) == (0, 0, 2)
+    assert found == {"elastic-00", "elastic-2-"}
+    check_each_sample_once(tmp_path, 20, 97)
 
 
 def test_a_stranger_does_not_disturb_those_that_train(tmp_path: Path) -> None:

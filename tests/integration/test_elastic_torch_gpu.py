@@ -13,8 +13,8 @@ import torch
 from tests.integration.gang_of_members import Gang
 from torch import nn
 
-from roost.train.memory import MIB, predict, seen_mib
-from roost.train.offload import Pool
+from roost.train.pytorch.memory import MIB, predict, seen_mib
+from roost.train.pytorch.offload import Pool
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from roost.core.actions import Launch
 from roost.core.events import Started
 from roost.core.spec import JobSpec
 from roost.engines import Ended, Order, SnapshotInfo
-from roost.engines.local import snapshots
+from roost.engines.local import accounts, copying, snapshots
 from roost.errors import Conflict, NotFound, Retryable
 
 RUN = run_id("job")
@@ -141,6 +144,8 @@ def test_what_leads_elsewhere_is_refused(home: Path, trick: str, why: str) -> No
 
 def test_a_job_may_have_a_checkpoint_folder_of_its_own(home: Path) -> None:
     mine, other = home / "mine", run_id("other")
+    (home / "disk").mkdir()
+    mine.symlink_to(home / "disk")
     with world(home) as here:
         launch(here, SAVES, checkpoint_dir=str(mine))
         here.follow(RUN, "saved")
@@ -156,7 +161,7 @@ def test_a_job_may_have_a_checkpoint_folder_of_its_own(home: Path) -> None:
         )
         here.follow(third, "has one")
         with here.engine._runs.open(third) as folder:  # as if a server had been killed after it
-            snapshots.restore(home / "kept", folder, f"{mine}-2", None, PYTHON)
+            snapshots.restore(home / "kept", folder, f"{mine}-2", snapshots.Copying(None, PYTHON))
         here.end(third)
         here.end(RUN)
 
@@ -236,4 +241,80 @@ def test_sockets_are_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(source / "socket"))
         with pytest.raises(Conflict, match="socket is neither a file nor a folder"):
-            snapshots.take(source, tmp_path / "kept", None, "")
+            snapshots.take(source, tmp_path / "kept", snapshots.Copying(None, ""))
+
+
+def saved(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "model").write_text("one")
+    return folder
+
+
+@pytest.mark.parametrize("script", ["kill -STOP $$", "exec sleep 600"])
+def test_a_copy_that_does_not_go_on_is_given_up(
+    tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "_LOOK_S", 0.05)
+    monkeypatch.setattr(snapshots, "_STILL_S", 0.5)
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    here = accounts.Account("me", os.getuid(), os.getgid(), (), str(tmp_path))
+    by = snapshots.Copying(here, str(program))
+    with pytest.raises(Conflict, match="cannot be kept: copying"):
+        snapshots.take(saved(tmp_path / "given"), tmp_path / "shelf" / "kept", by)
+    assert not list((tmp_path / "shelf").iterdir())
+
+
+def test_a_copy_is_given_up_when_the_engine_closes(tmp_path: Path) -> None:
+    by = snapshots.Copying(None, PYTHON, threading.Event())
+    by.closing.set()
+    with pytest.raises(Conflict, match="given up"):
+        snapshots.take(saved(tmp_path / "given"), tmp_path / "shelf" / "kept", by)
+    assert not list((tmp_path / "shelf").iterdir())
+
+
+def test_holes_stay_holes(tmp_path: Path) -> None:
+    given = saved(tmp_path / "given")
+    with (given / "model").open("r+b") as file:
+        file.truncate(1 << 38)
+        file.seek(1 << 37)
+        file.write(b"two")
+    kept = snapshots.take(given, tmp_path / "kept", snapshots.Copying(None, PYTHON))
+    status = (tmp_path / "kept" / "model").stat()
+    assert status.st_size == 1 << 38
+    assert status.st_blocks * 512 < 1 << 20
+    assert kept.size_bytes < 1 << 20
+    with (tmp_path / "kept" / "model").open("rb") as file:
+        assert file.read(3) == b"one"
+        file.seek(1 << 37)
+        assert file.read(4) == b"two\0"
+
+
+def test_folders_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "_MANY", 10)
+    given = saved(tmp_path / "given")
+    for number in range(12):
+        (given / str(number)).mkdir()
+    with pytest.raises(Conflict, match="more than 10 files and folders"):
+        snapshots.take(given, tmp_path / "kept", snapshots.Copying(None, PYTHON))
+
+
+def test_a_copy_for_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    with subprocess.Popen(["/bin/true"]) as gone:
+        gone.wait()
+    target = os.open(tmp_path / "kept", os.O_RDONLY)
+    try:
+        order = {"source": str(saved(tmp_path / "given")), "target_fd": target, "above": gone.pid}
+        told = subprocess.run(  # noqa: S603 - our own
+            [PYTHON, "-I", "-S", copying.__file__],
+            input=json.dumps({**order, "account": None}).encode(),
+            capture_output=True,
+            pass_fds=(target,),
+            check=True,
+        )
+    finally:
+        os.close(target)
+    assert json.loads(told.stdout)["refused"] == "it was given up"
+    assert not list((tmp_path / "kept").iterdir())

@@ -22,6 +22,18 @@ from roost.engines.local.gpu.book import Book
 from roost.engines.local.gpu.signals import cpu_s, family
 
 BUSY = "print('up', flush=True)\nwhile True: pass"
+#: Its work is done by a process that left its tree and its session, while the worker sleeps.
+AWAY = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print("up", os.getpid(), flush=True)
+        while True: pass
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -36,10 +48,10 @@ def home(tmp_path: Path) -> Iterator[Path]:
         time.sleep(0.01)
 
 
-def launch(world: World, job: str, share_milli: int) -> RunId:
+def launch(world: World, job: str, share_milli: int, source: str = BUSY) -> RunId:
     spec = JobSpec(resources=Resources(share_milli=share_milli))
     where = Allocation((Part(world.node, (0,), share_milli),))
-    run = world.launch(job, python(BUSY), where, spec)
+    run = world.launch(job, python(source), where, spec)
     world.until(Started, run)
     world.follow(run, "up")
     return run
@@ -89,6 +101,21 @@ def test_two_jobs_share_a_slot_and_one_is_suspended(home: Path) -> None:
         assert cpu_s(pids[:1]) > before
         for run in (large, small):
             assert world.end(run).cause == "stopped"
+    finally:
+        world.close()
+
+
+def test_work_that_left_the_tree_of_its_worker_is_held_to_its_share(home: Path) -> None:
+    world = World(home)
+    world.start()
+    try:
+        runs = [launch(world, "away", 250, AWAY), launch(world, "stays", 750)]
+        away = int(world.follow(runs[0], "up ").split()[1])
+        pids = [away, worker(home, runs[1])]
+        parts(world, *pids, total_s=0.5)
+        assert parts(world, *pids)[0] == pytest.approx(0.25, abs=0.12)
+        for run in runs:
+            world.end(run)
     finally:
         world.close()
 

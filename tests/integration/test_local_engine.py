@@ -73,6 +73,19 @@ def test_a_node_joins_and_says_what_it_is(home: Path) -> None:
     assert "limit" in here.engine.limits
 
 
+def test_how_busy_a_run_is_can_be_seen_from_outside(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.engines.local.observe.EVERY_S", 0.05)
+    with world(home) as here:
+        job = here.launch("idle", shell(FOREVER))
+        told = here.until(Told, job)
+        here.end(job)
+
+    assert told.busy is not None
+    assert 0 <= told.busy <= 1
+
+
 def test_one_engine_at_a_time(home: Path) -> None:
     with world(home):
         other = World(home)

@@ -171,11 +171,14 @@ def test_who_cannot_leave_its_gpu_is_stopped_and_starts_again(home: Path) -> Non
         here.launch("job", shell(LOOP))
         here.until(Started, RUN)
         here.follow(RUN, "up")
-        suspend(here, shell(LOOP))
+        suspended = suspend(here, shell(LOOP))
         assert "bye" in here.log(RUN)
-        resume(here, shell(LOOP), 1)
+        started = resume(here, shell(LOOP), 1)
         assert here.state(RUN).generation == 2
         here.end(RUN)
+
+    assert (suspended.done_s, suspended.why) == (0.0, "the driver is too old")
+    assert started.why == ""
 
     assert StandIn.asked == [("attach", [(0,)]), "park", "detach", ("attach", [(1,)]), "detach"]
 
@@ -186,8 +189,8 @@ def test_who_cannot_return_starts_again(home: Path) -> None:
         here.launch("job", shell(LOOP))
         here.until(Started, RUN)
         here.follow(RUN, "up")
-        suspend(here, shell(LOOP))
-        resume(here, shell(LOOP), 0)
+        assert suspend(here, shell(LOOP)).why == ""
+        assert resume(here, shell(LOOP), 0).why == "no room"
         assert here.state(RUN).generation == 2
         here.end(RUN)
 
@@ -203,7 +206,7 @@ def test_a_run_that_knows_nothing_of_it_is_moved(home: Path) -> None:
         assert (here.state(RUN).generation, here.state(RUN).parked) == (1, False)
         StandIn.refuses["unpark"] = "no room"
         here.order(Migrate(RUN, here.place(0)), shell(LOOP))
-        here.until(Resized, RUN)
+        assert here.until(Resized, RUN).why == "no room"
         assert here.state(RUN).generation == 2
         here.end(RUN)
 
@@ -246,6 +249,7 @@ def test_what_went_wrong_on_a_device_is_part_of_the_end(home: Path) -> None:
         ended = here.until(Ended, RUN)
 
     assert ended.detail == "it used more memory than it may; worker-0 exited with 3"
+    assert ended.problem == "it used more memory than it may"
 
 
 @pytest.mark.parametrize("dies", ["park", "unpark"])

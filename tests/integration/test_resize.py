@@ -135,6 +135,57 @@ def test_what_cannot_change_starts_anew(
     assert resized.took_s == resized.pause_s
 
 
+def test_a_training_that_ends_in_the_middle_of_a_change_has_ended(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 60.0, "join_s": 60.0})
+    with world(home) as here:
+        begin(here, puppet("ends"), 0)
+        here.order(Resize(RUN, here.place(0, 1, workers=2)), puppet("ends"))
+        ended = here.until(Ended, RUN, 40.0)
+        assert here.state(RUN).generation == 1
+
+    assert (ended.cause, [one.code for one in ended.exits]) == ("exit", [0])
+
+
+def test_a_job_that_is_done_with_training_is_left_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 0.3, "join_s": 0.3})
+    program = puppet("lingers")
+    with world(home) as here:
+        begin(here, program, 0)
+        (home / "runs/job/checkpoints/over").touch()
+        here.follow(RUN, "lingers")
+        here.order(Resize(RUN, here.place(0, 1, workers=2)), program)
+        time.sleep(1.0)  # longer than anybody's patience
+        assert alive(pids(home)["worker-0"])
+        (home / "runs/job/checkpoints/end").touch()
+        ended = here.until(Ended, RUN)
+        assert here.state(RUN).generation == 1
+
+    assert (ended.cause, [one.code for one in ended.exits]) == ("exit", [0])
+
+
+def test_a_worker_that_is_done_before_the_others_is_not_waited_for(home: Path) -> None:
+    program = puppet("early")
+    with world(home) as here:
+        begin(here, program, 0, 1)
+        (home / "runs/job/checkpoints/early").touch()
+        shrank = here.until(Shrank, RUN)
+        here.follow(RUN, "member 0 of 0\n")
+        here.order(Resize(RUN, here.place(0, 1, workers=2)), program)
+        here.until(Resized, RUN)
+        assert start_record(home, JOB)["members"] == ["0", "2"]
+        assert here.state(RUN).generation == 1
+        (home / "runs/job/checkpoints/over").touch()
+        ended = here.until(Ended, RUN)
+
+    assert shrank.why == "worker-1 exited with 0"
+    assert shrank.allocation.workers == 1
+    assert (ended.cause, [one.code for one in ended.exits]) == ("exit", [0, 0, 0])
+
+
 def test_who_does_not_leave_is_killed(home: Path) -> None:
     with world(home) as here:
         begin(here, puppet("stays", grace_s=0.2), 0, 1)

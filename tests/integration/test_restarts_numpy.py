@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roost.train.learner import Network
+from roost.train.example.learner import Network
 
 NURSERY = Path(__file__).with_name("nursery.py")
 STEPS = 1200

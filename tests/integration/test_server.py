@@ -303,7 +303,7 @@ def test_a_stop_is_quick_and_polite_and_jobs_go_on(tmp_path: Path) -> None:
             next(one)
         began = time.monotonic()
         down = run(ROOST, "down", "--home", home, cwd=tmp_path)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         assert "1 job goes on running" in down.stdout, down.stdout + down.stderr
         for one in lines:
             assert "event: bye" in list(one)

@@ -1,6 +1,6 @@
 """A training script for the tests of elastic PyTorch: notes which samples each step used.
 
-python torch_member.py FOLDER [--steps N] [--pause SECONDS] [--width N] [--deterministic]
+python torch_member.py FOLDER [--steps N] [--pause SECONDS] [--width N] [--deterministic] [--twice]
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def work(model: nn.Module, steps: int, notes: Path | None = None, pause_s: float
     chosen = {"batch_size": BATCH, "steps": steps, "seed": 3, "scheduler": scheduler}
     with train.elastic(model, optimizer, data(), **chosen) as run:
         for inputs, answers, numbers in run:
-            epoch, step, counted = run.epoch, run.step_number, run.counted
-            taken = run.step((run.model(inputs) - answers).square().mean())
-            if notes and taken:
+            if notes:  # before the step: whoever is killed after it has noted what it used
                 with notes.open("a") as file:
-                    line = {"epoch": epoch, "step": step, "samples": numbers.tolist()[:counted]}
-                    file.write(json.dumps(line | {"size": run.size}) + "\n")
+                    line = {"epoch": run.epoch, "step": run.step_number, "size": run.size}
+                    line |= {"samples": numbers.tolist()[: run.counted]}
+                    file.write(json.dumps(line) + "\n")
+            run.step((run.model(inputs) - answers).square().mean())
             time.sleep(pause_s)
 
 
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--twice", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.deterministic:
@@ -63,6 +64,8 @@ def main() -> None:
     model = network(width, seed=1 if os.environ.get("RANK", "0") == "0" else 77)
     work(model, options.steps, options.folder / f"notes-{me}.jsonl", options.pause)
     torch.save(model.state_dict(), options.folder / f"learned-{me}.pt")
+    if options.twice:
+        work(model, 10**9, options.folder / f"second-{me}.jsonl", options.pause)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """``roost bench live``: a real server on this machine, measured from outside over HTTP.
 
 Each measure starts servers of its own in folders that are thrown away (``scratch``), and says one
-or more figures with their goals. What it is about is in ``bench_serving`` and ``bench_running``.
+or more figures with their goals. What it is about is in the
+modules ``bench_serving``, ``bench_running``, ``bench_elastic``, ``bench_restarts`` and
+``bench_overhead``. Those that need PyTorch are skipped where it is not installed.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from roost.errors import unknown
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured value; ``goal`` is what it must stay below, if there is one."""
+    """A measured value; ``goal`` is what it must stay below, or reach if ``least``, if any."""
 
     name: str
     value: float
     unit: str
     goal: float | None = None
+    least: bool = False
     passed: bool = True
 
 
@@ -44,6 +47,13 @@ class Sizes:
     waiting: int = 1000
     trained: int = 20
     trained_s: float = 4.5
+    resizes: int = 3
+    lessons: int = 600
+    moments: int = 50
+    suspends: int = 30
+    paired: int = 20
+    width: int = 1280
+    watched_s: float = 20.0
 
 
 QUICK = Sizes(
@@ -59,6 +69,13 @@ QUICK = Sizes(
     waiting=20,
     trained=4,
     trained_s=1.0,
+    resizes=1,
+    lessons=400,
+    moments=2,
+    suspends=2,
+    paired=1,
+    width=128,
+    watched_s=1.0,
 )
 
 #: Says what is under way.
@@ -68,12 +85,23 @@ Measure: TypeAlias = Callable[[Sizes, Say], Iterator[Figure]]
 
 def below(name: str, value: float, unit: str, goal: float | None = None) -> Figure:
     """A figure that is fine below its goal."""
-    return Figure(name, round(value, 3), unit, goal, goal is None or value < goal)
+    return Figure(name, round(value, 3), unit, goal, passed=goal is None or value < goal)
+
+
+def above(name: str, value: float, unit: str, goal: float) -> Figure:
+    """A figure that is fine at its goal or above."""
+    return Figure(name, round(value, 3), unit, goal, least=True, passed=value >= goal)
 
 
 def measures() -> dict[str, Measure]:
     """All measures, in the order in which they run."""
-    from roost.cli import bench_running, bench_serving
+    from roost.cli import (
+        bench_elastic,
+        bench_overhead,
+        bench_restarts,
+        bench_running,
+        bench_serving,
+    )
 
     return {
         "idle": bench_serving.idle,
@@ -83,6 +111,12 @@ def measures() -> dict[str, Measure]:
         "followers": bench_serving.followers,
         "start-latency": bench_running.start_latency,
         "recovery": bench_running.recovery,
+        "suspend": bench_running.suspend,
+        "telemetry": bench_serving.telemetry,
+        "resize": bench_elastic.resize,
+        "resize-loss": bench_elastic.same,
+        "restarts": bench_restarts.moments,
+        "overhead": bench_overhead.overhead,
     }
 
 
@@ -106,8 +140,9 @@ Examples:
 def live(only: str, output: str, *, quick: bool) -> None:
     """Measure a real server on this machine; exit status 1 if a goal is missed.
 
-    Measures: idle, fidelity, burst, list-5000, followers, start-latency, recovery. Everything runs
-    in folders that are removed, and takes some minutes.
+    Measures: idle, fidelity, burst, list-5000, followers, start-latency, recovery, suspend,
+    telemetry, and with PyTorch resize, resize-loss, restarts, overhead. Everything runs in folders
+    that are removed, and takes some minutes.
     """
     known = measures()
     names = [name.strip() for name in only.split(",") if name.strip()] or list(known)
@@ -130,7 +165,8 @@ def _say(name: str) -> Say:
 
 
 def _row(figure: Figure) -> dict[str, str]:
-    goal = "" if figure.goal is None else f"< {number(figure.goal)} {figure.unit}"
+    sign = ">=" if figure.least else "<"
+    goal = "" if figure.goal is None else f"{sign} {number(figure.goal)} {figure.unit}"
     return {
         "measure": figure.name,
         "value": f"{number(figure.value)} {figure.unit}",

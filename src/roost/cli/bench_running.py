@@ -24,6 +24,8 @@ _POLL_S = 0.02
 _BLOCKER = 'while [ ! -e "{folder}/go" ]; do sleep 0.02; done'
 #: Says when it began, in a file of its own, before anything else.
 _STAMP = 'echo "$EPOCHREALTIME" > "{folder}/$ROOST_JOB"; sleep 0.1'
+#: Uses a core.
+_BUSY = "while :; do :; done"
 #: Says who it is, and goes on for ever.
 _SLEEPER = 'echo "$ROOST_JOB $ROOST_ATTEMPT $$" >> "{folder}/ledger"; exec sleep 600'
 
@@ -108,6 +110,28 @@ def _running(server: Server) -> int:
 
 def _workers(ledger: Path) -> list[str]:
     return sorted(ledger.read_text(encoding="ascii").splitlines())
+
+
+def suspend(sizes: Sizes, say: Say) -> Iterator[Figure]:
+    """From a request to its effect, of a job that uses a core: all its processes stop, or go on."""
+    found: dict[str, list[float]] = {"suspended": [], "running": []}
+    with scratch("bench", _SLOTS) as server:
+        server.start()
+        say(f"{sizes.suspends} times suspended and resumed")
+        with client_of(server) as client:
+            job = client.submit({"name": "busy", "run": _BUSY, "checkpoint": {"grace": 1}})
+            _await(lambda: job.status().state == "running", "the job does not start")
+            for _ in range(sizes.suspends):
+                for state, ask in (("suspended", job.suspend), ("running", job.resume)):
+                    asked_at = time.time()
+                    ask()
+                    _await(lambda: job.status().state == state, f"the job is not {state}")  # noqa: B023
+                    effect = [event.time for event in job.events() if event.new == state][-1]
+                    found[state].append(1000 * (effect - asked_at))
+    yield below("suspend", statistics.median(found["suspended"]), "ms", 100)
+    yield below("suspend-resume", statistics.median(found["running"]), "ms", 100)
+    yield below("suspend-p99", percentile(found["suspended"], 0.99), "ms")
+    yield below("suspend-resume-p99", percentile(found["running"], 0.99), "ms")
 
 
 def fidelity(sizes: Sizes, say: Say) -> Iterator[Figure]:

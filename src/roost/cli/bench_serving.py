@@ -28,8 +28,10 @@ _EACH = 50
 #: Lines that the followed job prints in a second.
 _RATE = 50
 _READY_S = 60.0
+_POLL_S = 0.1
 
 _SLEEPER = {"command": ["sleep", "600"], "checkpoint": {"grace": 1}}
+_TRAINING = ["python", "-m", "roost.train.example", "--seconds", "600"]
 #: Prints a line, and once somebody says so, many with the time at which they were printed.
 _PRINTER = """\
 import os, sys, time
@@ -55,6 +57,37 @@ def idle(sizes: Sizes, say: Say) -> Iterator[Figure]:
         yield below("idle-memory", after.rss_mb, "MB", 150)
         yield below("idle-cpu", 100 * (after.cpu_s - before.cpu_s) / sizes.idle_s, "%", 1)
         server.stop()
+
+
+def telemetry(sizes: Sizes, say: Say) -> Iterator[Figure]:
+    """CPU of Roost itself while two jobs train and tell how far they are: on a slot each, on one.
+
+    It is that of the server and of the supervisor of each job. On one slot the warden comes to
+    that, who lets the two run by turns: what its slices cost is no telemetry, and has no goal.
+    """
+    for name, slots, goal in (("telemetry", 2, 1.0), ("telemetry-shares", 1, None)):
+        with scratch("bench", slots) as server:
+            server.start()
+            job = {"name": "training", "command": _TRAINING, "gpus": slots / 2}
+            with client_of(server) as client:
+                for _ in range(2):
+                    client.submit({**job, "python": sys.executable, "checkpoint": {"grace": 1}})
+                _await_progress(client)
+            say(f"{sizes.watched_s:g} s of two jobs on {slots} slot{'s'[: slots - 1]}")
+            before, began = server.spent_s(), time.monotonic()
+            time.sleep(sizes.watched_s)
+            used = {who: cpu_s - before.get(who, 0.0) for who, cpu_s in server.spent_s().items()}
+            percent = 100 / (time.monotonic() - began)
+            yield below(name, percent * sum(used.values()), "%", goal)
+            yield below(f"{name}-server", percent * used[server.pid], "%")
+
+
+def _await_progress(client: Client) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not all(job.step for job in client.jobs()):
+        if time.monotonic() > deadline:
+            raise Fatal(f"two jobs do not train within {_READY_S:g} s")
+        time.sleep(_POLL_S)
 
 
 def burst(sizes: Sizes, say: Say) -> Iterator[Figure]:

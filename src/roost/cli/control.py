@@ -174,18 +174,25 @@ def _do(verb: str, jobs: tuple[str, ...]) -> int:
         def act(job: str) -> str:
             view = getattr(client.job(job), verb)()
             state = "deleted" if verb == "delete" else clean(view.state)
-            return f"{clean(view.id)}  {state}{_coming(view)}"
+            return f"{clean(view.id)}  {state}{_coming(verb, view)}"
 
         return connect.each_of(jobs, act)
 
 
-def _coming(view: JobView) -> str:
+def _coming(verb: str, view: JobView) -> str:
     """What was asked for and is still under way."""
     if view.over:
         return ""
     if view.cancelling:
         return ", being cancelled"
-    return ", being suspended" if view.held and view.state != "suspended" else ""
+    if view.held and view.state != "suspended":
+        return ", being suspended"
+    if view.held or view.state != "suspended" or verb != "resume":
+        return ""
+    from roost.client.words import clean
+
+    why = clean(view.reason)
+    return f", goes on as soon as there is room{f': {why}' if why else ''}"
 
 
 def _all_open() -> tuple[str, ...]:

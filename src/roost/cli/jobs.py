@@ -193,6 +193,8 @@ def described(view: JobView, now: float, *, wide: bool) -> Iterator[str]:
             yield connect.fact(name, text)
     if view.over:
         yield f"Next: roost logs {view.id} · roost events {view.id} · roost delete {view.id}"
+    elif view.held and view.state == "suspended":
+        yield f"Next: roost resume {view.id} · roost logs {view.id} · roost cancel {view.id}"
     else:
         yield f"Next: roost logs -f {view.id} · roost explain {view.id} · roost cancel {view.id}"
 
@@ -217,10 +219,12 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
         "sharing": words.sharing(view),
         "memory": words.memory(view),
+        "note": clean(view.note),
         "workers": words.workers(view) + (" (elastic)" if view.elastic else ""),
         "where": words.places(view),
         "progress": "" if view.progress is None else f"{100 * view.progress:.0f} %{loss}",
         "training": words.training(view),
+        "busy": "" if view.busy is None else f"{100 * view.busy:.0f} % of the time of its devices",
         "changed": ""
         if view.change is None
         else f"{clean(view.change.text)} ({ago(view.change.at, now)})",

@@ -46,7 +46,7 @@ def profiles(application: str, output: str) -> None:
 
 def _rows(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
     """A line for each size."""
-    from roost.client.words import amount, clean, figure, gib
+    from roost.client.words import amount, clean, figure, mib, moment
 
     for size in profile.get("sizes") or [{}]:
         speed = size.get("speed")
@@ -55,9 +55,10 @@ def _rows(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
             "user": clean(profile.get("user", "")),
             "workers": str(size.get("workers", "-")),
             "share": amount(float(size["share"])) if "share" in size else "-",
-            "step": f"{float(size['step_s']):.3g} s" if "step_s" in size else "-",
+            "step": moment(float(size["step_s"])) if "step_s" in size else "-",
             "speed": "-" if speed is None else f"{float(speed):.2f}x",
-            "memory": f"{gib(profile['memory_mib'])} GiB" if profile.get("memory_mib") else "-",
+            "memory": mib(profile["memory_mib"]) if profile.get("memory_mib") else "-",
+            "busy": "-" if profile.get("busy") is None else f"{100 * float(profile['busy']):.0f}%",
             "noise": "-" if profile.get("noise") is None else figure(float(profile["noise"])),
             "seen": str(size.get("count", "-")),
         }
@@ -65,8 +66,8 @@ def _rows(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 def _costs(profile: dict[str, Any]) -> str:
     """What it takes to disturb it, in a line."""
-    from roost.client.words import clean
+    from roost.client.words import clean, moment
 
     costs = profile.get("costs") or {}
-    told = [f"{clean(what)} {float(cost['mean_s']):.2g} s" for what, cost in costs.items()]
+    told = [f"{clean(what)} {moment(float(cost['mean_s']))}" for what, cost in costs.items()]
     return f"{clean(profile.get('application', ''))}: {', '.join(told)}" if told else ""

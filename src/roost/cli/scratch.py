@@ -41,6 +41,8 @@ _LAST_LINES = 20
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: What looks after the processes of a run.
 _SHIM = os.fsencode(os.path.join("engines", "local", "shim"))  # noqa: PTH118 - a part of a path
+#: What supervisors and wardens have in their command lines.
+_ENGINE = os.fsencode(os.path.join("engines", "local"))  # noqa: PTH118 - as above
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -122,10 +124,17 @@ class Server:
 
     def load(self) -> Load:
         """What its process has used."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
-        cpu_s = (int(stat[11]) + int(stat[12])) / _TICKS
-        return Load(cpu_s, pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        return Load(_cpu_s(self.pid), pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+
+    def spent_s(self) -> dict[int, float]:
+        """Seconds of CPU so far of each process of Roost itself: the jobs' own are left out."""
+        found = {self.pid: self.load().cpu_s}
+        for pid in self.processes():
+            with suppress(OSError):
+                if _ENGINE in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found[pid] = _cpu_s(pid)
+        return found
 
     def said(self) -> str:
         """The end of what it printed and logged."""
@@ -151,6 +160,11 @@ class Server:
     def processes(self) -> list[int]:
         """The processes of its jobs, and those that look after them."""
         return _processes_of(self.home)
+
+
+def _cpu_s(pid: int) -> float:
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / _TICKS
 
 
 @contextmanager
@@ -208,7 +222,10 @@ def _belongs(pid: str, home: Path) -> bool:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         if any(one.startswith(b"ROOST_") and inside in one for one in variables):
             return True
-        if _SHIM not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if _ENGINE in command and inside in command:
+            return True  # a warden
+        if _SHIM not in command:
             return False
         folder = f"/proc/{pid}/fd"
         return any(

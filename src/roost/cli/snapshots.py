@@ -45,10 +45,10 @@ def snapshot(job: str, name: str, output: str) -> None:
         point = client.job(job).snapshot(name)
     if connect.printed(dict(point.raw), output):
         return
-    from roost.client.words import clean
+    from roost.client.words import clean, moment
 
     click.echo(clean(point.id))
-    connect.note(f"{_size(point)} in {point.took_s:.1f} s, {_freshness(point)}")
+    connect.note(f"{_size(point)} in {moment(point.took_s)}, {_freshness(point)}")
     connect.note(f"Next: roost clone {clean(point.id)}")
 
 

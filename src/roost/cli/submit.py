@@ -251,7 +251,11 @@ def _share(gpus: Any, share: float) -> Any:
         part = read_gpus(share)
     except ValueError as error:
         raise InvalidSpec(f"--share and --gpus: expected {error}") from None
-    if (whole.low, whole.high) != (1, 1) or not part.low:
+    if not part.low:
+        raise InvalidSpec(
+            "--share is more than 0 and at most 1, such as 0.5; --gpus 0 asks for none"
+        )
+    if (whole.low, whole.high) != (1, 1):
         raise InvalidSpec(f"--share {share:g} is a part of one GPU; the job asks for {gpus} GPUs")
     return write_gpus(replace(whole, share_milli=part.share_milli))
 

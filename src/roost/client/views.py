@@ -121,6 +121,8 @@ class JobView:
     predicted_mib: int | None = None
     noise: float | None = None
     resizable: bool = False
+    busy: float | None = None
+    note: str = ""
     change: Change | None = None
     run_time_s: float | None = None
     exit_code: int | None = None

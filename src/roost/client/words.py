@@ -94,6 +94,10 @@ def places(view: JobView) -> str:
     )
 
 
+#: A line of a log with fewer letters than this may stand in a sentence by chance.
+_TELLING = 20
+
+
 def sharing(view: JobView) -> str:
     """How a job shares its GPUs: at 0.5 of GPU 0 (temporal, fixed); empty if it does not."""
     if view.share >= 1 or not view.way:
@@ -106,14 +110,17 @@ def sharing(view: JobView) -> str:
 
 def memory(view: JobView) -> str:
     """GPU memory of a worker: 3.1 of 8.0 GiB, predicted 2.9 GiB."""
-    limit = view.memory_limit_mib
-    of = f" of {gib(limit)} GiB" if limit else " GiB"
-    told = [] if view.memory_mib is None else [f"{gib(view.memory_mib)}{of}"]
+    limit, seen = view.memory_limit_mib, view.memory_mib
+    told = []
+    if seen is not None:
+        one, unit = mib(seen).split(" ")
+        same = limit and mib(limit).endswith(unit)
+        told.append(f"{one if same else mib(seen)}{f' of {mib(limit)}' if limit else ''}")
     if view.predicted_mib is not None:
         more = ", more than it may have" if limit and view.predicted_mib > limit else ""
-        told.append(f"predicted {gib(view.predicted_mib)} GiB{more}")
+        told.append(f"predicted {mib(view.predicted_mib)}{more}")
     if not told and limit:
-        told.append(f"at most {gib(limit)} GiB")
+        told.append(f"at most {mib(limit)}")
     return ", ".join(told)
 
 
@@ -121,11 +128,11 @@ def training(view: JobView) -> str:
     """What a job says of its training: 0.12 s a step, 2,048 samples/s, 3 workers together."""
     told = []
     if view.step_s is not None:
-        told.append(f"{view.step_s:.3g} s a step")
+        told.append(f"{moment(view.step_s)} a step")
     if view.samples_per_s is not None:
         told.append(f"{figure(view.samples_per_s)} samples/s")
-    if view.world is not None and view.state in ("running", "resizing"):
-        told.append(f"{count(view.world, 'worker')} together")
+    if (view.world or 0) > 1 and view.state in ("running", "resizing"):
+        told.append(f"{count(view.world or 0, 'worker')} together")
     if view.noise is not None:
         told.append(f"gradient noise {figure(view.noise)} samples")
     return ", ".join(told)
@@ -136,10 +143,16 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
 
 
-def gib(mib: float) -> str:
-    """MiB as GiB with one decimal, or two where one would say nothing."""
-    value = mib / 1024
-    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+def mib(size: float) -> str:
+    """A size in MiB, and from a GiB up in GiB with one decimal: 512 MiB, 3.1 GiB."""
+    gib = size / 1024
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{size:.0f} MiB"
+
+
+def moment(seconds: float) -> str:
+    """A short time with three digits: 12.5 ms, 0.125 s, 3.2 s."""
+    short = 0.1
+    return f"{seconds:.3g} s" if seconds >= short else f"{1000 * seconds:.3g} ms"
 
 
 def count(number: int, what: str) -> str:
@@ -163,7 +176,9 @@ def verdict(view: JobView, *, evidence: bool = False) -> str:
         return ""
     advice = f": {clean(told.advice)}" if told.advice else ""
     said = clean(told.sentence) or _headline(told) + advice
-    return said + (f" [{clean(told.evidence)[:160]}]" if evidence and told.evidence else "")
+    line = clean(told.evidence)
+    known = len(line) >= _TELLING and line.rpartition(": ")[2] in said
+    return f"{said} [{line[:160]}]" if evidence and line and not known else said
 
 
 def footer(views: Iterable[JobView]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,6 +93,22 @@ def survivors(allocation: Allocation, node: NodeId, gpu: int | None = None) -> A
             at = part.gpus.index(gpu) // each * each
             gpus = part.gpus[:at] + part.gpus[at + each :]
             kept.append(part._replace(gpus=gpus, workers=part.workers - 1))
+    return Allocation(tuple(kept))
+
+
+def keeping(allocation: Allocation, places: Collection[int]) -> Allocation:
+    """What is left of an allocation with only these of its main workers, by their places."""
+    kept, first = [], 0
+    for part in allocation.parts:
+        if part.role != WORKER:
+            kept.append(part)
+            continue
+        each = len(part.gpus) // part.workers
+        mine = [place for place in range(part.workers) if first + place in places]
+        gpus = tuple(gpu for at in mine for gpu in part.gpus[at * each : (at + 1) * each])
+        if mine:
+            kept.append(part._replace(gpus=gpus, workers=len(mine)))
+        first += part.workers
     return Allocation(tuple(kept))
 
 

@@ -135,11 +135,15 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """All workers of a run are up (after a launch or a resume)."""
+    """All workers of a run are up (after a launch or a resume).
+
+    ``why``: what came in the way of the gentler course, here and below. It is for people.
+    """
 
     time: float
     run: RunId
     took_s: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +160,9 @@ class Progressed:
 class Measured:
     """What was observed of a run at one size: the mean time of its steps, and what they need.
 
-    ``memory_mib`` is the most device memory of a worker (0: unknown), ``noise`` the gradient noise
-    scale in samples. It is no report of progress: that is ``Progressed``.
+    ``step_s`` is 0 where nobody told. ``memory_mib`` is the most device memory of a worker (0:
+    unknown), ``noise`` the gradient noise scale in samples, ``busy`` the part of the time in which
+    its devices were at work. It is no report of progress: that is ``Progressed``.
     """
 
     time: float
@@ -166,6 +171,7 @@ class Measured:
     step_s: float
     memory_mib: int = 0
     noise: float | None = None
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,7 @@ class Resized:
     run: RunId
     took_s: float | None = None
     pause_s: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +203,7 @@ class Suspended:
     run: RunId
     done_s: float
     took_s: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

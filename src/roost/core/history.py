@@ -17,14 +17,16 @@ from roost.core.events import Measured
 from roost.core.spec import JobSpec
 from roost.core.state import Job
 
-#: How many jobs are remembered, and how many applications.
+#: How many jobs are remembered, how many applications, and how many sizes of each.
 _MEMORY = 20_000
 _APPLICATIONS = 2_000
+_SIZES = 200
 #: From so many measurements on, a new one counts as much as the last of them did.
 _STEADY = 100
 
 #: A user and an application.
 Whose: TypeAlias = tuple[str, str]
+_Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
@@ -46,12 +48,14 @@ class Profile:
     """What was measured of an application: step times by workers and share, memory, noise.
 
     ``memory_mib`` is the most device memory that a worker was seen to hold (0: nobody looked),
-    ``noise`` the gradient noise scale in samples, as of last.
+    ``noise`` the gradient noise scale in samples, as of last, ``busy`` the part of the time in
+    which devices were at work.
     """
 
     steps: dict[tuple[int, int], Mean] = field(default_factory=dict)
     memory_mib: int = 0
     noise: float | None = None
+    busy: Mean = field(default_factory=Mean)
 
     def step_s(self, workers: int, share_milli: int) -> float | None:
         """Seconds that a step takes with so many workers; None when nobody measured."""
@@ -120,11 +124,15 @@ class History:
 
     def measure(self, spec: JobSpec, seen: Measured) -> None:
         """Learn from what was observed of a run."""
-        if not spec.application or not 0 < seen.step_s < math.inf or seen.workers < 1:
+        timed = 0 < seen.step_s < math.inf
+        if not spec.application or seen.workers < 1 or not (timed or seen.busy is not None):
             return
-        profile = _fresh(self.profiles, (spec.user, spec.application), Profile())
-        size = (seen.workers, spec.resources.share_milli)
-        profile.steps.setdefault(size, Mean()).add(seen.step_s)
+        profile = _fresh(self.profiles, (spec.user, spec.application), Profile(), _APPLICATIONS)
+        if timed:
+            size = (seen.workers, spec.resources.share_milli)
+            _fresh(profile.steps, size, Mean(), _SIZES).add(seen.step_s)
+        if seen.busy is not None and 0 <= seen.busy <= 1:
+            profile.busy.add(seen.busy)
         profile.memory_mib = max(profile.memory_mib, seen.memory_mib)
         if seen.noise is not None:
             profile.noise = seen.noise
@@ -133,15 +141,15 @@ class History:
         """Learn what it took to disturb a job; None: nobody measured."""
         if seconds is None or not spec.application or not 0 <= seconds < math.inf:
             return
-        spent = _fresh(self.costs, (spec.user, spec.application), Spent())
+        spent = _fresh(self.costs, (spec.user, spec.application), Spent(), _APPLICATIONS)
         mean: Mean = getattr(spent, what.value)
         mean.add(seconds)
 
 
-def _fresh(records: dict[Whose, _Value], whose: Whose, new: _Value) -> _Value:
-    """The record of an application, now last in line to be forgotten."""
-    record = records.pop(whose, new)
-    records[whose] = record
-    if len(records) > _APPLICATIONS:
+def _fresh(records: dict[_Key, _Value], key: _Key, new: _Value, most: int) -> _Value:
+    """The record of an application or a size, now last in line to be forgotten."""
+    record = records.pop(key, new)
+    records[key] = record
+    if len(records) > most:
         del records[next(iter(records))]
     return record

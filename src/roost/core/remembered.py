@@ -37,6 +37,8 @@ class Seen(NamedTuple):
     steps: tuple[Step, ...]
     memory_mib: int = 0
     noise: float | None = None
+    looks: int = 0
+    busy: float = 0.0
 
 
 class Cost(NamedTuple):
@@ -69,6 +71,8 @@ def seen(history: History) -> tuple[Seen, ...]:
             tuple(Step(*size, mean.count, mean.mean) for size, mean in profile.steps.items()),
             profile.memory_mib,
             profile.noise,
+            profile.busy.count,
+            profile.busy.mean,
         )
         for whose, profile in history.profiles.items()
     )
@@ -100,7 +104,9 @@ def remember(
         steps = {
             (step.workers, step.share_milli): Mean(step.samples, step.mean_s) for step in app.steps
         }
-        history.profiles[app.user, app.application] = Profile(steps, app.memory_mib, app.noise)
+        busy = Mean(app.looks, app.busy)
+        profile = Profile(steps, app.memory_mib, app.noise, busy)
+        history.profiles[app.user, app.application] = profile
     for one in disturbed:
         means = {cost.what.value: Mean(cost.samples, cost.mean_s) for cost in one.costs}
         history.costs[one.user, one.application] = Spent(**means)

@@ -94,7 +94,7 @@ class Requests(Motion):
             raise Conflict(msg)
         spec = replace(job.spec, workers=event.workers)  # refuses an impossible range
         # Work is counted in seconds at the least workers (docs/decisions/0011): so is what is done.
-        unit = job.spec.workers.min / event.workers.min
+        unit = job.speed_up(job.spec.workers.min, event.workers.min)
         if spec.run_time_s is not None:
             spec = replace(spec, run_time_s=spec.run_time_s * unit)
         waits = job.waiting

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 
 from roost.core.actions import Action
 from roost.core.events import Event
-from roost.core.spec import JobId, RunId
+from roost.core.spec import JobId, JobSpec, RunId
 
 if TYPE_CHECKING:  # what guards GPUs runs where nothing but the standard library is installed
     from roost.jobfile.program import Program
@@ -57,7 +57,8 @@ class Ended:
     """A run is over and none of its processes is left; ``exits`` in the order in which they ended.
 
     The run succeeded if ``cause`` is ``exit`` and every exit of role ``worker`` has code 0: other
-    roles are stopped once the main workers are done.
+    roles are stopped once the main workers are done. ``problem`` is what the engine knows to have
+    gone wrong with the devices of the run, which its workers may know nothing of.
     """
 
     time: float
@@ -65,6 +66,7 @@ class Ended:
     exits: tuple[WorkerExit, ...]
     cause: Ending
     detail: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Told:
     ``batch`` samples in it of all workers, ``memory_mib`` the most device memory of a worker as it
     was seen, ``predicted_mib`` as it was foretold, ``noise`` the gradient noise scale in samples,
     ``world`` the workers that train together now, ``elastic`` whether they can change their number
-    without a restart.
+    without a restart. ``note`` is what the engine has to say of it: a share that is not held;
+    ``busy`` the part of the time (0..1) in which it kept its devices at work, as the engine sees.
     """
 
     time: float
@@ -91,6 +94,8 @@ class Told:
     noise: float | None = None
     world: int | None = None
     elastic: bool | None = None
+    note: str = ""
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,10 @@ class Engine(Protocol):
 
     async def perform(self, order: Order) -> None:
         """Accept an order; what becomes of it is reported."""
+        ...
+
+    def refuses(self, spec: JobSpec) -> str:
+        """Why it cannot hold what a job asks for, whatever is free; "" if it can."""
         ...
 
     async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:

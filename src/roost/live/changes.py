@@ -118,10 +118,10 @@ class Changes:
 
     def _shrunk(self, core: Core, event: Shrank) -> Change | None:
         run = core.runs.get(event.run)
-        if run is None or run.allocation != event.allocation:
-            return None  # old news
         before, left = self._sizes.get(event.run.job, 0), event.allocation.workers
-        lost = max(1, before - left)
+        lost = before - left
+        if run is None or run.allocation != event.allocation or lost < 1:
+            return None  # old news: engines say it again to every server
         what = "a worker" if lost == 1 else f"{lost} workers"
         why = f" ({event.why})" if event.why else ""
         goes_on = f"goes on with {left} worker{'' if left == 1 else 's'}"
@@ -171,14 +171,16 @@ def _done(asked: _Asked, event: Started | Resized | Suspended) -> Change | None:
     after = asked.target.workers
     done = Change(asked.kind, "", event.time, event.took_s, before=asked.before, after=after)
     took = "" if event.took_s is None else f" in {seconds(event.took_s)}"
+    anew = f", started again from its last checkpoint ({event.why})" if event.why else ""
     match event, asked.kind:
         case Started(), "start":
-            return replace(done, text=f"started{took}", before=0)
+            return replace(done, text=f"started{took}{anew}", before=0)
         case Started(), "resume":
-            return replace(done, text=f"resumed{took}")
+            return replace(done, text=f"resumed{took}{anew}")
         case Suspended(), "suspend":
             stays = "; its GPU memory stays taken" if asked.stays else ""
-            return replace(done, text=f"suspended{took}{stays}")
+            ended = f", to go on from its last checkpoint ({event.why})" if event.why else ""
+            return replace(done, text=f"suspended{took}{stays}{ended}")
         case Resized(), "resize" | "migrate":
             what = (
                 f"moved to {where(asked.target)}"
@@ -186,6 +188,6 @@ def _done(asked: _Asked, event: Started | Resized | Suspended) -> Change | None:
                 else f"{asked.before} → {after} workers"
             )
             paused = "" if event.pause_s is None else f", training paused {seconds(event.pause_s)}"
-            return replace(done, text=f"{what}{took}{paused}", pause_s=event.pause_s)
+            return replace(done, text=f"{what}{took}{paused}{anew}", pause_s=event.pause_s)
         case _:
             return None

@@ -52,12 +52,13 @@ from roost.errors import (
 )
 from roost.jobfile import JobFile
 from roost.live import explain as explaining
+from roost.live.amounts import counted
 from roost.live.clock import Clock
 from roost.live.drafts import Counts, Draft, Health
 from roost.live.driver import Driver
 from roost.live.feed import Feed
 from roost.live.intake import Command
-from roost.live.profiles import known, profile_views, too_small
+from roost.live.profiles import known, profile_views, too_small, unheld
 from roost.live.records import Record
 from roost.live.shelf import Shelf, reference
 from roost.live.snapshots import Clone, Snapshots
@@ -297,7 +298,7 @@ class Cluster:
         low, high = record.workers
         if low == high and workers != (low, high):
             raise Conflict(
-                f"job {job} is not elastic: it was submitted for exactly {low} workers; "
+                f"job {job} is not elastic: it was submitted for exactly {counted(low, 'worker')}; "
                 f"submit it with --workers MIN..MAX"
             )
         if not low <= workers.min <= workers.max <= high:
@@ -383,12 +384,11 @@ class Cluster:
         if not found["never"] and (refused := self._refusal(spec)):
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
-        if measured := known(self.core, spec):
-            notes.append(measured)
+        notes += filter(None, (known(self.core, spec), unheld(self.core, spec)))
         if spec.elastic and self.policy_name.partition(":")[0] != "alnair":
             notes.append(
-                f"policy {self.policy_name} starts it with {spec.workers.min} workers and leaves "
-                f"it at that; roost scale changes it, and policy alnair does so by itself"
+                f"policy {self.policy_name} starts it with {counted(spec.workers.min, 'worker')} "
+                "and leaves it at that; roost scale changes it, and policy alnair does so by itself"
             )
         return {**found, "notes": notes}
 
@@ -449,8 +449,7 @@ class Cluster:
 
     def _refusal(self, spec: JobSpec) -> str:
         """Why the engine, or what is known of the application, speaks against a job."""
-        refuses = getattr(self.engine, "refuses", None)  # an engine need not have it
-        return (str(refuses(spec)) if refuses is not None else "") or too_small(self.core, spec)
+        return self.engine.refuses(spec) or too_small(self.core, spec)
 
     def _copy(self) -> Callable[[], Core]:
         """The core as it is now, without jobs that are over, for another thread to play with."""

@@ -73,7 +73,7 @@ def classify(
     hidden = Secrets(hide)
     match ended.cause:
         case "stopped":
-            return verdict("stopped")
+            return _by_problem(ended, hidden) or verdict("stopped")
         case "timeout":
             limit = "" if math.isinf(max_duration_s) else f" ({max_duration_s:g} s)"
             return verdict("timeout", advice=f"{KINDS['timeout'].advice}{limit}")
@@ -83,7 +83,11 @@ def classify(
             return _never_started(ended, tails, hidden)
         case "exit":
             first = first_cause(ended.exits, tails, loss)
-            return None if first is None else _told(first, hidden)
+            if first is None:
+                return None
+            theirs = KINDS[first.found.kind].whose == "user"
+            known = None if theirs else _by_problem(ended, hidden, first.exit)
+            return known or _told(first, hidden)
 
 
 def decide(
@@ -222,6 +226,18 @@ def _setup(failed: WorkerExit, tails: Mapping[str, bytes], hidden: Secrets) -> V
     return _told(Cause(failed, cause.found._replace(kind="setup-failed")), hidden)
 
 
+def _by_problem(ended: Ended, hidden: Secrets, exit_: WorkerExit | None = None) -> Verdict | None:
+    """What the engine knows of the devices explains an end that is nobody's fault as it looks."""
+    line = ended.problem.encode("utf-8", "replace")
+    found = evidence.read(line)
+    if found is None:
+        return None
+    if exit_ is not None:
+        return _told(Cause(exit_, found), hidden)
+    shown = _shown(line, hidden)
+    return verdict(found.kind, advice=_advice(found.kind, shown), evidence=shown)
+
+
 def _told(cause: Cause, hidden: Secrets) -> Verdict:
     if cause.exit.role == _SETUP and KINDS[cause.found.kind].retry != "yes":
         cause = cause._replace(found=cause.found._replace(kind="setup-failed"))
@@ -312,5 +328,13 @@ _DETAILS = {
         r"([\w./+-]{1,160}): (?:Permission denied|Exec format error|cannot execute|Is a directory)"
         r"|denied: '([^']{1,160})'"
     ),
-    "gpu-out-of-memory": re.compile(r"(Tried to allocate [\d.]{1,12} [KMGT]iB)"),
+    "gpu-out-of-memory": re.compile(
+        r"(Tried to allocate [\d.]{1,12} [KMGT]iB)"
+        r"|(held \d{1,12} MiB of GPU memory, over its limit of \d{1,12} MiB)"
+    ),
+    "share-too-small": re.compile(
+        r"(needs at least \d{1,12} MiB .{1,80} its share holds \d{1,12} MiB)"
+    ),
+    "share-lost": re.compile(r"(.{1,160})"),
+    "library-misuse": re.compile(r"Misuse: (.{1,160}?)\.?$"),
 }

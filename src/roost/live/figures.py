@@ -17,6 +17,7 @@ EVERY_S = 30.0
 SETTLE_S = 2.0
 _MOST_MIB = 1 << 30
 _MOST_COUNT = 1 << 40
+_MOST_LETTERS = 500
 
 
 def observed(record: Record, told: Told) -> None:
@@ -35,12 +36,19 @@ def observed(record: Record, told: Told) -> None:
         record.predicted_mib = predicted
     if told.elastic is not None:
         record.resizable = bool(told.elastic)
+    if told.busy is not None and 0 <= told.busy <= 1:
+        record.busy = told.busy
+    if told.note:
+        record.note = told.note[:_MOST_LETTERS]
 
 
 def measured(run: Run, record: Record, told: Told, now: float) -> list[Measured]:
     """A measurement for the journal, if it is time for one and the size is not in doubt."""
     step_s = _positive(told.step_s)
     size = told.world or run.workers
+    if told.busy is not None and 0 <= told.busy <= 1 and run.settled:
+        # What a framework takes without being asked says little of what it needs: no memory here.
+        return [Measured(now, run.id, run.workers, 0.0, busy=told.busy)]
     if step_s is None or not run.settled or size != run.workers:
         return []
     if now - run.changed_at < SETTLE_S:

@@ -135,6 +135,8 @@ class Chronicle:
             if change is not None and change.text not in text and change.tells:
                 yield Line("change", job_id, text=change.text)
             if job is None or not moved:
+                if job is not None and text:  # such as a worker that dies while it is suspended
+                    yield Line("change", job_id, text=text)
                 continue
             yield Line(
                 "state",

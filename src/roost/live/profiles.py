@@ -40,6 +40,7 @@ def _measured(profile: Profile) -> dict[str, Any]:
     return {
         "memory_mib": profile.memory_mib,
         "noise": profile.noise,
+        "busy": profile.busy.mean if profile.busy.count else None,
         "sizes": [
             {
                 "workers": workers,
@@ -100,6 +101,17 @@ def too_small(core: Core, spec: JobSpec) -> str:
         f"{spec.application} was seen to use {_gib(peak)} of GPU memory for a worker, and "
         f"{_asked(spec)} gives it {_gib(limit)}: {advice}; if this one needs less, give it "
         "another 'application'"
+    )
+
+
+def unheld(core: Core, spec: JobSpec) -> str:
+    """Why a limit of GPU memory means little here; empty if it is held, or none was asked for."""
+    slots = all(node.spec.kind == CPU_SLOT for node in core.ledger.order)
+    if not spec.resources.gpu_memory_mib or not slots or not core.ledger.order:
+        return ""
+    return (
+        "CPU slots have no GPU memory: the job is told its limit (ROOST_GPU_MEMORY_MIB), and "
+        "nobody holds it"
     )
 
 

@@ -18,6 +18,7 @@ from roost.store.rows import JobRow
 #: What a view shows and a record remembers under the same name.
 _KEPT = (
     *("step_s", "batch", "world", "memory_mib", "predicted_mib", "noise", "resizable"),
+    *("note", "busy"),
     *("change", "clone_of", "restored"),
 )
 
@@ -55,6 +56,10 @@ class Record:
     noise: float | None = None
     #: Whether its processes can change their number without a restart.
     resizable: bool = False
+    #: The part of the time in which its devices were at work of late.
+    busy: float | None = None
+    #: What is wrong with what it holds while it runs.
+    note: str = ""
     #: What became of it last: see ``changes.Change``.
     change: Mapping[str, Any] | None = None
     #: When and at which size it was last measured for the journal.

@@ -275,6 +275,7 @@ def _suspended(core: Core, record: Record | None, report: Suspended, now: float)
 def _started(core: Core, record: Record | None, report: Started, now: float) -> list[Event]:
     if record is not None and report.run in core.runs:
         record.restored = True  # whatever it begins with is in its folder now
+        record.note = ""
     return [replace(report, time=now)]
 
 

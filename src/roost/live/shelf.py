@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,19 +18,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from roost import files
 from roost.errors import Conflict, InvalidSpec
 from roost.store import StoreFull
 
 _log = logging.getLogger(__name__)
 
-NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+#: What a snapshot may be called, as a pattern.
+NAME = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DRAFT = ".draft-"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_name(name: str) -> str:
     """The name of a snapshot, if it can be one; raises InvalidSpec."""
-    if not NAME.match(name):
+    if not re.fullmatch(NAME, name):
         raise InvalidSpec(
             f"{name[:80]!r} cannot be the name of a snapshot: up to 63 of a-z, 0-9 and -, such as "
             "before-decay"
@@ -62,12 +63,12 @@ class Shelf:
         """Put what was made in its place, for good."""
         with _told("its files cannot be kept"):
             if payload is not None:
-                _write(draft / "payload", payload)
+                files.create(draft / "payload", payload)
             place = draft.with_name(name)
             if place.exists():  # without a row: nobody knows of it
                 self._remove(place)
             draft.rename(place)
-            _sync(place.parent)
+            files.sync(place.parent)
 
     def files(self, ref: str) -> Path:
         """Where the files of a snapshot are."""
@@ -138,19 +139,3 @@ def _folders(path: Path) -> list[Path]:
         return [one for one in sorted(path.iterdir()) if one.is_dir() and not one.is_symlink()]
     except FileNotFoundError:
         return []
-
-
-def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

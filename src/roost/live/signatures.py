@@ -38,6 +38,13 @@ _LINES: dict[str, tuple[str | tuple[str, ...], ...]] = {
         ("oom when allocating tensor", "gpu_0_bfc"),
         "outofmemoryerror: cuda",
         "cuda error in file: out of memory",
+        (" mib of gpu memory, over its limit of ", " mib"),
+    ),
+    "share-too-small": (("roost.train.", "memory.toolarge: "),),
+    "library-misuse": (("roost.train.", "members.misuse: "),),
+    "share-lost": (
+        ("the mps daemon of gpu ", " is gone"),
+        "its share of the gpu cannot be held: ",
     ),
     "host-out-of-memory": (
         "defaultcpuallocator: can't allocate memory",

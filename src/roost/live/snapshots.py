@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from roost.core import JobId, RunId
 from roost.engines import SnapshotInfo
-from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
+from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobfile import JobFile
 from roost.live.changes import seconds
@@ -36,6 +36,7 @@ T = TypeVar("T")
 WAIT_S = 10.0
 SAVE_S = 120.0
 _REMEMBER_S = 120.0
+_AGAIN_S = 5.0
 #: What runs a submitted function; without its pickle it is worth nothing.
 _FUNCTION = "roost.client.call"
 _MERGED = ("env", "labels")
@@ -97,12 +98,18 @@ class Snapshots:
         ref = reference(row.id, check_name(name))
         taking = self._taking.get(ref)
         if taking is None or (taking.task.done() and (not key or taking.key != key)):
+            if any(ref.startswith(f"{row.id}@") for ref in self._under_way()):
+                raise Conflict(
+                    f"a snapshot of job {row.id} is being taken already; try again later"
+                )
             task = asyncio.create_task(self._take(row, name, actor), name=f"snapshot {ref}")
             taking = self._taking[ref] = _Taking(key, task)
             task.add_done_callback(lambda _: self._forget_later(ref, taking))
         elif not key or taking.key != key:
             raise Conflict(f"snapshot {ref} is being taken already")
         done, _ = await asyncio.wait([taking.task], timeout=WAIT_S)
+        if taking.task.cancelled():
+            raise Retryable(f"snapshot {ref} was not taken: the server stops", after=_AGAIN_S)
         return taking.task.result() if done else None
 
     async def delete(self, point: PointRow, actor: str) -> None:
@@ -198,6 +205,9 @@ class Snapshots:
         step = row.view.get("step") if record is None else record.step
         saved = row.view.get("saved") if record is None else record.saved
         done = row.view.get("progress") if record is None else record.progress
+        if saved is not None and not copied.fresh:  # it holds what was saved, not what was done
+            step = round(step * saved / done) if step is not None and done else None
+            done = saved
         return PointRow(
             row.id,
             name,
@@ -205,13 +215,16 @@ class Snapshots:
             row.name,
             self._driver.clock.now(),
             step,
-            done if saved is None else saved,
+            done,
             copied.files,
             copied.size_bytes,
             copied.fresh,
             took_s,
             document=row.document,
         )
+
+    def _under_way(self) -> list[str]:
+        return [ref for ref, taking in self._taking.items() if not taking.task.done()]
 
     def _attempts(self, row: JobRow) -> int:
         job = self._driver.core.jobs.get(JobId(row.id))

@@ -7,11 +7,11 @@ when it is over. Nobody here opens a pickle: it is bytes for the job's own proce
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from roost import files
 from roost.core import JobId
 from roost.errors import InvalidSpec
 
@@ -31,9 +31,9 @@ class Vault:
         """Write a job's files so that they survive a crash."""
         try:
             if secrets:
-                _write(self._secrets / job, json.dumps(dict(secrets)).encode())
+                files.create(self._secrets / job, json.dumps(dict(secrets)).encode())
             if payload is not None:
-                _write(self._payloads / job, payload)
+                files.create(self._payloads / job, payload)
         except OSError as error:
             self.drop(job)
             raise InvalidSpec(f"the job's files cannot be kept: {error.strerror}") from None
@@ -59,19 +59,6 @@ class Vault:
             for path in folder.iterdir():
                 if path.name not in keep:
                     self.drop(JobId(path.name))
-
-
-def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read(path: Path) -> bytes | None:

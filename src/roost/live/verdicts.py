@@ -100,6 +100,13 @@ KINDS: dict[str, Kind] = {
     "never-started": Kind(
         "the run could not be started", "platform", "yes", _REPORT, Tier.HARDWARE, Blame.NODE
     ),
+    "share-lost": Kind(
+        "its share of the GPU could no longer be held",
+        "platform",
+        "yes",
+        f"tried again from the last checkpoint; {_REPORT}",
+        Tier.HARDWARE,
+    ),
     "stopped": Kind(
         "stopped by Roost", "platform", "yes", "goes on from its last checkpoint", Tier.VICTIM
     ),
@@ -109,6 +116,12 @@ KINDS: dict[str, Kind] = {
         "user",
         "never",
         "peak near the device's limit; try a smaller batch or more GPUs",
+    ),
+    "share-too-small": Kind(
+        "its share of the GPU cannot hold the training",
+        "user",
+        "never",
+        "ask for a larger share or more GPU memory, or use a smaller batch",
     ),
     "host-out-of-memory": Kind(
         "host out of memory",
@@ -123,6 +136,7 @@ KINDS: dict[str, Kind] = {
         "the data loaders need more of /dev/shm than there is; use fewer of them",
     ),
     # The program and what it needs.
+    "library-misuse": Kind("roost.train is used wrongly", "user", "never", "change the script"),
     "library-missing": Kind(
         "a shared library is missing or too old",
         "user",

@@ -126,6 +126,8 @@ def _observed(record: Record) -> dict[str, Any]:
         "predicted_mib": record.predicted_mib,
         "noise": record.noise,
         "resizable": record.resizable,
+        "busy": record.busy,
+        "note": record.note,
         "change": None if record.change is None else dict(record.change),
     }
 

@@ -20,6 +20,7 @@ from roost.policies.fifo import arrival
 #: How many times longer than the pause of a change a job then works: a twentieth is lost at most.
 _WORTH = 20.0
 _LEAST_S = 1.0
+_WHY = "waits for jobs that can shrink: they are left alone for a while after their size changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Alnair:
             started = self._let_in(plan, line)
             if not started:
                 plan.hold(line)
+                self._explain(plan, line)
             if not started or not line.entries:
                 lines.remove(line)
         if not plan.waiting.count:
@@ -69,6 +71,14 @@ class Alnair:
                 return True
         plan.undo(mark)
         return False
+
+    def _explain(self, plan: Plan, line: Line) -> None:
+        """Say so if there will be room once those that just changed may change again."""
+        able = self._resizable(plan)
+        spare = {run.id: _spare_milli(run) for run in plan.running if run.job.spec.elastic}
+        soon = any(spare[name] for name in spare.keys() - {run.id for run in able})
+        if soon and plan.ledger.free_milli + sum(spare.values()) >= line.gpu_milli:
+            plan.say(line, _WHY)
 
     def _give_out(self, plan: Plan) -> None:
         """Let running jobs grow into idle GPUs, the smallest for their size first."""

@@ -19,6 +19,7 @@ from roost.server import (
     jobs,
     logs,
     nodes,
+    profiles,
     queues,
     snapshots,
     stream,
@@ -57,7 +58,7 @@ def create_app(cluster: Cluster, options: Options | None = None) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.roost = here
-    for module in (jobs, snapshots, logs, stream, nodes, queues, accounts, health):
+    for module in (jobs, snapshots, profiles, logs, stream, nodes, queues, accounts, health):
         app.router.routes.extend(module.router.routes)  # flat, so that each can be looked at
     if missing := undeclared(app):
         raise Fatal(f"routes without a declared permission: {', '.join(missing)}")

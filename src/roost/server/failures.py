@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
@@ -197,12 +198,23 @@ def _http(_request: Request, error: Exception) -> Response:
     return response
 
 
+def _said(error: Mapping[str, Any]) -> str:
+    """What is wrong with one value; what a pattern means, in words."""
+    if error.get("type") != "string_pattern_mismatch":
+        return str(error.get("msg"))
+    pattern = str((error.get("ctx") or {}).get("pattern", ""))
+    letters = "letters" if "A-Z" in pattern else "small letters"
+    marks = [mark for mark in "_.@+" if mark in pattern] + ["-"] * ("-]" in pattern)
+    allowed = ", ".join([letters, "digits", *marks[:-1]]) + (f" and {marks[-1]}" if marks else "")
+    return f"{str(error.get('input'))[:80]!r} cannot be a name here: {allowed} make one"
+
+
 def _invalid(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - by registration
     places = []
     for one in error.errors()[:20]:
         where = [str(part) for part in one.get("loc", ())]
-        places.append({"line": None, "field": ".".join(where[1:]), "message": str(one.get("msg"))})
+        places.append({"line": None, "field": ".".join(where[1:]), "message": _said(one)})
     first = places[0] if places else {"field": "", "message": "the request is malformed"}
     message = f"{first['field']}: {first['message']}" if first["field"] else str(first["message"])
     return failure(422, Problem(kind="invalid", message=message), places)

@@ -11,12 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
 
 from roost.core.state import JobState
+from roost.live.shelf import NAME
 
 _MOST_WORKERS = 100_000
 _MOST_MILLI = 10**12
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}$")]
 Label = Annotated[str, StringConstraints(max_length=200)]
+SnapshotName = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 Role = Literal["admin", "user", "viewer"]
 
@@ -121,6 +123,8 @@ class JobView(Told):
     predicted_mib: int | None
     noise: float | None = Field(description="The gradient noise scale, in samples.")
     resizable: bool = Field(description="Whether it changes its size without a restart.")
+    busy: float | None = Field(description="The part of the time in which its devices work.")
+    note: str = Field("", description="What is wrong with what it holds; empty if nothing is.")
     change: Change | None
     run_time_s: float | None
     exit_code: int | None
@@ -191,7 +195,7 @@ class Move(Asked):
 class TakeSnapshot(Asked):
     """A snapshot to be taken, and what to call it."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+    name: SnapshotName
 
 
 class Snapshot(Told):
@@ -232,45 +236,9 @@ class Taking(Told):
 class CloneJob(Asked):
     """A job to be made from a snapshot (``null``: the newest), with changes to its job file."""
 
-    snapshot: (
-        Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")] | None
-    ) = None
+    snapshot: SnapshotName | None = None
     changes: dict[str, Any] = Field(default_factory=dict, max_length=50)
     secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
-
-
-class Size(Told):
-    """Step times of an application with so many workers; ``speed`` is relative to the fewest."""
-
-    workers: int
-    share: float
-    step_s: float
-    count: int
-    speed: float | None
-
-
-class Cost(Told):
-    """What a change of a job took on average, and how often that was measured."""
-
-    mean_s: float
-    count: int
-
-
-class Profile(Told):
-    """What was measured of a user's application."""
-
-    user: str
-    application: str
-    memory_mib: int
-    noise: float | None
-    sizes: list[Size]
-    costs: dict[str, Cost]
-
-
-class Profiles(Told):
-    """What was measured of applications."""
-
-    items: list[Profile]
 
 
 class Text(Asked):

@@ -1,4 +1,4 @@
-"""Snapshots of jobs and jobs made from them; and what was learned of applications."""
+"""Snapshots of jobs, and jobs made from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from roost.errors import NotFound
-from roost.live.shelf import reference
+from roost.live.shelf import NAME, reference
 from roost.live.snapshots import Clone
 from roost.server import models
 from roost.server.auth import Caller
@@ -34,7 +34,7 @@ from roost.store.rows import PointRow
 
 router = APIRouter(prefix="/api/v1", tags=["snapshots"], route_class=Route)
 
-Point = Annotated[str, Path(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+Point = Annotated[str, Path(pattern=f"^{NAME}$")]
 
 
 @router.post(
@@ -134,23 +134,6 @@ async def clone_job(
     check_secrets(file, body.secrets)
     row, new = await here.cluster.clone(clone)
     return shown(here, caller, row, 201 if new else 200)
-
-
-@router.get(
-    "/profiles",
-    response_model=models.Profiles,
-    responses=answers(),
-    operation_id="list_profiles",
-    tags=["profiles"],
-)
-async def list_profiles(
-    here: Here,
-    caller: Reader,
-    application: Annotated[str, Query(max_length=256)] = "",
-) -> Response:
-    """What was measured of the caller's applications; of everybody's, to who sees all jobs."""
-    user = None if sees_all(caller) else caller.user
-    return json({"items": here.cluster.profiles(user, application)})
 
 
 async def _job(here: Context, caller: Caller, name: str) -> str:

@@ -1,14 +1,19 @@
 """Chaos: a real server under random commands and faults, and the oracles after each round.
 
     python -m roost.testing.chaos --rounds 100 --seed 1 --store postgresql
+    python -m roost.testing.chaos --gpu --rounds 1 --minutes 2
     python -m roost.testing.chaos --replay FILE
 
 A round is a cluster of its own. For each failpoint a server lives until it dies there, while jobs
-are submitted, cancelled, suspended, resumed, scaled, moved and deleted, and workers and their
-supervisors are killed; then the next server takes over. Some lives end by SIGKILL at a random
-moment instead. With PostgreSQL the database is killed, too, and started again. Commands whose
-outcome is unknown are given again with the same key. At the end all jobs must come to their end,
-and O1 to O7 (``oracles``) must hold.
+are submitted, cancelled, suspended, resumed, scaled, moved, kept, cloned and deleted, and workers
+and their supervisors are killed; then the next server takes over. Some lives end by SIGKILL at a
+random moment instead. With PostgreSQL the database is killed, too, and started again. Commands
+whose outcome is unknown are given again with the same key. At the end all jobs must come to their
+end, and O1 to O7 (``oracles``) must hold.
+
+With ``--gpu`` the jobs hold memory of this machine's GPUs and share them by turns; afterwards as
+much of it must be free as before. ``--minutes`` bounds the time in which commands are given; what
+was not reached by then is no failure.
 
 A failure prints its seed and keeps the journal, which ``--replay`` folds and checks step by step in
 the core that the simulator uses.
@@ -17,6 +22,7 @@ the core that the simulator uses.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -32,35 +38,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.errors import RoostError
-from roost.failpoints import NAMES
-from roost.testing import oracles, witness
+from roost.failpoints import CHANGING, KEEPING, NAMES
+from roost.testing import gpu_memory, oracles, witness
+from roost.testing.changing import Changing, happened, leads
 from roost.testing.postgres import PostgresServer
-from roost.testing.trial import SETTLE_S, SHIM, Asked, Trial, kill_exactly, shim_of
+from roost.testing.trial import SETTLE_S, SHIM, SLOTS, Asked, kill_exactly, shim_of
 
 #: Steps in one life before it is given up, tries to make a failpoint fire.
 _STEPS, _TRIES = 60, 4
 _FEW = 8
 _SHOWN = 30
 _LATELY = 12
+_SETTLE_ON_GPU_S = 300.0
+_POINTS = NAMES + CHANGING + KEEPING
 _STOPPED_BY = ("snapshot.before-write", "snapshot.after-write")
 
 
 @dataclass(slots=True)
-class Chaos(Trial):
+class Chaos(Changing):
     """One cluster under chance; ``database`` is the server of its store, if it has one."""
 
     hits: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
     database: PostgresServer | None = None
+    #: When to begin nothing new, by the monotonic clock.
+    ends_at: float = math.inf
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.ends_at
 
     # -- lives ---------------------------------------------------------------------------------
 
     def strike(self, point: str) -> bool:
         """Let servers live until one has died at a failpoint; whether one did."""
         for attempt in range(_TRIES):
+            if self.late:
+                break
             if point.startswith("adopt.") and (attempt or not any(oracles.carrying(self.mark))):
                 self._leave_a_run()
-            count = 1 if attempt or point.startswith(("adopt.", "snapshot.", "shim.")) else 0
+            seldom = point.startswith(("adopt.", "snapshot.", "shim.")) or leads(point)
+            count = 1 if attempt or seldom else 0
             if self.live(point, count or self.chance.randint(1, 4)):
                 return True
         return False
@@ -71,8 +91,12 @@ class Chaos(Trial):
         if not self.begin(f"{point}:{count}" if point else ""):
             return self._ended(point, before)
         self.repeat()
+        if leads(point):
+            self.provoke(point, lambda: before < self._fired(point))
         for _ in range(_FEW if point in _STOPPED_BY else _STEPS):
-            if not self.server.alive or (before < self._fired(point) and _of_shim(point)):
+            if self.late or not self.server.alive:
+                break
+            if before < self._fired(point) and _of_shim(point):
                 break
             self.step()
         if self.server.alive and point in _STOPPED_BY:
@@ -111,7 +135,7 @@ class Chaos(Trial):
             self.problems.append("a server died before it was ready")
             return
         self.repeat()
-        self.submit(witness.document(self.folder, self.chance, seconds=3.0))
+        self.submit(witness.document(self.folder, self.chance, 3.0, gpu=self.on_gpu))
         if not self.wait(self._running, SETTLE_S):
             self.problems.append("no job came to run")
         self.server.kill()
@@ -128,6 +152,7 @@ class Chaos(Trial):
             lambda: self._command("scale"): 3,
             lambda: self._command("migrate"): 2,
             lambda: self._command("delete"): 3,
+            self.change_any: 12,
             self._kill_worker: 4,
             self._kill_shim: 2,
             lambda: time.sleep(self.chance.uniform(0.0, 0.05)): 8,
@@ -137,7 +162,7 @@ class Chaos(Trial):
         self.chance.choices(list(does), list(does.values()))[0]()
 
     def _submit_any(self) -> None:
-        self.submit(witness.document(self.folder, self.chance))
+        self.submit(witness.document(self.folder, self.chance, gpu=self.on_gpu))
 
     def _command(self, verb: str) -> None:
         known = [job for job in self.jobs if job.id and not job.deleted]
@@ -170,6 +195,15 @@ class Chaos(Trial):
             self.database.start()
             self.kills["database"] += 1
 
+    def count(self) -> None:
+        """Count what the journal says became of running jobs; nobody may serve."""
+        for entry in self.server.journal().entries:
+            for event in entry.body["events"]:
+                self.events[event["type"]] += 1
+                # A restart stands still as long as it takes; one that goes on, for a part of it.
+                pause_s, took_s = event.get("pause_s"), event.get("took_s")
+                self.events["in place"] += None not in (pause_s, took_s) and pause_s < took_s
+
     def _running(self) -> bool:
         return bool(self.server.get("/jobs?state=running")["total"])
 
@@ -189,31 +223,45 @@ def play(  # noqa: PLR0913 - what a round is made of
     *,
     kills: int = 4,
     database: PostgresServer | None = None,
+    gpu: bool = False,
+    until: float = math.inf,
 ) -> Chaos:
-    """One round: a life for each failpoint, some random kills, and all oracles."""
+    """One round: a life for each failpoint, some random kills, and all oracles.
+
+    No life begins after ``until``, by the monotonic clock.
+    """
     chance = random.Random(f"{seed}-{number}")  # noqa: S311 - seeded, not secret
     chaos = Chaos(
         base / f"chaos-{seed}-{number}-{os.getpid()}",
         chance,
+        slots=None if gpu else SLOTS,
         store="" if database is None else database.database(),
+        settle_s=_SETTLE_ON_GPU_S if gpu else SETTLE_S,
         database=database,
+        ends_at=until,
     )
+    used = gpu_memory.used_mib() if gpu else []
     lives = [*points, *[""] * kills]
     chance.shuffle(lives)
     try:
         for point in lives:
-            if chaos.problems:
+            if chaos.problems or chaos.late:
                 break
             if not point:
                 chaos.killed()
-            elif not chaos.strike(point):
+            elif not chaos.strike(point) and not chaos.late:
                 chaos.problems.append(f"failpoint {point} was never reached")
+        chaos.compare_members()
         chaos.settle()
+        chaos.check_kept()
         chaos.check()
+        chaos.count()
     except RoostError as error:
         chaos.problems.append(str(error))
     finally:
         chaos.close()
+    if gpu:
+        chaos.problems += gpu_memory.kept(used)
     return chaos
 
 
@@ -243,7 +291,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
-    parser.add_argument("--failpoint", action="append", choices=NAMES)
+    parser.add_argument("--failpoint", action="append", choices=_POINTS)
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--replay", type=Path)
     asked = parser.parse_args(arguments)
     if asked.replay is not None:
@@ -258,17 +308,23 @@ def main(arguments: list[str] | None = None) -> int:
 def _rounds(asked: argparse.Namespace, database: PostgresServer | None) -> int:
     hits: Counter[str] = Counter()
     totals: Counter[str] = Counter()
-    points = asked.failpoint or NAMES
+    points = asked.failpoint or _POINTS
+    until = time.monotonic() + 60 * asked.minutes
     base = Path(tempfile.mkdtemp(prefix="roost-chaos-"))
     for number in range(asked.rounds):
         began = time.monotonic()
-        chaos = play(asked.seed, number, points, base, database=database)
+        if began > until:
+            break
+        chaos = play(
+            asked.seed, number, points, base, database=database, gpu=asked.gpu, until=until
+        )
         hits += chaos.hits
         told = {
             "commands acknowledged": len(chaos.told),
             "jobs": len(chaos.jobs),
             "deaths at failpoints": chaos.hits.total(),
             **{f"{what}s killed": count for what, count in sorted(chaos.kills.items())},
+            **happened(chaos.events, chaos.changed),
         }
         totals.update(told)
         sys.stdout.write(f"round {number}: {_listed(told)}, {time.monotonic() - began:.0f} s\n")
@@ -289,4 +345,5 @@ def _listed(told: Mapping[str, int]) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it leaves nothing
     sys.exit(main())

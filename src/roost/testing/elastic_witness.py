@@ -1,17 +1,21 @@
 """A training in name only that changes its size while it runs, for chaos to watch.
 
-Run as a file: ``elastic_witness.py FOLDER SECONDS``. Each of its processes holds a lock of its own
-and keeps the ledger of ``witness``; the first member counts steps of 10 ms and saves each.
+Run as a file: ``elastic_witness.py FOLDER STEPS [MIB]``. Each of its processes holds a lock of its
+own and keeps the ledger of ``witness``, and holds so much memory of a GPU if there is one. The
+first member counts steps of 10 ms and saves each; what it counted is in a file of the job.
 """
 
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from roost import train
 from roost.train.members import Left, Members, tell
@@ -30,6 +34,8 @@ class Witness:
         self.members = Members.here()
         self.job, self.attempt = env["ROOST_JOB"], env["ROOST_ATTEMPT"]
         self.name = f"worker-{env['ROOST_GENERATION']}.{self.members.me}"
+        #: The last wish for a checkpoint that was answered.
+        self.answered = 0
         self.over = (train.checkpoint_dir() or Path()) / "over"
 
     def say(self, what: str) -> None:
@@ -78,8 +84,13 @@ class Witness:
                 tell(joined=view.version, member=self.members.me, world=view.size, pause_s=0.0)
         if rank == 0:
             done = _saved() + 1
+            with (self.folder / "steps" / self.job).open("a", encoding="ascii") as counted:
+                counted.write(f"{done}\n")
             train.save("step", lambda file: file.write(b"%d" % done))
             train.report(done, self.total, saved=done)
+            if view.save > self.answered:
+                self.answered = view.save
+                tell(saved_for=view.save)
             if done >= self.total:
                 self.over.touch()
 
@@ -89,5 +100,15 @@ def _saved() -> int:
     return int(file.read_text()) if file else 0
 
 
+def _hold(mib: int) -> Any:
+    """Keep memory of the GPU, if there is one that PyTorch can use."""
+    with suppress(ImportError):
+        torch: Any = importlib.import_module("torch")
+        if torch.cuda.is_available():
+            return torch.ones(mib << 20, dtype=torch.uint8, device="cuda")
+    return None
+
+
 if __name__ == "__main__":
-    Witness(Path(sys.argv[1]), max(1, round(float(sys.argv[2]) / _STEP_S))).run()
+    held = _hold(int(sys.argv[3])) if len(sys.argv) > 3 else None  # noqa: PLR2004 - the optional one
+    Witness(Path(sys.argv[1]), int(sys.argv[2])).run()

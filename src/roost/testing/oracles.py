@@ -145,6 +145,32 @@ def overlaps(ledger: Iterable[Line]) -> list[str]:
     return found
 
 
+def doubles(ledger: Iterable[Line]) -> list[str]:
+    """O2 for jobs that change: no member of a generation is ever started twice."""
+    starts = Counter(
+        (line.job, line.rank, line.attempt)
+        for line in ledger
+        if line.what == "start" and "." in line.rank
+    )
+    return [
+        f"{job}#{attempt}: member {rank} was started {count} times"
+        for (job, rank, attempt), count in starts.items()
+        if count > 1
+    ]
+
+
+def miscounted(job: str, counted: Sequence[int], total: int) -> list[str]:
+    """A job that counts its steps, and goes on where it was saved, leaves none out."""
+    if not counted or max(counted) != total:
+        return [f"{job} counted to {max(counted, default=0)} in place of {total}"]
+    furthest, found = counted[0], list[str]()
+    for step in counted:
+        if step > furthest + 1:
+            found.append(f"{job} went from step {furthest} to {step}")
+        furthest = max(furthest, step)
+    return found
+
+
 @dataclass(slots=True)
 class Folding:
     """O3 and O7: a journal folded entry by entry, every prefix checked."""

@@ -39,6 +39,8 @@ class PuppetEngine:
         self.saved: dict[JobId, dict[str, bytes]] = {}
         self.copying = asyncio.Event()
         self.copying.set()
+        #: Whether jobs save themselves for a snapshot.
+        self.fresh = True
         #: Why a spec is refused; empty: it is not.
         self.refusal = ""
         self._news = asyncio.Event()
@@ -93,7 +95,7 @@ class PuppetEngine:
         into.mkdir()  # noqa: ASYNC240 - a test's own small folder
         for name, content in files.items():
             (into / name).write_bytes(content)
-        return SnapshotInfo(len(files), sum(map(len, files.values())), fresh=True)
+        return SnapshotInfo(len(files), sum(map(len, files.values())), fresh=self.fresh)
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
         """There are none."""

@@ -19,6 +19,7 @@ from uuid import UUID
 import httpx
 
 from roost.errors import Fatal
+from roost.store.rows import JobRow
 from roost.testing import oracles, witness
 from roost.testing.oracles import Told
 from roost.testing.served import Served, holders
@@ -45,6 +46,8 @@ class Asked:
     id: str = ""
     #: Somebody tried to delete it: it may be gone.
     deleted: bool = False
+    #: The job from whose newest snapshot it is to begin.
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -53,8 +56,9 @@ class Trial:
 
     folder: Path
     chance: random.Random
-    slots: int = SLOTS
+    slots: int | None = SLOTS
     store: str = ""
+    settle_s: float = SETTLE_S
     told: list[Told] = field(default_factory=list)
     jobs: list[Asked] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -64,6 +68,11 @@ class Trial:
         """Prepare the folder."""
         self.server = Served(self.folder / "home", self.slots, self.store)
         witness.install(self.folder)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether jobs run on the GPUs of this machine."""
+        return self.slots is None
 
     @property
     def mark(self) -> str:
@@ -77,23 +86,29 @@ class Trial:
         self.server.start(failpoint)
         return self.server.ready()
 
-    def submit(self, document: dict[str, Any]) -> Asked:
+    def submit(self, document: dict[str, Any], source: str = "") -> Asked:
         """Ask for a job; what becomes of the request may stay unknown."""
-        job = Asked(str(UUID(int=self.chance.getrandbits(128))), document)
+        job = Asked(str(UUID(int=self.chance.getrandbits(128))), document, source=source)
         self.jobs.append(job)
         self.ask_for(job)
         return job
 
     def repeat(self) -> None:
         """Ask again for all jobs of which nobody knows whether they were accepted."""
-        for job in self.jobs:
+        for job in list(self.jobs):
             if not job.id:
                 self.ask_for(job)
 
     def ask_for(self, job: Asked) -> httpx.Response | None:
         """Ask for a job, perhaps again; the answer, if there was one."""
-        answer = self.server.ask("POST", "/api/v1/jobs", {"job": job.document}, job.key)
+        path, body = "/api/v1/jobs", {"job": job.document}
+        if job.source:
+            path, body = f"/api/v1/jobs/{job.source}/clone", {}
+        answer = self.server.ask("POST", path, body, job.key)
         if answer is None or answer.status_code in LATER:
+            return answer
+        if job.source and answer.status_code in (404, 409):
+            self.jobs.remove(job)  # the snapshot went meanwhile
             return answer
         if not answer.is_success:
             self.problems.append(f"a job was refused: {answer.text}")
@@ -163,12 +178,12 @@ class Trial:
         if not self.server.alive and not self.begin():
             self.problems.append("the last server died before it was ready")
             return
-        self.wait(self._all_known, SETTLE_S)
+        self.wait(self._all_known, self.settle_s)
         for job in self.jobs:
             if job.id:
                 self.server.ask("POST", f"/api/v1/jobs/{job.id}/resume")
-        if not self.wait(lambda: not self.open(), SETTLE_S):
-            self.problems += [f"O6: {job} after {SETTLE_S:g} s" for job in self.open()]
+        if not self.wait(lambda: not self.open(), self.settle_s):
+            self.problems += [f"O6: {job} after {self.settle_s:g} s" for job in self.open()]
 
     def check(self) -> list[str]:
         """All oracles, once everything is settled; the server is stopped for it."""
@@ -193,6 +208,8 @@ class Trial:
         ledger = oracles.read_ledger(self.folder / "ledger")
         self.problems += [f"O1: {what}" for what in told]
         self.problems += [f"O2: {what}" for what in oracles.overlaps(ledger)]
+        self.problems += [f"O2: {what}" for what in oracles.doubles(ledger)]
+        self.problems += [f"steps: {what}" for what in self._miscounted(journal.rows)]
         self.problems += [f"O3, O7: {what}" for what in folding.problems]
         self.problems += [f"O6: {what}" for what in oracles.unfinished(folding.core)]
         self.problems += [f"views: {what}" for what in oracles.agree(folding.core, journal.rows)]
@@ -220,6 +237,18 @@ class Trial:
             *oracles.leftovers(self.mark, ()),
             *(f"process {pid} holds files of the home" for pid in shims),
         ]
+
+    def _miscounted(self, rows: Mapping[str, JobRow]) -> list[str]:
+        """Elastic jobs that succeeded without having counted all their steps."""
+        found = []
+        for job in self.jobs:
+            row = rows.get(job.id)
+            if row is not None and row.state == "succeeded" and witness.is_elastic(job.document):
+                steps = self.folder / "steps" / job.id
+                counted = [int(n) for n in steps.read_text().split()] if steps.exists() else []
+                if counted or not job.source:  # a clone of what was done has nothing to do
+                    found += oracles.miscounted(job.id, counted, witness.steps_of(job.document))
+        return found
 
     def _all_known(self) -> bool:
         self.repeat()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from roost.core import (
-    WORKER,
     Action,
     Allocation,
     Core,
@@ -41,6 +40,7 @@ from roost.core import (
     Suspended,
     Woke,
 )
+from roost.core.allocation import keeping
 from roost.errors import Conflict, NotFound
 from roost.placement import placer as placer_named
 from roost.testing.builders import queue
@@ -135,7 +135,8 @@ class Weather(FakeEngine):
     def lose_worker(self, run_id: RunId, index: int) -> None:
         """A main worker of a run dies, and the others go on without it."""
         run = self.core.runs[run_id]
-        left = _without_worker(run.allocation, index % run.workers)
+        others = set(range(run.workers)) - {index % run.workers}
+        left = keeping(run.allocation, others)
         self.processes[run_id].uses = used(run.job.spec, left)
         self.tell(Shrank(self.now, run_id, left, "a worker died"))
 
@@ -241,20 +242,6 @@ class Weather(FakeEngine):
     def _fits(self, wanted: JobSpec) -> bool:
         shape = Shape(wanted.workers.min, wanted.resources, wanted.roles, wanted.within)
         return self.placer(self.core.ledger, shape) is not None
-
-
-def _without_worker(allocation: Allocation, index: int) -> Allocation:
-    """An allocation without one of its main workers."""
-    kept = []
-    for part in allocation.parts:
-        if part.role != WORKER or not 0 <= index < part.workers:
-            kept.append(part)
-        elif part.workers > 1:
-            each = len(part.gpus) // part.workers
-            gpus = part.gpus[: index * each] + part.gpus[(index + 1) * each :]
-            kept.append(part._replace(gpus=gpus, workers=part.workers - 1))
-        index -= part.workers if part.role == WORKER else 0
-    return Allocation(tuple(kept))
 
 
 def shortest(events: Sequence[Event], breaks: Callable[[Sequence[Event]], bool]) -> list[Event]:

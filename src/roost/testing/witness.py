@@ -44,6 +44,9 @@ say stop
 exit "$code"
 """
 
+#: Seconds of a step of an elastic witness.
+STEP_S = 0.01
+_HELD_MIB = 256
 _ELASTIC = Path(__file__).with_name("elastic_witness.py")
 
 #: How often a witness stops when asked, does not, leaves a process behind, fails once.
@@ -52,12 +55,18 @@ _MODES = {"polite": 6, "stubborn": 1, "leaver": 1, "flaky": 1}
 
 def install(folder: Path) -> None:
     """Put the program, its locks and its ledger into a folder."""
-    (folder / "locks").mkdir(parents=True, exist_ok=True)
+    for name in ("locks", "steps"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "witness.sh").write_text(_PROGRAM, encoding="utf-8")
 
 
-def document(folder: Path, chance: random.Random, seconds: float | None = None) -> dict[str, Any]:
-    """A job file, as JSON: some witness or other, or one that just takes so many seconds."""
+def document(
+    folder: Path, chance: random.Random, seconds: float | None = None, *, gpu: bool = False
+) -> dict[str, Any]:
+    """A job file, as JSON: some witness or other, or one that just takes so many seconds.
+
+    On a ``gpu`` every worker has a share of it, by turns with the others.
+    """
     mode, code, takes = "polite", 0, seconds
     if takes is None:
         mode = chance.choices(list(_MODES), list(_MODES.values()))[0]
@@ -82,19 +91,32 @@ def document(folder: Path, chance: random.Random, seconds: float | None = None) 
                 {"max_duration": 0.4},
                 {"gpus": 0.5},
                 {"suspend": "stop"},
-                _elastic(folder, takes),
-                _elastic(folder, takes),
+                elastic(folder, 2 * takes, gpu=gpu),
+                elastic(folder, 2 * takes, gpu=gpu),
             )
         )
-    return found
+    return found | {"gpus": 0.25 if "workers" in found else 0.5} if gpu else found
 
 
-def _elastic(folder: Path, seconds: float) -> dict[str, Any]:
-    """What makes of a witness one that changes its size while it runs."""
+def elastic(folder: Path, seconds: float, *, gpu: bool = False) -> dict[str, Any]:
+    """What makes of a witness one that changes its size while it runs; it holds GPU memory."""
+    steps = str(max(1, round(seconds / STEP_S)))
+    mib = [str(_HELD_MIB)] if gpu else []
     return {
-        "command": [sys.executable, "-P", str(_ELASTIC), str(folder), str(seconds)],
+        "command": [sys.executable, "-P", str(_ELASTIC), str(folder), steps, *mib],
+        "env": {MARK: str(folder), "PYTHONPATH": str(_ELASTIC.parents[2])},
         "workers": "1..3",
     }
+
+
+def is_elastic(document: Mapping[str, Any]) -> bool:
+    """Whether a job file is that of an elastic witness."""
+    return str(_ELASTIC) in document.get("command", ())
+
+
+def steps_of(document: Mapping[str, Any]) -> int:
+    """How many steps an elastic witness has to take."""
+    return int(document["command"][4])
 
 
 def run_beside(folder: Path, document: Mapping[str, Any], env: Mapping[str, str]) -> int:

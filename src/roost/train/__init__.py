@@ -9,19 +9,24 @@
 
 It needs the standard library alone, and never makes a training fail: what cannot be told is not
 told. Only ``save`` raises, because a checkpoint that is not there must not be relied on.
+
+    telling    lines for Roost
+    members    who trains together, which Roost may change
+    saving     checkpoints, whole and off the critical path
+    pytorch    ``train.elastic``: all of it for PyTorch
+    example    a small training in NumPy; ``example_torch``: one in PyTorch
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import threading
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from roost.train.members import Left, Members, Misuse, Place, View
+from roost.train.members import Left, Members, Misuse, Place, View, number_of
 from roost.train.saving import Saver, checkpoint_dir, latest_checkpoint, save
 from roost.train.telling import tell
 
@@ -42,7 +47,7 @@ __all__ = [
 ]
 
 #: What needs more than the standard library is imported when it is first asked for.
-_LATER = {"elastic": "roost.train.pytorch", "TooLarge": "roost.train.memory"}
+_LATER = {"elastic": "roost.train.pytorch.loop", "TooLarge": "roost.train.pytorch.memory"}
 #: What a report may say besides how far it is.
 _MORE = ("step_s", "batch", "memory_mib", "predicted_mib", "noise", "world")
 
@@ -99,12 +104,12 @@ def should_stop() -> bool:
 
 def rank() -> int:
     """The number of this worker, from 0."""
-    return Place.now[0] if Place.now else _number("RANK", 0)
+    return Place.now[0] if Place.now else number_of("RANK", 0)
 
 
 def world_size() -> int:
     """How many workers there are."""
-    return Place.now[1] if Place.now else max(1, _number("WORLD_SIZE", 1))
+    return Place.now[1] if Place.now else max(1, number_of("WORLD_SIZE", 1))
 
 
 def _watch() -> None:
@@ -129,10 +134,3 @@ def _part(step: int | None) -> float | None:
 def _plain(value: Any) -> float:
     """A number of Python, of whatever stands for one."""
     return value if type(value) is int else float(value)
-
-
-def _number(name: str, otherwise: int) -> int:
-    try:
-        return int(os.environ.get(name, otherwise))
-    except ValueError:
-        return otherwise

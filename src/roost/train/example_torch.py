@@ -27,7 +27,7 @@ _CLASSES = 10
 
 def main(arguments: list[str] | None = None) -> int:
     """Train; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     # One thread, so that the time it takes says how much work it is.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
@@ -44,7 +44,7 @@ def _train(options: argparse.Namespace) -> int:
     if options.deterministic:
         torch.use_deterministic_algorithms(mode=True)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model, data = _network(options), _pictures(options)
+    model, data = network(options), samples(options)
     model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.rate, momentum=0.9)
     steps = options.steps or _steps(options, model, data, device)
@@ -77,7 +77,8 @@ def _train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _network(options: argparse.Namespace) -> torch.nn.Module:
+def network(options: argparse.Namespace) -> torch.nn.Module:
+    """A network that knows nothing yet."""
     from torch import manual_seed, nn  # noqa: PLC0415 - as above
 
     manual_seed(options.seed)
@@ -97,7 +98,7 @@ def _network(options: argparse.Namespace) -> torch.nn.Module:
     return nn.Sequential(*layers, nn.Linear(size, _CLASSES))
 
 
-def _pictures(options: argparse.Namespace) -> Any:
+def samples(options: argparse.Namespace) -> Any:
     """Noise, around a picture of each kind."""
     import torch  # noqa: PLC0415 - as above
     from torch.utils.data import TensorDataset  # noqa: PLC0415 - as above
@@ -142,26 +143,27 @@ def _say(line: str) -> None:
         sys.stdout.flush()
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """What may be asked for."""
     name = "python -m roost.train.example_torch"
-    parser = argparse.ArgumentParser(prog=name, description=__doc__)
-    amount = parser.add_mutually_exclusive_group()
+    found = argparse.ArgumentParser(prog=name, description=__doc__)
+    amount = found.add_mutually_exclusive_group()
     amount.add_argument("--steps", type=_positive, help="how many steps, exactly")
     amount.add_argument("--seconds", type=float, default=10.0, help="or how long (default: 10)")
-    parser.add_argument("--workers", type=_positive, help="with so many workers (default: all)")
-    parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp", help="of which kind")
-    parser.add_argument("--size", type=_positive, default=64, help="width of the network")
-    parser.add_argument("--depth", type=_positive, default=1, help="its inner layers (mlp)")
-    parser.add_argument("--batch", type=_positive, default=256, help="samples of a step, of all")
-    parser.add_argument("--samples", type=_positive, default=4096, help="samples in all")
-    parser.add_argument("--save-every", type=float, help="seconds (default: by their cost)")
-    parser.add_argument("--rate", type=float, default=0.01, help="how fast it learns")
-    parser.add_argument("--seed", type=int, default=1, help="which pictures")
-    parser.add_argument("--device", help="where (default: a GPU if there is one)")
-    parser.add_argument("--deterministic", action="store_true", help="the same bits each time")
-    parser.add_argument("--times", help="append when each step ended to this file")
-    parser.add_argument("--out", help="write what was learned into this file")
-    return parser
+    found.add_argument("--workers", type=_positive, help="with so many workers (default: all)")
+    found.add_argument("--model", choices=("mlp", "cnn"), default="mlp", help="of which kind")
+    found.add_argument("--size", type=_positive, default=64, help="width of the network")
+    found.add_argument("--depth", type=_positive, default=1, help="its inner layers (mlp)")
+    found.add_argument("--batch", type=_positive, default=256, help="samples of a step, of all")
+    found.add_argument("--samples", type=_positive, default=4096, help="samples in all")
+    found.add_argument("--save-every", type=float, help="seconds (default: by their cost)")
+    found.add_argument("--rate", type=float, default=0.01, help="how fast it learns")
+    found.add_argument("--seed", type=int, default=1, help="which pictures")
+    found.add_argument("--device", help="where (default: a GPU if there is one)")
+    found.add_argument("--deterministic", action="store_true", help="the same bits each time")
+    found.add_argument("--times", help="append when each step ended to this file")
+    found.add_argument("--out", help="write what was learned into this file")
+    return found
 
 
 def _positive(text: str) -> int:

@@ -84,10 +84,10 @@ class Members:
     @classmethod
     def here(cls) -> Members:
         """The members of this process, from its environment."""
-        size = max(1, _number("WORLD_SIZE", 1))
-        rank = _number("RANK", 0)
+        size = max(1, number_of("WORLD_SIZE", 1))
+        rank = number_of("RANK", 0)
         host = os.environ.get("MASTER_ADDR") or "127.0.0.1"
-        address = (host, _number("MASTER_PORT", 29500))
+        address = (host, number_of("MASTER_PORT", 29500))
         names = tuple(str(number) for number in range(size))
         path = os.environ.get("ROOST_MEMBERS") or None
         me = os.environ.get("ROOST_MEMBER") if path else None
@@ -200,7 +200,8 @@ def _count(value: object) -> int:
     return value
 
 
-def _number(name: str, otherwise: int) -> int:
+def number_of(name: str, otherwise: int) -> int:
+    """A number from the environment; ``otherwise`` where there is none."""
     try:
         return int(os.environ.get(name, otherwise))
     except ValueError:

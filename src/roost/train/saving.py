@@ -159,7 +159,7 @@ class Saver:
         known = spent if self.cost_s is None else self.cost_s
         self.cost_s = known + _FRESH * (spent - known)
         if self.saved is None:
-            _clear(path)
+            clear_drafts(path.parent, f".{path.name}.*.tmp")
         self.saved, self.trouble = step, ""
         with suppress(Exception):
             if then is not None:
@@ -173,10 +173,10 @@ class Saver:
             yield
 
 
-def _clear(target: Path) -> None:
+def clear_drafts(folder: Path, pattern: str) -> None:
     """Remove the drafts that killed workers left behind."""
     with suppress(OSError):
-        for draft in target.parent.glob(f".{target.name}.*.tmp"):
+        for draft in folder.glob(pattern):
             with suppress(OSError):
                 if time.time() - draft.stat().st_mtime > _STALE_S:
                     draft.unlink()

@@ -1,13 +1,14 @@
-"""Lines for Roost, on the pipe named by ROOST_PROGRESS; outside of Roost nothing is written.
+"""Lines for Roost, on the pipe named by ROOST_PROGRESS, and for people, in the log.
 
-A line is written at once or not at all: it is short enough to be one piece on a pipe, and a pipe
-that is full, or that nobody reads, never makes anybody wait.
+A line for Roost is written at once or not at all: it is short enough to be one piece on a pipe, and
+a pipe that is full, or that nobody reads, never makes anybody wait. Outside of Roost there is none.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from contextlib import suppress
 
 #: What a pipe takes as one piece, whoever else writes to it.
@@ -22,6 +23,13 @@ def tell(**fields: object) -> bool:
         if path and fields and len(line) < _LONGEST:
             return _append(path, line)
     return False
+
+
+def say(line: str) -> None:
+    """Tell whoever reads the log of this worker. Never raises."""
+    with suppress(OSError, ValueError):  # nobody listens, or the disk is full
+        sys.stderr.write(f"roost.train: {line}\n")
+        sys.stderr.flush()
 
 
 def _append(path: str, line: bytes) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 
 import pytest
 from tests.unit.cli.told import roost
 
-from roost.cli import bench_live
-from roost.cli.bench_live import Figure, Say, Sizes, below
+from roost.cli import bench_elastic, bench_live
+from roost.cli.bench_live import Figure, Measure, Say, Sizes, above, below
+from roost.cli.bench_overhead import interval, overhead
+from roost.cli.bench_restarts import moments
 from roost.cli.bench_serving import percentile
 
 
@@ -33,8 +36,22 @@ def test_figures_come_as_a_list_with_their_goals() -> None:
 
     assert told.status == 0
     assert json.loads(told.out) == [
-        {"name": "fine", "value": 12.346, "unit": "ms", "goal": 100, "passed": True},
-        {"name": "fine-memory", "value": 80.0, "unit": "MB", "goal": None, "passed": True},
+        {
+            "name": "fine",
+            "value": 12.346,
+            "unit": "ms",
+            "goal": 100,
+            "least": False,
+            "passed": True,
+        },
+        {
+            "name": "fine-memory",
+            "value": 80.0,
+            "unit": "MB",
+            "goal": None,
+            "least": False,
+            "passed": True,
+        },
     ]
     assert told.err == "fine: 1000 jobs\n"
 
@@ -50,6 +67,45 @@ def test_a_missed_goal_is_a_status_of_its_own() -> None:
         "slow             3 s     < 3 s  no",
     ]
     assert told.err == "fine: 50 jobs\n"
+
+
+@pytest.mark.parametrize(("value", "status"), [(5.0, 0), (4.9, 1)])
+def test_a_figure_may_have_to_reach_its_goal(
+    value: float, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = above("ratio", value, "times", 5)
+    monkeypatch.setattr(bench_live, "measures", lambda: {"ratio": lambda *_: iter([figure])})
+    told = roost("bench", "live")
+
+    assert told.status == status
+    assert told.out.splitlines()[1].endswith(f">= 5 times  {'no' if status else 'yes'}")
+
+
+@pytest.mark.parametrize("measure", [bench_elastic.resize, bench_elastic.same, overhead, moments])
+def test_without_torch_measures_that_need_it_say_so(
+    measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_elastic, "find_spec", lambda _name: None)
+    said: list[str] = []
+
+    assert list(measure(Sizes(), said.append)) == []
+    assert said == ["skipped: PyTorch is not installed"]
+
+
+def test_the_help_names_every_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    told = roost("bench", "live", "--help").out
+
+    assert [name for name in bench_live.measures() if name not in told] == []
+
+
+def test_the_interval_of_a_median_is_where_it_lies_in_19_of_20_cases() -> None:
+    chance = random.Random(4)
+    inside = 0
+    for _ in range(1000):
+        low, high = interval([chance.gauss(3.0, 2.0) for _ in range(40)])
+        inside += low <= 3.0 <= high
+    assert 930 <= inside <= 985
 
 
 def test_an_unknown_measure_is_refused_before_anything_runs() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 from tests.unit.cli.told import roost
-from tests.unit.client.fakes import NOW, FakeServer, put_jobs
+from tests.unit.client.fakes import NOW, FakeServer, put_jobs, view
 
 
 def test_several_jobs_and_one_that_is_not_there(server: FakeServer) -> None:
@@ -55,6 +55,12 @@ def test_scale_suspend_resume_and_migrate(server: FakeServer) -> None:
         assert "workers" in roost("scale", "--", "resnet-x7k2p", wrong).error
     assert roost("suspend", "resnet-x7k2p").out == "resnet-x7k2p  suspended\n"
     assert roost("resume", "resnet-x7k2p").out == "resnet-x7k2p  queued\n"
+    server.routes["POST", "/jobs/resnet-x7k2p/resume"] = view(
+        "resnet-x7k2p", "suspended", reason="no GPU is free"
+    )
+    assert roost("resume", "resnet-x7k2p").out == (
+        "resnet-x7k2p  suspended, goes on as soon as there is room: no GPU is free\n"
+    )
     roost("migrate", "resnet-x7k2p", "--to", "n2")
     assert server.bodies[-1] == {"verb": "migrate", "body": {"node": "n2"}}
 

@@ -345,9 +345,20 @@ def test_get_tells_shares_memory_training_and_the_last_change(server: FakeServer
     )
     out = roost("get", "bert-m3c9w").out
     assert "  sharing    at 0.25 of a GPU (spatial, equal)\n" in out
-    assert "  memory     at most 0.50 GiB\n" in out
+    assert "  memory     at most 512 MiB\n" in out
+    assert "Next: roost logs -f" in out
+    server.add("bert-m3c9w", "suspended", held=True, note="worker-0 cannot be locked")
+    out = roost("get", "bert-m3c9w").out
+    assert "Next: roost resume bert-m3c9w · " in out
+    assert "  note       worker-0 cannot be locked\n" in out
     server.add("bert-m3c9w", "resizing", reason="migrating to n1 GPU 3", predicted_mib=9000)
     assert "  why        migrating to n1 GPU 3\n" in roost("get", "bert-m3c9w").out
+    small = {"memory_mib": 300, "memory_limit_mib": 2048, "predicted_mib": 9000}
+    server.add("bert-m3c9w", "running", step_s=0.0123, world=1, **small)
+    out = roost("get", "bert-m3c9w").out
+    told = "300 MiB of 2.0 GiB, predicted 8.8 GiB, more than it may have"
+    assert f"  memory     {told}\n" in out
+    assert "  training   12.3 ms a step\n" in out
 
 
 def test_profiles_are_a_line_for_each_size(server: FakeServer) -> None:
@@ -356,6 +367,7 @@ def test_profiles_are_a_line_for_each_size(server: FakeServer) -> None:
         {"workers": 2, "share": 1.0, "step_s": 0.28, "count": 9, "speed": 1.786},
     ]
     profile = {"user": "ada", "application": "resnet", "memory_mib": 3174, "noise": None}
+    profile["busy"] = 0.87
     profile |= {"sizes": sizes, "costs": {"pause": {"mean_s": 0.12, "count": 2}}}
     bare = {"user": "ada", "application": "x", "memory_mib": 0, "noise": 9.0}
     bare |= {"sizes": [], "costs": {}}
@@ -370,9 +382,9 @@ def test_profiles_are_a_line_for_each_size(server: FakeServer) -> None:
         "0.28",
         "s",
         "1.79x",
-        *["3.1", "GiB", "-", "9"],
+        *["3.1", "GiB", "87%", "-", "9"],
     ]
-    assert lines[3].split() == ["x", "ada", "-", "-", "-", "-", "-", "9", "-"]
+    assert lines[3].split() == ["x", "ada", "-", "-", "-", "-", "-", "-", "9", "-"]
     assert lines[4:] == ["resnet: pause 0.12 s"]
     assert json.loads(roost("profiles", "resnet", "-o", "json").out) == [profile, bare]
     assert server.requests[-1].url.params["application"] == "resnet"

@@ -45,6 +45,20 @@ def test_processes_of_jobs_end_with_it_and_others_do_not(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_its_warden_ends_with_it() -> None:
+    program = "import time; print(1, flush=True); time.sleep(60)"
+    with scratch("test", 1) as server:
+        command = [sys.executable, "-c", program, "/x/engines/local/gpu/__main__.py", "warden"]
+        with subprocess.Popen(  # noqa: S603 - our own
+            [*command, str(server.home / "gpu")], stdout=subprocess.PIPE
+        ) as warden:
+            assert warden.stdout is not None
+            warden.stdout.readline()
+            assert server.processes() == [warden.pid]
+            _sweep(server)
+            assert warden.wait(5) == -signal.SIGKILL
+
+
 def test_an_error_inside_leaves_no_folder(tmp_path: Path) -> None:
     def interrupted() -> None:
         with scratch("test", 2):

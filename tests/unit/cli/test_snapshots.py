@@ -52,7 +52,7 @@ def test_a_snapshot_is_taken_however_long_it_lasts(server: FakeServer) -> None:
     told = roost("snapshot", JOB, "--name", "one")
     assert told.out == f"{JOB}@one\n"
     assert told.err.splitlines() == [
-        "2 files, 3.0 MiB in 0.8 s, saved for it",
+        "2 files, 3.0 MiB in 0.84 s, saved for it",
         f"Next: roost clone {JOB}@one",
     ]
     assert [json.loads(request.content) for request in asked] == [{"name": "one"}] * 2

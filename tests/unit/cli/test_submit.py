@@ -236,7 +236,7 @@ def test_a_share_is_asked_for_with_its_way_and_its_limits(server: FakeServer) ->
     assert "sharing" not in body(server), "as it is by default"
     for given, why in (
         (("--share", "0.5", "--gpus", "2"), "a part of one GPU; the job asks for 2 GPUs"),
-        (("--share", "0"), "a part of one GPU"),
+        (("--share", "0"), "--share is more than 0 and at most 1"),
         (("--share", "1.5"), "not a number from 0 to 1"),
         (("--way", "sideways"), "temporal"),
         (("--gpu-memory", "much", "--share", "0.5"), "a size such as"),

@@ -12,8 +12,10 @@ from roost.core import (
     Costs,
     JobSpec,
     Measured,
+    Range,
     Resized,
     ResumeRequested,
+    ScaleRequested,
     Shrank,
     Started,
     Submitted,
@@ -62,6 +64,9 @@ def test_the_most_memory_and_the_last_noise_are_kept() -> None:
 
     profile = core.history.profiles[WHOSE]
     assert (profile.memory_mib, profile.noise) == (700, 80.0)
+    core.handle(Measured(5.0, run("a"), 1, 0.0, busy=0.5), Measured(6.0, run("a"), 1, 0.0, busy=1))
+    assert (profile.busy.count, profile.busy.mean) == (2, 0.75)
+    assert profile.steps[1, 1000].count == 3
 
 
 @pytest.mark.parametrize("step_s", [0.0, -1.0, math.inf, math.nan])
@@ -154,6 +159,28 @@ def test_only_so_many_applications_are_remembered() -> None:
     assert len(history.profiles) == len(history.costs) == 2000
     assert ("", "app-0") not in history.profiles
     assert ("", "busy") in history.profiles
+
+
+def test_only_so_many_sizes_of_an_application_are_remembered() -> None:
+    history = History()
+    for workers in range(1, 251):
+        history.measure(APP, Measured(0.0, run("a"), workers, 1.0))
+        history.measure(APP, Measured(0.0, run("a"), 1, 1.0))
+
+    sizes = [workers for workers, _ in history.profiles[WHOSE].steps]
+    assert (len(sizes), sizes[0], sizes[-1]) == (200, 52, 1)
+
+
+def test_work_is_counted_anew_at_the_measured_speed_of_the_new_least_workers() -> None:
+    core = up()
+    core.handle(Measured(1.0, run("a"), 1, 0.4), Measured(1.0, run("a"), 2, 0.3))
+    core.handle(ScaleRequested(301.0, job("a"), Range(2, 2)))
+    now = core.runs[run("a")]
+
+    assert core.jobs[job("a")].run_time_s == pytest.approx(750.0)
+    assert now.done(301.0) == pytest.approx(225.0)
+    core.handle(Resized(301.0, run("a")))
+    assert now.rate == pytest.approx(1.0), "it has the workers in whose seconds work is counted"
 
 
 def test_a_snapshot_keeps_it() -> None:

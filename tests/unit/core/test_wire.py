@@ -116,6 +116,7 @@ EVENTS: tuple[Event, ...] = (
     Progressed(5.0, run("a"), 0.1 + 0.2, 1e-9),
     Measured(5.0, run("a"), 2, 0.25),
     Measured(5.0, run("a"), 2, 0.25, memory_mib=700, noise=1.5e3),
+    Measured(5.0, run("a"), 2, 0.0, busy=0.5),
     Resized(6.0, run("a")),
     Resized(6.0, run("a"), took_s=2.0, pause_s=0.1),
     Shrank(6.5, run("a"), held("n0", (1,)), "worker 0 was killed"),

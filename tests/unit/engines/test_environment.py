@@ -52,6 +52,12 @@ def test_shares_are_told() -> None:
     assert [made.worker(seat)["CUDA_VISIBLE_DEVICES"] for seat in made.state.seats] == ["3", "3"]
 
 
+def test_what_runs_before_the_workers_sees_no_device_of_others() -> None:
+    assert setting(Part(NODE, (4, 5), workers=2)).base()["CUDA_VISIBLE_DEVICES"] == "4"
+    assert setting(Part(NODE, (3,), 250)).base()["CUDA_VISIBLE_DEVICES"] == ""
+    assert setting(Part(NODE, (), role="worker")).base()["CUDA_VISIBLE_DEVICES"] == ""
+
+
 def test_roles_find_each_other() -> None:
     made = setting(Part(NODE, (), workers=1, role="ps"), Part(NODE, (0, 1), workers=2))
     workers = {seat.name: made.worker(seat) for seat in made.state.seats}

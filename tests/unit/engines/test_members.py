@@ -141,7 +141,10 @@ def test_what_was_asked_for_is_answered(members: Members) -> None:
     members.hear({"offloaded": 1, "member": "0"})
     assert members.saved == 2
     assert not members.offloaded
-    members.hear({"offloaded": 1})  # for all of them
+    members.hear({"offloaded": 1})  # nobody speaks for the others
+    assert not members.offloaded
+    for one in members.ids:
+        members.hear({"offloaded": 1, "member": one})
     assert members.offloaded
 
 

@@ -37,6 +37,18 @@ SAMPLES = (
         ),
     ),
     Sample("gpu-out-of-memory", raised("RuntimeError: CUDA error: out of memory")),
+    # What roost.train says of a share that is too small, and of a script that uses it wrongly.
+    Sample(
+        "share-too-small",
+        raised(
+            "roost.train.pytorch.memory.TooLarge: this training needs at least 9211 MiB of GPU "
+            "memory and is expected to reach 9900 MiB where its share holds 8192 MiB. Ask for more"
+        ),
+    ),
+    Sample(
+        "library-misuse",
+        raised("roost.train.members.Misuse: every batch needs run.step(loss) before the next one"),
+    ),
     Sample(
         "gpu-out-of-memory",
         raised(

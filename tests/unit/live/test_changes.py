@@ -28,7 +28,7 @@ from roost.core import (
     Suspend,
     Suspended,
 )
-from roost.engines import Told
+from roost.engines import Ended, Told, WorkerExit
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile
 from roost.live.changes import seconds
@@ -165,6 +165,45 @@ def test_suspending_and_resuming_tell_how_long_they_took(tmp_path: Path) -> None
     run(scenario)
 
 
+def test_a_worker_that_dies_while_its_job_is_suspended_is_told_of(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as here:
+            job = await here.submit()
+            await here.reported(Started(0.0, job))
+            await here.it.suspend(job.job, "ada")
+            await here.engine.told(Suspend)
+            await here.reported(Suspended(0.0, job, math.inf, took_s=0.1))
+            killed = WorkerExit("worker", 0, None, 9)
+            await here.reported(Ended(0.0, job, (killed,), "exit", "worker-0 was killed"))
+            assert here.view(job)["state"] == "suspended"
+            assert here.texts(job, "change")[-1].startswith("SIGKILL")
+
+    run(scenario)
+
+
+def test_what_came_in_the_way_of_a_change_is_said(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as here:
+            job = await here.submit(workers="1..2")
+            await here.reported(Started(0.0, job))
+            await here.it.suspend(job.job, "ada")
+            await here.engine.told(Suspend)
+            await here.reported(Suspended(0.0, job, 0.0, took_s=3.0, why="driver 535 is too old"))
+            text = "suspended in 3.0 s, to go on from its last checkpoint (driver 535 is too old)"
+            assert (here.texts(job)[-1], here.view(job)["change"]["text"]) == (text, text)
+            await here.it.resume(job.job, "ada")
+            await here.engine.told(Resume)
+            await here.reported(Started(0.0, job, took_s=4.0, why="no room"))
+            again = "started again from its last checkpoint (no room)"
+            assert here.view(job)["change"]["text"] == f"resumed in 4.0 s, {again}"
+            await here.it.scale(job.job, Range(2, 2), "ada")
+            await here.engine.told(Resize)
+            await here.reported(Resized(0.0, job, took_s=5.0, why="no room"))
+            assert here.texts(job)[-1] == f"1 → 2 workers in 5.0 s, {again}"
+
+    run(scenario)
+
+
 def test_a_spatial_share_is_suspended_where_it_is_and_says_so(tmp_path: Path) -> None:
     gpus = NodeSpec(node("n0").id, gpus=1, kind="H200", gpu_memory_mib=1000)
 
@@ -223,6 +262,7 @@ def test_a_job_that_lost_a_worker_says_so_and_goes_on(tmp_path: Path) -> None:
             assert (view["state"], view["workers"]["now"]) == ("resizing", 2), "it may grow again"
             assert view["change"]["text"] == text
             await here.reported(Shrank(0.0, RunId(job.job, 9), left))
+            await here.reported(Shrank(0.0, job, left, "worker-1 was killed by SIGKILL"))
             assert here.texts(job, "change") == [text], "old news"
 
     run(scenario)
@@ -241,18 +281,24 @@ def test_what_is_observed_is_shown_and_measured_now_and_then(tmp_path: Path) -> 
             view = here.view(job)
             assert (view["step_s"], view["batch"], view["samples_per_s"]) == (0.25, 64, 256.0)
             assert (view["memory_mib"], view["predicted_mib"], view["noise"]) == (3000, 2800, 120.0)
-            assert (view["world"], view["resizable"]) == (1, True)
+            assert (view["world"], view["resizable"], view["note"]) == (1, True, "")
 
             await here.reported(replace(told, step_s=0.75))
             assert here.it.profiles()[0]["sizes"][0]["count"] == 1, "too soon"
             here.hands.time += EVERY_S
-            await here.reported(replace(told, step_s=0.75), replace(told, world=2))
+            note = "worker-0 cannot be locked"
+            await here.reported(replace(told, step_s=0.75, note=note), replace(told, world=2))
+            assert here.view(job)["note"] == note
+            seen = Told(0.0, job, busy=0.75, memory_mib=99_000)
+            await here.reported(seen, replace(seen, busy=1.5))
+            assert (here.view(job)["busy"], here.view(job)["memory_mib"]) == (0.75, 99_000)
             assert here.it.profiles() == [
                 {
                     "user": "ada",
                     "application": "resnet",
                     "memory_mib": 3000,
                     "noise": 120.0,
+                    "busy": 0.75,
                     "sizes": [
                         {"workers": 1, "share": 1.0, "step_s": 0.5, "count": 2, "speed": 1.0}
                     ],
@@ -262,7 +308,7 @@ def test_what_is_observed_is_shown_and_measured_now_and_then(tmp_path: Path) -> 
             assert here.it.profiles("bob") == here.it.profiles(None, "bert") == []
         async with world(tmp_path) as here:
             assert here.it.profiles("ada", "resnet")[0]["memory_mib"] == 3000
-            assert here.it.view(here.it.store.job(job.job))["memory_mib"] == 3000  # type: ignore[arg-type]
+            assert here.it.view(here.it.store.job(job.job))["memory_mib"] == 99_000  # type: ignore[arg-type]
 
     run(scenario)
 

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.live.samples import DECOYS, FRAME, SAMPLES, Sample, raised
 
+from roost import train
 from roost.core import JobId, RunId
 from roost.engines import Ended, WorkerExit
 from roost.jobfile.program import RetryRule
@@ -25,7 +27,10 @@ from roost.live.verdicts import KINDS, Tier, Verdict, verdict
 
 RUN = RunId(JobId("bert-7f3ab"), 1)
 #: Kinds that no log of a worker shows: the engine says so, or the setup script fails.
-ENGINE_KINDS = {"node-lost", "never-started", "stopped", "timeout", "setup-failed", "invalid-job"}
+ENGINE_KINDS = {
+    *("node-lost", "never-started", "stopped", "timeout", "setup-failed", "invalid-job"),
+    "share-lost",
+}
 
 
 def ended(*exits: WorkerExit, cause: str = "exit", detail: str = "") -> Ended:
@@ -221,6 +226,59 @@ def test_a_run_that_never_started(detail: str, kind: str) -> None:
     found = classify(ended(cause="never-started", detail=detail), {})
     assert found is not None
     assert found.kind == kind
+
+
+OVER = "worker-0 held 2000 MiB of GPU memory, over its limit of 1000 MiB"
+NO_DAEMON = "the MPS daemon of GPU 3 is gone; what shared it has lost its GPU"
+CUDA = raised("RuntimeError: CUDA error: unknown error").encode()
+
+
+@pytest.mark.parametrize(
+    ("problem", "exit_", "log", "kind", "final"),
+    [
+        (OVER, worker(0, None, 9), b"", "gpu-out-of-memory", True),
+        (NO_DAEMON, worker(0, 1), CUDA, "share-lost", False),
+        (NO_DAEMON, worker(0, 1), raised("KeyError: 'x'").encode(), "python-error", True),
+        ("worker-0 GPU 0 does not answer", worker(0, None, 9), b"", "killed", False),
+        (NO_DAEMON, worker(0, 0), b"", None, False),
+    ],
+    ids=["over-its-memory", "no-daemon", "its-own-fault", "nothing-known", "success"],
+)
+def test_what_the_engine_knows_of_the_devices_explains_an_end(
+    problem: str, exit_: WorkerExit, log: bytes, kind: str | None, *, final: bool
+) -> None:
+    found = classify(replace(ended(exit_), problem=problem), {"worker-0": log})
+    assert (found.kind if found else None) == kind
+    assert found is None or decide(found, None).final is final
+    if kind in ("gpu-out-of-memory", "share-lost"):
+        assert found is not None
+        assert found.evidence == problem
+        assert found.advice.endswith(f"({problem.removeprefix('worker-0 ')})")
+
+
+def test_a_run_that_was_not_let_run_says_why() -> None:
+    problem = "its share of the GPU cannot be held: the warden is gone"
+    found = classify(replace(ended(cause="stopped"), problem=problem), {})
+    assert found is not None
+    assert (found.kind, found.evidence) == ("share-lost", problem)
+    assert problem in sentence(found)
+
+
+def test_what_roost_train_raises_is_what_is_looked_for() -> None:
+    memory = pytest.importorskip("roost.train.pytorch.memory", reason="needs torch")
+    for raises, kind in ((memory.TooLarge, "share-too-small"), (train.Misuse, "library-misuse")):
+        told = f"{raises.__module__}.{raises.__qualname__}: why"
+        assert judged(Sample(kind, raised(told))).kind == kind
+
+
+def test_what_roost_train_refuses_is_said_with_the_reason_and_not_tried_again() -> None:
+    for kind, fact in (
+        ("share-too-small", "to reach 9900 MiB where its share holds 8192 MiB)"),
+        ("library-misuse", "(every batch needs run.step(loss) before the next one)"),
+    ):
+        found = judged(next(sample for sample in SAMPLES if sample.kind == kind))
+        assert found.advice.endswith(fact)
+        assert decide(found, RetryRule(max=5)).final
 
 
 FACTS = [

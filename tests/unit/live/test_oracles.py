@@ -178,3 +178,29 @@ def test_nobody_is_asked_while_folding() -> None:
     core = oracles.Folding().core
     with pytest.raises(AssertionError, match="asked to decide"):
         core.handle(NodeJoined(0.0, node("n0", 2)), Submitted(1.0, A, spec(1, 9.0)))
+
+
+def test_a_member_that_is_started_twice_is_seen() -> None:
+    once = [Line("start", "a", "worker-1.0", "1", 10), Line("stop", "a", "worker-1.0", "1", 10)]
+    others = [
+        Line("start", "a", "worker-1.1", "1", 11),
+        Line("start", "a", "worker-2.0", "1", 12),
+        Line("start", "a", "worker-1.0", "2", 13),
+    ]
+    assert oracles.doubles([*once, *others]) == []
+    assert oracles.doubles([*once, *once]) == ["a#1: member worker-1.0 was started 2 times"]
+
+
+@pytest.mark.parametrize(
+    ("counted", "wrong"),
+    [
+        ([1, 2, 3], []),
+        ([1, 2, 2, 1, 2, 3], []),
+        ([2, 3], []),  # a clone begins where its snapshot ends
+        ([1, 2], ["a counted to 2 in place of 3"]),
+        ([], ["a counted to 0 in place of 3"]),
+        ([1, 3], ["a went from step 1 to 3"]),
+    ],
+)
+def test_steps_that_were_left_out_are_seen(counted: list[int], wrong: list[str]) -> None:
+    assert oracles.miscounted("a", counted, 3) == wrong

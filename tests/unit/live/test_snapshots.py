@@ -12,7 +12,7 @@ import pytest
 
 from roost.core import JobId, Launch, RunId, Started
 from roost.engines import Ended, Order, SnapshotInfo, Told
-from roost.errors import Conflict, InvalidSpec, NotFound
+from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
 from roost.jobfile import JobFile
 from roost.live import snapshots
 from roost.live.cluster import Cluster, Submission
@@ -87,7 +87,7 @@ def test_a_snapshot_is_files_and_a_row_and_a_line(tmp_path: Path) -> None:
             row = await running(it, engine)
             point = await taken(it, row)
 
-            assert (point.step, point.progress, point.files, point.fresh) == (100, 0.25, 2, True)
+            assert (point.step, point.progress, point.files, point.fresh) == (100, 0.5, 2, True)
             assert it.store.point(row.id) == point
             files = tmp_path / "snapshots" / row.id / "one" / "files"
             assert {path.name: path.read_bytes() for path in files.iterdir()} == SAVED
@@ -97,6 +97,16 @@ def test_a_snapshot_is_files_and_a_row_and_a_line(tmp_path: Path) -> None:
             assert line.text.startswith("one taken in ")
             assert line.text.endswith("2 files, 9 bytes, saved for it")
             assert (line.actor, line.job, line.user) == ("ada", row.id, "ada")
+
+    run(scenario)
+
+
+def test_a_snapshot_of_an_older_checkpoint_is_as_far_as_that_was(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, engine):
+            engine.fresh = False
+            point = await taken(it, await running(it, engine))
+            assert (point.step, point.progress, point.fresh) == (50, 0.25, False)
 
     run(scenario)
 
@@ -163,6 +173,8 @@ def test_a_long_snapshot_is_asked_for_again_with_its_key(
             assert await it.snapshots.take(row, "one", "ada", "k1") is None
             with pytest.raises(Conflict, match="is being taken already"):
                 await it.snapshots.take(row, "one", "ada", "k2")
+            with pytest.raises(Conflict, match=r"a snapshot of job .* is being taken already"):
+                await it.snapshots.take(row, "two", "ada", "k3")
             engine.copying.set()
             monkeypatch.setattr(snapshots, "WAIT_S", 5.0)
             point = await it.snapshots.take(row, "one", "ada", "k1")
@@ -170,6 +182,21 @@ def test_a_long_snapshot_is_asked_for_again_with_its_key(
             assert await it.snapshots.take(row, "one", "ada", "k1") == point
             with pytest.raises(Conflict, match="already"):
                 await it.snapshots.take(row, "one", "ada", "k2")
+
+    run(scenario)
+
+
+def test_a_snapshot_is_given_up_when_the_server_stops(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, engine):
+            row = await running(it, engine)
+            engine.copying.clear()
+            task = asyncio.create_task(it.snapshots.take(row, "one", "ada"))
+            await asyncio.sleep(0.05)
+            await it.snapshots.close()
+            with pytest.raises(Retryable, match="the server stops"):
+                await task
+            assert it.store.point(row.id) is None
 
     run(scenario)
 

@@ -58,6 +58,19 @@ def test_a_job_that_just_started_is_left_alone_while_it_is_calm() -> None:
     assert played.times == {"e": (0, 152.5), "n": (60, 70)}
 
 
+def test_who_waits_for_that_is_told_so() -> None:
+    engine = FakeEngine(core_with(Alnair(calm_s=60), node("n0", 4)))
+    engine.tell(Submitted(0.0, JobId("e"), spec(1, 1e6, workers=(1, 4))))
+    engine.answer(run("e"))
+    for name, gpus in (("n", 2), ("large", 4)):
+        engine.now = 30.0
+        engine.tell(Submitted(30.0, JobId(name), spec(gpus, 1e6)))
+    said = {name: engine.core.explain(JobId(name)) for name in ("n", "large")}
+    texts = {name: told.reason.text for name, told in said.items() if told is not None}
+    assert "waits for jobs that can shrink" in texts["n"]
+    assert "shrink" not in texts["large"]
+
+
 def test_a_job_that_was_just_resized_is_left_alone_while_it_is_calm() -> None:
     # e shrinks from 8 to 1 at 70 for n (70-80; 560 done) and stays at 1 worker until 130 (620
     # done). m (2 GPUs) starts at 85 in what is idle, with nobody resized. From 130 on e has 6 of

@@ -115,6 +115,10 @@ async def test_lists_are_filtered_sorted_and_paged_by_the_store(tmp_path: Path) 
         assert (await client.get("/api/v1/jobs?limit=2")).json()["total"] == 5
         for bad in ("?limit=201", "?limit=0", "?offset=-1", "?state=lost", "?label=x", "?sort=x"):
             assert (await client.get(f"/api/v1/jobs{bad}")).status_code == 422, bad
+        odd = await client.post("/api/v1/jobs/job-0/snapshots", json={"name": "Bad Name"})
+        assert odd.json()["error"]["message"] == (
+            "name: 'Bad Name' cannot be a name here: small letters, digits and - make one"
+        )
 
 
 @looped

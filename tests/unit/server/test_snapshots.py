@@ -12,7 +12,7 @@ from tests.unit.server.worlds import World, eventually, job, looped, world
 from roost.core.spec import JobId, RunId
 from roost.core.state import JobState
 from roost.live import figures, snapshots
-from roost.server import models
+from roost.server import models, profiles
 
 
 async def running(here: World, client: httpx.AsyncClient, **fields: Any) -> str:
@@ -180,7 +180,7 @@ async def test_profiles_are_those_of_the_caller(
             here.engine.observe(RunId(JobId(name), 1), step_s=0.5, memory_mib=100)
             await here.cluster.set_queue(here.cluster.store.queues()[0], "root")
             told = (await client.get("/api/v1/profiles")).json()
-            (profile,) = models.Profiles.model_validate(told).items
+            (profile,) = profiles.Profiles.model_validate(told).items
             assert (profile.user, profile.application, profile.memory_mib) == ("ada", "resnet", 100)
             assert (await client.get("/api/v1/profiles", params={"application": "x"})).json() == {
                 "items": []

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.events import NodeJoined, Resized, Started, Suspended
-from roost.core.spec import JobId, NodeId, NodeSpec, RunId
+from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, RunId
 from roost.engines import (
     Assigned,
     Ended,
@@ -116,6 +116,10 @@ class Puppets:
 
     def output(self, run: RunId, worker: str = "worker-0") -> Log:
         return self.outputs.setdefault((run, worker), Log())
+
+    def refuses(self, spec: JobSpec) -> str:
+        del spec
+        return ""
 
     async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:
         del timeout_s

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from roost.train.exchange import PeerLost
-from roost.train.gang import Gang, Stopped
+from roost.train.example.exchange import PeerLost
+from roost.train.example.gang import Gang, Stopped
 from roost.train.members import Left, Members, View
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from roost import train
 from roost.train.members import Misuse, Place
-from roost.train.memory import TooLarge
-from roost.train.pytorch import Elastic
+from roost.train.pytorch.loop import Elastic, _Done
+from roost.train.pytorch.memory import MIB, Prediction, TooLarge
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,9 @@ def data() -> TensorDataset:
     return TensorDataset(rows, rows.sum(dim=1, keepdim=True))
 
 
-def made(model: nn.Module, **options: Any) -> Elastic:
+def made(model: nn.Module, done: int = 0, **options: Any) -> Elastic:
+    """As in a process of its own, in which so many trainings are over."""
+    _Done.loops = done
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
     given = {"batch_size": 10, "epochs": 3, "scheduler": scheduler} | options
@@ -144,6 +147,49 @@ def test_a_checkpoint_of_another_model_is_passed_over_and_nothing_of_it_is_used(
     assert "another model" in capsys.readouterr().err
 
 
+def test_a_second_training_of_the_script_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_CHECKPOINT_DIR", str(tmp_path))
+    for until in (2, None):  # the script is killed within its second training, and starts again
+        model = model_of()
+        first = trained(model, done=0)
+        assert (first.step_number, _Done.loops) == (15, 1)
+        with made(model, done=1, batch_size=9, epochs=2) as second:
+            assert second.step_number == (0 if until else 2)
+            for inputs, answers in second:
+                second.step((second.model(inputs) - answers).square().mean())
+                if second.step_number == until:
+                    second._crew.checkpoints.finish()
+                    break
+    assert second.step_number == 10
+    assert {path.name.count("-") for path in tmp_path.iterdir()} == {1, 2}
+
+
+def test_checkpoints_of_another_training_do_not_push_out_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_CHECKPOINT_DIR", str(tmp_path))
+    for step in (500, 900):
+        (tmp_path / f"elastic-{step:012}.pt").write_bytes(b"of something else")
+    trained(model_of())
+    with made(model_of(seed=5)) as run:
+        assert list(run) == []
+
+
+def test_drafts_that_killed_workers_left_behind_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_CHECKPOINT_DIR", str(tmp_path))
+    drafts = [tmp_path / f".elastic-{step:012}.pt.{step}.tmp" for step in (3, 4)]
+    for draft in drafts:
+        draft.touch()
+    os.utime(drafts[0], (1.0, 1.0))
+    trained(model_of())
+    assert not drafts[0].exists()
+    assert drafts[1].exists()  # somebody may be writing it
+
+
 def test_steps_end_it_and_a_resumed_one_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,3 +270,26 @@ def test_a_share_that_is_too_small_is_refused_before_the_first_step(
     model = nn.Sequential(nn.Linear(6, 40_000), nn.Linear(40_000, 1))
     with made(model) as run, pytest.raises(TooLarge, match="Ask for a larger share"):
         next(iter(run))
+
+
+def test_what_is_foretold_is_said_before_the_first_step_and_warned_of_where_it_may_not_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[dict[str, Any]] = []
+    foretold = Prediction(0, 0, 0, 0, 0, 900 * MIB, 0, 200 * MIB)
+    monkeypatch.setattr(train, "report", lambda *_, **more: told.append(more))
+    monkeypatch.setattr("roost.train.pytorch.memory.predict", lambda *_, **__: foretold)
+    for limit, warned in (("1000", True), ("1100", False)):
+        monkeypatch.setenv("ROOST_GPU_MEMORY_MIB", limit)
+        with made(model_of()) as run:
+            next(iter(run))
+        assert told[0] == {"predicted_mib": 1100}
+        told.clear()
+        assert ("expected to reach 1100 MiB of GPU memory" in capsys.readouterr().err) is warned
+
+
+def test_a_loader_is_not_a_dataset() -> None:
+    model = model_of()
+    data: Any = DataLoader(TensorDataset(torch.zeros(4, 6)))
+    with pytest.raises(Misuse, match="the dataset itself, not a DataLoader"):
+        train.elastic(model, torch.optim.SGD(model.parameters(), lr=0.1), data, batch_size=2)

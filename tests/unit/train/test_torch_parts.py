@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from roost.train.feeding import Feeder, moved, permutation
 from roost.train.members import Misuse
-from roost.train.memory import MIB, Prediction, TooLarge, optimizer_bytes, predict
-from roost.train.offload import Pool
-from roost.train.state import Aside, joined, split
-from roost.train.statistics import Statistics
+from roost.train.pytorch.feeding import Feeder, moved, permutation
+from roost.train.pytorch.memory import MIB, Prediction, TooLarge, optimizer_bytes, predict
+from roost.train.pytorch.offload import Pool
+from roost.train.pytorch.reporting import Pace
+from roost.train.pytorch.state import Aside, joined, split
+from roost.train.pytorch.statistics import Statistics
 
 
 def layers() -> nn.Sequential:
@@ -188,3 +189,24 @@ def test_a_stream_or_nothing_at_all_is_refused() -> None:
 def test_permutations_are_whole_and_repeatable() -> None:
     assert sorted(permutation(50, 7)) == list(range(50))
     assert list(permutation(50, 7)) == list(permutation(50, 7)) != list(permutation(50, 8))
+
+
+def test_the_time_of_a_step_is_that_of_the_share_and_not_of_a_suspension() -> None:
+    pace = Pace()
+    for _ in range(100):  # turns of a tenth of a second: 50 short steps, then one with a pause
+        for took_s in [0.002] * 49 + [0.102]:
+            pace.add(took_s)
+    assert pace.step_s == pytest.approx(0.004, rel=0.1)
+    before = pace.step_s
+    pace.add(30.0)
+    assert pace.step_s == before
+    pace.add(0.002)
+    assert pace.step_s == pytest.approx(before, rel=0.1)
+
+
+def test_steps_that_become_slow_for_good_are_believed() -> None:
+    pace = Pace()
+    assert pace.step_s is None
+    for took_s in (0.1, 0.1, 5.0, 5.0, 5.0):
+        pace.add(took_s)
+    assert pace.step_s == pytest.approx(5.0)

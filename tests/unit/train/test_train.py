@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from roost import train
-from roost.train.exchange import Meeting, PeerLost, join
-from roost.train.learner import BATCH, Lessons, Network
+from roost.train.example.exchange import Meeting, PeerLost, join
+from roost.train.example.learner import BATCH, Lessons, Network
 from roost.train.members import Place
 
 VARIABLES = (

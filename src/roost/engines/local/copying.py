@@ -4,7 +4,7 @@ It is a program of its own, of the standard library alone, because a job's files
 rights of the job's account and no others: the account is changed to before anything is opened. It
 follows no link, and keeps plain files, folders and links that stay inside; the rest is refused.
 Contents are shared with the original where the file system can do that, but never files: a job may
-write to its own at any time. All is on disk when it ends.
+write to its own at any time. Holes stay holes. All is on disk when it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,17 +33,22 @@ _DEEP, _MANY = 64, 200_000
 #: What another way of copying may still be able to do.
 _OTHER_WAY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY})
 
+#: What comes of taking a link for a file or a folder, or the other way round.
+_OTHER_KIND = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EINVAL})
+
 
 class Refused(Exception):
     """Something in the folder cannot be kept; says what."""
 
 
 class Copy:
-    """One copy; ``owner`` gets what is made, if it is given."""
+    """One copy; ``owner`` gets what is made, if it is given; ``over``: nobody needs it any more."""
 
-    def __init__(self, owner: tuple[int, int] | None = None) -> None:
-        self._owner = owner
-        self.files = self.size = 0
+    def __init__(
+        self, owner: tuple[int, int] | None = None, over: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._owner, self._over = owner, over
+        self._met = self.files = self.size = 0
 
     def folder(self, source: int, target: int, where: str = "", depth: int = 0) -> None:
         """Copy what is in one open folder into another."""
@@ -52,16 +57,23 @@ class Copy:
         for name in sorted(os.listdir(source)):
             # Gone meanwhile: it was not meant to stay.
             with suppress(FileNotFoundError):
-                self._entry(name, source, target, f"{where}{name}", depth)
+                try:
+                    self._entry(name, source, target, f"{where}{name}", depth)
+                except OSError as error:
+                    if error.errno not in _OTHER_KIND:
+                        raise
+                    raise Refused(f"{where}{name} is not what it was: try again") from None
         os.fsync(target)
 
     def _entry(self, name: str, source: int, target: int, path: str, depth: int) -> None:
         if name == _NOTE or (name.startswith(".") and name.endswith(".tmp")):
             return  # ours, or a checkpoint that is being written
+        self._go_on()
         mode = os.lstat(name, dir_fd=source).st_mode
         self.files += not stat.S_ISDIR(mode)
-        if self.files > _MANY:
-            raise Refused(f"there are more than {_MANY} files")
+        self._met += 1
+        if self._met > _MANY:
+            raise Refused(f"there are more than {_MANY} files and folders")
         if stat.S_ISDIR(mode):
             with _opened(name, source) as inner:
                 os.mkdir(name, 0o700, dir_fd=target)
@@ -87,11 +99,33 @@ class Copy:
             mode = 0o700 if status.st_mode & 0o100 else 0o600
             with _closing(os.open(name, _WRITE, mode, dir_fd=target)) as new:
                 # What is added meanwhile is not part of it: a copy must have an end.
-                _copy(old, new, status.st_size)
-                self.size += os.fstat(new).st_size
+                self._contents(old, new, status.st_size)
                 os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
                 self._give(new)
                 os.fsync(new)
+
+    def _contents(self, old: int, new: int, size: int) -> None:
+        shared = _share(old, new)
+        if not shared:
+            os.ftruncate(new, size)
+        for start, end in _filled(old, size):
+            self.size += end - start
+            if not shared:
+                self._part(old, new, start, end)
+        if not shared and (now := os.fstat(old).st_size) < size:
+            os.ftruncate(new, now)
+
+    def _part(self, old: int, new: int, start: int, end: int) -> None:
+        while start < end:
+            self._go_on()
+            done = _move(old, new, start, min(end - start, _PIECE))
+            if not done:
+                return  # it has become shorter
+            start += done
+
+    def _go_on(self) -> None:
+        if self._over():
+            raise Refused("it was given up")
 
     def _link(self, name: str, source: int, target: int, path: str) -> None:
         to = os.readlink(name, dir_fd=source)
@@ -107,25 +141,40 @@ class Copy:
             os.fchown(fd, *self._owner)
 
 
-def _copy(old: int, new: int, size: int) -> None:
+def _share(old: int, new: int) -> bool:
+    """Have both files share their contents; False if the file system cannot do that."""
     try:
         fcntl.ioctl(new, _FICLONE, old)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
             raise
-    else:
-        return
-    left = size
+        return False
+    return True
+
+
+def _filled(file: int, size: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file that are no holes: from where to where."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(file, end, os.SEEK_DATA)
+            end = min(os.lseek(file, start, os.SEEK_HOLE), size)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # it cannot tell: no hole then
+                yield end, size
+            return
+        if start < end:
+            yield start, end
+
+
+def _move(old: int, new: int, start: int, count: int) -> int:
+    """Copy some bytes from one file to the same place in another; how many it were."""
     try:
-        while left > 0 and (done := os.copy_file_range(old, new, min(left, _PIECE))):
-            left -= done
+        return os.copy_file_range(old, new, count, start, start)
     except OSError as error:
-        if error.errno not in _OTHER_WAY or left < size:
+        if error.errno not in _OTHER_WAY:
             raise
-        while left > 0 and (piece := os.read(old, min(left, _PIECE))):
-            left -= len(piece)
-            while piece:
-                piece = piece[os.write(new, piece) :]
+    return os.pwrite(new, os.pread(old, count, start), start)
 
 
 @contextmanager
@@ -177,7 +226,8 @@ def _into(path: str, source: int, copy: Copy, job: str) -> None:
 def main() -> None:
     """Carry out one order; what became of it, as JSON."""
     order = json.load(sys.stdin)
-    copy, told = Copy(), {"refused": "", "errno": 0, "file": ""}
+    copy = Copy(over=lambda: os.getppid() != order["above"])
+    told = {"refused": "", "errno": 0, "file": ""}
     try:
         _become(order["account"])
         if "source" in order:  # a path, or what is open already

@@ -14,6 +14,7 @@ import math
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,20 +25,22 @@ from typing import Any, TypeVar
 from roost.core.actions import Stop
 from roost.core.events import NodeJoined
 from roost.core.spec import JobId, JobSpec, NodeSpec, RunId
-from roost.engines import Assigned, Ended, LogFile, Order, Report, SnapshotInfo, Usage
-from roost.engines.local import accounts, devices, examine, limits, proc, snapshots
+from roost.engines import Assigned, Ended, LogFile, Order, Report, SnapshotInfo, Told, Usage
+from roost.engines.local import accounts, devices, examine, limits, observe, proc, snapshots
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports
 from roost.engines.local.folder import Runs
 from roost.engines.local.gpu.sharing import Sharing
 from roost.engines.local.keeper import Keeper
 from roost.engines.local.launch import Launcher
+from roost.engines.local.observe import Observer
 from roost.engines.local.watch import Care
 from roost.errors import Conflict, Fatal, NotFound, Retryable
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_THREADS = 8
+#: Threads for what is short, and for what may take long: copies of checkpoints.
+_THREADS, _COPIES = 8, 4
 _SETTLE_S = 0.5
 #: How long the folders of runs may be out of reach when the engine starts.
 _LOOK_S = 5.0
@@ -68,6 +71,9 @@ class LocalEngine:
         self._keepers: dict[RunId, Keeper] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(_THREADS, "engine")
+        self._copies = ThreadPoolExecutor(_COPIES, "copy")
+        self._restores = ThreadPoolExecutor(_COPIES, "restore")
+        self._closing = threading.Event()
         self._runs = Runs(home)
         self._home_fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock_fd = -1
@@ -77,6 +83,7 @@ class LocalEngine:
         self._limits: limits.Limits | None = None
         self._care: Care | None = None
         self._sharing: Sharing | None = None
+        self._observing: asyncio.Task[None] | None = None
 
     @property
     def node(self) -> NodeSpec:
@@ -98,6 +105,7 @@ class LocalEngine:
         self._limits = await self._work(limits.find, self.home)
         self._machine = await devices.find(self._python, self._slots)
         self._sharing = Sharing(self.home, self._machine, self._python)
+        self._sharing.on_problem = lambda run, why: report(Told(self._clock(), run, note=why))
         await self._sharing.start()
         launcher = Launcher(
             self._runs,
@@ -108,12 +116,16 @@ class LocalEngine:
             self._home_fd,
             self._accounts,
             self._sharing,
+            self._closing,
         )
-        self._care = Care(report, self._clock, self._runs, launcher, self._work, self._sharing)
+        self._care = Care(
+            report, self._clock, self._runs, launcher, self._work, self._sharing, self._slow
+        )
         self._listen()
         self._pool.submit(self._runs.clean)
         report(NodeJoined(self._clock(), self._machine.node))
         await self._adopt(alive, self._care)
+        self._observing = asyncio.create_task(self._observe(report, Observer(self._machine)))
 
     async def perform(self, order: Order) -> None:
         """Accept an order; what becomes of it is reported."""
@@ -126,12 +138,16 @@ class LocalEngine:
         """
         keeper = self._keepers.get(run)
         fresh = keeper is not None and await keeper.save(timeout_s)
-        state = await self._work(examine.wanted, self._runs, run)
+        with _now(run):
+            state = await self._work(examine.wanted, self._runs, run)
         own = self._runs.path / run.job / "checkpoints"
+        account = await self._work(accounts.resolve, state.unix)
         source = Path(state.checkpoints) if state.checkpoints else own
-        account = accounts.resolve(state.unix)
-        # Not among the few threads that all runs need: it may take long.
-        kept = await asyncio.to_thread(snapshots.take, source, into, account, self._python)
+        if state.checkpoints and account is None:  # of the user's own making: it may be a link
+            source = await self._work(source.resolve)
+        by = snapshots.Copying(account, self._python, self._closing)
+        loop = asyncio.get_running_loop()
+        kept = await loop.run_in_executor(self._copies, snapshots.take, source, into, by)
         return SnapshotInfo(kept.files, kept.size_bytes, fresh)
 
     def refuses(self, spec: JobSpec) -> str:
@@ -168,6 +184,21 @@ class LocalEngine:
         keepers = tuple(self._keepers.items())  # asked from another thread, too
         return proc.usage({run: keeper.pid for run, keeper in keepers if keeper.pid})
 
+    async def _observe(self, report: Callable[[Report], None], observer: Observer) -> None:
+        """Say now and then how busy runs are."""
+        while True:
+            await asyncio.sleep(observe.EVERY_S)
+            runs = {run: up for run, one in self._keepers.items() if (up := one.watched)}
+            if runs:
+                try:
+                    usage = await self._work(proc.usage, {run: up.pid for run, up in runs.items()})
+                    told = await self._work(observer.look, runs, usage, self._clock())
+                except Exception as error:  # noqa: BLE001 - runs go on, whether looked at or not
+                    _log.warning("runs cannot be looked at now: %s", error)
+                    continue
+                for one in told:
+                    report(one)
+
     def forget(self, job: JobId) -> None:
         """Remove the folders and logs of a job that is over."""
         gone = self._runs.forget(job)
@@ -185,13 +216,15 @@ class LocalEngine:
     async def close(self) -> None:
         """Let go of everything; workers go on."""
         loop = asyncio.get_running_loop()
-        tasks = tuple(self._tasks)
+        tasks = (*self._tasks, *filter(None, (self._observing,)))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sharing is not None:
             await self._sharing.close()
-        await loop.run_in_executor(None, self._pool.shutdown)
+        self._closing.set()  # what is being copied is given up
+        for pool in (self._copies, self._restores, self._pool):
+            await loop.run_in_executor(None, pool.shutdown)
         if self._ear is not None:
             loop.remove_reader(self._ear)
             self._ear.close()
@@ -300,6 +333,9 @@ class LocalEngine:
             self._keepers.pop(keeper.run, None)
             keeper.ready.set()
             keeper.let_go()
+
+    def _slow(self, call: Callable[..., _T], *args: object) -> Awaitable[_T]:
+        return asyncio.get_running_loop().run_in_executor(self._restores, call, *args)
 
     def _work(self, call: Callable[..., _T], *args: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._pool, call, *args)

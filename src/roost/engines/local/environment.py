@@ -13,10 +13,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roost.core.allocation import WORKER, Seat
+from roost.core.spec import WHOLE
 from roost.engines.local.accounts import Account
 from roost.engines.local.devices import Machine
 from roost.engines.local.state import State
@@ -67,8 +68,10 @@ class Setting:
     members: Path | None = None
 
     def base(self) -> dict[str, str]:
-        """For what runs before the workers."""
-        return {**self._clean(), **self._roost(), **self.own}
+        """For what runs before the workers: it sees what the first has to itself, if anything."""
+        first = self.state.seats[0]  # nobody holds shares yet
+        mine = first if first.share_milli >= WHOLE else replace(first, gpus=())
+        return {**self._clean(), **self._roost(), **self._devices(mine), **self.own}
 
     def worker(self, seat: Seat) -> dict[str, str]:
         """For one worker."""

@@ -21,6 +21,7 @@ from roost.core.spec import RunId
 from roost.engines import Ended, Ending, Order, Told
 from roost.engines.local import examine
 from roost.engines.local.examine import Found
+from roost.engines.local.observe import Watched
 from roost.engines.local.parking import Parking
 from roost.engines.local.shim.output import checked
 from roost.engines.local.state import State
@@ -54,7 +55,16 @@ class Generations(Watch):
         self._elastic = False
         self._offloaded = 0
         self._problem = ""
+        #: What came in the way of the gentler course that the next report is about.
+        self._hindrance = ""
         self._saving: list[tuple[int, asyncio.Future[bool]]] = []
+
+    @property
+    def watched(self) -> Watched | None:
+        """Where it runs, while it does."""
+        state = self.found.state
+        up = self._phase == "running" and self.pid and state is not None
+        return Watched(self.pid, state) if up and state is not None else None
 
     async def save(self, within_s: float) -> bool:
         """Have the job save itself now; False if it cannot, or takes too long."""
@@ -74,9 +84,22 @@ class Generations(Watch):
         if state is None or not able:
             saving.done.set_result(False)
             return
-        asked = await self._care.work(self._care.launcher.want, state, {}, {"save": True})
-        self._saving.append((int(asked["save"]), saving.done))
+        number = await self._ask_job(state, "save", wanted=True)
+        if number is None:
+            saving.done.set_result(False)
+            return
+        self._saving.append((number, saving.done))
         self._signal(signal.SIGHUP)
+
+    async def _ask_job(self, state: State, what: str, *, wanted: bool) -> int | None:
+        """Write down a wish for the job, which the shim passes on; its number, if it could be."""
+        want = self._care.launcher.want
+        try:
+            asked = await self._care.work(want, state, {}, {what: wanted})
+        except (RoostError, OSError, ValueError) as error:
+            _log.warning("run %s cannot be asked to %s: %s", self.run, what, why(error))
+            return None
+        return int(asked[what])
 
     def _has_saved(self, number: float, *, done: bool) -> None:
         """Tell all who waited for a checkpoint up to that number."""
@@ -117,10 +140,13 @@ class Generations(Watch):
         self._elastic, self._offloaded, self._problem = False, 0, ""
         state.parked = False
         self.found = Found(self.found.kind, state)
-        pid, pidfd = await self._care.work(self._care.launcher.launch, order, state, allocation)
+        first = order.restore is not None and not state.generation
+        work = (first and self._care.slow) or self._care.work
+        pid, pidfd = await work(self._care.launcher.launch, order, state, allocation)
         self.found = Found("alive", state)
         self._watch(pidfd, pid)
         self._moving = self._care.work(self._care.launcher.limits.move, state.cgroup, self.pid)
+        await self._enrol(up=False)
 
     async def _fail(self, cause: Ending, detail: str) -> None:
         """The run is over without a shim that could say so."""
@@ -146,6 +172,7 @@ class Generations(Watch):
         found = self.found
         if found.kind == "between" and self._next and found.state:
             order, allocation, answer = self._next
+            self._hindrance = self._hindrance or str((found.end or {}).get("detail", ""))
             await self._begin(order, found.state, allocation, answer)
         elif found.kind == "nothing" or (found.kind == "between" and found.end is None):
             words = await self._surely(examine.last_words, self.run)
@@ -166,10 +193,10 @@ class Generations(Watch):
             self._care.runs.unmark(self.run)
             ended = examine.ended(self.run, self.found.end, now)
             detail = "; ".join(filter(None, (self._problem, ended.detail)))
-            self._care.report(replace(ended, detail=detail))
+            self._care.report(replace(ended, detail=detail, problem=self._problem))
         elif kind == "parked" or (kind == "alive" and self._phase == "frozen"):
             kept = 0.0 if kind == "parked" else math.inf
-            self._care.report(Suspended(now, self.run, kept, took_s))
+            self._care.report(Suspended(now, self.run, kept, took_s, self._hindered()))
         elif kind == "alive" and self._phase == "running":
             self._care.report(Started(now, self.run, took_s))
         elif kind == "alive":
@@ -181,12 +208,15 @@ class Generations(Watch):
         held = Allocation(state.parts)
         self._care.report(Shrank(self._care.clock(), self.run, held, state.shrank))
 
-    async def _enrol(self) -> None:
-        """Have limits and slices held; a run whose limits cannot be held is not let run."""
+    async def _enrol(self, *, up: bool = True) -> None:
+        """Have limits and slices held; a run whose limits cannot be held is not let run.
+
+        Before its workers are ``up`` there is nobody to hold, but what serves it has to stay.
+        """
         state = self.found.state
         if state is None or not self._parking.concerns(state):
             return
-        start = await self._surely(examine.started, self.run)
+        start = await self._surely(examine.started, self.run) if up else None
         workers = start.get("workers") if start else None
         try:
             await self._parking.enrol(state, workers if isinstance(workers, dict) else {})
@@ -194,6 +224,11 @@ class Generations(Watch):
             self._problem = f"its share of the GPU cannot be held: {why(error)}"
             _log.warning("run %s: %s", self.run, self._problem)
             await self._stop()
+
+    def _hindered(self) -> str:
+        """What came in the way of the gentler course; told once."""
+        told, self._hindrance = self._hindrance, ""
+        return told
 
     def _took(self) -> float | None:
         """Seconds since the order, if this keeper was given one."""

@@ -81,7 +81,7 @@ class Keeper(Generations):
             await self._hear(message)
 
     async def _obey(self, order: Order) -> None:
-        action, self._asked_at = order.action, uptime()
+        action, self._asked_at, self._hindrance = order.action, uptime(), ""
         match action:
             case Launch():
                 await self._launch(order, action)
@@ -179,6 +179,7 @@ class Keeper(Generations):
         problem = problem or await self._parking.come_back(moved)
         if problem:
             _log.info("run %s starts anew elsewhere: %s", self.run, problem)
+            self._hindrance = problem
             return False
         state.parts, state.parked = allocation.parts, False
         await self._settle(state)
@@ -205,6 +206,7 @@ class Keeper(Generations):
             seated = await self._care.work(self._care.launcher.wanted, order, state)
         except (RoostError, OSError) as error:
             _log.info("run %s starts anew: %s", self.run, why(error))
+            self._hindrance = why(error)
             await self._replace(order, allocation, Resized)
             return
         hit("resize.before-wanted")
@@ -214,6 +216,7 @@ class Keeper(Generations):
             await self._care.work(self._care.launcher.want, state, seated)
         except (OSError, ValueError) as error:  # no room for it: the old way needs none
             _log.info("run %s starts anew: %s", self.run, why(error))
+            self._hindrance = why(error)
             self._signal(signal.SIGTERM)
             return
         hit("resize.after-wanted")
@@ -274,8 +277,7 @@ class Keeper(Generations):
             lost = start.get("lost")
             reason = str(lost.get("why", "")) if isinstance(lost, dict) else ""
             await self._lost(_ids(start), reason)
-        if self._phase in {"running", "frozen"}:
-            await self._enrol()
+        await self._enrol(up=self._phase in {"running", "frozen"})
 
     async def _can_freeze(self, order: Order, state: State) -> bool:
         """Take a run off its devices as far as need be; False if it has to be stopped for that."""
@@ -289,6 +291,7 @@ class Keeper(Generations):
         problem = await self._parking.leave(state)
         if problem:
             _log.info("run %s is stopped to suspend it: %s", self.run, problem)
+            self._hindrance = problem
         return not problem
 
     async def _thaw(self, order: Order, allocation: Allocation, state: State) -> None:
@@ -306,35 +309,41 @@ class Keeper(Generations):
         if back is None:
             return
         problem = await self._parking.come_back(state)
+        if not problem and not await self._offload(state, out=False):
+            problem = "it cannot be told to return to its GPU"
         if problem:
             _log.info("run %s starts anew: %s", self.run, problem)
+            self._hindrance = problem
             await self._replace(*back)
             return
-        await self._offload(state, out=False)
         state.parked = False
         await self._care.work(examine.save, self._care.runs, state)
         self._when_running = None
         self._care.report(Started(self._care.clock(), self.run, self._took()))
 
-    async def _offload(self, state: State, *, out: bool) -> None:
-        """Have a job that can do that move its state off the GPU, or back; wait a little for it."""
+    async def _offload(self, state: State, *, out: bool) -> bool:
+        """Have a job that can do that move its state off the GPU, or back; wait a little for it.
+
+        False if it cannot even be asked.
+        """
         if not self._elastic:
-            return
-        asked = await self._care.work(self._care.launcher.want, state, {}, {"offload": out})
-        number = int(asked["offload"])
+            return True
+        number = await self._ask_job(state, "offload", wanted=out)
+        if number is None:
+            return False
         self._signal(signal.SIGHUP)
         deadline = time.monotonic() + _OFFLOAD_S
         while self._offloaded < number and (left := deadline - time.monotonic()) > 0:
             try:
                 message = await asyncio.wait_for(self.inbox.get(), left)
             except TimeoutError:
-                return
-            if isinstance(message, Mapping):
-                if self._is_current(message):
-                    await self._hear(message)
-                continue
-            self._later.append(message)
-            return
+                break
+            if not isinstance(message, Mapping):
+                self._later.append(message)
+                break
+            if self._is_current(message):
+                await self._hear(message)
+        return True
 
     async def _hear(self, hint: Mapping[str, Any]) -> None:
         """A word of the shim."""
@@ -367,9 +376,9 @@ class Keeper(Generations):
             answer, self._when_running = self._when_running, None
             took = self._took()
             if answer is Resized:  # by a new generation: it stood still all the while
-                self._care.report(Resized(now, self.run, took, took))
+                self._care.report(Resized(now, self.run, took, took, self._hindered()))
             else:
-                self._care.report(Started(now, self.run, took))
+                self._care.report(Started(now, self.run, took, self._hindered()))
         elif self._phase == "frozen" and self._when_frozen:
             self._when_frozen = False
             self._care.report(Suspended(now, self.run, math.inf, self._took()))

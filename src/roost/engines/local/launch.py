@@ -11,8 +11,9 @@ import json
 import math
 import os
 import signal
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports, Setting, own_variables
 from roost.engines.local.folder import Folder, Runs
 from roost.engines.local.limits import Limits
-from roost.engines.local.snapshots import restore
+from roost.engines.local.snapshots import Copying, restore
 from roost.engines.local.state import State, slot_bytes
 from roost.errors import InvalidSpec
 from roost.failpoints import hit
@@ -71,6 +72,7 @@ class Launcher:
     home_fd: int
     by_account: bool = False
     shares: Shares | None = None
+    closing: threading.Event = field(default_factory=threading.Event)
 
     def launch(self, order: Order, state: State, allocation: Allocation) -> tuple[int, int]:
         """Start the next generation of a run; the number of its shim, and a pidfd of it.
@@ -92,7 +94,8 @@ class Launcher:
                 raise InvalidSpec(f"run {state.run} is alive already")
             try:
                 if order.restore is not None and not state.generation:
-                    restore(order.restore, folder, program.checkpoint_dir, account, self.python)
+                    by = Copying(account, self.python, self.closing)
+                    restore(order.restore, folder, program.checkpoint_dir, by)
                 self._enter(folder, state, allocation, order)
                 if order.payload is not None:
                     self.runs.give(folder, "payload.pkl", order.payload, account)

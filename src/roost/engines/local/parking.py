@@ -37,22 +37,6 @@ class Parked(Protocol):
 class Sharing(Protocol):
     """What lets runs share GPUs and leave them (``roost.engines.local.gpu.Sharing``)."""
 
-    def check(self, need: Resources) -> str:
-        """Why this machine cannot do what is asked; "" if it can."""
-        ...
-
-    def env(self, seat: Seat, need: Resources) -> dict[str, str]:
-        """What a worker at that seat needs in its environment."""
-        ...
-
-    async def start(self) -> None:
-        """Get ready."""
-        ...
-
-    async def close(self) -> None:
-        """Let go; limits and slices hold."""
-        ...
-
     async def attach(
         self,
         run: RunId,
@@ -153,4 +137,7 @@ class Parking:
         """What went wrong on its devices; "" if nothing did."""
         if self._sharing is None or not self._enrolled:
             return ""
-        return self._sharing.problem(self._run)
+        try:
+            return self._sharing.problem(self._run)
+        except (RoostError, OSError) as error:  # its end is to be told all the same
+            return str(error)

@@ -126,17 +126,12 @@ def _used(root: int, stats: Mapping[int, list[bytes]], children: Mapping[int, li
 def _await_end(processes: list[tree.Process], deadline: float) -> list[tree.Process]:
     """Wait until processes are gone; those that are not, in time."""
     pause = 0.001  # the kernel needs a moment to take them down
-    while left := [process for process in processes if _is_alive(process)]:
+    while left := [one for one in processes if tree.is_alive(one.pid, one.ticks)]:
         if time.monotonic() > deadline:
             return left
         time.sleep(pause)
         pause = min(1.5 * pause, 0.2)
     return []
-
-
-def _is_alive(process: tree.Process) -> bool:
-    now = tree.look(process.pid)
-    return now is not None and now.ticks == process.ticks and now.state not in "ZX"
 
 
 def _marked(pid: str, traces: Traces) -> bool:

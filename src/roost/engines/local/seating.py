@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import NamedTuple
 
-from roost.core.allocation import WORKER, Allocation, Part, Seat, seats
+from roost.core.allocation import WORKER, Allocation, Part, Seat, keeping, seats
 from roost.core.spec import NodeId
 from roost.engines.local.state import State
 
@@ -55,18 +55,8 @@ def without_lost(state: State, members: tuple[str, ...]) -> Left:
     ranks = state.ranks or tuple(range(len(state.members)))
     place_of = dict(zip(state.members, ranks, strict=False))
     kept = sorted(place_of[one] for one in members)
-    parts, first = [], 0
-    for part in state.parts:
-        if part.role != WORKER:
-            parts.append(part)
-            continue
-        mine = [place - first for place in kept if first <= place < first + part.workers]
-        first += part.workers
-        if mine:
-            each = len(part.gpus) // part.workers
-            gpus = tuple(gpu for one in mine for gpu in part.gpus[one * each : (one + 1) * each])
-            parts.append(part._replace(gpus=gpus, workers=len(mine)))
-    return Left(tuple(parts), tuple(kept.index(place_of[one]) for one in members))
+    parts = keeping(Allocation(state.parts), kept).parts
+    return Left(parts, tuple(kept.index(place_of[one]) for one in members))
 
 
 def _devices(seat: Seat) -> _Devices:

@@ -12,6 +12,8 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +22,18 @@ from uuid import uuid4
 from roost.engines.local import copying
 from roost.engines.local.accounts import Account
 from roost.engines.local.folder import Folder
+from roost.engines.local.shim import tree
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _AGAIN_S = 60.0
-_NEVER = "the job has not saved anything yet: it writes checkpoints to $ROOST_CHECKPOINT_DIR"
+_NEVER = (
+    "the job has not saved anything yet: there is nothing to start others from until it has "
+    "written to $ROOST_CHECKPOINT_DIR, or has called train.save"
+)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: How often a copy with the rights of an account is looked at, and how long it may stand still.
+_LOOK_S, _STILL_S = 0.5, 600.0
 
 
 class Copied(NamedTuple):
@@ -35,7 +43,15 @@ class Copied(NamedTuple):
     size_bytes: int
 
 
-def take(source: Path, into: Path, account: Account | None, python: str) -> Copied:
+class Copying(NamedTuple):
+    """Who copies: with whose rights, by which Python, and until when (``closing``)."""
+
+    account: Account | None
+    python: str
+    closing: threading.Event = threading.Event()
+
+
+def take(source: Path, into: Path, by: Copying) -> Copied:
     """Copy a job's checkpoints into a folder that does not exist yet.
 
     Raises Conflict if there are none or they cannot be kept, Retryable if there is no space.
@@ -48,7 +64,7 @@ def take(source: Path, into: Path, account: Account | None, python: str) -> Copi
     draft = into.parent / f".{into.name}.{uuid4().hex}.draft"
     try:
         draft.mkdir(0o700)
-        found = _fill(draft, source, account, python)
+        found = _fill(draft, source, by)
         if not found.files:
             raise Conflict(_NEVER)
         draft.rename(into)
@@ -60,7 +76,7 @@ def take(source: Path, into: Path, account: Account | None, python: str) -> Copi
     return found
 
 
-def restore(source: Path, folder: Folder, own: str, account: Account | None, python: str) -> None:
+def restore(source: Path, folder: Folder, own: str, by: Copying) -> None:
     """Fill a new job's checkpoint folder, or the one of its own that it names, if it is empty.
 
     Raises NotFound if there is nothing to restore from, InvalidSpec or Retryable if it cannot be.
@@ -70,9 +86,9 @@ def restore(source: Path, folder: Folder, own: str, account: Account | None, pyt
             if own:
                 job = folder.path.parent.name
                 order = {"source_fd": given, "target": own, "job": job}
-                _apart(order, (given,), account, python)
+                _apart(order, (given,), by)
             else:
-                _refill(given, folder.path.parent, account)
+                _refill(given, folder.path.parent, by)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"the snapshot to start from is gone: {source.name}") from None
     except (copying.Refused, Conflict) as refused:
@@ -94,15 +110,16 @@ class _Opened:
         os.close(self._fd)
 
 
-def _fill(draft: Path, source: Path, account: Account | None, python: str) -> Copied:
+def _fill(draft: Path, source: Path, by: Copying) -> Copied:
+    account = by.account
     with _Opened(draft) as target:
         try:
             if account is not None:
                 os.fchown(target, account.uid, account.gid)
                 order = {"source": str(source), "target_fd": target}
-                return _apart(order, (target,), account, python)
+                return _apart(order, (target,), by)
             with _Opened(source) as given:
-                copy = copying.Copy()
+                copy = copying.Copy(over=by.closing.is_set)
                 copy.folder(given, target)
             return Copied(copy.files, copy.size)
         except (FileNotFoundError, NotADirectoryError):
@@ -114,8 +131,9 @@ def _fill(draft: Path, source: Path, account: Account | None, python: str) -> Co
                 os.fchown(target, os.geteuid(), os.getegid())
 
 
-def _refill(given: int, job: Path, account: Account | None) -> None:
+def _refill(given: int, job: Path, by: Copying) -> None:
     """Put a filled folder in the place of the empty one; one that has something is let be."""
+    account = by.account
     for old in job.glob(".restore-*"):
         shutil.rmtree(old, ignore_errors=True)
     place = job / "checkpoints"
@@ -125,7 +143,8 @@ def _refill(given: int, job: Path, account: Account | None) -> None:
     try:
         draft.mkdir(0o700)
         with _Opened(draft) as target:
-            copy = copying.Copy((account.uid, account.gid) if account else None)
+            owner = (account.uid, account.gid) if account else None
+            copy = copying.Copy(owner, by.closing.is_set)
             copy.folder(given, target)
             if account:
                 os.fchown(target, account.uid, account.gid)
@@ -135,30 +154,61 @@ def _refill(given: int, job: Path, account: Account | None) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _apart(
-    order: dict[str, Any], fds: tuple[int, ...], account: Account | None, python: str
-) -> Copied:
+def _apart(order: dict[str, Any], fds: tuple[int, ...], by: Copying) -> Copied:
     """Copy in a process with the rights of an account; raises Conflict or OSError."""
-    order["account"] = account._asdict() if account else None
-    done = subprocess.run(  # noqa: S603 - our own
-        [python, "-I", "-S", copying.__file__],
-        input=json.dumps(order).encode(),
-        capture_output=True,
+    order["account"] = by.account._asdict() if by.account else None
+    order["above"] = os.getpid()  # it gives up when this server is gone
+    with subprocess.Popen(  # noqa: S603 - our own
+        [by.python, "-I", "-S", copying.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         pass_fds=fds,
         cwd="/",
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-        check=False,
-    )
+    ) as child:
+        out = _heard(child, json.dumps(order).encode(), by.closing)
     told: dict[str, Any] = {}
     with suppress(ValueError):
-        told = json.loads(done.stdout)
+        told = json.loads(out)
     if not told:
-        raise OSError(errno.EIO, f"copying ended with status {done.returncode}")
+        why = "was ended" if child.returncode < 0 else f"ended with status {child.returncode}"
+        raise OSError(errno.EIO, f"copying {why}")
     if told["refused"]:
         raise copying.Refused(told["refused"])
     if told["errno"]:
         raise OSError(told["errno"], os.strerror(told["errno"]), told["file"] or None)
     return Copied(told["files"], told["size"])
+
+
+def _heard(child: subprocess.Popen[bytes], order: bytes, closing: threading.Event) -> bytes:
+    """What a copying process says; killed where it does not go on.
+
+    The account that it has may stop it, and what it reads may never come.
+    """
+    given: bytes | None = order
+    before, since = b"", time.monotonic()
+    while True:
+        try:
+            return child.communicate(given, _LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            given = None
+        except BrokenPipeError:  # it ended before it was told
+            return b""
+        process, now = tree.look(child.pid), _counts(child.pid)
+        if now != before:
+            before, since = now, time.monotonic()
+        stopped = process is not None and process.state in "Tt"
+        if stopped or closing.is_set() or time.monotonic() - since > _STILL_S:
+            child.kill()
+
+
+def _counts(pid: int) -> bytes:
+    """What the kernel counts of what a process reads and writes."""
+    try:
+        return Path(f"/proc/{pid}/io").read_bytes()
+    except OSError:
+        return b""
 
 
 def _told(error: OSError, what: str) -> RoostError:

@@ -66,6 +66,8 @@ class Care:
     launcher: Launcher
     work: Work
     sharing: Sharing | None = None
+    #: For what may take long, so that nobody else has to wait for it.
+    slow: Work | None = None
 
 
 class Watch:

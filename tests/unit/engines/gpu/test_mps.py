@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,3 +125,69 @@ def test_a_long_home_gets_a_short_folder(tmp_path: Path) -> None:
     first.pipe.mkdir()
     again.stop()
     assert not first.pipe.exists()
+
+
+def test_one_that_does_not_return_is_given_up(
+    daemon: Daemon, control: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mps, "_START_S", 0.2)
+    control.write_text('#!/bin/bash\necho $$ > "$CUDA_MPS_PIPE_DIRECTORY/number"; sleep 600')
+    with pytest.raises(Refused, match=r"GPU 0: nvidia-cuda-mps-control does not return within 0.2"):
+        daemon.start()
+    assert not Path(f"/proc/{(daemon.pipe / 'number').read_text().strip()}/cmdline").exists()
+
+
+def test_one_that_dies_at_once(
+    daemon: Daemon, control: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mps, "_START_S", 0.2)
+    control.write_text("#!/bin/bash\necho 'cannot see a device'")
+    with pytest.raises(Refused, match="GPU 0: cannot see a device"):
+        daemon.start()
+
+
+def test_root_serves_all_accounts_where_the_program_can(daemon: Daemon, control: Path) -> None:
+    note = 'set -e\necho "$*" >> "$CUDA_MPS_PIPE_DIRECTORY/asked"\n'
+    control.write_text(CONTROL.replace("set -e\n", note))
+    daemon.start()
+    assert (daemon.pipe / "asked").read_text() == ("-d -M\n" if os.geteuid() == 0 else "-d\n")
+
+
+def test_a_program_without_that_is_started_plainly(daemon: Daemon, control: Path) -> None:
+    control.write_text(CONTROL.replace("set -e\n", 'set -e\n[ "$2" = "" ] || exit 1\n'))
+    daemon.start()
+    assert daemon.alive()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_process_of_somebody_else_is_no_daemon(daemon: Daemon) -> None:
+    name = ["/bin/nvidia-cuda-mps-control", "60"]
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(daemon.pipe)}
+    with subprocess.Popen(name, executable="/bin/sleep", env=env) as ours:  # noqa: S603 - our own
+        try:
+            until(daemon.alive)
+        finally:
+            ours.kill()
+    with subprocess.Popen(  # noqa: S603 - our own
+        name, executable="/bin/sleep", env=env, user=65534
+    ) as theirs:
+        try:
+            command = Path(f"/proc/{theirs.pid}/cmdline")
+            until(lambda: command.read_bytes().startswith(b"/bin/nvidia"))
+            assert not daemon.alive()
+            daemon.stop()
+            assert theirs.poll() is None, "nor is it ended"
+        finally:
+            theirs.kill()
+
+
+def test_a_link_is_not_taken_for_the_folder(daemon: Daemon, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(0o700)
+    (elsewhere / "control").touch()
+    daemon.pipe.parent.mkdir(parents=True, exist_ok=True)
+    daemon.pipe.symlink_to(elsewhere)
+    with pytest.raises(Refused, match="belongs to somebody else"):
+        daemon.start()
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+    assert (elsewhere / "control").exists()

@@ -79,9 +79,26 @@ def test_a_process_that_does_not_stop_in_time_is_tried_again() -> None:
     slow = world.join(1, Claim(500))
     world.join(2, Claim(500))
     world.driver.refuse["lock", 1] = NOT_READY
-    world.run(2.0)
+    while world.driver.calls.count(("lock", 1)) < 4:
+        world.run(0.1)
+    del world.driver.refuse["lock", 1]
+    world.run(20.0)
     assert slow.problem == ""
-    assert world.driver.calls.count(("lock", 1)) > 2
+    assert world.used[1] / world.now == pytest.approx(0.5, abs=0.05)
+
+
+def test_one_that_never_stops_is_told_and_leaves_the_others_their_turns() -> None:
+    world = World(1, 2, 3)
+    never = world.join(1, Claim(300))
+    world.join(2, Claim(300))
+    world.join(3, Claim(300))
+    world.driver.refuse["lock", 1] = NOT_READY
+    world.run(50.0)
+    assert "its share of the device is not held" in never.problem
+    assert world.driver.calls.count(("lock", 1)) == 5
+    world.run(50.0)
+    assert world.driver.calls.count(("lock", 1)) == 6
+    assert world.used[2] / world.now == pytest.approx(0.3, abs=0.03)
 
 
 def test_a_process_that_is_gone_is_no_problem() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.engines.gpu.test_mps import CONTROL
 
 from roost.core.allocation import Seat
-from roost.core.spec import JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
+from roost.core.spec import CPU_SLOT, JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
 from roost.engines.local.devices import Machine
 from roost.engines.local.gpu import mps, sharing
 from roost.engines.local.gpu.driver import CudaDriver, Refused
@@ -89,6 +89,13 @@ def test_a_whole_gpu_has_no_limit_but_its_own(shared: Sharing) -> None:
     assert shared.env(Seat("ps", 0, (), 1000, NODE), Resources(gpus=0)) == {}
 
 
+def test_on_cpu_slots_a_limit_that_was_asked_for_is_told(tmp_path: Path) -> None:
+    slots = Sharing(tmp_path, Machine(NodeSpec(NODE, 4, CPU_SLOT), (0,)), "")
+    assert slots.env(HALF, Resources(share_milli=500)) == {}
+    limited = Resources(share_milli=500, gpu_memory_mib=70)
+    assert slots.env(HALF, limited) == {"ROOST_GPU_MEMORY_MIB": "70"}
+
+
 def test_a_spatial_share_runs_under_the_daemon_of_its_gpu(shared: Sharing) -> None:
     env = shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL))
     assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
@@ -132,8 +139,8 @@ def test_a_daemon_that_nobody_needs_ends(shared: Sharing, monkeypatch: pytest.Mo
 
     async def during() -> None:
         need = Resources(share_milli=500, way=Way.SPATIAL)
-        await attach(shared, RUN, HALF, need)
         shared.env(HALF, need)
+        await attach(shared, RUN, HALF, need)
         daemon = shared._daemon(3)
         await asyncio.sleep(0.1)
         assert daemon.alive()
@@ -142,6 +149,67 @@ def test_a_daemon_that_nobody_needs_ends(shared: Sharing, monkeypatch: pytest.Mo
         while daemon.alive():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
+
+    live(shared, during)
+
+
+def test_no_daemon_is_kept_for_the_next_when_the_server_stops(
+    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "_CLOSING_S", 0.0)
+    need = Resources(share_milli=500, way=Way.SPATIAL)
+
+    async def during() -> None:
+        shared.env(HALF, need)
+        await attach(shared, RUN, HALF, need)
+        await shared.close()
+        assert shared._daemon(3).alive()  # somebody is on it
+        await shared.detach(RUN)
+        await shared.close()
+        assert not shared._daemon(3).alive()
+
+    live(shared, during)
+
+
+def test_a_run_that_prepares_itself_keeps_its_daemon(
+    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "_DAEMON_S", 0.0)
+    need = Resources(share_milli=500, way=Way.SPATIAL)
+
+    async def during() -> None:
+        await shared.attach(RUN, [HALF], {"worker": need}, {})
+        shared.env(HALF, need)
+        await shared._end_daemons(0.0)
+        assert shared._daemon(3).alive()
+        await attach(shared, RUN, HALF, need)
+
+    live(shared, during)
+
+
+def test_workers_without_their_daemon_are_not_let_run(shared: Sharing) -> None:
+    need = Resources(share_milli=500, way=Way.SPATIAL)
+
+    async def during() -> None:
+        with pytest.raises(Retryable, match="MPS daemon of GPU 3 is gone"):
+            await attach(shared, RUN, HALF, need)
+
+    live(shared, during)
+
+
+def test_what_could_not_be_written_down_is_written_the_next_time(
+    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def during() -> None:
+        with monkeypatch.context() as disk:
+            disk.setattr(type(shared._book), "want", full)
+            with pytest.raises(OSError, match="No space"):
+                await attach(shared, RUN, HALF, Resources(share_milli=500))
+        await attach(shared, RUN, HALF, Resources(share_milli=500))
+        assert len(shared._book.wanted()) == 1
 
     live(shared, during)
 
@@ -189,6 +257,21 @@ async def answered(shared: Sharing, call: Awaitable[sharing.Parked]) -> sharing.
     return task.result()
 
 
+def test_a_share_that_the_driver_does_not_let_hold_is_told_once(shared: Sharing) -> None:
+    told: list[tuple[RunId, str]] = []
+    shared.on_problem = lambda run, problem: told.append((run, problem))
+
+    async def during() -> None:
+        await attach(shared, RUN, HALF, Resources(share_milli=500))
+        (entry,) = shared._book.wanted()
+        why = {entry.key: {"standing": "running", "problem": "cannot be locked: 801"}}
+        shared._book.tell({"pid": 0, "tenants": why})
+        assert shared.problem(RUN) == shared.problem(RUN) == "worker-0 cannot be locked: 801"
+
+    live(shared, during)
+    assert told == [(RUN, "worker-0 cannot be locked: 801")]
+
+
 def test_a_whole_run_is_parked_and_comes_back_elsewhere(shared: Sharing) -> None:
     async def during() -> None:
         await attach(shared, RUN, WHOLE, Resources())
@@ -223,6 +306,42 @@ def test_the_next_server_knows_who_is_parked(shared: Sharing, tmp_path: Path) ->
         assert (await answered(again, again.unpark(RUN, [WHOLE]))).how == "checkpoint"
 
     live(again, later)
+
+
+def test_an_answer_of_long_ago_is_none_to_what_is_asked_now(shared: Sharing) -> None:
+    async def during() -> None:
+        await attach(shared, RUN, WHOLE, Resources())
+        asked = asyncio.create_task(shared.park(RUN))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        (entry,) = shared._book.wanted()
+        answer_turn(shared, entry.turn)
+        assert (await asked).how == "checkpoint"
+
+    shared._folder.mkdir()
+    answer_turn(shared, 7)
+    live(shared, during)
+
+
+def answer_turn(shared: Sharing, turn: int) -> None:
+    """What a warden says that has parked the worker."""
+    outcome = {"turn": turn, "took_s": 0.0, "freed_mib": 0, "stays_mib": 0}
+    told = {"standing": "parked", "outcome": {**outcome, "how": "checkpoint", "why": ""}}
+    shared._book.tell({"pid": 0, "tenants": {f"{RUN}/worker-0": told}})
+
+
+def test_other_accounts_reach_what_they_need(shared: Sharing) -> None:
+    async def during() -> None:
+        hook = shared._folder / "hook"
+        assert shared._folder.stat().st_mode & 0o777 == 0o711
+        assert (hook / "sitecustomize.py").stat().st_mode & 0o777 == 0o644
+        assert hook.stat().st_mode & 0o777 == 0o755
+
+    before = os.umask(0o077)
+    try:
+        live(shared, during)
+    finally:
+        os.umask(before)
 
 
 def test_processes_that_take_the_places_of_parked_ones_are_not_parked(shared: Sharing) -> None:

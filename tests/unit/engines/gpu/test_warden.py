@@ -119,6 +119,15 @@ def test_over_its_memory_limit_a_tenant_is_ended_with_a_reason(world: World) -> 
     assert world.told()["problem"] == "held 2000 MiB of GPU memory, over its limit of 1000 MiB"
 
 
+def test_a_whole_gpu_has_its_memory_limit_held_too(world: World) -> None:
+    del world.driver.stages[world.pids[0]]  # it has not touched the GPU yet
+    world.wants(world.entry(share_milli=1000, sliced=False, memory_mib=100))
+    assert world.told()["processes"] == 0
+    world.driver.stages[world.pids[0]] = Stage.RUNNING
+    world.machinery.memory = {world.pids[0]: 900}
+    world.until(lambda: "900 MiB" in world.told()["problem"])
+
+
 def test_at_its_end_everybody_is_unlocked_but_the_parked(world: World) -> None:
     world.wants(world.entry(0), world.entry(1, want="park", turn=1))
     world.until(lambda: world.told(1)["standing"] == "parked")
@@ -170,6 +179,18 @@ def test_another_process_of_the_same_name_is_another_tenant(world: World) -> Non
     other = world.entry(1)
     world.wants(Entry.decode({**other.encode(), "key": "job#1/worker-0"}))
     world.until(lambda: [pid for pid, _, _ in world.book.held()] == [world.pids[1]])
+
+
+def test_files_of_another_version_are_read_as_far_as_they_are_known(world: World) -> None:
+    world.wants(world.entry(want="park", turn=1))
+    world.until(lambda: world.told()["standing"] == "parked")
+    entry, status = world.book.wanted()[0].encode(), world.book.status()
+    status["tenants"][entry["key"]]["outcome"]["colour"] = "blue"
+    world.book.tell(status)
+    assert Entry.decode({**entry, "colour": "blue"}) == world.book.wanted()[0]
+    world.crash()
+    world.warden.once()
+    assert (world.told()["standing"], world.told()["outcome"]["turn"]) == ("parked", 1)
 
 
 def test_without_work_it_ends(world: World) -> None:

@@ -12,6 +12,7 @@ unlocks the processes of the tenants; it outlives the server, and unlocks everyb
     slices     who is next, and for how long: decided without a clock
     driver     lock, checkpoint, restore and unlock by NVIDIA's driver
     signals    the same with the processes of CPU slots
+    kin        which processes are a worker's
     mps        CUDA MPS, for shares side by side
     memory     limits of memory through the framework; ``guard``: whether they are kept
     meters     who is idle; ``cycles``: the rhythm of a job

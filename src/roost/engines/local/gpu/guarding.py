@@ -12,6 +12,8 @@ from roost.engines.local.gpu.book import Book
 from roost.engines.local.shim import tree
 
 _PROGRAM = Path(__file__).with_name("__main__.py")
+#: A log this long is begun anew with the next warden.
+_LOG_BYTES = 1 << 20
 
 
 class Guard:
@@ -38,13 +40,15 @@ class Guard:
         """Whether there is somebody to guard, or something that a dead warden left undone."""
         if self._wanted() or self._book.pages.exists():
             return True
-        found = ((tree.look(pid), ticks) for pid, ticks, _ in self._book.held())
-        return any(process is not None and process.ticks == ticks for process, ticks in found)
+        return any(tree.is_alive(pid, ticks) for pid, ticks, _ in self._book.held())
 
     def _spawn(self) -> int:
         """A process that is no part of the server's session, with none of its files."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         log = str(self._book.folder / "warden.log")
+        with suppress(OSError):
+            if os.stat(log).st_size > _LOG_BYTES:  # noqa: PTH116 - a name for the kernel
+                os.truncate(log, 0)
         return os.posix_spawn(
             self._python,
             [self._python, "-I", "-S", str(_PROGRAM), "warden", str(self._book.folder)],
@@ -61,10 +65,12 @@ class Guard:
 
     def _poke(self) -> None:
         pid = self._child or self._book.status().get("pid", 0)
+        process = tree.look(pid)
         with suppress(OSError, ValueError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if os.fsencode(_PROGRAM) in command and os.fsencode(self._book.folder) in command:
-                os.kill(pid, signal.SIGHUP)
+            ours = os.fsencode(_PROGRAM) in command and os.fsencode(self._book.folder) in command
+            if ours and process is not None:
+                tree.send(process, signal.SIGHUP)
 
     def _reap(self) -> None:
         if self._child:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from roost import files
 
-#: What a process takes on the device beside what its allocator gives out.
+#: What a process takes on the device beside what its allocator gives out; ``roost.train`` predicts
+#: with the same number.
 CONTEXT_MIB = 600
 VARIABLE = "ROOST_GPU_MEMORY_MIB"
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from roost.engines.local.gpu.signals import cpu_s, family
 from roost.engines.local.gpu.telemetry import Nvml
+from roost.engines.local.shim import tree
 
 _POLL_S = 0.1
 _LONGEST_US = 1_000_000
 
 
 class CpuMeter:
-    """By the CPU time of process trees."""
+    """By the CPU time of process trees, or of whatever goes with a process."""
+
+    def __init__(self, of: Callable[[int], list[tree.Process]] = family) -> None:
+        self._of = of
 
     def used_s(self, pids: Sequence[int]) -> float:
-        """CPU seconds of the processes and of everything below them that is alive."""
-        return cpu_s(list({one.pid for pid in pids for one in family(pid)}))
+        """CPU seconds of the processes and of everything that goes with them."""
+        return cpu_s(list({one.pid for pid in pids for one in self._of(pid)}))
 
 
 class GpuMeter:

@@ -3,6 +3,9 @@
 Its clients run at the same time, each on a part of the multiprocessors and with a hard limit of
 memory. The daemon is found through a folder, whose path must be short. It outlives the server,
 and ends when it is told to.
+
+A client that does not reach its daemon runs as if there were no MPS, without any limit: so a daemon
+has to be there before its clients are, and as long as they are.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ import hashlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from roost.engines.local.gpu.driver import Refused
 from roost.engines.local.shim import tree
@@ -26,6 +32,7 @@ _START_S = 10.0
 _STOP_S = 5.0
 _POLL_S = 0.02
 _WHOLE = 1000
+_LOGS = 0o700
 
 
 def available() -> str:
@@ -48,35 +55,62 @@ class Daemon:
         self._logs = home / f"mps-{index}-log"
         self.pipe = _short(home / f"mps-{index}")
         self._seen = 0
+        self._mutex = threading.RLock()
 
     def start(self) -> None:
         """Make sure that it runs; Refused with the reason if it cannot."""
-        if self.alive():
-            return
-        if why := available():
-            raise Refused(why)
-        self.stop()
-        for folder in (self.pipe, self._logs):
-            folder.mkdir(parents=True, exist_ok=True)
-            if folder.stat().st_uid != os.getuid():
-                raise Refused(f"{folder} belongs to somebody else: CUDA MPS cannot start there")
-        self.pipe.chmod(0o711)  # jobs of other accounts reach its sockets by name
+        with self._mutex:
+            if self.alive():
+                return
+            if why := available():
+                raise Refused(why)
+            self.stop()
+            self._make(self._logs, _LOGS)
+            self._make(self.pipe, 0o711)  # jobs of other accounts reach its sockets by name
+            # Without -M those of one account wait until those of another are done.
+            if not (os.geteuid() == 0 and self._run("-M")) and not self._run():
+                self._refuse(self._words())
+            self._await()
+
+    def _make(self, folder: Path, mode: int) -> None:
+        """A folder of our own: its place may be one where others can make something, too."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise Refused(f"{folder} belongs to somebody else: CUDA MPS cannot start there")
+        folder.chmod(mode)
+
+    def _run(self, *more: str) -> bool:
+        """Have the daemon started; False if it refuses."""
         # Nothing of the daemon may hold our pipes: it stays.
-        with (self._logs / "start.log").open("wb") as out:
-            done = subprocess.run(  # noqa: S603 - its name is fixed
-                [_CONTROL, "-d"],
+        with (
+            (self._logs / "start.log").open("wb") as out,
+            subprocess.Popen(  # noqa: S603 - its name is fixed
+                [_CONTROL, "-d", *more],
                 env={**os.environ, **self._env(), "CUDA_VISIBLE_DEVICES": self._uuid},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                timeout=_START_S,
-                check=False,
-            )
+                start_new_session=True,
+            ) as child,
+        ):
+            try:
+                return child.wait(_START_S) == 0
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+        return self._refuse(f"{_CONTROL} does not return within {_START_S:g} s")
+
+    def _await(self) -> None:
         deadline = time.monotonic() + _START_S
         while not self.alive():
-            if done.returncode or time.monotonic() > deadline:
-                raise Refused(f"CUDA MPS does not start for GPU {self._index}: {self._words()}")
+            if time.monotonic() > deadline:
+                self._refuse(self._words())
             time.sleep(_POLL_S)
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise Refused(f"CUDA MPS does not start for GPU {self._index}: {why}")
 
     def alive(self) -> bool:
         """Whether the daemon runs."""
@@ -84,20 +118,29 @@ class Daemon:
 
     def stop(self) -> None:
         """End it and its server; clients that are left lose their GPU."""
-        if self.alive():
-            with suppress(OSError, subprocess.TimeoutExpired):
-                self._tell("quit -t 1")
-            process = self._left(_STOP_S)
-            for one in [*tree.descendants(process.pid), process] if process else []:
-                tree.send(one, signal.SIGKILL)
-            self._left(_STOP_S)
+        with self._mutex:
+            if self.alive():
+                with suppress(OSError, subprocess.TimeoutExpired):
+                    self._tell("quit -t 1")
+                process = self._left(_STOP_S)
+                for one in [*tree.descendants(process.pid), process] if process else []:
+                    tree.send(one, signal.SIGKILL)
+                self._left(_STOP_S)
+            self._clear()
+
+    def _clear(self) -> None:
+        """Remove what a daemon leaves."""
+        try:
+            found = self.pipe.lstat()
+        except OSError:
+            return
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return
         for name in ("control", "control_lock", "control_privileged", f"{_CONTROL}.pid"):
             with suppress(OSError):
                 (self.pipe / name).unlink()
         if self.pipe.parent != self._logs.parent:  # not in our home: nobody else would remove it
-            with suppress(OSError):
-                if self.pipe.lstat().st_uid == os.getuid():
-                    shutil.rmtree(self.pipe, ignore_errors=True)
+            shutil.rmtree(self.pipe, ignore_errors=True)
 
     def env(self, share_milli: int, memory_mib: int, *, capped: bool) -> dict[str, str]:
         """What a client needs to run under it; a tenant that is not ``capped`` has no part."""
@@ -138,7 +181,7 @@ class Daemon:
         return process
 
     def _process(self) -> tree.Process | None:
-        """The daemon, by its name and the folder that it was given."""
+        """The daemon, by its account, its name and the folder that it was given."""
         if self._seen and self._is_mine(self._seen):
             return tree.look(self._seen)
         for name in os.listdir("/proc"):  # noqa: PTH208 - by far the fastest
@@ -150,7 +193,7 @@ class Daemon:
     def _is_mine(self, pid: int) -> bool:
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if not command[0].endswith(_CONTROL.encode()):
+            if not command[0].endswith(_CONTROL.encode()) or _account(pid) != os.geteuid():
                 return False
             environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
@@ -166,6 +209,14 @@ class Daemon:
                 if words := [line for line in lines if line.strip()]:
                     return words[-1].strip()
         return "it says nothing"
+
+
+def _account(pid: int) -> int:
+    """Whose a process is, whatever it makes its files look like."""
+    for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return -1
 
 
 def _short(folder: Path) -> Path:

@@ -23,6 +23,9 @@ _WORKING = 0.05
 _IDLE_WINDOWS = 4
 _LOOK_S = 1.0
 _LOOK_OFTEN_S = 0.25
+#: After how many times in a row that a tenant did not stop it is told, and tried less often.
+_RESISTS = 5
+_AGAIN_S = 60.0
 
 
 class Meter(Protocol):
@@ -46,6 +49,8 @@ class Tenant:
         self.free_s = 0.0  # unlocked since it was last judged
         self.used_s = 0.0
         self.idle_windows = 0
+        self.again_at = float("-inf")  # when to try to lock it
+        self._resisted = 0
 
     def look(self, now: float) -> bool:
         """See from time to time which processes there are; True if there are new ones."""
@@ -69,6 +74,13 @@ class Tenant:
         """Stop its work."""
         self.locked = True
         self._each(self._stop, self.pids)
+
+    def tried(self, now: float) -> None:
+        """It was to be locked; one that does not come to a stop costs the others their turns."""
+        self._resisted = 0 if self.locked else self._resisted + 1
+        if self._resisted >= _RESISTS:
+            self.problem = "does not come to a stop: its share of the device is not held"
+            self.again_at = now + _AGAIN_S
 
     def unlock(self) -> None:
         """Let it go on, whatever was done to it before."""
@@ -163,7 +175,8 @@ class Rota:
         now = self._clock()
         for tenant in self.tenants.values():
             tenant.look(now)
-        stop = [one for name, one in self.tenants.items() if name not in free and not one.locked]
+        held = [one for name, one in self.tenants.items() if name not in free]
+        stop = [one for one in held if not one.locked and now >= one.again_at]
         go_on = [self.tenants[name] for name in free if self.tenants[name].locked]
         stopping = [self._locker.submit(one.lock) for one in stop] if self._locker else []
         if not self._locker:
@@ -173,6 +186,8 @@ class Rota:
             tenant.unlock()
         for one in stopping:
             one.result()
+        for tenant in stop:
+            tenant.tried(self._clock())
 
     def _judge(self, name: str, free_s: float) -> None:
         """Whether a tenant worked while it could."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from roost.engines.local.gpu.driver import CudaDriver, Refused
 from roost.engines.local.gpu.guarding import Guard
 from roost.engines.local.gpu.telemetry import Nvml
 from roost.engines.local.gpu.ward import Entry
-from roost.errors import InvalidSpec, Retryable
+from roost.errors import InvalidSpec, Retryable, RoostError
 
 _log = logging.getLogger(__name__)
 _LOOK_S = 0.5
@@ -32,7 +34,9 @@ _POLL_S = 0.02
 #: How long parking may take: 40 GiB need half a minute.
 _PARK_S = 600.0
 _REMEMBERED = 1000
-#: How long an MPS daemon waits for the next who needs it.
+#: How long an MPS daemon waits for the next who needs it; when the server stops, only for those
+#: that are just being started.
+_CLOSING_S = 2.0
 _DAEMON_S = 30.0
 _SPATIAL = "it shares its GPU the spatial way: it can only be stopped where it is"
 
@@ -75,30 +79,40 @@ class Sharing:
         self._daemons: dict[int, mps.Daemon] = {}
         self._spatial: dict[RunId, frozenset[int]] = {}
         self._needed_at: dict[int, float] = {}
+        #: Held while daemons begin or end: each is asked for on threads of its own.
+        self._serving = threading.Lock()
         self._problems: dict[RunId, str] = {}
+        #: Is told of every problem of a run as it is found.
+        self.on_problem: Callable[[RunId, str], None] = lambda _run, _problem: None
         self._turn = 0
         self._minding: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take up what the last server left, and mind the warden."""
         self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._folder.chmod(0o711)  # whatever the umask is: jobs of other accounts pass through it
         if self._machine.real:
             memory.write_hook(self._folder / "hook")
             left = [mps.device_of(path) for path in self._folder.glob("mps-*-log")]
             self._needed_at = dict.fromkeys(left, time.monotonic())
         self._entries = {entry.key: entry for entry in self._book.wanted() if entry.alive}
-        self._turn = max((entry.turn for entry in self._entries.values()), default=0)
+        # An answer that was given before must not pass for one to what is asked next.
+        told = self._book.status().get("tenants", {}).values()
+        turns = [one.get("outcome", {}).get("turn", 0) for one in told]
+        self._turn = max((*turns, *(entry.turn for entry in self._entries.values())), default=0)
         if self._book.changed() is not None:
             self._book.want(self._entries.values())
         self._guard.see_to_it()
         self._minding = asyncio.create_task(self._mind())
 
     async def close(self) -> None:
-        """Let go: the warden and the daemons stay, slices and limits hold."""
+        """Let go: the warden and the daemons that serve somebody stay, slices and limits hold."""
         if self._minding is not None:
             self._minding.cancel()
             await asyncio.gather(self._minding, return_exceptions=True)
             self._minding = None
+        with suppress(OSError, RoostError):
+            await self._end_daemons(_CLOSING_S)
 
     def check(self, need: Resources) -> str:
         """Why this machine cannot do what is asked; "" if it can."""
@@ -118,18 +132,21 @@ class Sharing:
         ``PYTHONPATH`` comes before one that the job sets itself. Raises InvalidSpec if this machine
         cannot do it, Retryable if it cannot just now.
         """
-        if not self._machine.real or not seat.gpus:
+        limit = self._limit_mib(seat, need) if seat.gpus else 0
+        if not self._machine.real:  # nobody holds it there, but who asks can keep to it
+            return {memory.VARIABLE: str(limit)} if limit else {}
+        if not seat.gpus:
             return {}
-        limit = self._limit_mib(seat, need)
         if seat.share_milli >= WHOLE or need.way is Way.TEMPORAL:
             total = self._machine.node.gpu_memory_mib
             return memory.env(limit, total, self._folder / "hook")
         if why := self.check(need):
             raise InvalidSpec(why)
-        daemon = self._daemon(seat.gpus[0])
-        self._needed_at[seat.gpus[0]] = time.monotonic()
         try:
-            daemon.start()
+            with self._serving:
+                daemon = self._daemon(seat.gpus[0])
+                self._needed_at[seat.gpus[0]] = time.monotonic()
+                daemon.start()
         except (Refused, OSError) as error:
             raise Retryable(str(error), after=10.0) from None
         found = daemon.env(seat.share_milli, limit, capped=need.qos is Qos.FIXED)
@@ -142,17 +159,25 @@ class Sharing:
         needs: Mapping[str, Resources],
         workers: Mapping[str, tuple[int, int]],
     ) -> None:
-        """Hold slices and limits for these processes from now on; once more does no harm."""
+        """Hold slices and limits for these processes from now on; once more does no harm.
+
+        While nobody knows the workers of a run (it prepares itself, or ends), what serves it stays.
+        Raises Retryable where its limits cannot be held.
+        """
+        self._spatial[run] = frozenset(
+            gpu for seat in seats if self._is_spatial(seat, needs[seat.role]) for gpu in seat.gpus
+        )
+        if not workers:
+            return
         # Whoever was parked still is, but not processes that took their places.
         same = set(workers.values())
         parked = any(e.want == "park" and (e.pid, e.ticks) in same for e in self._of(run))
         self._runs[run] = _Run(tuple(seats), dict(needs), dict(workers), parked)
-        self._spatial[run] = frozenset(
-            gpu for seat in seats if self._is_spatial(seat, needs[seat.role]) for gpu in seat.gpus
-        )
         wanted = {entry.key: entry for entry in self._entries_of(run) if self._is_guarded(entry)}
         gone = {entry.key for entry in self._of(run)} - set(wanted)
         self._publish({**self._without(gone), **wanted})
+        if why := await asyncio.to_thread(self._unserved, run):
+            raise Retryable(why, after=10.0)
 
     async def detach(self, run: RunId) -> None:
         """A run is over, or goes on unguarded."""
@@ -177,7 +202,10 @@ class Sharing:
         if self._machine.real and (why := CudaDriver.missing()):
             return Parked(why=why)
         known.parked = True
-        parked = await self._wish(run, "park")
+        try:
+            parked = await self._wish(run, "park")
+        except OSError as error:
+            parked = Parked(why=str(error))
         if parked.how == "none":
             known.parked = False
             await self._take_back(run)
@@ -206,10 +234,14 @@ class Sharing:
     def problem(self, run: RunId) -> str:
         """What went wrong for a run; "" if nothing did."""
         self._note_problems()
+        return self._unserved(run) or self._problems.get(run, "")
+
+    def _unserved(self, run: RunId) -> str:
+        """Which MPS daemon a run needs and does not have."""
         for device in self._spatial.get(run, ()):
             if not self._daemon(device).alive():
                 return f"the MPS daemon of GPU {device} is gone; what shared it has lost its GPU"
-        return self._problems.get(run, "")
+        return ""
 
     def _entries_of(
         self, run: RunId, before: Mapping[str, tuple[int, ...]] | None = None
@@ -237,6 +269,7 @@ class Sharing:
                 "park" if known.parked else "run",
                 last.turn if last else 0,
                 seat.gpus,
+                tuple(other for other, _ in known.workers.values() if other != pid),
             )
 
     def _is_guarded(self, entry: Entry) -> bool:
@@ -277,8 +310,8 @@ class Sharing:
     def _publish(self, entries: Mapping[str, Entry]) -> None:
         """Write down what is wanted, and have the warden look."""
         if dict(entries) != self._entries:
-            self._entries = dict(entries)
-            self._book.want(self._entries.values())
+            self._book.want(entries.values())
+            self._entries = dict(entries)  # only what is written is not written again
         self._guard.see_to_it()
 
     async def _mind(self) -> None:
@@ -287,11 +320,11 @@ class Sharing:
             try:
                 self._note_problems()
                 self._forget_dead()
-                await self._end_daemons()
+                await self._end_daemons(_DAEMON_S)
                 if self._guard.is_missing():
                     _log.warning("the warden of shared devices is gone: another one takes over")
                     self._guard.see_to_it()
-            except OSError as error:
+            except (OSError, RoostError) as error:
                 _log.warning("cannot look after shared devices: %s", error)
 
     def _forget_dead(self) -> None:
@@ -300,21 +333,28 @@ class Sharing:
         if dead:
             self._publish(self._without(dead))
 
-    async def _end_daemons(self) -> None:
+    async def _end_daemons(self, idle_s: float) -> None:
         """End the MPS daemons that nobody has needed for a while."""
         used = {device for held in self._spatial.values() for device in held}
         for device, needed_at in tuple(self._needed_at.items()):
-            if device not in used and time.monotonic() - needed_at > _DAEMON_S:
+            if device not in used and time.monotonic() - needed_at > idle_s:
+                await asyncio.to_thread(self._end_daemon, device, needed_at)
+
+    def _end_daemon(self, device: int, needed_at: float) -> None:
+        with self._serving:
+            if self._needed_at.get(device) == needed_at:  # nobody has asked for it since
+                self._daemon(device).stop()
                 del self._needed_at[device]
-                await asyncio.to_thread(self._daemon(device).stop)
 
     def _note_problems(self) -> None:
         tenants = self._book.status().get("tenants", {})
         for run in self._runs:
             for name in self._runs[run].workers:
                 told = tenants.get(_key(run, name), {})
-                if told.get("problem"):
-                    self._problems[run] = f"{name} {told['problem']}"
+                problem = f"{name} {told['problem']}" if told.get("problem") else ""
+                if problem and problem != self._problems.get(run):
+                    self._problems[run] = problem
+                    self.on_problem(run, problem)
         for run in list(self._problems)[:-_REMEMBERED]:
             del self._problems[run]
 

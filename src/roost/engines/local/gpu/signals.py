@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,10 +24,16 @@ _LISTED = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 class SignalDriver:
-    """Stops a process and everything below it."""
+    """Stops a process and everything below it; of workers (``kin``), also what left their trees."""
 
     def __init__(self) -> None:
         self._parked: set[tuple[int, int]] = set()
+        self._stopped: dict[int, list[tree.Process]] = {}
+        self.kin: dict[int, Callable[[], list[tree.Process]]] = {}
+
+    def family(self, pid: int) -> list[tree.Process]:
+        """Everything that goes with a process."""
+        return self.kin[pid]() if pid in self.kin else family(pid)
 
     def state(self, pid: int) -> Stage:
         """Stopped, or running; Refused if it is gone."""
@@ -42,15 +48,17 @@ class SignalDriver:
         begun, pause = time.monotonic(), _PAUSE_S
         stopped: set[tuple[int, int]] = set()
         while True:
-            now = family(pid)
+            now = self.family(pid)
             fresh = [one for one in now if (one.pid, one.ticks) not in stopped]
-            for process in fresh:
+            for process in now:
                 stopped.add((process.pid, process.ticks))
-                tree.send(process, signal.SIGSTOP)
+                if process.state not in "Tt":  # once more, too: somebody else may let it go on
+                    tree.send(process, signal.SIGSTOP)
             # What waits for the kernel, and goes on doing so, stops when it returns.
             waited_s = time.monotonic() - begun
             still = "TtD" if waited_s > _KERNEL_S else "Tt"
             if not fresh and all(one.state in still for one in now):
+                self._stopped[pid] = now
                 return
             if waited_s > timeout_ms / 1000:
                 self.unlock(pid)
@@ -74,30 +82,44 @@ class SignalDriver:
         """Let everything from this process down go on."""
         process = _look(pid)
         self._parked.discard((pid, process.ticks))
-        for one in reversed(family(pid)):
+        # What was stopped as a whole has not changed since.
+        known = self._stopped.pop(pid, [])
+        same = known and known[0].ticks == process.ticks
+        for one in reversed(known if same else self.family(pid)):
             tree.send(one, signal.SIGCONT)
 
 
-def family(pid: int) -> list[tree.Process]:
-    """A live process and everything below it, parents first.
-
-    By the kernel's lists of children where it keeps them: that costs as much as the tree is large,
-    however many processes the machine has.
-    """
+def family(
+    pid: int, below: Callable[[int], list[tree.Process]] | None = None
+) -> list[tree.Process]:
+    """A live process and everything below it, parents first; ``below`` is asked for children."""
     process = tree.look(pid)
     if process is None or process.state in "ZX":
         return []
-    if not _LISTED:
-        return [process, *tree.descendants(pid)]
+    below = below or children()
     found = [process]
     for parent in found:  # it grows meanwhile
-        below = (tree.look(child) for child in _children(parent.pid))
-        found += [one for one in below if one is not None and one.state not in "ZX"]
+        found += below(parent.pid)
     return found
 
 
+def children() -> Callable[[int], list[tree.Process]]:
+    """Who tells the live children of a process.
+
+    By the kernel's lists of children where it keeps them: that costs as much as a tree is large,
+    however many processes the machine has. Elsewhere all processes are looked at, once.
+    """
+    if _LISTED:
+        return _listed
+    found: dict[int, list[tree.Process]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - often
+        if name.isdigit() and (one := tree.look(name)) and one.state not in "ZX":
+            found.setdefault(one.parent, []).append(one)
+    return lambda pid: found.get(pid, [])
+
+
 def cpu_s(pids: Sequence[int]) -> float:
-    """The CPU time that processes have used so far; those that are gone used none."""
+    """The CPU time that processes have used so far, with that of children they took leave of."""
     ticks = 0
     for pid in pids:
         try:
@@ -105,8 +127,13 @@ def cpu_s(pids: Sequence[int]) -> float:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        ticks += int(fields[11]) + int(fields[12])
+        ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS
+
+
+def _listed(pid: int) -> list[tree.Process]:
+    found = (tree.look(child) for child in _children(pid))
+    return [one for one in found if one is not None and one.state not in "ZX"]
 
 
 def _children(pid: int) -> list[int]:

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from roost.engines.local.gpu import cycles
 from roost.engines.local.gpu.driver import Driver, Move, Refused, Stage, advance
+from roost.engines.local.gpu.kin import Kin
 from roost.engines.local.gpu.rota import LOCK_MS, Tenant
-from roost.engines.local.gpu.signals import family
 from roost.engines.local.gpu.slices import Claim
 from roost.engines.local.shim import tree
 
@@ -35,7 +35,8 @@ class Entry:
     """What the engine wants of a tenant: one worker on its devices.
 
     ``turn`` grows with every wish to park it or to bring it back; ``onto`` are the devices on which
-    it is to be. ``sliced``: it shares by turns. ``means``: ``cuda`` or ``signals``.
+    it is to be. ``sliced``: it shares by turns. ``means``: ``cuda`` or ``signals``. ``others`` are
+    the numbers of the other workers of its run.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Entry:
     want: str = "run"
     turn: int = 0
     onto: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
 
     def encode(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -57,15 +59,14 @@ class Entry:
 
     @classmethod
     def decode(cls, body: dict[str, Any]) -> Entry:
-        """From JSON."""
-        lists = {name: tuple(body.get(name, ())) for name in ("devices", "onto")}
-        return cls(**{**body, **lists})
+        """From JSON, perhaps of another version of Roost."""
+        lists = {name: tuple(body.get(name, ())) for name in ("devices", "onto", "others")}
+        return cls(**_known(cls, {**body, **lists}))
 
     @property
     def alive(self) -> bool:
         """Whether its worker is there."""
-        now = tree.look(self.pid)
-        return now is not None and now.ticks == self.ticks and now.state not in "ZX"
+        return tree.is_alive(self.pid, self.ticks)
 
 
 @dataclass(slots=True)
@@ -79,6 +80,11 @@ class Outcome:
     how: str = "none"
     why: str = ""
 
+    @classmethod
+    def decode(cls, body: dict[str, Any]) -> Outcome:
+        """From JSON, perhaps of another version of Roost."""
+        return cls(**_known(cls, body))
+
 
 @dataclass(slots=True)
 class Ward:
@@ -87,6 +93,7 @@ class Ward:
     entry: Entry
     driver: Driver
     tenant: Tenant
+    kin: Kin
     standing: Standing = "running"
     outcome: Outcome = field(default_factory=Outcome)
     problem: str = ""
@@ -166,11 +173,10 @@ class Ward:
             self.driver.checkpoint(pid)
 
 
-def finder(entry: Entry, driver: Driver) -> Callable[[], list[int]]:
+def finder(entry: Entry, driver: Driver, kin: Kin) -> Callable[[], list[int]]:
     """How to find the processes of a tenant that are to be locked.
 
-    On CPU slots the worker stands for all below it. On a GPU they are those of its tree that the
-    driver knows.
+    On CPU slots the worker stands for all of them. On a GPU they are those that the driver knows.
     """
     if entry.means == "signals":
         return lambda: [entry.pid] if entry.alive else []
@@ -180,7 +186,7 @@ def finder(entry: Entry, driver: Driver) -> Callable[[], list[int]]:
         if not entry.alive:
             return []
         found = []
-        for one in family(entry.pid):
+        for one in kin():
             if (one.pid, one.ticks) in known or _computes(driver, one.pid):
                 known.add((one.pid, one.ticks))
                 found.append(one.pid)
@@ -191,10 +197,15 @@ def finder(entry: Entry, driver: Driver) -> Callable[[], list[int]]:
 
 def let_go(driver: Driver, pid: int, ticks: int) -> None:
     """Make sure that a process which may have been locked by another warden goes on."""
-    now = tree.look(pid)
-    if now is not None and now.ticks == ticks and now.state not in "ZX":
+    if tree.is_alive(pid, ticks):
         with suppress(Refused):
             advance(driver, pid)
+
+
+def _known(kind: type, body: dict[str, Any]) -> dict[str, Any]:
+    """The fields that a dataclass has."""
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in body.items() if name in names}
 
 
 def _computes(driver: Driver, pid: int) -> bool:

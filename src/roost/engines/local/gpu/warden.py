@@ -27,6 +27,7 @@ from roost.engines.local.gpu import guard
 from roost.engines.local.gpu.book import Book
 from roost.engines.local.gpu.desk import Desk
 from roost.engines.local.gpu.driver import CudaDriver, Driver, Move, Refused
+from roost.engines.local.gpu.kin import Kin
 from roost.engines.local.gpu.meters import CpuMeter, GpuMeter
 from roost.engines.local.gpu.pages import HugePages
 from roost.engines.local.gpu.rota import Meter, Tenant
@@ -55,7 +56,12 @@ class Machinery:
 
     def meter(self, means: str, device: int) -> Meter:
         """Who tells idle tenants of a device."""
-        return GpuMeter(self.nvml(), device) if means == "cuda" else CpuMeter()
+        if means == "cuda":
+            with suppress(Refused):  # by CPU time where nobody knows better
+                return GpuMeter(self.nvml(), device)
+            return CpuMeter()
+        driver = self.driver(means)
+        return CpuMeter(driver.family) if isinstance(driver, SignalDriver) else CpuMeter()
 
     def held(self, device: int) -> dict[int, int]:
         """The processes of a GPU and the MiB that each holds."""
@@ -91,6 +97,7 @@ class Warden:
         self._held: set[tuple[int, int, str]] = set()
         self._busy_at = time.monotonic()
         self._excess: set[int] = set()
+        self._on_device: dict[int, dict[int, int]] = {}
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.stopping = False
 
@@ -118,6 +125,7 @@ class Warden:
         if seen != self._seen:
             self._seen = seen
             self._heed(self._book.wanted())
+        self._on_device.clear()
         for ward in self._wards.values():
             self._settle(ward)
             self._watch(ward)
@@ -146,7 +154,7 @@ class Warden:
             done = told.get(entry.key, {}).get("outcome", {})
             ward = self._take_in(entry)
             if ward is not None and done.get("turn") == entry.turn and entry.turn:
-                ward.outcome = Outcome(**done)
+                ward.outcome = Outcome.decode(done)
             if ward is not None and ward.stands_parked():
                 ward.standing = "parked"
             elif ward is not None:
@@ -177,18 +185,22 @@ class Warden:
             driver = self._machinery.driver(entry.means)
         except Refused as refusal:
             self._told = {}
-            ward = Ward(entry, SignalDriver(), Tenant(SignalDriver(), list), "gone")
+            idle = SignalDriver()
+            ward = Ward(entry, idle, Tenant(idle, list), Kin(entry.pid), "gone")
             ward.problem = str(refusal)
             self._wards[entry.key] = ward
             return None
-        ward = Ward(entry, driver, Tenant(driver, finder(entry, driver)))
+        kin = Kin(entry.pid, entry.others)
+        if isinstance(driver, SignalDriver):
+            driver.kin[entry.pid] = kin
+        ward = Ward(entry, driver, Tenant(driver, finder(entry, driver, kin)), kin)
         ward.tenant.refresh()
         self._wards[entry.key] = ward
         return ward
 
     def _change(self, ward: Ward, entry: Entry) -> None:
         """Do as it is wanted now; what is under way is seen through first."""
-        ward.entry = entry
+        ward.entry, ward.kin.others = entry, frozenset(entry.others)
         if ward.standing == "gone" or entry.key in self._underway:
             return
         if entry.want == "park" and ward.standing == "running":
@@ -253,9 +265,13 @@ class Warden:
         ward.problem = ward.problem or ward.tenant.problem
         if ward.entry.means != "cuda" or ward.standing != "running":
             return
+        if not ward.entry.sliced:  # nobody else looks: it is on no rota
+            ward.tenant.look(time.monotonic())
         with suppress(Refused):
             for device in ward.devices:
-                held = self._machinery.held(device)
+                if device not in self._on_device:  # one question for all tenants of a device
+                    self._on_device[device] = self._machinery.held(device)
+                held = self._on_device[device]
                 ward.held.append(guard.held_mib(held, ward.tenant.pids))
                 why = guard.over(held, ward.tenant.pids, ward.entry.memory_mib)
                 if why:
@@ -271,6 +287,8 @@ class Warden:
                 future.result(_ANSWER_S)
         if ward.standing != "gone":
             ward.release()
+        if isinstance(ward.driver, SignalDriver):
+            ward.driver.kin.pop(ward.entry.pid, None)
 
     def _on_rota(self, ward: Ward) -> None:
         entry = ward.entry
@@ -353,11 +371,6 @@ class Warden:
 def main() -> None:
     """Guard the tenants of a home: ``warden FOLDER``."""
     book = Book(Path(sys.argv[1]))
-    deadline = time.monotonic() + _LOCK_S
-    while (lock := book.lock()) is None:  # somebody may only be looking whether there is a warden
-        if time.monotonic() > deadline:
-            sys.exit("there is a warden already")
-        time.sleep(0.01)
     warden = Warden(book, Machinery())
 
     def stop(*_: object) -> None:
@@ -367,5 +380,11 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     signal.signal(signal.SIGHUP, lambda *_: warden.wake())
+    # Whoever holds the lock is sent signals: it is ready for them by now.
+    deadline = time.monotonic() + _LOCK_S
+    while (lock := book.lock()) is None:  # somebody may only be looking whether there is a warden
+        if time.monotonic() > deadline:
+            sys.exit("there is a warden already")
+        time.sleep(0.01)
     warden.run()
     os.close(lock)

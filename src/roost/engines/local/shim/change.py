@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 _FIXED = ("TF_CONFIG", "PAI_")
 
 
+#: How long after the first has ended in peace the others, and who just joined, may take.
+_OVER_S = 5.0
+
+
 class Failed(Exception):
     """The members cannot be changed; says why."""
+
+
+class Over(Exception):
+    """There is nothing left to join: the training has ended."""
 
 
 class Change:
@@ -42,6 +50,7 @@ class Change:
         self._why = "the new workers were not ready in time"
         self._published = self._counted = 0
         self._kill_at = float("inf")
+        self._over = False
         now = {worker.member: worker for worker in gang.workers if worker.member}
         kept = [str(seat["member"]) for seat in wanted["seats"] if seat["member"]]
         if len(set(kept)) < len(kept) or not set(kept) <= set(now):
@@ -78,7 +87,7 @@ class Change:
         self._kill_at += seconds
 
     def advance(self) -> bool:
-        """Go on as far as possible; True when it is done. Raises Failed."""
+        """Go on as far as possible; True when it is done. Raises Failed, Over."""
         try:
             return self._advance()
         except OSError as error:
@@ -94,6 +103,9 @@ class Change:
             raise Failed(f"the new {how} before it was ready")
         if status:
             raise Failed(how)
+        if self._published and not self._members.together and not self._over:
+            self._over = True
+            self.due = min(self.due, time.monotonic() + _OVER_S)
         return False
 
     @property
@@ -116,6 +128,8 @@ class Change:
         return self._target
 
     def _advance(self) -> bool:
+        if self._members.over and (self.is_open or not self._members.together):
+            raise Over
         if not self._published and self._to_publish:
             self._expire()
             if all(worker.member in self._members.ready for worker in self.joiners):
@@ -157,8 +171,11 @@ class Change:
         return False
 
     def _expire(self) -> None:
-        if time.monotonic() >= self.due:
-            raise Failed(self._why)
+        if time.monotonic() < self.due:
+            return
+        if self._over:
+            raise Over
+        raise Failed(self._why)
 
 
 def _what(pattern: dict[str, Any], seat: dict[str, Any], rank: int, member: str) -> dict[str, Any]:

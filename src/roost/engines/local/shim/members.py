@@ -38,6 +38,8 @@ class Members:
         self.ready: set[str] = set()
         self.joined, self.pause_s = 0, 0.0
         self.saved = 0
+        #: Whether they said that the training is over, and have not begun another.
+        self.over = False
         self._elastic: set[str] = set()
         self._offloaded: dict[str, int] = {}
 
@@ -83,19 +85,20 @@ class Members:
         known = isinstance(member, str) and self._is_known(member)
         if known and said.get("elastic") is True:
             self._elastic.add(str(member))
+        if known and said.get("over") is True:
+            self.over = True
         ready = said.get("ready")
         if isinstance(ready, str) and self._is_known(ready):
             self.ready.add(ready)
         if self.ids and member == self.ids[0] and _number(said.get("joined")) == self.version:
             self.joined, self.pause_s = self.version, _seconds(said.get("pause_s"))
             self._elastic.update(self.ids)
-            self.lost = []
+            self.lost, self.over = [], False
         saved = _number(said.get("saved_for"))
         if self.saved < saved <= self.save:
             self.saved = saved
-        if self.offload and _number(said.get("offloaded")) == self.offload:
-            for one in [str(member)] if known else self.ids:
-                self._offloaded[one] = self.offload
+        if known and self.offload and _number(said.get("offloaded")) == self.offload:
+            self._offloaded[str(member)] = self.offload
 
     def _is_known(self, member: str) -> bool:
         """Whether an id was given out; as text, so that there is one way to write each."""

@@ -1,7 +1,8 @@
 """Log files with a limit, and what jobs say of themselves. Neither can harm the job.
 
 Beyond its limit a log keeps one line saying so and, at the end, the last 64 KiB. When the disk is
-full, output is dropped and counted; once there is room again, a line says how much is missing.
+full, output is dropped and counted; once there is room again, a line says how much is missing. A
+log that cannot even be made drops everything.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _LINE = 4096
 _LINES = 100
 _HUGE = 1e300  # no loss is larger; an integer might be too large for a float
 #: What is said about members, for others to understand.
-_ABOUT_MEMBERS = ("elastic", "ready", "joined", "saved_for", "offloaded")
+_ABOUT_MEMBERS = ("elastic", "ready", "joined", "saved_for", "offloaded", "over")
 #: The largest of each number that a job may say; the smallest is 0, or close to it.
 _WHOLE = {"step": 1 << 62, "batch": 1 << 40, "memory_mib": 1 << 40, "predicted_mib": 1 << 40}
 _WHOLE["world"] = 1 << 20
@@ -28,9 +29,10 @@ class Log:
 
     def __init__(self, name: str, folder: int, limit: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._fd = os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        self._room = limit - os.fstat(self._fd).st_size
-        self._limit = limit
+        self._fd, self._room, self._limit = -1, limit, limit
+        with ignoring(OSError):
+            self._fd = os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            self._room -= os.fstat(self._fd).st_size
         self._tail = bytearray()
         self._beyond = 0
         self._dropped = 0
@@ -53,7 +55,8 @@ class Log:
         if self._beyond:
             missing = self._beyond - len(self._tail)
             self._append(f"[roost: {missing} bytes are left out here]\n".encode() + self._tail)
-        os.close(self._fd)
+        with ignoring(OSError):
+            os.close(self._fd)
 
     def _append(self, text: bytes | bytearray) -> None:
         if self._dropped:

@@ -14,6 +14,8 @@ import time
 from .light import ignoring, signal
 
 _ROUNDS = 50
+#: More than there ever is in a file of one line of numbers.
+_LARGE = 8192
 
 
 class Process:
@@ -29,11 +31,34 @@ class Process:
 def look(pid: int | str) -> Process | None:
     """What the kernel says of a process; None if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
-            rest = file.read().rpartition(b")")[2].split()
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)  # a file object costs four times as much
+        try:
+            rest = os.read(file, _LARGE).rpartition(b")")[2].split()
+        finally:
+            os.close(file)
     except OSError:
         return None
-    return Process(int(pid), int(rest[19]), int(rest[1]), rest[0].decode(), int(rest[3]))
+    state = rest[0].decode()
+    if state == "Z" and int(rest[17]) > 1:
+        state = _of_threads(pid)
+    return Process(int(pid), int(rest[19]), int(rest[1]), state, int(rest[3]))
+
+
+def _of_threads(pid: int | str) -> str:
+    """How a process is whose first thread has ended: it lives on in the others."""
+    with ignoring(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with ignoring(OSError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:  # noqa: PTH123
+                state = file.read().rpartition(b")")[2].split()[0].decode()
+                if state not in "ZX":
+                    return state
+    return "Z"
+
+
+def is_alive(pid: int, ticks: int) -> bool:
+    """Whether exactly this process lives."""
+    now = look(pid)
+    return now is not None and now.ticks == ticks and now.state not in "ZX"
 
 
 def descendants(root: int) -> list[Process]:

@@ -2,14 +2,15 @@
 
 An order comes in ``wanted.json``, with SIGHUP to look at it; given twice it is carried out once. A
 member that dies is left out, and the others go on without it, if the job can do that and enough
-are left. What became of either is in ``start.json`` before the server is told.
+are left; so is one that ends in peace, although most likely all are about to. What became of any of
+this is in ``start.json`` before the server is told.
 """
 
 from __future__ import annotations
 
 import time
 
-from .change import Change, Failed
+from .change import Change, Failed, Over
 from .hints import Hints, hit
 
 TYPE_CHECKING = False
@@ -34,6 +35,9 @@ class Turnover:
         #: Ends of members without whom the others have not gone on yet, and until when they may.
         self._losses: list[Loss] = []
         self._mourn_until = float("inf")
+        #: Members that ended in peace since the others last said that they go on.
+        self._departed: list[str] = []
+        self._postponed = False
         self._saved = self._offloaded = 0
         self._elastic = False
         hints.more["members"] = list(members.ids)
@@ -58,8 +62,11 @@ class Turnover:
 
     def hear(self, words: list[dict[str, Any]]) -> None:
         """Take in what workers say about members."""
+        was_over = self._members.over
         for said in words:
             self._members.hear(said)
+        if was_over and not self._members.over and self._postponed and not self._departed:
+            self._give_up("")  # another training has begun
         if words and not self._elastic and self._members.elastic:
             self._elastic = self._hints.more["elastic"] = True
             self._hints.news({"elastic": True})
@@ -74,10 +81,12 @@ class Turnover:
         if self._offloaded != members.offload and members.offloaded:
             self._offloaded = members.offload
             self._hints.news({"offloaded": self._offloaded})
-        if self._losses and members.together:
+        if (self._losses or self._departed) and members.together:
             self._tell_loss()
         elif time.monotonic() >= self._mourn_until:
-            self._gang.stop("exit", "")
+            self._mourn_until = float("inf")
+            if not members.over:
+                self._gang.stop("exit", "")
         if self._change:
             self._advance(self._change)
 
@@ -94,7 +103,9 @@ class Turnover:
             if not taken and self._change.is_open:
                 self._call_off(self._change)
         else:
-            taken = status != 0 and self._lose(worker, loss)
+            taken = status != 0 and self._lose(loss)
+        if not taken and not status and not self._change:
+            self._see_go(loss[1])
         if taken:
             self._members.forget(worker.member)
             self._gang.part(worker)
@@ -127,6 +138,9 @@ class Turnover:
                 return
 
     def _begin(self, wanted: dict[str, Any]) -> None:
+        if self._departed or self._members.over:  # it ends before that matters, or goes on
+            self._postponed = True
+            return
         if self._change or self._losses or not self._gang.is_running:
             self._give_up("")
             return
@@ -140,6 +154,13 @@ class Turnover:
         try:
             if not change.advance():
                 return
+        except Over:
+            self._call_off(change)
+            if any(one.running for one in self._gang.workers if one.what["main"]):
+                self._see_go("a worker was done")
+            else:
+                self._gang.stop("exit", "")
+            return
         except Failed as failure:
             self._give_up(str(failure))
             return
@@ -153,8 +174,8 @@ class Turnover:
         self._gang.tell({"world": len(self._members.ids)})
 
     def _call_off(self, change: Change) -> None:
-        """The training is over: nobody is to join it any more."""
-        self._change = None
+        """The training is over, most likely: nobody is to join it any more."""
+        self._change, self._postponed = None, True
         for worker in change.joiners:
             self._gang.part(worker)
 
@@ -165,29 +186,43 @@ class Turnover:
             self._gang.note(f"its size cannot be changed while it runs: {why}; it starts again")
         self._gang.stop("stopped", why)
 
-    def _lose(self, worker: Worker, loss: Loss) -> bool:
-        members = self._members
-        ids = [one for one in members.ids if one != worker.member]
-        alive = sum(one.running for one in self._gang.workers if one.member)
-        enough = 0 < self._least <= alive == len(ids)
-        if not enough or not members.elastic or not self._gang.is_running:
-            return False
-        try:
-            members.change(ids, [*members.lost, worker.member])
-        except OSError:
+    def _see_go(self, how: str) -> None:
+        """A member is done: whoever is not must not wait for it."""
+        if self._leave_out():
+            self._departed.append(how)
+
+    def _lose(self, loss: Loss) -> bool:
+        if not self._leave_out():
             return False
         hit("shim.after-loss")
         self._losses.append(loss)
         self._mourn_until = time.monotonic() + self._gang.patience["join_s"]
         return True
 
+    def _leave_out(self) -> bool:
+        """Publish the members that are left; False if they cannot go on."""
+        members = self._members
+        left = {worker.member for worker in self._gang.workers if worker.running}
+        ids = [one for one in members.ids if one in left]
+        gone = [one for one in members.ids if one not in left]
+        enough = 0 < self._least <= len(ids)
+        if not enough or not members.elastic or not self._gang.is_running:
+            return False
+        try:
+            members.change(ids, [*members.lost, *gone])
+        except OSError:
+            return False
+        return True
+
     def _tell_loss(self) -> None:
         """The others have gone on."""
-        why = "; ".join(how for _, how in self._losses)
-        self._losses, self._mourn_until = [], float("inf")
+        why = "; ".join([*self._departed, *(how for _, how in self._losses)])
+        self._losses, self._departed, self._mourn_until = [], [], float("inf")
         by_member = {worker.member: worker for worker in self._gang.workers}
         self._gang.settle([by_member[one] for one in self._members.ids if one in by_member])
         lost = {"members": list(self._members.ids), "why": why[:500]}
         self._hints.more |= {"members": lost["members"], "lost": lost}
         self._hints.news({"lost": lost})
         self._gang.tell({"world": len(self._members.ids)})
+        if self._postponed:
+            self._give_up("")

@@ -159,7 +159,7 @@ while True: time.sleep(0.1)
 _OFFLOAD = """
 import os
 sys.path.insert(0, os.environ["ROOST_SOURCE"])
-from roost.train.offload import Pool
+from roost.train.pytorch.offload import Pool
 block = 2**26
 count = int(amount * 16)
 state = [torch.full((block,), n % 251, device="cuda", dtype=torch.uint8) for n in range(count)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from roost.train.groups import Group
+from roost.train.pytorch.groups import Group
 from roost.train.telling import tell
 
 #: How much of the time may go into rounds.
@@ -56,10 +56,12 @@ class Control:
         """There are other workers to agree with."""
         self._round, self._due, self._every, self._last = None, 0, 1, None
 
+    def due(self, step: int) -> bool:
+        """Whether there is a round at this step."""
+        return step >= self._due
+
     def agree(self, group: Group, step: int, wishes: Wishes) -> Wishes | None:
-        """What all follow now; None if nothing was agreed on at this step."""
-        if step < self._due:
-            return None
+        """What all follow now, at a step that is due; None if nothing was agreed on."""
         began = time.perf_counter()
         agreed = self._read()
         self._begin(group, wishes)
@@ -79,13 +81,17 @@ class Control:
         if ready:
             insist(ready=member)
 
+    def tell_over(self, member: str) -> None:
+        """Say that the training is over, and that nobody can join it any more."""
+        insist(over=True, member=member)
+
     def tell_saved(self, counter: int) -> None:
         """Say that the checkpoint that was asked for is on disk."""
         insist(saved_for=counter)
 
-    def tell_offloaded(self, counter: int) -> None:
-        """Say that the GPU was left, or entered again."""
-        insist(offloaded=counter)
+    def tell_offloaded(self, member: str, counter: int) -> None:
+        """Say that a member left its GPU, or entered it again."""
+        insist(offloaded=counter, member=member)
 
     def _begin(self, group: Group, wishes: Wishes) -> None:
         every = self._choice() if group.rank == 0 else 0

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from roost import train
-from roost.train.exchange import PeerLost
-from roost.train.gang import Gang, Stopped
-from roost.train.learner import BATCH, Lessons, Network
+from roost.train.example.exchange import PeerLost
+from roost.train.example.gang import Gang, Stopped
+from roost.train.example.learner import BATCH, Lessons, Network
 from roost.train.members import Left, Members, tell
 from roost.train.saving import Saver
 

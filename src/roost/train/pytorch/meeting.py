@@ -7,13 +7,13 @@ group, so that a loop that waits in it wakes up.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 
-from roost.train.groups import Abandoned, Group, Hello, form, warm_up
 from roost.train.members import Members, Misuse, View
+from roost.train.pytorch.groups import Abandoned, Group, Hello, form, warm_up
+from roost.train.telling import say
 
 _POLL_S = 0.02
 #: Long enough for imports that are under way.
@@ -33,17 +33,22 @@ class Meeting:
         self._busy_with = 0
         self._using: Group | None = None
         self._closed = False
+        self._said = ""
         self._thread = threading.Thread(target=self._watch, name="roost-meeting", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
         self._thread.start()
 
-    def close(self) -> None:
-        """Watch no more."""
+    def end(self) -> None:
+        """Meet nobody any more."""
         with self._news:
             self._closed = True
             self._news.notify_all()
+
+    def close(self) -> None:
+        """Meet nobody any more, and wait for the thread."""
+        self.end()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_LEAVE_S)
 
@@ -126,8 +131,8 @@ class Meeting:
         except Misuse as error:
             self._refuse(error)
             return True
-        except RuntimeError as error:  # somebody was lost while we met
-            _say(f"the workers of version {view.version} could not meet: {error}")
+        except (RuntimeError, OSError) as error:  # somebody was lost while we met, for instance
+            self._complain(f"the workers of version {view.version} could not meet: {error}")
             return False
         with self._news:
             self._next = group
@@ -141,12 +146,13 @@ class Meeting:
                 self._refused = error
             self._news.notify_all()
         if self._using is not None:
-            _say(f"the members stay as they are: {error}")
+            say(f"the members stay as they are: {error}")
+
+    def _complain(self, line: str) -> None:
+        """Say it once, however often it is tried."""
+        if line != self._said:
+            self._said = line
+            say(line)
 
     def _outdated(self, view: View) -> bool:
         return self._closed or self._members.look().version > view.version
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"roost.train: {line}\n")
-    sys.stderr.flush()

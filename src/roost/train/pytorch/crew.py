@@ -7,7 +7,6 @@ the crew waits for Roost to say who is left, and goes on from the state of who i
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import Any
@@ -15,14 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from roost.train.checkpoints import Checkpoints
-from roost.train.control import Control, Wishes
-from roost.train.groups import Abandoned, Group, Hello, looks_lost, warm_up
-from roost.train.meeting import Meeting
-from roost.train.members import Left, Members, Misuse
-from roost.train.offload import Pool
-from roost.train.reporting import Reporter
-from roost.train.state import Training, split, spread
+from roost.train.members import Left, Members, Misuse, number_of
+from roost.train.pytorch.checkpoints import Checkpoints
+from roost.train.pytorch.control import Control, Wishes
+from roost.train.pytorch.groups import Abandoned, Group, Hello, looks_lost, warm_up
+from roost.train.pytorch.meeting import Meeting
+from roost.train.pytorch.offload import Pool
+from roost.train.pytorch.reporting import Reporter
+from roost.train.pytorch.state import Training, split, spread
 
 _STOPPED = 143
 #: How long a worker that lost another one waits to hear who is left.
@@ -39,11 +38,20 @@ class Front:
         self.behind = model
         #: Whether it was called since the last batch was handed out.
         self.called = False
+        #: What says that a worker was lost meanwhile; the step then comes to nothing.
+        self.failed: RuntimeError | None = None
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Run the model."""
+        """Run the model; DDP talks to the others in the first few passes."""
         self.called = True
-        return self.behind(*args, **named)
+        if self.failed is None:
+            try:
+                return self.behind(*args, **named)
+            except RuntimeError as error:
+                if self.behind is self.raw or not looks_lost(error):
+                    raise
+                self.failed = error
+        return self.raw(*args, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
@@ -68,7 +76,7 @@ class Crew:
         self._control = Control()
         self._pool = Pool(pin=True) if hello.device.type == "cuda" else None
         self._retired: list[threading.Thread] = []
-        self.checkpoints = Checkpoints(training, every_s)
+        self.checkpoints = Checkpoints(training, every_s, hello.loop)
         self.reporter = Reporter(training, hello.device)
         self.group = Group(self._wanted_at_start, 0, device=hello.device)
         #: When the last step ended, or training could last have gone on.
@@ -79,7 +87,7 @@ class Crew:
         stopping()  # from now on SIGTERM is noticed
         view, me = self._wanted_at_start, self._members.me
         joins_later = view.rank(me) is None
-        to_come = int(os.environ.get("WORLD_SIZE", "1")) if joins_later else view.size
+        to_come = number_of("WORLD_SIZE", 1) if joins_later else view.size
         self._check_size(to_come)
         if joins_later:
             warm_up()
@@ -95,6 +103,8 @@ class Crew:
         group = None
         while group is not self.group:
             group = self.group
+            if group.size > 1 and not self._control.due(self._training.step):
+                return
             wishes: Wishes | None = self._wishes()
             if group.size > 1 and wishes is not None:
                 try:
@@ -124,10 +134,12 @@ class Crew:
         try:
             self._meet(self.group.version, _PATIENCE_S)
         except TimeoutError:
-            raise error from None
+            said = "a worker is gone, and nobody said who goes on: all must leave a loop together"
+            raise RuntimeError(f"{said} ({error})") from error
 
     def finish(self) -> None:
         """The last step was taken: nobody leaves before all are done."""
+        self._meeting.end()
         if self.group.size > 1:
             try:
                 self._control.settle()
@@ -138,6 +150,8 @@ class Crew:
         if self.group.rank == 0:
             self.checkpoints.finish()
             self.reporter.tell(self.group, self.checkpoints.saved)
+            if self._members.changeable:
+                self._control.tell_over(self._members.me)
 
     def close(self) -> None:
         """Let go of the others."""
@@ -193,7 +207,7 @@ class Crew:
         raise Left
 
     def _stop(self) -> None:
-        if self.group.rank == 0:
+        if self.group.rank == 0 and self._training.step >= 0:
             self.checkpoints.finish()
             self.reporter.tell(self.group, self.checkpoints.saved)
         self.close()
@@ -207,22 +221,23 @@ class Crew:
 
     def _offload(self, counter: int) -> None:
         """Leave the GPU until asked to come back."""
-        self._control.offloaded = counter
+        control, me = self._control, self._members.me
+        control.offloaded = counter
         if counter % 2:
             self._front.behind = self._front.raw  # DDP holds memory
             self._training.optimizer.zero_grad(set_to_none=True)
             if self._pool is not None:
                 self._pool.leave(split(self._training.content())[1])
-            self._control.tell_offloaded(counter)
+            control.tell_offloaded(me, counter)
             while self._members.look().offload <= counter and not stopping():
                 time.sleep(_POLL_S)
             if self._pool is not None:
                 self._pool.come_back()
             self._front.behind = self.group.wrap(self._front.raw, unused=self._unused)
             self.boundary_at = time.perf_counter()
-            self._control.offloaded = max(counter, self._members.look().offload)
-        if self._control.offloaded % 2 == 0:
-            self._control.tell_offloaded(self._control.offloaded)
+            # Not what is wanted by now: each would see that at a moment of its own.
+            control.offloaded = counter + 1
+        control.tell_offloaded(me, control.offloaded)
 
     def _meet(self, beyond: int, patience_s: float | None) -> None:
         """Get into the next group that there is, whatever happens to others meanwhile."""

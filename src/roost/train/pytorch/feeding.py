@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from roost.train.members import Misuse
 
@@ -40,8 +40,12 @@ class Feeder:
     def __init__(self, dataset: Any, collate: Collate | None, device: torch.device) -> None:
         sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         if isinstance(dataset, IterableDataset) or not sized:
+            loader = isinstance(dataset, DataLoader)
             raise Misuse(
-                "the dataset needs a length and samples by number (a map-style dataset): "
+                "hand over the dataset itself, not a DataLoader: batches are made of it anew when "
+                "workers come and go"
+                if loader
+                else "the dataset needs a length and samples by number (a map-style dataset): "
                 "a stream cannot be divided anew when workers come and go"
             )
         if not len(dataset):

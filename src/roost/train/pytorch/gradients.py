@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import torch
 
-from roost.train.groups import Group
-from roost.train.statistics import EVERY, Statistics
+from roost.train.pytorch.groups import Group
+from roost.train.pytorch.statistics import EVERY, Statistics
 
 #: With one worker, so many numbers of the gradient are compared from a step to the next.
 _SAMPLE = 1 << 18

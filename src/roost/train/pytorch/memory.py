@@ -19,12 +19,13 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
-from roost.train.feeding import moved
+from roost.train.pytorch.feeding import moved
 
 MIB = 1 << 20
 #: What the allocator rounds up and leaves between blocks, as a part of what is asked for.
 _SLACK = 0.05
-#: Kernels, handles and workspaces of a CUDA process that uses matrix libraries.
+#: Kernels, handles and workspaces of a CUDA process that uses matrix libraries; what Roost keeps
+#: from the allocator of a share for them is the same.
 _CONTEXT = 600 * MIB
 #: Tensors of the size of the parameters that an optimiser keeps, unless its options say otherwise.
 _KEPT = {
@@ -101,8 +102,8 @@ class Prediction:
             return
         raise TooLarge(
             f"this training needs at least {self.certain / MIB:.0f} MiB of GPU memory and is "
-            f"expected to reach {self.mib} MiB ({self.words()}); its share holds {limit_mib} MiB. "
-            f"Ask for a larger share, at least {self.mib} MiB, or use a smaller batch_size."
+            f"expected to reach {self.mib} MiB where its share holds {limit_mib} MiB. Ask for a "
+            f"larger share, at least {self.mib} MiB, or use a smaller batch_size ({self.words()})."
         )
 
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed
@@ -35,6 +35,8 @@ dist: Any = torch.distributed
 
 _FOREVER = timedelta(days=20)
 _MEET = timedelta(seconds=300)
+#: How long workers that have met may take to connect before they meet anew: one of them may die.
+_CONNECT = timedelta(seconds=20)
 _POLL_S = 0.004
 _INET, _INET6 = socket.AF_INET, socket.AF_INET6
 _TYPE = dist.ProcessGroup.BackendType
@@ -51,6 +53,8 @@ class Hello:
     #: What must be the same everywhere, by name.
     same: dict[str, str]
     device: torch.device
+    #: Which training of the script it is, from 1.
+    loop: int = 1
 
     def line(self) -> str:
         """As it travels."""
@@ -134,9 +138,14 @@ def form(view: View, rank: int, hello: Hello, given_up: Callable[[], bool]) -> G
     """Meet the others of a version; raises Misuse when they train something else, Abandoned."""
     if view.size == 1:
         return Group(view, rank, device=hello.device)
-    store = _store(view, rank, given_up)
-    seats = _greet(store, view, rank, hello, given_up)
-    gloo, wires = _gloo(store, view, rank)
+    try:
+        store = _store(view, rank, given_up)
+        seats = _greet(store, view, rank, hello, given_up)
+        store = dist.PrefixStore(str(hello.loop), store)
+        gloo, wires = _gloo(store, view, rank)
+    except BaseException:
+        _Hosted.last = None  # what was said there is void
+        raise
     carrier = gloo
     group = dist.ProcessGroup(store, rank, view.size)
     group._register_backend(torch.device("cpu"), _TYPE.GLOO, gloo)  # noqa: SLF001 - no other way
@@ -183,14 +192,27 @@ def _store(view: View, rank: int, given_up: Callable[[], bool]) -> Any:
     hosting = rank == 0 and not ("ROOST_MEMBERS" not in os.environ and agent)
     while not hosting and not _listens(host, port):
         _pause(given_up)
-    while True:
+    store = _Hosted.at(view.address) if hosting else None
+    while store is None:
         try:
             store = dist.TCPStore(host, port, None, hosting, _MEET, wait_for_workers=False)
-            break
         except dist.DistNetworkError:  # the port is not free yet, or the first one left again
             _pause(given_up)
+    if hosting:
+        _Hosted.last = (view.address, store)
     again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"roost/{again}/{view.version}", store)
+
+
+class _Hosted:
+    """The store that this process hosts: a script's next training meets there, too."""
+
+    last: ClassVar[tuple[tuple[str, int], Any] | None] = None
+
+    @classmethod
+    def at(cls, address: tuple[str, int]) -> Any:
+        """The one at an address; None if there is none."""
+        return cls.last[1] if cls.last is not None and cls.last[0] == address else None
 
 
 def _listens(host: str, port: int) -> bool:
@@ -203,14 +225,27 @@ def _greet(
     store: Any, view: View, rank: int, hello: Hello, given_up: Callable[[], bool]
 ) -> list[str]:
     """Exchange hellos; the seats of all."""
-    store.set(f"hello/{rank}", hello.line())
-    keys = [f"hello/{other}" for other in range(view.size)]
+    store.set(f"loop/{rank}", str(hello.loop))
+    store.set(f"hello/{hello.loop}/{rank}", hello.line())
+    keys = [f"hello/{hello.loop}/{other}" for other in range(view.size)]
     while not store.check(keys):
+        _check_loops(store, view, hello.loop)
         _pause(given_up)
     said = [json.loads(store.get(key)) for key in keys]
     for other, theirs in enumerate(said):
         _compare(said[0]["same"], theirs["same"], other)
     return [theirs["seat"] for theirs in said]
+
+
+def _check_loops(store: Any, view: View, mine: int) -> None:
+    """Whoever comes when others are done with a training cannot take part in their next one."""
+    for other in range(view.size):
+        theirs = int(store.get(f"loop/{other}")) if store.check([f"loop/{other}"]) else 0
+        if theirs > mine:
+            raise Misuse(
+                f"the others are in training {theirs} of the script, and this worker in {mine}: "
+                "workers cannot join a later training while it runs"
+            )
 
 
 def _compare(first: dict[str, str], theirs: dict[str, str], rank: int) -> None:
@@ -230,12 +265,13 @@ def _gloo(store: Any, view: View, rank: int) -> tuple[Any, list[socket.socket]]:
     connections does. They are held by descriptors of our own, which nobody can reuse.
     """
     options = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - no other way
-    options._timeout = _FOREVER  # noqa: SLF001 - as above
+    options._timeout = _CONNECT  # noqa: SLF001 - as above
     options._threads = 2  # noqa: SLF001 - as above
     here = _address_towards(*view.address)
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=here)]  # noqa: SLF001
     before = _connections()
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, view.size, options)
+    gloo._set_default_timeout(_FOREVER)  # noqa: SLF001 - as above
     wires = []
     for number in _connections() - before:
         with suppress(OSError):

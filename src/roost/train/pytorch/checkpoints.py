@@ -1,14 +1,14 @@
 """Checkpoints of a PyTorch training: one file per step, the last few kept.
 
 They are written in the background from a copy in host memory. What cannot be read is passed over
-with a line that says so, in favour of the one before it.
+with a line that says so, in favour of the one before it. A script with several trainings, one after
+the other, has files of each.
 """
 
 from __future__ import annotations
 
 import pickle
 import re
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,19 +16,21 @@ from pathlib import Path
 import torch
 
 from roost.train.members import Misuse
-from roost.train.saving import Saver, checkpoint_dir
-from roost.train.state import Aside, Training, write
+from roost.train.pytorch.state import Aside, Training, write
+from roost.train.saving import Saver, checkpoint_dir, clear_drafts
+from roost.train.telling import say
 
 _KEEP = 2
-_NAME = re.compile(r"elastic-(\d{12})\.pt")
+_NAME = re.compile(r"elastic-(?:(\d+)-)?(\d{12})\.pt")
+_DRAFTS = ".elastic-*.tmp"
 
 
 class Checkpoints:
     """The checkpoints of this job."""
 
-    def __init__(self, training: Training, every_s: float | None = None) -> None:
-        self._training = training
-        name = _name(0)
+    def __init__(self, training: Training, every_s: float | None = None, loop: int = 1) -> None:
+        self._training, self._loop = training, loop
+        name = _name(0, loop)
         self._saver = Saver(name) if every_s is None else Saver(name, bounds_s=(every_s, every_s))
         self._aside = Aside()
         #: The step of the newest good one.
@@ -52,11 +54,11 @@ class Checkpoints:
 
     def load(self) -> bool:
         """Go on from the newest that can be read; False if there is none."""
-        for path in _found():
+        for _, path in _found(self._loop):
             try:
                 self._training.load(_read(path, self._training))
             except Exception as error:  # noqa: BLE001 - a damaged file raises anything
-                _say(f"{path.name} is passed over: {error}")
+                say(f"{path.name} is passed over: {error}")
                 continue
             self.saved = self._training.step
             return True
@@ -69,11 +71,11 @@ class Checkpoints:
         self._complain()
         step = self._training.step
         content = self._aside.take(self._training.content())
-        self._saver.path = _name(step)
+        self._saver.path = _name(step, self._loop)
 
         def done() -> None:
             self.saved = step
-            _forget_older()
+            _forget_older(step, self._loop)
             if then is not None:
                 then()
 
@@ -97,26 +99,31 @@ class Checkpoints:
 
     def _complain(self) -> None:
         if self._saver.trouble and self._saver.trouble != self._told:
-            _say(f"not saved: {self._saver.trouble}")
+            say(f"not saved: {self._saver.trouble}")
         self._told = self._saver.trouble
 
 
-def _name(step: int) -> str:
-    return f"elastic-{step:012}.pt"
+def _name(step: int, loop: int) -> str:
+    return f"elastic-{step:012}.pt" if loop == 1 else f"elastic-{loop}-{step:012}.pt"
 
 
-def _found() -> list[Path]:
-    """All of them, the newest first."""
+def _found(loop: int) -> list[tuple[int, Path]]:
+    """Those of a training and their steps, the newest first."""
     folder = checkpoint_dir()
     if folder is None or not folder.is_dir():
         return []
-    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+    named = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
+    found = [(int(name[2]), path) for name, path in named if name and int(name[1] or 1) == loop]
+    return sorted(found, reverse=True)
 
 
-def _forget_older() -> None:
-    for path in _found()[_KEEP:]:
+def _forget_older(saved: int, loop: int) -> None:
+    """Keep the last few; those of later steps were passed over, and say nothing about these."""
+    for path in [path for step, path in _found(loop) if step <= saved][_KEEP:]:
         with suppress(OSError):
             path.unlink()
+    if folder := checkpoint_dir():
+        clear_drafts(folder, _DRAFTS)
 
 
 def _read(path: Path, training: Training) -> dict[str, object]:
@@ -131,8 +138,3 @@ def _read(path: Path, training: Training) -> dict[str, object]:
     if not isinstance(content, dict):
         raise Misuse("it holds something else")
     return content
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"roost.train: {line}\n")
-    sys.stderr.flush()

@@ -16,22 +16,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sized
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
-from roost.train.crew import Crew, Front
-from roost.train.feeding import Collate, Feeder, permutation
-from roost.train.gradients import Gradients
-from roost.train.groups import Hello, shape_of
 from roost.train.members import Misuse
-from roost.train.sampler import Sampler, Share
-from roost.train.state import Stateful, Training
+from roost.train.pytorch.buffers import Buffers
+from roost.train.pytorch.crew import Crew, Front
+from roost.train.pytorch.feeding import Collate, Feeder, permutation
+from roost.train.pytorch.gradients import Gradients
+from roost.train.pytorch.groups import Hello, shape_of
+from roost.train.pytorch.sampler import Sampler, Share
+from roost.train.pytorch.state import Stateful, Training
 
 __all__ = ["Elastic", "elastic"]
 
 _ENDLESS = 1 << 40
+
+
+class _Done:
+    """How many trainings of this script are over; the next has checkpoints of its own."""
+
+    loops: ClassVar[int] = 0
 
 
 class Elastic:
@@ -69,16 +76,18 @@ class Elastic:
         sampler = Sampler(len(dataset), batch_size, rounds, seed, permutation)
         self._training = Training(model, optimizer, scheduler, sampler)
         self._training.goal = steps
-        self._buffers = [buffer for buffer in model.buffers() if buffer.numel()]
+        self._buffers = Buffers(model)
         self._gradients = Gradients(trained, self._training.statistics)
         self._summed = bool(loss_total)
         self.model = Front(model)
-        hello = Hello(_alike(self._training), self.device)
+        hello = Hello(_alike(self._training), self.device, 1 + _Done.loops)
         self._crew = Crew(self._training, self.model, hello, unused=unused, every_s=save_every_s)
         self._state = "new"
         #: What the batch that was handed out is of; None between steps.
         self._share: Share | None = None
         self._pushed = False
+        #: Whether there is nothing to average once the backward pass is over.
+        self._ddp = True
         self._lost: RuntimeError | None = None
 
     @property
@@ -135,6 +144,7 @@ class Elastic:
     ) -> None:
         if kind is None or issubclass(kind, SystemExit):
             self._crew.checkpoints.wait()
+        _Done.loops += kind is None
         self._state = "closed"
         self._crew.close()
 
@@ -157,11 +167,15 @@ class Elastic:
         if not self.model.called:
             raise Misuse("compute the loss with run.model(...), not with the model itself")
         self._pushed = True
+        if self.model.failed is not None:
+            self._crew.check_lost(self.model.failed)
+            self._lost = self.model.failed
+            return
         self._crew.reporter.loss = loss.detach()
         weight = float(self.size) if self._summed else share.counted * self.size / share.total
         try:
             (loss * weight if weight != 1.0 else loss).backward()  # type: ignore[no-untyped-call]
-            if self.size > 1 and not self._by_ddp(share):
+            if not self._ddp:
                 self._average(share, weight)
         except RuntimeError as error:
             self._crew.check_lost(error)
@@ -183,6 +197,7 @@ class Elastic:
             self._align_buffers()
         lost, self._lost, self._share = self._lost, None, None
         if lost is not None:
+            self._buffers.put_back()
             self._crew.recover(lost)
             return False
         self._move()
@@ -198,10 +213,12 @@ class Elastic:
             training.seed_step(self.rank)
             batch = self._feeder.batch(share.indices)
             self._crew.reporter.first(batch, self.size)
+            self._ddp = True
             if self.size > 1:
-                by_ddp: Any = self._by_ddp(share)
-                self.model.behind.require_backward_grad_sync = by_ddp
+                self._choose(share)
+                self._buffers.keep(self._crew.group)
             self._share, self._pushed, self.model.called = share, False, False
+            self.model.failed = None
             yield batch
             if self._share is not None:
                 raise Misuse("every batch needs run.step(loss) before the next one")
@@ -219,11 +236,13 @@ class Elastic:
         training.step += 1
         self._crew.stepped()
 
-    def _by_ddp(self, share: Share) -> bool:
+    def _choose(self, share: Share) -> None:
         """Whether DDP averages the gradients of this step, or we do."""
-        if torch.are_deterministic_algorithms_enabled():
-            return False
-        return not self._gradients.compares(self._training.step, self._crew.group, share.total)
+        looks = self._gradients.compares(self._training.step, self._crew.group, share.total)
+        self._ddp = not (looks or torch.are_deterministic_algorithms_enabled())
+        wrapper: Any = self.model.behind
+        if wrapper.require_backward_grad_sync != self._ddp:  # to set it takes a while
+            wrapper.require_backward_grad_sync = self._ddp
 
     def _average(self, share: Share, weight: float) -> None:
         group, gradients = self._crew.group, self._gradients
@@ -234,16 +253,8 @@ class Elastic:
             gradients.compare(group, mine, share.counted, share.total)
 
     def _align_buffers(self) -> None:
-        """Running means and the like follow worker 0."""
         try:
-            for kind in sorted({buffer.dtype for buffer in self._buffers}, key=str):
-                run = [buffer for buffer in self._buffers if buffer.dtype == kind]
-                flat = torch.cat([buffer.detach().reshape(-1) for buffer in run])
-                self._crew.group.give(flat, 0)
-                if self.rank:
-                    pieces = torch.split(flat, [buffer.numel() for buffer in run])
-                    for buffer, piece in zip(run, pieces, strict=True):
-                        buffer.copy_(piece.view_as(buffer))
+            self._buffers.align(self._crew.group)
         except RuntimeError as error:
             self._crew.check_lost(error)
             self._lost = error

@@ -35,12 +35,6 @@ def shuffled(length: int, seed: int) -> Sequence[int]:
     return order
 
 
-def in_order(length: int, seed: int) -> Sequence[int]:
-    """No shuffling at all."""
-    del seed
-    return range(length)
-
-
 def bounds(total: int, rank: int, size: int) -> tuple[int, int]:
     """The part of ``total`` things that is the worker's; parts differ by one at most."""
     most, extra = divmod(total, size)

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, Protocol
 import torch
 from torch import nn
 
-from roost.train.groups import Group
 from roost.train.members import Misuse
-from roost.train.sampler import Sampler
-from roost.train.statistics import Statistics
+from roost.train.pytorch.groups import Group
+from roost.train.pytorch.sampler import Sampler
+from roost.train.pytorch.statistics import Statistics
 
 #: Stands for a tensor in a tree; followed by its number.
 _MARK = "\0tensor"

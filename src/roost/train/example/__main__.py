@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     train.should_stop()  # from now on SIGTERM is noticed
-    from roost.train import trainer  # noqa: PLC0415 - numpy, after its settings
+    from roost.train.example import trainer  # noqa: PLC0415 - numpy, after its settings
 
     try:
         return trainer.Training(options).run()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from roost.train.exchange import Alone, Exchange, Meeting, PeerLost, Vector, join
+from roost.train.example.exchange import Alone, Exchange, Meeting, PeerLost, Vector, join
 from roost.train.members import Left, Members, View, tell
 
 #: How long those who lost somebody wait to be told how to go on without it.

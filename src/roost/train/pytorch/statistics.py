@@ -1,4 +1,4 @@
-"""The size of the gradient, and how noisy it is: what tells whether a larger batch would pay.
+"""How noisy the gradient is: what tells whether a larger batch would pay.
 
 The noise scale is the batch size, in samples, at which the noise of a gradient is as large as the
 gradient (McCandlish et al., "An empirical model of large-batch training", 2018, appendix A). Two
@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 #: A step in so many is looked at.
-EVERY = 50
+EVERY = 100
 #: How much of the older estimates is kept at each look.
 _KEEP = 0.9
 
@@ -21,7 +21,6 @@ _KEEP = 0.9
 class Statistics:
     """Running means of the squared gradient and of its variance per sample."""
 
-    norm: float | None = None
     signal: float = 0.0
     spread: float = 0.0
     looks: int = 0
@@ -41,7 +40,6 @@ class Statistics:
         (few, of_few), (many, of_many) = small, large
         if not 0.0 < few < many or not math.isfinite(of_few + of_many):
             return
-        self.norm = math.sqrt(max(of_many, 0.0))
         signal = (many * of_many - few * of_few) / (many - few)
         spread = (of_few - of_many) / (1.0 / few - 1.0 / many)
         keep = _KEEP if self.looks else 0.0

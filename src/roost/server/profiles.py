@@ -1,0 +1,67 @@
+"""What was measured of applications, for those whose they are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from roost.server.body import Route
+from roost.server.failures import answers
+from roost.server.jobs import Here, Reader, json
+from roost.server.models import Told
+from roost.server.permissions import sees_all
+
+router = APIRouter(prefix="/api/v1", tags=["profiles"], route_class=Route)
+
+
+class Size(Told):
+    """Step times of an application with so many workers; ``speed`` is relative to the fewest."""
+
+    workers: int
+    share: float
+    step_s: float
+    count: int
+    speed: float | None
+
+
+class Cost(Told):
+    """What a change of a job took on average, and how often that was measured."""
+
+    mean_s: float
+    count: int
+
+
+class Profile(Told):
+    """What was measured of a user's application."""
+
+    user: str
+    application: str
+    memory_mib: int
+    noise: float | None
+    busy: float | None = Field(description="The part of the time in which devices work; mean.")
+    sizes: list[Size]
+    costs: dict[str, Cost]
+
+
+class Profiles(Told):
+    """What was measured of applications."""
+
+    items: list[Profile]
+
+
+@router.get(
+    "/profiles",
+    response_model=Profiles,
+    responses=answers(),
+    operation_id="list_profiles",
+)
+async def list_profiles(
+    here: Here,
+    caller: Reader,
+    application: Annotated[str, Query(max_length=256)] = "",
+) -> Response:
+    """What was measured of the caller's applications; of everybody's, to who sees all jobs."""
+    user = None if sees_all(caller) else caller.user
+    return json({"items": here.cluster.profiles(user, application)})
