@@ -2,11 +2,10 @@
 
 Two workers train the same network by turns, a step in a plain loop and a step in ours, in the same
 processes and over the same connections: whatever else the machine does, it does to both. Each 100
-pairs of steps, as many as there are between two looks at the gradient's noise, give one difference;
-the figure is the median of many, with its confidence interval. Besides, the time that is spent in
-the library itself is taken directly, as CPU time, which a busy machine does not stretch: all of
-``next`` and ``step`` but for fetching the batch, the backward pass with its exchange of gradients,
-and the optimiser.
+pairs of steps give one difference; the figure is the median of many, with its confidence interval.
+Besides, the time that is spent in the library itself is taken directly, as CPU time, which a busy
+machine does not stretch: all of ``next`` and ``step`` but for fetching the batch, the backward pass
+with its exchange of gradients, and the optimiser.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from roost.cli.bench_elastic import has_torch
 from roost.cli.bench_gang import Gang
 from roost.cli.bench_live import Figure, Say, Sizes, below
 
-#: Steps of a block: each has one look at the noise of the gradient, and its part of the rest.
+#: Steps of a block: in the beginning each has one look at the noise of the gradient.
 _BLOCK = 100
 _WARM = 1
 _MOST_S = 900.0

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 
 from roost.train.pytorch.groups import Group
-from roost.train.pytorch.statistics import EVERY, Statistics
+from roost.train.pytorch.statistics import Statistics, since_look
 
 #: With one worker, so many numbers of the gradient are compared from a step to the next.
 _SAMPLE = 1 << 18
@@ -28,7 +28,7 @@ class Gradients:
 
     def compares(self, step: int, group: Group, total: int) -> bool:
         """Whether the workers' gradients are compared in this step."""
-        return group.size > 1 and step % EVERY == 0 and total >= group.size
+        return group.size > 1 and since_look(step) == 0 and total >= group.size
 
     def average(self, group: Group) -> None:
         """Make every gradient the mean over the workers, in a fixed order."""
@@ -65,11 +65,11 @@ class Gradients:
 
     def follow(self, step: int, total: int) -> None:
         """With one worker: compare a part of the gradient with that of the step before."""
-        if step % EVERY > 1:
+        if since_look(step) > 1:
             return
         now = self._part()
-        if step % EVERY == 0 or self._earlier is None or self._earlier[0] != total:
-            self._earlier = (total, now.clone()) if step % EVERY == 0 else None
+        if since_look(step) == 0 or self._earlier is None or self._earlier[0] != total:
+            self._earlier = (total, now.clone()) if since_look(step) == 0 else None
             return
         before = self._earlier[1]
         self._earlier = None

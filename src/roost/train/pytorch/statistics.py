@@ -11,10 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: A step in so many is looked at.
-EVERY = 100
+#: A step in so many is looked at, at first and later: a look costs most of a step, and the noise
+#: changes slowly.
+_EVERY, _LATER = 100, 1000
 #: How much of the older estimates is kept at each look.
 _KEEP = 0.9
+
+
+def since_look(step: int) -> int:
+    """How many steps ago the last look was due; 0: it is now."""
+    return step % (_EVERY if step < _LATER else _LATER)
 
 
 @dataclass(slots=True)
