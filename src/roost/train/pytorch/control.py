@@ -18,9 +18,9 @@ import torch
 from roost.train.pytorch.groups import Group
 from roost.train.telling import tell
 
-#: How much of the time may go into rounds.
-_PART = 0.003
-_MOST = 64
+#: How much of the time may go into rounds, unless answers would then take longer than so much.
+_PART = 0.001
+_SLOWEST_S = 0.5
 _TRIES, _RETRY_S = 50, 0.02
 #: How much of the older measurements is kept.
 _KEEP = 0.8
@@ -123,7 +123,8 @@ class Control:
     def _choice(self) -> int:
         if not self._step_s:
             return 1
-        return min(_MOST, max(1, round(self._cost_s / (_PART * self._step_s))))
+        cheap, quick = self._cost_s / (_PART * self._step_s), _SLOWEST_S / self._step_s
+        return max(1, round(min(cheap, quick)))
 
     def _measure(self, step: int, began: float) -> None:
         now = time.perf_counter()
