@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
-from roost.cli.kinds import Verb, option
+from roost.cli.bench_live import chosen, measuring
+from roost.cli.kinds import Verb
 from roost.cli.output import number, print_json, print_table
-from roost.errors import Conflict, unknown
+from roost.errors import Conflict
 
 #: The measures, in the order in which they run.
 MEASURES = ("lock", "turns", "shares", "spatial", "packing", "limits", "offload", "suspend")
@@ -30,27 +31,14 @@ Examples:
   roost bench gpu
   roost bench gpu --only lock,turns -o json""",
 )
-@option("--only", section="Run", metavar="NAME,...", default="", help="These measures alone.")
-@option("--quick", section="Run", is_flag=True, help="Little of everything: it runs, no more.")
-@option(
-    "-o",
-    "--output",
-    section="Output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-)
+@measuring
 def gpu(only: str, output: str, *, quick: bool) -> None:
     """Measure shares of this machine's first GPU; exit status 1 if a goal is missed.
 
     Measures: lock, turns, shares, spatial, packing, limits, offload, suspend. They need PyTorch and
     some minutes, in which nothing else may use the GPU. Nothing is left behind.
     """
-    names = [name.strip() for name in only.split(",") if name.strip()] or list(MEASURES)
-    for name in names:
-        if name not in MEASURES:
-            raise unknown("measure", name, MEASURES)
-    report = _measured(names, quick=quick)
+    report = _measured(chosen(only, MEASURES), quick=quick)
     measures: dict[str, dict[str, Any]] = report["measures"]
     if output == "json":
         print_json(report)

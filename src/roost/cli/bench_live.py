@@ -8,9 +8,9 @@ modules ``bench_serving``, ``bench_running``, ``bench_elastic``, ``bench_restart
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -78,6 +78,8 @@ QUICK = Sizes(
     watched_s=1.0,
 )
 
+C = TypeVar("C", bound=Callable[..., Any])
+
 #: Says what is under way.
 Say: TypeAlias = Callable[[str], None]
 Measure: TypeAlias = Callable[[Sizes, Say], Iterator[Figure]]
@@ -120,6 +122,37 @@ def measures() -> dict[str, Measure]:
     }
 
 
+def measuring(command: C) -> C:
+    """The options of a command that measures: which, how much of it, and how it is told."""
+    for one in (
+        option(
+            "-o",
+            "--output",
+            section="Output",
+            type=click.Choice(["table", "json"]),
+            default="table",
+            show_default=True,
+        ),
+        option(
+            "--quick", section="Run", is_flag=True, help="Little of everything: it runs, no more."
+        ),
+        option(
+            "--only", section="Run", metavar="NAME,...", default="", help="These measures alone."
+        ),
+    ):
+        command = one(command)
+    return command
+
+
+def chosen(only: str, known: Collection[str]) -> list[str]:
+    """The measures that were asked for, all if none was named; raises NotFound for another."""
+    names = [name.strip() for name in only.split(",") if name.strip()] or list(known)
+    for name in names:
+        if name not in known:
+            raise unknown("measure", name, known)
+    return names
+
+
 @click.command(
     cls=Verb,
     epilog="""\b
@@ -127,16 +160,7 @@ Examples:
   roost bench live
   roost bench live --only burst,recovery -o json""",
 )
-@option("--only", section="Run", metavar="NAME,...", default="", help="These measures alone.")
-@option("--quick", section="Run", is_flag=True, help="Little of everything: it runs, no more.")
-@option(
-    "-o",
-    "--output",
-    section="Output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-)
+@measuring
 def live(only: str, output: str, *, quick: bool) -> None:
     """Measure a real server on this machine; exit status 1 if a goal is missed.
 
@@ -145,10 +169,7 @@ def live(only: str, output: str, *, quick: bool) -> None:
     that are removed, and takes some minutes.
     """
     known = measures()
-    names = [name.strip() for name in only.split(",") if name.strip()] or list(known)
-    for name in names:
-        if name not in known:
-            raise unknown("measure", name, known)
+    names = chosen(only, known)
     figures: list[Figure] = []
     for name in names:
         figures += known[name](QUICK if quick else Sizes(), _say(name))
