@@ -149,6 +149,7 @@ class Warden:
         self._pages.put_back()
         wanted = self._book.wanted()
         told = self._book.status().get("tenants", {})
+        self._book.tell({"pid": os.getpid(), "tenants": told})  # who guards, before anybody is
         named = {(entry.pid, entry.ticks) for entry in wanted}
         for entry in wanted:
             done = told.get(entry.key, {}).get("outcome", {})

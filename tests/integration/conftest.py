@@ -1,0 +1,18 @@
+"""Real processes share their machine: a test that fails is tried once more, and listed as such.
+
+A test that fails twice has failed. What failed once stands in the summary, to be looked at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
