@@ -11,7 +11,6 @@ from fastapi.openapi.utils import get_openapi
 
 from roost import __version__
 from roost.errors import Fatal
-from roost.live.cluster import Cluster
 from roost.server import (
     accounts,
     failures,
@@ -28,13 +27,14 @@ from roost.server.context import Context
 from roost.server.guard import Guard
 from roost.server.options import Options
 from roost.server.permissions import OPEN_PATHS, undeclared
+from roost.server.served import Served
 
 _ABOUT = """The REST API of Roost. Every path but /healthz and /readyz needs a token in the header
 `Authorization: Bearer TOKEN`. Lists are paged, filtered and sorted by the server. Errors have one
 shape: `{"error": {"kind", "message", "hint"}, "errors": []}`."""
 
 
-def create_app(cluster: Cluster, options: Options | None = None) -> FastAPI:
+def create_app(cluster: Served, options: Options | None = None) -> FastAPI:
     """An app that serves a running cluster; raises Fatal if a route declares no permission."""
     here = Context(cluster, options or Options())
 

@@ -11,7 +11,6 @@ from fastapi import Request
 
 from roost.core.spec import JobId, NodeId
 from roost.errors import Conflict, NotFound
-from roost.live.cluster import Cluster
 from roost.server.auth import Caller, Tokens
 from roost.server.hub import Hub, Sources
 from roost.server.lines import Lines
@@ -21,6 +20,7 @@ from roost.server.permissions import visible
 from roost.server.pieces import Pieces
 from roost.server.questions import Questions
 from roost.server.seen import Eyes, eyes_of
+from roost.server.served import Served
 from roost.server.tails import Tails
 from roost.store import Fenced, StoreBroken
 from roost.store.rows import MOST, JobQuery, JobRow
@@ -39,7 +39,7 @@ _PAGES = 20
 class Context:
     """The server around one cluster."""
 
-    def __init__(self, cluster: Cluster, options: Options) -> None:
+    def __init__(self, cluster: Served, options: Options) -> None:
         self.cluster, self.options = cluster, options
         self._threads = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-read")
         self._tasks: list[asyncio.Task[None]] = []

@@ -27,8 +27,8 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=Route)
 Here = Annotated[Context, Depends(context)]
 Reader = Annotated[Caller, needs(Permission.JOBS_READ)]
 Writer = Annotated[Caller, needs(Permission.JOBS_WRITE)]
-#: An id, or a name that exactly one job carries.
-Name = Annotated[str, Path(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,80}[a-z0-9])?$")]
+#: An id, or a name that exactly one job carries; on Kubernetes an id begins with its namespace.
+Name = Annotated[str, Path(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,200}[a-z0-9])?$")]
 Offset = Annotated[int, Query(ge=0, le=10**9)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Filter = Annotated[list[str], Query(max_length=50)]
@@ -329,7 +329,7 @@ async def list_events(  # noqa: PLR0913 - one parameter per filter
     caller: Reader,
     *,
     after: Annotated[int, Query(ge=0, le=2**60)] = 0,
-    job: Annotated[str, Query(pattern=r"^[a-z0-9-]{0,82}$")] = "",
+    job: Annotated[str, Query(pattern=r"^[a-z0-9.-]{0,202}$")] = "",
     kind: Annotated[str, Query(max_length=80)] = "",
     offset: Offset = 0,
     limit: Limit = 50,

@@ -32,9 +32,9 @@ from roost.core.state import JobState
 from roost.server.seen import Eyes
 
 if TYPE_CHECKING:
-    from roost.live.cluster import Cluster
     from roost.server.hub import Hub
     from roost.server.lines import Lines
+    from roost.server.served import Served
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -42,7 +42,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class Metrics:
     """What the server counts, and how it is told."""
 
-    def __init__(self, cluster: Cluster, lines: Lines) -> None:
+    def __init__(self, cluster: Served, lines: Lines) -> None:
         self._cluster, self._lines = cluster, lines
         self._answers: Counter[tuple[str, str, str]] = Counter()
         self._answer_s, self._timed = 0.0, 0
@@ -140,7 +140,7 @@ class _Figures(Collector):
         yield oldest
 
 
-def _devices(cluster: Cluster) -> Iterator[Metric]:
+def _devices(cluster: Served) -> Iterator[Metric]:
     names = {
         "capacity": "Devices there are.",
         "allocated": "Devices that jobs hold, counting shares.",
@@ -160,7 +160,7 @@ def _devices(cluster: Cluster) -> Iterator[Metric]:
     yield from families.values()
 
 
-def _decision_times(cluster: Cluster) -> Iterator[Metric]:
+def _decision_times(cluster: Served) -> Iterator[Metric]:
     counts = cluster.counts
     name, text = "roost_decision_seconds", "Time that the core took to decide."
     yield _gauge("roost_decision_slowest_seconds", "The slowest decision.", counts.slowest_s)

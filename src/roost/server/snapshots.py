@@ -71,7 +71,7 @@ async def list_snapshots(
     here: Here,
     caller: Reader,
     *,
-    job: Annotated[str, Query(pattern=r"^[a-z0-9-]{0,82}$")] = "",
+    job: Annotated[str, Query(pattern=r"^[a-z0-9.-]{0,202}$")] = "",
     offset: Offset = 0,
     limit: Limit = 50,
 ) -> Response:

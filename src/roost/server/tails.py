@@ -26,8 +26,9 @@ from roost.server.options import Options
 from roost.store.rows import OPEN_STATES, JobRow
 
 if TYPE_CHECKING:
-    from roost.engines import Engine, LogFile
+    from roost.engines import LogFile
     from roost.live.feed import Change
+    from roost.server.served import Outputs
 
 log = logging.getLogger("roost.server")
 
@@ -140,7 +141,7 @@ class Tails:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Outputs,
         read: Callable[[Callable[[], Any]], Awaitable[Any]],
         options: Options,
     ) -> None:

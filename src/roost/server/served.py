@@ -1,0 +1,192 @@
+"""What the server serves: a cluster, wherever it runs and whoever decides in it.
+
+``roost.live.Cluster`` is one, with a journal of its own; ``roost.gateway`` makes one of a cluster
+of Kubernetes. Commands return when they are durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from roost.core import Core, JobId, NodeId, QueueId, Range, RunId
+from roost.engines import LogFile, Usage
+from roost.errors import RoostError
+from roost.jobfile import JobFile
+from roost.live.cluster import Submission
+from roost.live.drafts import Counts, Health
+from roost.live.feed import Feed
+from roost.live.snapshots import Clone
+from roost.store import Store
+from roost.store.rows import JobRow, PointRow, QueueRow, User
+
+
+class Outputs(Protocol):
+    """What the workers of a run wrote."""
+
+    def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
+        """The output of a worker; raises NotFound."""
+        ...
+
+    def workers(self, run: RunId) -> tuple[str, ...]:
+        """The workers of a run that have an output."""
+        ...
+
+    def result(self, run: RunId) -> LogFile | None:
+        """What a submitted function returned, pickled."""
+        ...
+
+
+class Points(Protocol):
+    """Snapshots of jobs."""
+
+    async def take(self, row: JobRow, name: str, actor: str, key: str = "") -> PointRow | None:
+        """Take one; None while it is under way."""
+        ...
+
+    async def job_of(self, clone: Clone) -> JobFile:
+        """The job file of a clone."""
+        ...
+
+    async def delete(self, point: PointRow, actor: str) -> None:
+        """Forget one."""
+        ...
+
+
+class Served(Protocol):
+    """A cluster behind the REST API."""
+
+    @property
+    def store(self) -> Store:
+        """Lists of jobs and events, and the accounts."""
+        ...
+
+    @property
+    def engine(self) -> Outputs:
+        """Where the output of workers is."""
+        ...
+
+    @property
+    def snapshots(self) -> Points:
+        """Restore points."""
+        ...
+
+    @property
+    def core(self) -> Core:
+        """The scheduling core; look, do not touch."""
+        ...
+
+    @property
+    def feed(self) -> Feed:
+        """Tells of every change."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """Whether commands are accepted."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """Figures about the driver."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The number of the last change."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The number of this server among all of them."""
+        ...
+
+    @property
+    def broken(self) -> asyncio.Future[None]:
+        """Fails when it cannot go on."""
+        ...
+
+    def halt(self, error: RoostError) -> None:
+        """Stop everything."""
+        ...
+
+    async def submit(self, request: Submission) -> tuple[JobRow, bool]:
+        """Accept a job; whether it is new."""
+        ...
+
+    async def clone(self, clone: Clone) -> tuple[JobRow, bool]:
+        """Submit a new job that begins from a snapshot."""
+        ...
+
+    async def cancel(self, job: JobId, actor: str) -> JobRow:
+        """End a job."""
+        ...
+
+    async def suspend(self, job: JobId, actor: str) -> JobRow:
+        """Take a job off its devices."""
+        ...
+
+    async def resume(self, job: JobId, actor: str) -> JobRow:
+        """Let a suspended job go on."""
+        ...
+
+    async def scale(self, job: JobId, workers: Range, actor: str) -> JobRow:
+        """Give a job another size."""
+        ...
+
+    async def migrate(self, job: JobId, node: NodeId | None, actor: str) -> JobRow:
+        """Move a running job."""
+        ...
+
+    async def delete(self, job: JobId, actor: str) -> JobRow:
+        """Forget a job that is over."""
+        ...
+
+    async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
+        """Create or change a queue."""
+        ...
+
+    async def delete_queue(self, queue: QueueId, actor: str) -> None:
+        """Let a queue be no more."""
+        ...
+
+    async def user_changed(self, user: User, actor: str) -> None:
+        """Take note of a change of an account."""
+        ...
+
+    async def restore_gpu(self, node: NodeId, gpu: int, actor: str) -> None:
+        """Use a device again."""
+        ...
+
+    async def plan(self, request: Submission) -> dict[str, Any]:
+        """Where and when a job would start."""
+        ...
+
+    async def explain(self, job: JobId) -> dict[str, Any]:
+        """Why a job is where it is."""
+        ...
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """All queues, as they are shown."""
+        ...
+
+    def view(self, row: JobRow) -> dict[str, Any]:
+        """A job as everybody sees it."""
+        ...
+
+    def profiles(self, user: str | None = None, application: str = "") -> list[dict[str, Any]]:
+        """What was learned of applications."""
+        ...
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """All nodes, as they are shown."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Everything the core knows."""
+        ...
+
+    def usage(self) -> Mapping[RunId, Usage]:
+        """What the processes of each run use."""
+        ...
