@@ -20,6 +20,6 @@ class TestPreemptingPoliciesOnAnyDevice(PolicyConformance):
 
     placer = "anywhere"
 
-    @pytest.fixture(params=["srtf", "tiresias", "fair", "alnair", "timeslice"])
+    @pytest.fixture(params=["srtf", "tiresias", "fair", "alnair", "timeslice", "priority"])
     def policy(self, request: pytest.FixtureRequest) -> Policy:
         return policies.policy(request.param)

@@ -155,4 +155,5 @@ def test_situations_are_crowded(make: Callable[[], Situation]) -> None:
 def test_situations_make_preempting_policies_preempt() -> None:
     for name in ("srtf", "srsf", "las", "tiresias", "gittins"):
         assert gangs().simulation(policy(name)).run(until=1e7).preemptions > 3, name
-    assert tenants().simulation(policy("fair")).run(until=1e7).preemptions > 0
+    for name in ("fair", "priority"):
+        assert tenants().simulation(policy(name)).run(until=1e7).preemptions > 0, name

@@ -28,11 +28,15 @@ from hypothesis.stateful import (
 from roost import policies
 from roost.core import (
     CancelRequested,
+    Core,
     Deleted,
+    Evict,
+    Job,
     JobId,
     JobSpec,
     Measured,
     MigrateRequested,
+    NodeId,
     NodeJoined,
     NodeSpec,
     Outcome,
@@ -49,13 +53,17 @@ from roost.core import (
 from roost.placement import PLACERS
 from roost.testing.policies import Restless
 from roost.testing.storm import Storm
-from roost.testing.strategies import EFFORT, clusters, examples, queues, specs
+from roost.testing.strategies import EFFORT, POOLS, clusters, examples, nodes, queues, specs
 from roost.testing.weather import Weather
 
 #: These may leave a job that fits waiting behind one that never will.
 STRICT = {"fifo", "static", "conservative"}
 
 times = st.sampled_from((0.0, 0.0, 1.0, 7.0, 30.0))
+
+
+def rank(job: Job) -> tuple[int, int]:
+    return job.queue.spec.priority, job.spec.priority
 
 
 def nobody_waits_in_vain(weather: Weather, name: str) -> None:
@@ -115,6 +123,44 @@ class CoreMachine(RuleBasedStateMachine):
             self.weather.answer_each()
         return multiple(*names)
 
+    @rule(
+        target=jobs,
+        data=st.data(),
+        wanted=specs(),
+        placed=st.booleans(),
+        running=st.booleans(),
+        after_s=times,
+    )
+    def adopt(
+        self,
+        data: st.DataObject,
+        wanted: JobSpec,
+        placed: bool,  # noqa: FBT001
+        running: bool,  # noqa: FBT001
+        after_s: float,
+    ) -> JobId:
+        now = self.weather.later(after_s)
+        return self.weather.adopt(
+            wanted,
+            placed=placed,
+            running=running,
+            done_s=data.draw(st.sampled_from((0.0, 3.0)), label="done"),
+            started_at=data.draw(st.sampled_from((None, now - 30.0)), label="started"),
+            held=data.draw(st.sampled_from((False, False, True)), label="held"),
+            not_before=data.draw(st.sampled_from((0.0, 0.0, now + 40.0)), label="not before"),
+        )
+
+    @precondition(lambda self: self.weather.core.runs)
+    @rule(data=st.data(), wanted=specs(), after_s=times)
+    def adopt_in_vain(self, data: st.DataObject, wanted: JobSpec, after_s: float) -> None:
+        self.weather.later(after_s)
+        self.weather.adopt_in_vain(wanted, self.pick(data, list(self.weather.core.runs)))
+
+    @rule(name=jobs, why=st.sampled_from(("its budget", "its budget", "")), after_s=times)
+    def protect(self, name: JobId, why: str, after_s: float) -> None:
+        self.weather.later(after_s)
+        self.weather.protect(name, why)
+
     @rule(name=consumes(jobs), after_s=times)
     def cancel(self, name: JobId, after_s: float) -> None:
         self.weather.tell(CancelRequested(self.weather.later(after_s), name))
@@ -161,6 +207,19 @@ class CoreMachine(RuleBasedStateMachine):
         down = [name for name, node in self.weather.core.ledger.nodes.items() if not node.up]
         name = data.draw(st.sampled_from(down), label="node")
         self.weather.tell(NodeJoined(self.weather.later(after_s), self.weather.cluster[name]))
+
+    @rule(data=st.data(), name=st.sampled_from(POOLS), after_s=times)
+    def change_pool(self, data: st.DataObject, name: str, after_s: float) -> None:
+        known = st.sampled_from((*self.weather.cluster, NodeId("unknown")))
+        members = data.draw(st.lists(known, unique=True), label="nodes")
+        self.weather.later(after_s)
+        self.weather.change_pool(name, members)
+
+    @rule(data=st.data(), after_s=times)
+    def change_node(self, data: st.DataObject, after_s: float) -> None:
+        name = data.draw(st.sampled_from(list(self.weather.cluster)), label="node")
+        self.weather.later(after_s)
+        self.weather.change_node(data.draw(nodes(name), label="hardware"))
 
     @rule(data=st.data(), after_s=times)
     def break_or_repair_gpu(self, data: st.DataObject, after_s: float) -> None:
@@ -303,3 +362,18 @@ def test_the_core_weathers_a_policy_that_disturbs_everything(seed: int) -> None:
     weather.clear_up()
 
     nobody_waits_in_vain(weather, "restless")
+
+
+@pytest.mark.parametrize("seed", range(6 * EFFORT))
+def test_only_lower_priorities_make_room(seed: int) -> None:
+    policy = policies.policy("priority")
+    storm = Storm(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
+    batches = storm.blow(250).journal
+    again = Core(policy, storm.weather.placer)
+
+    for batch in batches:
+        again.refold(batch.events, batch.decisions)
+        for decision in batch.decisions:
+            if isinstance(decision, Evict):
+                favoured = again.jobs[JobId(decision.reason.removeprefix("makes room for "))]
+                assert rank(favoured) > rank(again.jobs[decision.job])

@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from roost.core import Ledger, Level, NodeSpec, Part, Resources, Role, Shape
+from roost.core import Ledger, Level, NodeId, NodeSpec, Part, Resources, Role, Shape
+from roost.errors import Conflict
 from roost.placement import PLACERS, placer
 from roost.testing.builders import worker
 from roost.testing.checks import mask_problems
-from roost.testing.gangs import gang_problems
-from roost.testing.strategies import clusters, examples, roles, workers
+from roost.testing.gangs import gang_problems, strangers
+from roost.testing.strategies import POOLS, clusters, examples, nodes, roles, workers
 from roost.testing.usage import Usage
 
 Taken = list[tuple[Part, Resources]]
@@ -53,6 +54,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if parts is None:
             return
         assert gang_problems(self.ledger, shape, parts) == []
+        assert strangers(self.ledger, shape, parts) == []
         devices = {(part.node, gpu) for part in parts for gpu in part.gpus}
         assert devices.isdisjoint((part.node, gpu) for part in reserved for gpu in part.gpus)
         needs = {role.name: role.resources for role in shape.roles}
@@ -75,6 +77,23 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.lose(name)
         else:
             self.ledger.join(self.cluster[name])
+
+    @rule(data=st.data(), pool=st.sampled_from(POOLS))
+    def change_pool(self, data: st.DataObject, pool: str) -> None:
+        names = st.sampled_from((*self.cluster, NodeId("unknown")))
+        self.ledger.set_pool(pool, frozenset(data.draw(st.lists(names), label="members")))
+
+    @rule(data=st.data())
+    def change_node(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.cluster)), label="node")
+        other = data.draw(nodes(name), label="hardware")
+        if self.ledger.nodes[name].up:
+            booked = [each for gang in self.taken for each in gang if each[0].node == name]
+            try:
+                self.ledger.change(other, booked)
+            except Conflict:
+                return
+            self.cluster[name] = other
 
     @rule(data=st.data(), healthy=st.booleans())
     def break_or_repair(self, data: st.DataObject, healthy: bool) -> None:  # noqa: FBT001

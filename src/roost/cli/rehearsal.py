@@ -1,13 +1,14 @@
 """Training jobs that are run twice: by the simulator beforehand, and then in earnest.
 
-The simulator is told what the server is told, and nothing else: when jobs are submitted, the run
-times that were declared for them, the policy, the placer and the slots. Run times are declared from
-what the trainer was measured to take on this machine.
+The simulator is told what the server is told: when jobs are submitted, the run times that were
+declared for them, the policy, the placer and the slots. Run times are declared from what the
+trainer was measured to take on this machine, and so is how much faster two workers are than one.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import re
 import statistics
@@ -112,31 +113,28 @@ def _training(by: Trainer, name: str, workers: str, *amount: str) -> dict[str, A
 
 def measure(client: Client, sample_s: float = _SAMPLE_S, by: Trainer = NUMPY) -> Paces:
     """See what the trainer takes on this machine, with all slots in use as they will be."""
-    paces = {}
-    for workers in (1, 2):
-        gangs = slots() // workers
-        start_s, _ = _sample(client, by, gangs, workers, "--steps", "1")
-        took_s, steps = _sample(client, by, gangs, workers, "--seconds", f"{sample_s:g}")
-        paces[workers] = Pace(start_s, steps / max(took_s - start_s, sample_s / 10))
-    return paces
+    return {
+        workers: _sample(client, by, slots() // workers, workers, sample_s) for workers in (1, 2)
+    }
 
 
-def _sample(
-    client: Client, by: Trainer, gangs: int, workers: int, *amount: str
-) -> tuple[float, float]:
-    """Train a little, so many gangs at once: how long it took and how many steps, on average."""
-    sample = _training(by, "sample", str(workers), *amount)
+def _sample(client: Client, by: Trainer, gangs: int, workers: int, sample_s: float) -> Pace:
+    """Train a little, so many gangs at once: what it took on average, as they say themselves."""
+    sample = _training(by, "sample", str(workers), "--seconds", f"{sample_s:g}")
     handles = [client.submit(sample) for _ in range(gangs)]
-    took_s, steps = [], []
+    starts_s, steps_s = [], []
     for handle in handles:
         view = handle.wait(_PATIENCE_S)
         check(view)
-        took_s.append((view.finished_at or 0.0) - view.submitted_at)
         found = _STEPS.search("\n".join(handle.logs(tail=5)))
-        if found is None:
-            raise Fatal(f"job {view.id} does not say how many steps it took")
-        steps.append(int(found[1]))
-    return statistics.mean(took_s), statistics.mean(steps)
+        if found is None or not view.step_s:
+            raise Fatal(
+                f"job {view.id} does not say how many steps it took, and how long one takes"
+            )
+        took_s = (view.finished_at or 0.0) - view.submitted_at
+        starts_s.append(max(0.0, took_s - int(found[1]) * view.step_s))
+        steps_s.append(view.step_s)
+    return Pace(statistics.mean(starts_s), 1 / statistics.mean(steps_s))
 
 
 def check(view: JobView) -> None:
@@ -170,6 +168,7 @@ def predict(
 ) -> dict[str, float]:
     """The completion time of each lesson, by its name, as the simulator sees it."""
     from roost.core.spec import NodeId, NodeSpec
+    from roost.perf.speed import Speed
     from roost.placement import placer
     from roost.policies import policy
     from roost.sim.simulation import Setup, Simulation
@@ -184,9 +183,15 @@ def predict(
         machines,
         policy(server.policy),
         placer(server.placer),
+        speed=Speed(scaling=_scaling(paces)),
     )
     rows = Simulation(setup).run().jobs
     return {row.id: row.finished_at - row.submitted_at for row in rows if row.finished_at}
+
+
+def _scaling(paces: Paces) -> float:
+    """The exponent of speed in the number of workers, from what one and two were measured to do."""
+    return max(0.0, math.log2(paces[2].steps_per_s / paces[1].steps_per_s))
 
 
 def _recorded(lesson: Lesson, paces: Paces, by: Trainer) -> TraceJob:

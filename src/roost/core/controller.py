@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias, assert_never
 
 from roost.core.actions import Action, Stop, Suspend
+from roost.core.adoption import Adoption
 from roost.core.allocation import beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.events import (
+    Adopted,
     CancelRequested,
     Deleted,
     Event,
@@ -32,9 +34,12 @@ from roost.core.events import (
     GpuRestored,
     Measured,
     MigrateRequested,
+    NodeChanged,
     NodeJoined,
     NodeLost,
+    PoolChanged,
     Progressed,
+    Protected,
     QueueChanged,
     QueueDeleted,
     Resized,
@@ -47,8 +52,9 @@ from roost.core.events import (
     SuspendRequested,
     Woke,
 )
+from roost.core.machines import Machines
 from roost.core.plan import Placer, Plan
-from roost.core.reasons import Cause, Explanation, Reason, other_way
+from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, other_way
 from roost.core.reports import Reports
 from roost.core.requests import Requests
 from roost.core.spec import JobId
@@ -59,7 +65,7 @@ from roost.errors import Fatal, RoostError
 Policy: TypeAlias = Callable[[Plan], None]
 
 
-class Core(Reports, Requests):
+class Core(Reports, Requests, Machines, Adoption):
     """The scheduling core: one policy, one placer, and everything they know."""
 
     def __init__(self, policy: Policy, placer: Placer) -> None:
@@ -105,6 +111,13 @@ class Core(Reports, Requests):
         actions, self._actions = self._actions, []
         return actions
 
+    def fold(self, event: Event) -> None:
+        """Fold one event and decide nothing: the next ``handle`` does.
+
+        For a driver that has to know which of many events cannot be.
+        """
+        self._fold((event,))
+
     def refold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[Action]:
         """Fold a batch as the journal has it: the policy is not asked again."""
         self._fold(events)
@@ -132,7 +145,9 @@ class Core(Reports, Requests):
             ahead.append(other.id)
         line = self.waiting.line_of(job)
         reason = line.reason
-        if reason.cause is Cause.FRAGMENTATION and line.said is None:
+        if line.picky and line.said is None and self._plan.matches_nobody(line.shape):
+            reason = reason._replace(text=NO_MATCH)
+        elif reason.cause is Cause.FRAGMENTATION and line.said is None:
             text = other_way(self.ledger, line.shape.resources)
             reason = reason._replace(text=text or reason.text)
         if job_id in self._plan.promises:
@@ -191,32 +206,28 @@ class Core(Reports, Requests):
                 return self._migrate(event)
             case Deleted():
                 return self._delete(event)
+            case Adopted():
+                return self._adopted(event)
+            case Protected():
+                return self._protected(event)
             case NodeJoined():
-                self.ledger.join(event.node)
-                return True
+                return self._node_joined(event)
             case NodeLost():
                 return self._node_lost(event)
+            case NodeChanged():
+                return self._node_changed(event)
+            case PoolChanged():
+                return self._pool_changed(event)
             case GpuFailed():
                 return self._gpu_failed(event)
             case GpuRestored():
-                self.ledger.set_health(event.node, event.gpu, healthy=True)
-                return True
+                return self._gpu_restored(event)
             case QueueChanged():
                 return self._queue_changed(event)
             case QueueDeleted():
                 return self._queue_deleted(event)
             case _:
                 assert_never(event)
-
-    def _node_lost(self, event: NodeLost) -> bool:
-        self._lose(self.ledger.lose(event.node), event, f"node {event.node} was lost")
-        return True
-
-    def _gpu_failed(self, event: GpuFailed) -> bool:
-        node = self.ledger.set_health(event.node, event.gpu, healthy=False)
-        why = f"GPU {event.gpu} of node {event.node} failed"
-        self._lose(node, event, why, event.gpu)
-        return True
 
     def _try_again(self, event: Event) -> None:
         """Let those wait again whose back-off is over."""

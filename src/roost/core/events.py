@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from roost.core.allocation import Allocation
 from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueId, QueueSpec, Range, RunId
+from roost.errors import InvalidSpec
 
 
 class Outcome(StrEnum):
@@ -38,6 +39,29 @@ class NodeLost:
 
     time: float
     node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node in service has other capacity, another kind or another place now.
+
+    It is a ``Conflict`` if what is in use there would not fit any more.
+    """
+
+    time: float
+    node: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChanged:
+    """A pool, a named set of nodes, has these nodes now.
+
+    Nodes that nobody knows yet belong to it from when they join. Runs stay where they are.
+    """
+
+    time: float
+    pool: str
+    nodes: frozenset[NodeId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +105,49 @@ class Submitted:
     time: float
     job: JobId
     spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A job that the world knows already, as it stands.
+
+    With an allocation it has the run ``RunId(job, attempts)`` there: running or, where not
+    ``running``, ordered and still starting; the core orders nothing and waits for what it reports.
+    Without one it is queued: ``held`` by its user, or not to be tried again before ``not_before``.
+    ``done_s`` is its work so far. It is a ``Conflict`` if the job is known and not over, or the
+    allocation is not free.
+    """
+
+    time: float
+    job: JobId
+    spec: JobSpec
+    allocation: Allocation | None = None
+    running: bool = True
+    attempts: int = 0
+    failures: int = 0
+    done_s: float = 0.0
+    submitted_at: float | None = None
+    started_at: float | None = None
+    held: bool = False
+    not_before: float = 0.0
+
+    def __post_init__(self) -> None:
+        """A run is some attempt."""
+        if self.attempts < (0 if self.allocation is None else 1):
+            msg = f"job {self.job} holds an allocation in attempt {self.attempts}"
+            raise InvalidSpec(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """A job must not be evicted from now on, for a reason; without a reason it may be again.
+
+    If it was just asked to leave, it stays: those who wait for its place look for another.
+    """
+
+    time: float
+    job: JobId
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +299,15 @@ class Woke:
 Event = (
     NodeJoined
     | NodeLost
+    | NodeChanged
+    | PoolChanged
     | GpuFailed
     | GpuRestored
     | QueueChanged
     | QueueDeleted
     | Submitted
+    | Adopted
+    | Protected
     | CancelRequested
     | SuspendRequested
     | ResumeRequested

@@ -2,7 +2,8 @@
 
 *Free* is what nobody will use once the stops under way are done. Nodes are numbered in the order
 in which they joined; a set of nodes is an integer with one bit per node, so "the first node with
-at least four free GPUs of these kinds" is a few machine instructions even on 16 000 nodes.
+at least four free GPUs of these kinds" is a few machine instructions even on 16 000 nodes. A *pool*
+is such a set with a name: the world says which nodes belong to it, and jobs may ask for it.
 
 The ledger refuses to over-commit (``Fatal``): a policy can be poor, but not wrong. Which devices a
 gang should take is decided in ``roost.placement``.
@@ -25,6 +26,7 @@ from roost.core.node import (
     mask_of,
     memory_on,
     near,
+    refusal,
 )
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources
 from roost.errors import Conflict, Fatal, NotFound
@@ -45,6 +47,11 @@ class Ledger:
         self.up: int = 0
         self.kinds: dict[str, int] = {}
         self.switches: dict[str, int] = {}
+        self.pools: dict[str, int] = {}
+        #: Who belongs to each pool, also nodes that have not joined yet.
+        self.members: dict[str, frozenset[NodeId]] = {}
+        #: Grows whenever nodes changed what they are, or the pools they belong to.
+        self.regrouped: int = 0
         self.free_milli: int = 0
         self.capacity_milli: int = 0
         self._could: dict[tuple[Resources, int, int], bool] = {}
@@ -72,20 +79,44 @@ class Ledger:
             raise Conflict(msg)
         elif node.spec != spec:
             self._refit(node, spec)
+        self._enter(node)
+        return node
+
+    def _enter(self, node: Node) -> None:
+        """Put a node into service."""
         node.up = True
         self.up |= node.bit
-        if not spec.gpus:
+        if not node.spec.gpus:
             self.full |= node.bit
         self.capacity_milli += node.healthy.bit_count() * WHOLE
         self._show(node)
         self.releases += 1
-        return node
 
     def _refit(self, node: Node, spec: NodeSpec) -> None:
         """Take over what a lost node brings along when it is back with other hardware."""
         if node.runs or node.taken or node.shared:
             msg = f"node {spec.id} came back with other hardware, but runs still hold the old one"
             raise Conflict(msg)
+        self._equip(node, spec)
+
+    def change(self, spec: NodeSpec, booked: Iterable[tuple[Part, Resources]]) -> Node:
+        """Let a node in service have other hardware, if what is booked there fits on it."""
+        node, trial = self.node(spec.id), Ledger()
+        new = trial.join(spec)
+        if why := trial.claim(booked):
+            raise Conflict(f"node {spec.id} cannot change while it is in use: {why}")
+        broken = ((1 << node.spec.gpus) - 1) & ~node.healthy
+        self.lose(spec.id)
+        self._equip(node, spec)
+        node.healthy &= ~broken
+        node.taken, node.shared = new.taken, new.shared
+        node.cpu_left, node.memory_left = new.cpu_left, new.memory_left
+        node.count_free()
+        self._enter(node)
+        return node
+
+    def _equip(self, node: Node, spec: NodeSpec) -> None:
+        """Give a node that is out of service other hardware, all of it healthy and free."""
         self.kinds[node.spec.kind] ^= node.bit
         self.switches[node.spec.switch] ^= node.bit
         node.spec, node.healthy = spec, (1 << spec.gpus) - 1
@@ -98,9 +129,27 @@ class Ledger:
         spec = node.spec
         self.kinds[spec.kind] = self.kinds.get(spec.kind, 0) | node.bit
         self.switches[spec.switch] = self.switches.get(spec.switch, 0) | node.bit
+        for name, members in self.members.items():
+            if spec.id in members:
+                self.pools[name] |= node.bit
         while len(self.at_least) <= spec.gpus:
             self.at_least.append(0)
         self._could.clear()
+        self._largest = (-1, 0)
+        self.regrouped += 1
+
+    def set_pool(self, name: str, nodes: frozenset[NodeId]) -> None:
+        """Say which nodes belong to a pool; those that are not here yet do once they join."""
+        mask, before = self.pools.get(name, 0), self.members.get(name, frozenset())
+        for node_id in sorted(before ^ nodes):
+            node = self.nodes.get(node_id)
+            if node is not None:
+                mask ^= node.bit
+                self.touch(node)
+        self.pools[name], self.members[name] = mask, nodes
+        self._could.clear()
+        self.releases += 1
+        self.regrouped += 1
 
     def lose(self, node_id: NodeId) -> Node:
         """Take a node out of service; what runs hold there is still theirs until they end."""
@@ -163,6 +212,21 @@ class Ledger:
             if node.memory_left < 0:
                 raise Fatal(f"{part} takes more memory than node {node.id} has left")
         self._show(node)
+
+    def claim(self, parts: Iterable[tuple[Part, Resources]]) -> str:
+        """Book all of these parts, or none of them: then say why."""
+        taken: list[tuple[Part, Resources]] = []
+        for part, need in parts:
+            node = self.nodes.get(part.node)
+            why = f"there is no node {part.node}" if node is None else refusal(node, part, need)
+            if why:
+                with self.trial():
+                    for each in reversed(taken):
+                        self.release(*each)
+                return why
+            self.take(part, need)
+            taken.append((part, need))
+        return ""
 
     def release(self, part: Part, need: Resources) -> None:
         """Give a part back."""
@@ -276,6 +340,16 @@ class Ledger:
         finally:
             self.releases = releases
 
+    def moment(self) -> tuple[int, int, int]:
+        """A point to come back to; see ``back_to``."""
+        return self.releases, self.changed_before, len(self.changed)
+
+    def back_to(self, moment: tuple[int, int, int]) -> None:
+        """All is as it was then: nothing was given back since, and no node changed."""
+        self.releases, before, length = moment
+        if self.changed_before == before:
+            del self.changed[length:]
+
     @contextmanager
     def hidden(self, parts: Iterable[tuple[Part, Resources]]) -> Iterator[None]:
         """Hide what is free of these parts, so that nobody can be placed there meanwhile."""
@@ -342,21 +416,32 @@ class Ledger:
     # -- finding room --------------------------------------------------------------------------
 
     def candidates(self, need: Resources) -> int:
-        """The set of nodes that may hold a worker, by GPUs and kind alone."""
+        """The set of nodes that may hold a worker, by GPUs, kind and pool alone."""
         if not need.gpus:
             mask = self.up
         elif need.share_milli < WHOLE:
             mask = self.sharing | (self.at_least[1] if len(self.at_least) > 1 else 0)
         else:
             mask = self.at_least[need.gpus] if need.gpus < len(self.at_least) else 0
-        return mask & self.of_kinds(need.kinds) if need.kinds else mask
+        return mask & self.eligible(need) if need.kinds or need.pool else mask
 
-    def of_kinds(self, kinds: Iterable[str]) -> int:
-        """The set of nodes of any of these kinds."""
-        mask = 0
-        for kind in kinds:
-            mask |= self.kinds.get(kind, 0)
+    def eligible(self, need: Resources) -> int:
+        """The set of nodes in service of the kinds and the pool that a worker asks for."""
+        mask = self.up
+        if need.kinds:
+            of_kinds = 0
+            for kind in need.kinds:
+                of_kinds |= self.kinds.get(kind, 0)
+            mask &= of_kinds
+        if need.pool:
+            mask &= self.pools.get(need.pool, 0)
         return mask
+
+    def suits(self, node: Node, need: Resources) -> bool:
+        """The same of one node, in service or not."""
+        if need.kinds and node.spec.kind not in need.kinds:
+            return False
+        return not need.pool or bool(self.pools.get(need.pool, 0) & node.bit)
 
     def select(self, mask: int) -> Iterator[Node]:
         """The nodes of a set, in order."""
@@ -367,7 +452,7 @@ class Ledger:
             mask ^= low
 
     def room(self, node: Node, need: Resources) -> int:
-        """How many such workers fit on a node now; its kind is the caller's business."""
+        """How many such workers fit on a node now; whether it suits is the caller's business."""
         if not node.up:
             return 0
         if not need.gpus:
@@ -420,13 +505,14 @@ class Ledger:
             need.gpus
             and need.share_milli == WHOLE
             and not (need.kinds or need.cpu_milli or need.memory_mib or need.gpu_memory_mib)
+            and not need.pool
         ):
             return need.gpus * workers <= self.largest
         key = (need, workers, self.up)
         found = self._could.get(key)
         if found is None:
-            mask = self.up & self.of_kinds(need.kinds) if need.kinds else self.up
-            found = any(empty_room(node.spec, need) >= workers for node in self.select(mask))
+            nodes = self.select(self.eligible(need))
+            found = any(empty_room(node.spec, need) >= workers for node in nodes)
             if len(self._could) > _MEMORY:
                 self._could.clear()
             self._could[key] = found

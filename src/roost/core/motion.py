@@ -69,6 +69,13 @@ class Motion(Facts):
                 action = Launch(run.id, run.job.spec, run.allocation, cause)
         self._actions.append(action)
 
+    def _up_again(self, run: Run, event: Event) -> None:
+        """A run works, unless it has to leave, or its user wanted it to stand aside."""
+        if run.stopping is None:
+            run.job.state = JobState.RUNNING
+            if run.job.held:
+                self._set_aside(run, event)
+
     # -- failures ------------------------------------------------------------------------------
 
     def _lose(self, node: Node, event: Event, why: str, gpu: int | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources, Way
 
 if TYPE_CHECKING:
+    from roost.core.allocation import Part
     from roost.core.state import Run
 
 #: More workers than any node holds; the room of a node for workers that need nothing.
@@ -134,3 +135,43 @@ def empty_room(spec: NodeSpec, need: Resources) -> int:
     if need.memory_mib and spec.memory_mib:
         count = min(count, spec.memory_mib // need.memory_mib)
     return count
+
+
+def refusal(node: Node, part: Part, need: Resources) -> str:
+    """Why workers cannot have a part of a node now; nothing, if they can."""
+    spec = node.spec
+    odd = [gpu for gpu in part.gpus if not 0 <= gpu < spec.gpus]
+    if not node.up or odd:
+        return f"node {node.id} has no GPU {odd[0]}" if odd else f"node {node.id} is not in service"
+    why = _whole(node, part, need) if part.share_milli == WHOLE else _share(node, part, need)
+    if why:
+        return why
+    if spec.cpu_milli and need.cpu_milli * part.workers > node.cpu_left:
+        return f"node {node.id} has {node.cpu_left} milli-CPUs left"
+    if spec.memory_mib and need.memory_mib * part.workers > node.memory_left:
+        return f"node {node.id} has {node.memory_left} MiB of memory left"
+    return ""
+
+
+def _whole(node: Node, part: Part, need: Resources) -> str:
+    if busy := mask_of(part.gpus) & ~node.free:
+        return f"GPU {devices(busy)[0]} of node {node.id} is not free"
+    if part.gpus and need.gpu_memory_mib > node.spec.gpu_memory_mib > 0:
+        return f"GPUs of node {node.id} have {node.spec.gpu_memory_mib} MiB"
+    return ""
+
+
+def _share(node: Node, part: Part, need: Resources) -> str:
+    (gpu,) = part.gpus
+    device = node.shared.get(gpu)
+    which = f"GPU {gpu} of node {node.id}"
+    usable = node.healthy & node.visible if device is not None else node.free
+    if not usable >> gpu & 1:
+        return f"{which} is not free"
+    if device is not None and device.way is not need.way:
+        return f"{which} is shared the {device.way} way"
+    left_milli = WHOLE if device is None else device.left_milli
+    left_mib = node.spec.gpu_memory_mib if device is None else device.left_mib
+    if part.share_milli > left_milli or memory_on(node.spec, need) > left_mib:
+        return f"{which} has {left_milli} milli-GPUs and {left_mib} MiB left"
+    return ""

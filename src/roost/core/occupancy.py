@@ -74,6 +74,20 @@ class Occupancy:
                     ready.append(waiter)
         return ready
 
+    def waiters(self, run: Run) -> list[Run]:
+        """Runs that wait for this one to leave."""
+        return [other for other in self._leaving.get(run.id, ()) if run.id in other.after]
+
+    def still_there(self, parts: Iterable[Part]) -> list[RunId]:
+        """Runs that still use what these parts need."""
+        found: dict[RunId, None] = {}
+        for part in parts:
+            node = self._nodes[part.node]
+            for other in node.runs:
+                if other.leaving and _clash(part, other.leaving, node):
+                    found[other.id] = None
+        return list(found)
+
     def in_the_way(self, parts: Iterable[Part], run: Run) -> set[RunId]:
         """Runs that still use what these parts need; ``left`` will tell when they do not."""
         found: set[RunId] = set()

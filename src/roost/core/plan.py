@@ -163,7 +163,8 @@ class Plan:
     def suspend(self, run: Run, reason: str) -> bool:
         """Take a run off its devices, keeping its state; its job waits to be resumed.
 
-        A run that is pinned cannot leave them so: only its end gives them back.
+        A run that is pinned cannot leave them so: only its end gives them back. One that is
+        protected is neither suspended nor evicted.
         """
         return not pinned(run, self.ledger) and self._clear(run, SetAside(run.job.id, reason))
 
@@ -294,12 +295,15 @@ class Plan:
         """What a line lacks: its turn, if there is room for it."""
         if line.queue is not None and self.over_limit(line.head, line.gpu_milli):
             return Cause.QUOTA
-        ledger = self.ledger
-        free, kinds = ledger.free_milli, line.shape.resources.kinds
-        if kinds and free >= line.gpu_milli:
-            nodes = ledger.select(ledger.of_kinds(kinds))
-            free = sum(node.shown_milli for node in nodes)
-        if free < line.gpu_milli:
+        ledger, need = self.ledger, line.shape.resources
+        free, wanted = ledger.free_milli, line.gpu_milli
+        if line.picky and self.matches_nobody(line.shape):
+            return Cause.CAPACITY
+        if (need.kinds or need.pool) and free >= wanted:
+            free = sum(node.shown_milli for node in ledger.select(ledger.eligible(need)))
+            if need.pool:  # other roles may go elsewhere
+                wanted = line.shape.workers * need.gpu_milli
+        if free < wanted:
             return Cause.CAPACITY
         if line.refused_at != ledger.releases:
             fits = self._has_node(line)
@@ -308,12 +312,17 @@ class Plan:
             line.refused_at = ledger.releases
         return Cause.FRAGMENTATION
 
+    def matches_nobody(self, shape: Shape) -> bool:
+        """Whether a gang asks for nodes of a pool in which there is none in service."""
+        needs = (shape.resources, *(role.resources for role in shape.roles))
+        return any(need.pool and not self.ledger.eligible(need) for need in needs)
+
     # -- how it is done ------------------------------------------------------------------------
 
     def _clear(self, run: Run, decision: Evict | SetAside) -> bool:
-        if not run.settled and not run.still:
-            return False
         job = run.job
+        if not (run.settled or run.still) or job.protected:
+            return False
         for part in run.allocation.parts:
             self.ledger.release(part, needs(job, part))
         job.queue.charge(job, run.allocation, -1)

@@ -40,6 +40,8 @@ _LACK = {
     Cause.CAPACITY: "{fewer} than {gpus} {are} free",
     Cause.TURN: "{gpus} would be free for it, but others go first",
 }
+#: The same of jobs that ask for nodes of a pool in which there is none.
+NO_MATCH = "no node matches what it asks for"
 #: The same of jobs that ask for no GPU.
 _LACK_OTHER = {
     Cause.FRAGMENTATION: "no node has free what it needs beside GPUs",
@@ -58,8 +60,13 @@ def are(milli: int) -> str:
     return "is" if 0 < milli <= WHOLE else "are"
 
 
-def lack(cause: Cause, milli: int, kinds: tuple[str, ...] = ()) -> str:
-    """What jobs lack that ask for so much, of one of these kinds if any are named."""
+def lack(cause: Cause, milli: int, kinds: tuple[str, ...] = (), *, picky: bool = False) -> str:
+    """What jobs lack that ask for so much, of one of these kinds if any are named.
+
+    ``picky``: only some nodes will do for them.
+    """
+    if picky and cause is Cause.CAPACITY:
+        return f"{lack(cause, milli, kinds)} on the nodes that match what it asks for"
     if not milli and cause in _LACK_OTHER:
         return _LACK_OTHER[cause]
     of = kinds if cause is Cause.CAPACITY else ()

@@ -162,13 +162,6 @@ class Reports(Motion):
         self._touch(run)
         run.job.resizes += 1
 
-    def _up_again(self, run: Run, event: Event) -> None:
-        """A run works, unless it has to leave, or its user wanted it to stand aside."""
-        if run.stopping is None:
-            run.job.state = JobState.RUNNING
-            if run.job.held:
-                self._set_aside(run, event)
-
 
 def _retries_spent(job: Job) -> bool:
     return job.failures > job.spec.max_retries

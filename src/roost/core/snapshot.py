@@ -66,6 +66,7 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         *_pending(core),
         seen(core.history),
         disturbed(core.history),
+        tuple(_PoolRecord(*pool) for pool in ledger.members.items()),
     )
     data: dict[str, Any] = encode(state)
     return data
@@ -113,6 +114,13 @@ class _NodeRecord(NamedTuple):
     runs: tuple[RunId, ...] = ()
 
 
+class _PoolRecord(NamedTuple):
+    """A pool, and who belongs to it."""
+
+    name: str
+    nodes: frozenset[NodeId]
+
+
 class _JobRecord(NamedTuple):
     """A job; see ``Job``. ``waits`` are settled up to the time of the snapshot."""
 
@@ -135,6 +143,7 @@ class _JobRecord(NamedTuple):
     resizes: int = 0
     held: bool = False
     cancelling: bool = False
+    protected: str = ""
     waiting: bool = False
 
 
@@ -188,6 +197,7 @@ class _State(NamedTuple):
     moves: tuple[MigrateRequested, ...] = ()
     profiles: tuple[Seen, ...] = ()
     costs: tuple[Disturbed, ...] = ()
+    pools: tuple[_PoolRecord, ...] = ()
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -237,6 +247,8 @@ def _fill(core: Core, state: _State) -> None:
     core.wake_at = math.inf if state.now == -math.inf else state.now  # as after a refold
     core.queues.update(_unique("queue", ((spec.id, Queue(spec)) for spec in state.queues)))
     core.ledger.switches.update(dict.fromkeys(state.switches, 0))
+    for pool in state.pools:
+        core.ledger.set_pool(pool.name, pool.nodes)
     for place in state.nodes:
         if place.spec.id in core.ledger.nodes:
             raise Fatal(f"node {place.spec.id} is there twice")
@@ -316,7 +328,7 @@ def _book(core: Core, run: Run) -> None:
     """Enter what a run holds in the books of its nodes and its queue."""
     for part in _parts(run):
         node = _known("node", core.ledger.nodes, part.node)
-        if not all(0 <= gpu < node.spec.gpus for gpu in part.gpus):
+        if not run.parked and not all(0 <= gpu < node.spec.gpus for gpu in part.gpus):
             raise Fatal(f"{part} is not on node {node.id} with {node.spec.gpus} GPUs")
     if run.stopping is None and not run.parked:
         booked = run.target or run.allocation

@@ -82,7 +82,8 @@ class Resources:
 
     ``share_milli`` below 1000 asks for a part of one device; ``gpu_memory_mib`` limits the worker
     on each device (0: in proportion to its share). ``kinds`` lists the GPU kinds that will do;
-    empty means any. ``way`` and ``qos`` matter only to shares.
+    empty means any. ``way`` and ``qos`` matter only to shares. ``pool`` names the set of nodes
+    that will do; empty means any, and of a pool that nobody has told of there are no nodes.
     """
 
     gpus: int = 1
@@ -93,6 +94,7 @@ class Resources:
     cpu_milli: int = 0
     memory_mib: int = 0
     way: Way = Way.TEMPORAL
+    pool: str = ""
 
     def __post_init__(self) -> None:
         """Refuse amounts that make no sense."""

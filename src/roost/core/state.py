@@ -187,7 +187,7 @@ class Job:
 
     ``run_time_s`` is what its user declared or, failing that, what earlier jobs of the same user
     and application took; ``None`` when there were none. A failed job is not tried again before
-    ``not_before``.
+    ``not_before``. ``protected`` is why it must not be evicted; empty: it may be.
     """
 
     id: JobId
@@ -211,10 +211,16 @@ class Job:
     resizes: int = 0
     held: bool = False
     cancelling: bool = False
+    protected: str = ""
     waits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     joined: tuple[float, ...] = ()
     waiting: bool = False
     history: History | None = field(default=None, repr=False)
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it may be disturbed for others: its user allows it, and nothing protects it."""
+        return self.spec.preemptible and not self.protected
 
     @property
     def profile(self) -> Profile | None:

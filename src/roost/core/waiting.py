@@ -43,6 +43,7 @@ class Line:
     ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
     stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
     ``plain_gpus`` is what the gang asks for if it asks for whole GPUs of any kind and nothing else.
+    ``picky``: some of its workers ask for a pool.
     ``cause`` is what the line lacks since ``since``; ``said`` what the policy has to say about it.
     """
 
@@ -51,6 +52,7 @@ class Line:
     queue: QueueId | None
     epoch: int
     plain_gpus: int = 0
+    picky: bool = False
     entries: list[Entry] = field(default_factory=list)
     refused_at: int = -1
     blocked: object | None = None
@@ -80,7 +82,8 @@ class Line:
     @property
     def reason(self) -> Reason:
         """Why the line waits."""
-        text = self.said or lack(self.cause, self.gpu_milli, self.shape.resources.kinds)
+        need = self.shape.resources
+        text = self.said or lack(self.cause, self.gpu_milli, need.kinds, picky=bool(need.pool))
         return Reason(self.cause, text)
 
 
@@ -157,7 +160,8 @@ class Waiting:
         shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
         line = self.lines.get((shape, queue))
         if line is None:
-            line = Line(shape, shape.gpu_milli, queue, self.epoch, _plain_gpus(shape))
+            plain, picky = _plain_gpus(shape), _picky(shape)
+            line = Line(shape, shape.gpu_milli, queue, self.epoch, plain, picky)
             self.lines[shape, queue] = line
         if len(self._known) > _MEMORY:  # jobs that do not come from one trace share nothing
             self._known.clear()
@@ -239,6 +243,10 @@ class Waiting:
         self.count -= 1
         if not entries:
             del self.open[line]
+
+
+def _picky(shape: Shape) -> bool:
+    return bool(shape.resources.pool) or any(role.resources.pool for role in shape.roles)
 
 
 def _plain_gpus(shape: Shape) -> int:

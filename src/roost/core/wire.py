@@ -2,7 +2,8 @@
 
 The format follows the classes. A record is an object of its fields, without those at their default;
 an event, a decision or an action also says which one it is (``"type": "Started"``). Tuples are
-lists, enums their words, infinities ``"inf"`` and ``"-inf"``; numbers come back to the last bit.
+lists, sets are sorted lists, enums their words, infinities ``"inf"`` and ``"-inf"``; numbers come
+back to the last bit.
 
 Reading is strict: an unknown type or field, a missing field or a value of the wrong kind raises
 InvalidSpec, which names it. How classes are read and written is worked out once for each of them.
@@ -132,6 +133,8 @@ def _codec(kind: Any) -> _Codec:
         return _choice(get_args(kind))
     if origin is tuple:
         return _sequence(*get_args(kind))
+    if origin is frozenset:
+        return _set(*get_args(kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _words(kind)
     if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
@@ -221,6 +224,11 @@ def _sequence(item: Any, *rest: Any) -> _Codec:
             raise
 
     return _Codec(write, read)
+
+
+def _set(item: Any) -> _Codec:
+    write, read = _sequence(item, ...)
+    return _Codec(lambda values: write(sorted(values)), lambda data: frozenset(read(data)))
 
 
 def _choice(kinds: tuple[Any, ...]) -> _Codec:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from roost.core import (
     WHOLE,
     Action,
+    Adopted,
     CancelRequested,
     Core,
     Decision,
@@ -26,10 +27,13 @@ from roost.core import (
     JobState,
     Measured,
     MigrateRequested,
+    NodeChanged,
     NodeJoined,
     NodeLost,
+    NodeSpec,
     Outcome,
     Progressed,
+    Protected,
     QueueChanged,
     Resized,
     ResumeRequested,
@@ -79,6 +83,8 @@ def touched(core: Core, events: Iterable[Event], actions: Iterable[Action]) -> d
                 found[event.run.job] = None
             case (
                 Submitted()
+                | Adopted()
+                | Protected()
                 | CancelRequested()
                 | SuspendRequested()
                 | ResumeRequested()
@@ -177,11 +183,18 @@ def rows(
     return found
 
 
-def _told(event: Event, records: Mapping[JobId, Record]) -> Iterator[Line]:  # noqa: C901 - one case per event
+def _told(event: Event, records: Mapping[JobId, Record]) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case per event
     """What is said of an event itself."""
     match event:
         case Submitted():
             yield Line("submitted", event.job, text=_asks(event, records.get(event.job)))
+        case Adopted():
+            held = event.allocation
+            on = f"with attempt {event.attempts} on {where(held)}" if held else "without a run"
+            yield Line("adopted", event.job, text=f"was here already, {on}")
+        case Protected():
+            text = f"must not be evicted: {event.why}" if event.why else "may be evicted again"
+            yield Line("protected", event.job, text=text)
         case CancelRequested():
             yield Line("request", event.job, text="asks to cancel it")
         case SuspendRequested():
@@ -191,15 +204,12 @@ def _told(event: Event, records: Mapping[JobId, Record]) -> Iterator[Line]:  # n
         case ScaleRequested():
             yield Line("request", event.job, text=f"asks to scale it to {event.workers}")
         case MigrateRequested():
-            where = f" to {event.node}" if event.node else ""
-            yield Line("request", event.job, text=f"asks to move it{where}")
+            to = f" to {event.node}" if event.node else ""
+            yield Line("request", event.job, text=f"asks to move it{to}")
         case NodeJoined():
-            yield Line(
-                "node",
-                node=event.node.id,
-                new="up",
-                text=f"{event.node.gpus} x {event.node.kind}",
-            )
+            yield Line("node", node=event.node.id, new="up", text=_devices(event.node))
+        case NodeChanged():
+            yield Line("node", node=event.node.id, text=f"has {_devices(event.node)} now")
         case NodeLost():
             yield Line("node", node=event.node, old="up", new="lost")
         case GpuFailed():
@@ -216,6 +226,10 @@ def _asks(event: Submitted, record: Record | None) -> str:
     milli = event.spec.gpu_milli(event.spec.workers.min)
     asks = f"asks for {_gpus(milli)} in queue {event.spec.queue}"
     return f"{asks}, starts from {record.clone_of}" if record and record.clone_of else asks
+
+
+def _devices(node: NodeSpec) -> str:
+    return f"{node.gpus} x {node.kind}"
 
 
 def _gpus(milli: int) -> str:

@@ -183,8 +183,8 @@ class Anywhere(_Placer):
 def _whole_nodes(ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
     """Only nodes with nobody on their GPUs; for workers without GPUs any node will do."""
     mask = ledger.full if need.gpus else ledger.up
-    if need.kinds:
-        mask &= ledger.of_kinds(need.kinds)
+    if need.kinds or need.pool:
+        mask &= ledger.eligible(need)
     return _spill(ledger, ledger.select(mask), need, workers)
 
 
@@ -194,7 +194,7 @@ def _with_room(ledger: Ledger, need: Resources, workers: int) -> int:
         return ledger.candidates(need)
     count = need.gpus * workers
     mask = ledger.at_least[count] if count < len(ledger.at_least) else 0
-    return mask & ledger.of_kinds(need.kinds) if need.kinds else mask
+    return mask & ledger.eligible(need) if need.kinds or need.pool else mask
 
 
 def _tightest(

@@ -18,6 +18,7 @@ from itertools import groupby, islice
 from operator import attrgetter
 
 from roost.core.allocation import Allocation, Part
+from roost.core.ledger import Ledger
 from roost.core.node import Node
 from roost.core.plan import Plan
 from roost.core.reasons import are, gpus
@@ -36,10 +37,12 @@ class _Memory:
     bookings: dict[Job, Booking]
     ends: dict[RunId, float]
     capacity_milli: int
+    regrouped: int = 0
 
     def follows(self, before: _Memory, now: float) -> bool:
         """Whether all went as planned: nobody ended early or late, and no node came or went."""
-        return self.capacity_milli == before.capacity_milli and all(
+        same = (before.capacity_milli, before.regrouped) == (self.capacity_milli, self.regrouped)
+        return same and all(
             end <= now if run not in self.ends else math.isclose(self.ends[run], end)
             for run, end in before.ends.items()
         )
@@ -64,8 +67,11 @@ class Conservative:
         plan.lines(arrival)
         jobs = list(islice(plan.waiting, self.depth))
         before = plan.memo.get("conservative", _Memory({}, {}, 0))
-        memory = _Memory({}, _expected_ends(plan), plan.ledger.capacity_milli)
+        ledger = plan.ledger
+        memory = _Memory({}, _expected_ends(plan), ledger.capacity_milli, ledger.regrouped)
         old = before.bookings
+        if before.regrouped != ledger.regrouped:
+            old = {job: booking for job, booking in old.items() if _suits(ledger, job, booking)}
         as_planned = memory.follows(before, plan.now)
         profile = Profile(plan, memory.ends)
         kept = [profile.add(old[job]) for job in jobs if job in old]
@@ -126,6 +132,11 @@ class Conservative:
             parts += chosen
         plan.place_at(job, Allocation(tuple(parts)))
         return True
+
+
+def _suits(ledger: Ledger, job: Job, booking: Booking) -> bool:
+    """Whether a job may still go where it was reserved: nodes may have left its pool."""
+    return all(ledger.suits(node, job.spec.resources) for node, _, _ in booking.spots)
 
 
 def _short_of_others(plan: Plan, job: Job, booking: Booking) -> bool:

@@ -82,7 +82,7 @@ class FairShare:
         return found
 
     def _may_go(self, plan: Plan, run: Run) -> bool:
-        return run.job.spec.preemptible and may_disturb(plan, run, self.min_run_s)
+        return run.job.preemptible and may_disturb(plan, run, self.min_run_s)
 
 
 def fair_shares(plan: Plan) -> dict[Queue, float]:

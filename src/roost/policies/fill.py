@@ -26,6 +26,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE
 from roost.core.state import Job, Run
 from roost.core.waiting import Key, KeyOf, Line
+from roost.policies.clearing import clear_nodes, in_vain, worth_a_look
 
 #: How many victims are tried, one after the other, where a gang's needs are not simply nodes.
 _PATIENCE = 64
@@ -52,8 +53,18 @@ class Order(Protocol):
         """The key of a run; larger than a waiting job's key means it gives way."""
 
 
-def fill(plan: Plan, key: KeyOf, order: Order | None = None, min_run_s: float = 0.0) -> None:
-    """Start waiting jobs by ``key``; with an ``order``, also in place of runs behind them."""
+def fill(
+    plan: Plan,
+    key: KeyOf,
+    order: Order | None = None,
+    min_run_s: float = 0.0,
+    *,
+    thorough: bool = False,
+) -> None:
+    """Start waiting jobs by ``key``; with an ``order``, also in place of runs behind them.
+
+    ``thorough``: nodes are searched one by one for gangs that need more of them than GPUs.
+    """
     releases = plan.ledger.releases
     heap = [
         (line.entries[0][:2], line)
@@ -67,7 +78,7 @@ def fill(plan: Plan, key: KeyOf, order: Order | None = None, min_run_s: float = 
         job = line.head
         refused = line.refused_at == plan.ledger.releases
         if (not refused and plan.place(job)) or (
-            order is not None and _displace(plan, line, order, min_run_s)
+            order is not None and _displace(plan, line, order, min_run_s, thorough=thorough)
         ):
             if line.entries:
                 heapq.heapreplace(heap, (line.entries[0][:2], line))
@@ -224,8 +235,7 @@ class _Search:
         reach.keys.pop(node, None)
         reach.free.pop(node, None)
         reach.starting.pop(node, None)
-        kinds = self.line.shape.resources.kinds
-        if not node.up or (kinds and node.spec.kind not in kinds):
+        if not node.up or not self.plan.ledger.suits(node, self.line.shape.resources):
             return
         gpus, workers = self.wanted(node)
         missing = (gpus - node.shown) * WHOLE
@@ -299,7 +309,9 @@ def _above(key: Key | None, other: Key | None) -> bool:
     return key > other  # type: ignore[operator]
 
 
-def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
+def _displace(
+    plan: Plan, line: Line, order: Order, min_run_s: float, *, thorough: bool = False
+) -> bool:
     """Evict runs behind the line's head so that it fits, and place it; or change nothing."""
     job = line.head
     if line.queue is not None and plan.over_limit(job, line.gpu_milli):
@@ -320,9 +332,20 @@ def _displace(plan: Plan, line: Line, order: Order, min_run_s: float) -> bool:
     if simple:
         gpus = need.gpus * shape.workers if plan.ledger.could(need, shape.workers) else None
         return _Search(plan, line, order, min_run_s, key, gpus).make_room()
-    rivals = [run for run in plan.running if gives_way(run, key, order, plan)]
+    runs = worth_a_look(plan, line, key) if thorough else plan.running
+    rivals = [run for run in runs if gives_way(run, key, order, plan)]
     free = [run for run in rivals if may_disturb(plan, run, min_run_s)]
-    return displace(plan, job, _last_first(free, order, plan.now, min_run_s))
+    victims = _last_first(free, order, plan.now, min_run_s)
+    if not thorough:
+        return displace(plan, job, victims)
+    moment = plan.ledger.moment()
+    if clear_nodes(plan, job, victims, lambda run: order.running(run, plan.now)) or (
+        (shape.workers > 1 or shape.roles) and displace(plan, job, victims)
+    ):
+        return True
+    plan.ledger.back_to(moment)
+    in_vain(plan, line, key, (_protected_until(run, min_run_s) for run in rivals))
+    return False
 
 
 def displace(
@@ -357,7 +380,7 @@ def _spare(plan: Plan, job: Job, mark: int, cleared: Iterable[tuple[Run, Clear, 
 
 def gives_way(run: Run, key: Key, order: Order, plan: Plan) -> bool:
     """Whether a run stands behind a key; one that is still starting will be looked at later."""
-    if not run.job.spec.preemptible or run.stopping is not None or run.parked:
+    if not run.job.preemptible or run.stopping is not None or run.parked:
         return False
     if not order.running(run, plan.now) > key:  # type: ignore[operator]
         return False
@@ -387,7 +410,7 @@ def _rivals(node: Node, order: Order, now: float, min_run_s: float) -> _Rivals:
     memo = node.memo = _Rivals(order, [])
     for run, held in node.runs.items():
         spec = run.job.spec
-        if run.stopping is not None or not spec.preemptible:
+        if run.stopping is not None or not run.job.preemptible:
             continue
         key = order.running(run, now)
         if memo.top is None or key > memo.top:  # type: ignore[operator]

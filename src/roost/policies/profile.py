@@ -98,6 +98,7 @@ class Profile:
     def __init__(self, plan: Plan, ends: Mapping[RunId, float]) -> None:
         self.grain = max(_GRAIN_S, 2.0 ** math.ceil(math.log2(8 * math.ulp(max(plan.now, 1.0)))))
         self.now = self._on_grid(plan.now)
+        self._suits = plan.ledger.suits
         self.nodes = {node: Steps(node.shown) for node in plan.ledger.order if node.up}
         self.limits = {
             queue: Steps(queue.spec.limit_milli - queue.used_milli)
@@ -153,7 +154,7 @@ class Profile:
     def earliest(self, job: Job) -> Booking | None:
         """The first time at which a job fits for as long as it is expected to run."""
         need = job.spec.resources
-        nodes = [n for n in self.nodes if not need.kinds or n.spec.kind in need.kinds]
+        nodes = [node for node in self.nodes if self._suits(node, need)]
         workers = job.spec.workers.min
         totals: Spots = [
             (node, workers, -(-need.gpus * workers // each))

@@ -71,6 +71,7 @@ class WorkerFields(TypedDict, total=False):
     cpu_milli: int
     memory_mib: int
     way: Way
+    pool: str
 
 
 class SpecFields(WorkerFields, total=False):
@@ -131,6 +132,7 @@ def spec(gpus: float = 1, run_time_s: float | None = None, **more: Unpack[SpecFi
         cpu_milli=more.pop("cpu_milli", 0),
         memory_mib=more.pop("memory_mib", 0),
         way=more.pop("way", Way.TEMPORAL),
+        pool=more.pop("pool", ""),
     )
     workers = more.pop("workers", 1)
     size = Range(workers, workers) if isinstance(workers, int) else Range(*workers)

@@ -20,7 +20,9 @@ from roost.core import (
     Node,
     NodeId,
     Part,
+    Place,
     QueueId,
+    Reshape,
     Resources,
     Run,
     RunId,
@@ -28,11 +30,12 @@ from roost.core import (
     Shape,
     Way,
 )
+from roost.core.allocation import beyond
 from roost.core.node import devices, memory_on
 from roost.core.occupancy import pinned
 from roost.core.state import needs
 from roost.testing.engine import overuse
-from roost.testing.gangs import gang_problems
+from roost.testing.gangs import gang_problems, strangers
 from roost.testing.usage import Usage, used, worst
 
 
@@ -64,11 +67,31 @@ def rough_decisions(core: Core) -> list[str]:
     for decision in core.decisions:
         if isinstance(decision, Evict | SetAside):
             job, run = core.jobs[decision.job], core.jobs[decision.job].run
-            if not job.spec.preemptible:
+            if not job.preemptible:
                 found.append(f"{job.id} must not be disturbed")
             started_at = run.started_at if run is not None else None
             if started_at is not None and started_at + job.spec.min_run_s > core.now:
                 found.append(f"{job.id} ran only {core.now - started_at} s")
+    return found
+
+
+def impossible_decisions(core: Core) -> list[str]:
+    """What was just decided and no policy can decide: against a protection, or outside a pool."""
+    found = []
+    for decision in core.decisions:
+        job = core.jobs[decision.job]
+        match decision:
+            case Evict() | SetAside() if job.protected:
+                found.append(f"{job.id} was disturbed, though {job.protected}")
+            case Place() | Reshape():
+                new: tuple[Part, ...] = decision.allocation.parts
+                if isinstance(decision, Reshape) and job.run is not None:
+                    new = beyond(decision.allocation, job.run.allocation)
+                spec = job.spec
+                shape = Shape(spec.workers.min, spec.resources, spec.roles)
+                found += [f"{job.id}: {wrong}" for wrong in strangers(core.ledger, shape, new)]
+            case _:
+                pass
     return found
 
 
@@ -162,7 +185,7 @@ class _Books:
 def mask_problems(ledger: Ledger) -> Iterator[str]:
     """Masks and sums of a ledger against the books of its nodes."""
     largest = max((node.spec.gpus for node in ledger.order), default=0)
-    at_least = [0] * (largest + 1)
+    at_least = [0] * max(largest + 1, len(ledger.at_least))  # a node may have had more once
     full = sharing = up = free = capacity = 0
     for node in ledger.order:
         if not node.up:
@@ -176,7 +199,12 @@ def mask_problems(ledger: Ledger) -> Iterator[str]:
         sharing |= node.bit if live else 0
         free += idle * WHOLE + sum(device.left_milli for device in live)
         capacity += node.healthy.bit_count() * WHOLE
+    pools = {
+        name: sum(node.bit for node in ledger.order if node.id in members)
+        for name, members in ledger.members.items()
+    }
     for what, found, expected in (
+        ("pools", ledger.pools, pools),
         ("at_least", ledger.at_least, at_least),
         ("full", ledger.full, full),
         ("sharing", ledger.sharing, sharing),
@@ -296,7 +324,10 @@ def _without_devices(parts: Iterable[Part]) -> Counter[tuple[NodeId, str]]:
 
 
 def _gangs(core: Core) -> Iterator[str]:
-    """Every allocation is a whole gang, in the cell and on the kinds that it asked for."""
+    """Every allocation is a whole gang, in the cell and on the kinds that it asked for.
+
+    Pools are no matter here: who is in one may change under a run.
+    """
     for run in core.runs.values():
         spec = run.job.spec
         for allocation in () if run.parked else filter(None, (run.allocation, run.target)):

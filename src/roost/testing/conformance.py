@@ -38,7 +38,7 @@ from roost.sim.results import Results
 from roost.testing.builders import core_with, job, node, part, role, spec, worker
 from roost.testing.checks import rough_decisions, validate
 from roost.testing.engine import Batch
-from roost.testing.gangs import gang_problems
+from roost.testing.gangs import gang_problems, strangers
 from roost.testing.journal import check_journal
 from roost.testing.replay import digest, digest_elsewhere
 from roost.testing.situations import (
@@ -200,7 +200,7 @@ class PlacerConformance:
             parts = placer(ledger, shape)
             if parts is not None:
                 placed += 1
-                problems = gang_problems(ledger, shape, parts)
+                problems = gang_problems(ledger, shape, parts) + strangers(ledger, shape, parts)
                 _require(not problems, f"{shape}: {problems}")
                 _take_and_release(ledger, shape, parts)
         _require(placed > 0, "it never finds room")
@@ -222,11 +222,10 @@ class PlacerConformance:
         """No rule keeps a single worker from a node that has room for it."""
         for ledger, shape in _questions():
             alone = Shape(1, shape.resources)
-            kinds = shape.resources.kinds
             room = any(
                 ledger.room(node, shape.resources)
                 for node in ledger.order
-                if not kinds or node.spec.kind in kinds
+                if ledger.suits(node, shape.resources)
             )
             found = placer(ledger, alone)
             _require((found is not None) == room, f"{alone}: found {found}, room: {room}")
@@ -285,6 +284,7 @@ def _ledger(chance: random.Random) -> Ledger:
                     ledger.set_health(place.id, gpu, healthy=chance.random() > 0.5)  # noqa: PLR2004
     if chance.randrange(3) == 0:
         ledger.lose(chance.choice(ledger.order).id)
+    ledger.set_pool("some", frozenset(place.id for place in ledger.order if chance.randrange(2)))
     return ledger
 
 
@@ -295,8 +295,10 @@ def _shape(chance: random.Random) -> Shape:
         kinds=chance.choice(((), (), ("a",), ("a", "b"), ("c",))),
         cpu_milli=chance.choice((0, 1000)),
         memory_mib=chance.choice((0, 100)),
+        pool=chance.choice(("", "", "some", "none")),
     )
-    extra = role("ps", chance.randint(1, 2), chance.choice((0, 0.5, 1)), cpu_milli=500)
+    servers, gpus = chance.randint(1, 2), chance.choice((0, 0.5, 1))
+    extra = role("ps", servers, gpus, cpu_milli=500, pool=chance.choice(("", "some")))
     return Shape(
         chance.choice((1, 1, 2, 3, 5)),
         need,

@@ -9,7 +9,10 @@ from roost.core import WORKER, Ledger, Level, Part, Resources, Shape
 
 
 def gang_problems(ledger: Ledger, shape: Shape, parts: Sequence[Part]) -> list[str]:
-    """What is wrong with the parts that were chosen for a gang; free or not is not asked."""
+    """What is wrong with the parts that were chosen for a gang; free or not is not asked.
+
+    Nor is which pool they are in: nodes may have left it since (``strangers``).
+    """
     wanted = Counter({WORKER: shape.workers, **{role.name: role.workers for role in shape.roles}})
     got: Counter[str] = Counter()
     for part in parts:
@@ -19,6 +22,16 @@ def gang_problems(ledger: Ledger, shape: Shape, parts: Sequence[Part]) -> list[s
     found = [problem for part in parts for problem in _part_problems(ledger, shape, part)]
     if shape.within is not None and reach(ledger, parts) > shape.within:
         found.append(f"{parts} reach over more than one {shape.within.name.lower()}")
+    return found
+
+
+def strangers(ledger: Ledger, shape: Shape, parts: Sequence[Part]) -> list[str]:
+    """Parts that are on nodes outside the pool that their workers ask for."""
+    found = []
+    for part in parts:
+        pool = _need(shape, part).pool
+        if pool and part.node not in ledger.members.get(pool, ()):
+            found.append(f"{part} is outside of pool {pool}")
     return found
 
 

@@ -22,6 +22,7 @@ def snapshot(core: Core) -> dict[str, Any]:
         "runs": {name: _record(run) for name, run in core.runs.items()},
         "queues": {name: _record(queue) for name, queue in core.queues.items()},
         "nodes": {name: _node_books(node) for name, node in core.ledger.nodes.items()},
+        "pools": dict(core.ledger.members),
         "waiting": sorted(job.seq for job in core.waiting),
         "finished": core.finished,
         "history": list(core.history.service),

@@ -28,7 +28,7 @@ from roost.core import (
 )
 from roost.core.spec import CPU_SLOT
 from roost.testing.builders import node, queue, role, spec
-from roost.testing.weather import QUEUES, Weather
+from roost.testing.weather import POOLS, QUEUES, Weather
 
 _WAYS = tuple(Way)
 
@@ -45,6 +45,11 @@ class Storm:
         self.weather = Weather(policy, placer, cluster)
         self._things: list[tuple[int, Callable[[], object]]] = [
             (8, self._submit),
+            (3, self._adopt),
+            (1, self._adopt_in_vain),
+            (2, self._protect),
+            (2, self._change_pool),
+            (2, self._change_node),
             (2, self._cancel),
             (2, self._suspend),
             (3, self._resume),
@@ -86,6 +91,41 @@ class Storm:
     def _submit(self) -> None:
         if self.weather.core.waiting.count < self.crowd:
             self.weather.submit(*(self._spec() for _ in range(self.chance.randint(1, 3))))
+
+    def _adopt(self) -> None:
+        pick, now = self.chance.choice, self.weather.now
+        self.weather.adopt(
+            self._spec(),
+            placed=bool(self.chance.randrange(4)),
+            running=bool(self.chance.randrange(3)),
+            failures=pick((0, 0, 1)),
+            done_s=pick((0.0, 3.0)),
+            submitted_at=pick((None, now - 100.0)),
+            started_at=pick((None, now - 50.0)),
+            held=self.chance.randrange(6) == 0,
+            not_before=pick((0.0, 0.0, now + 40.0)),
+        )
+
+    def _adopt_in_vain(self) -> None:
+        if self.weather.core.runs:
+            self.weather.adopt_in_vain(
+                self._spec(), self.chance.choice(list(self.weather.core.runs))
+            )
+
+    def _protect(self) -> None:
+        leaving = [run.job.id for run in self.weather.core.runs.values() if run.stopping]
+        if name := self.chance.choice(leaving) if leaving else self._job():
+            why = self.chance.choice(("", "its budget allows nothing", "its budget allows nothing"))
+            self.weather.protect(name, why)
+
+    def _change_pool(self) -> None:
+        nodes = [*self.weather.cluster, node("n9").id]
+        members = self.chance.sample(nodes, self.chance.randint(0, len(nodes)))
+        self.weather.change_pool(self.chance.choice(POOLS), members)
+
+    def _change_node(self) -> None:
+        index = self.chance.randrange(len(self.weather.cluster))
+        self.weather.change_node(self._node(index))
 
     def _job(self) -> JobId | None:
         living = [job.id for job in self.weather.core.jobs.values() if not job.state.over]
@@ -233,6 +273,7 @@ class Storm:
             cpu_milli=pick((0, 0, 1000, 1500)),
             memory_mib=pick((0, 0, 0, 100)),
             way=pick(_WAYS),
+            pool=pick(("", "", "", *POOLS)),
             roles=(servers,) if with_servers else (),
             queue=pick(QUEUES),
             priority=pick((0, 0, 0, 3)),

@@ -17,6 +17,7 @@ from roost.testing.builders import node, queue, role, spec, worker
 EFFORT = int(os.environ.get("ROOST_EFFORT", "1"))
 KINDS = ("a", "b")
 QUEUES = ("red", "blue")
+POOLS = ("p", "q")
 GPU_MEMORY_MIB = 1000
 
 
@@ -56,6 +57,7 @@ def workers(draw: st.DrawFn) -> Resources:
         cpu_milli=draw(st.sampled_from((0, 0, 1000, 1500))),
         memory_mib=draw(st.sampled_from((0, 0, 0, 100))),
         way=draw(st.sampled_from(Way)),
+        pool=draw(st.sampled_from(("", "", "", *POOLS))),
     )
 
 
@@ -71,6 +73,7 @@ def roles(draw: st.DrawFn) -> tuple[Role, ...]:
             draw(st.sampled_from((0, 0.5, 1))),
             cpu_milli=1000,
             way=draw(st.sampled_from(Way)),
+            pool=draw(st.sampled_from(("", "", POOLS[0]))),
         ),
     )
 
@@ -90,6 +93,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         cpu_milli=need.cpu_milli,
         memory_mib=need.memory_mib,
         way=need.way,
+        pool=need.pool,
         roles=draw(roles()),
         queue=draw(st.sampled_from(QUEUES)),
         priority=draw(st.sampled_from((0, 0, 3))),

@@ -7,10 +7,14 @@ report late and restart the core from its journal. A test decides what happens; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypedDict, Unpack
 
 from roost.core import (
+    WHOLE,
     Action,
+    Adopted,
     Allocation,
     Core,
     Event,
@@ -19,14 +23,19 @@ from roost.core import (
     GpuRestored,
     JobId,
     JobSpec,
+    Launch,
     Measured,
+    NodeChanged,
     NodeId,
     NodeJoined,
     NodeLost,
     NodeSpec,
     Outcome,
+    Part,
     Policy,
+    PoolChanged,
     Progressed,
+    Protected,
     QueueChanged,
     QueueId,
     QueueSpec,
@@ -41,15 +50,28 @@ from roost.core import (
     Woke,
 )
 from roost.core.allocation import keeping
+from roost.core.snapshot import dump, load
 from roost.errors import Conflict, NotFound
 from roost.placement import placer as placer_named
 from roost.testing.builders import queue
-from roost.testing.checks import rough_decisions, validate
-from roost.testing.engine import FakeEngine
+from roost.testing.checks import impossible_decisions, rough_decisions, validate
+from roost.testing.engine import FakeEngine, Process
 from roost.testing.journal import check_journal, differ, snapshot
 from roost.testing.usage import used
 
 QUEUES = ("red", "blue")
+POOLS = ("p", "q")
+
+
+class Past(TypedDict, total=False):
+    """What else may be told of a job that is adopted; see ``Adopted``."""
+
+    failures: int
+    done_s: float
+    submitted_at: float | None
+    started_at: float | None
+    held: bool
+    not_before: float
 
 
 class Weather(FakeEngine):
@@ -76,6 +98,8 @@ class Weather(FakeEngine):
         actions = super().tell(*events)
         self.failed = False
         self.gone += sorted(before - set(self.core.runs))
+        if wrong := impossible_decisions(self.core):
+            raise AssertionError("; ".join(wrong))
         return actions
 
     def later(self, after_s: float) -> float:
@@ -92,12 +116,83 @@ class Weather(FakeEngine):
         self.tell(*(Submitted(self.now, name, w) for name, w in zip(names, wanted, strict=True)))
         return names
 
-    def request(self, event: Event) -> None:
+    def request(self, event: Event) -> bool:
         """Users ask for what may be impossible just now; that changes nothing."""
         try:
             self.tell(event)
         except (Conflict, NotFound):
             self.failed = False
+            return False
+        return True
+
+    def adopt(self, wanted: JobSpec, *, placed: bool, running: bool, **past: Unpack[Past]) -> JobId:
+        """A job is there that the core has not heard of, with a run if there is room for one."""
+        over = [job.id for job in self.core.jobs.values() if job.state.over]
+        name = over[0] if over else JobId(f"j{self.core.submitted}")
+        attempts = self.core.jobs[name].attempts + 1 if over else 1
+        parts = self._room_for(wanted) if placed else None
+        held = None if parts is None else Allocation(parts)
+        if held is not None:
+            limited = self.core.queues.get(wanted.queue)
+            used_milli = limited.used_milli if limited is not None else 0
+            self._allowed[wanted.queue] = used_milli + held.gpu_milli
+            run_id = RunId(name, attempts)
+            asked: list[Action] = [] if running else [Launch(run_id, wanted, held)]
+            self.processes[run_id] = Process(used(wanted, held), asked)
+        self.tell(Adopted(self.now, name, wanted, held, running=running, attempts=attempts, **past))
+        return name
+
+    def adopt_in_vain(self, wanted: JobSpec, run_id: RunId) -> None:
+        """A job is said to be where another one is: that cannot be, and changes nothing."""
+        self.tell(Woke(self.now))
+        run, before = self.core.runs.get(run_id), snapshot(self.core)
+        if run is None or run.parked or run.stopping is not None or not run.gpu_milli:
+            return
+        name = JobId(f"j{self.core.submitted}")
+        whole = replace(wanted, workers=run.job.spec.workers, roles=run.job.spec.roles)
+        whole = replace(whole, resources=run.job.spec.resources)
+        for intruder in (name, run.job.id):
+            event = Adopted(self.now, intruder, whole, run.allocation, attempts=1)
+            shared = any(part.share_milli < WHOLE for part in run.allocation.parts)
+            if (intruder == run.job.id or not shared) and self.request(event):
+                raise AssertionError(f"{intruder} was adopted where {run_id} is")
+        if changed := differ(before, snapshot(self.core)):
+            raise AssertionError(f"an adoption in vain changed {changed}")
+
+    def _room_for(self, wanted: JobSpec) -> tuple[Part, ...] | None:
+        """Idle devices for a job, looked for on a copy: the core is not to notice."""
+        core = load(dump(self.core), self.policy, self.placer)
+        shape = Shape(wanted.workers.min, wanted.resources, wanted.roles, wanted.within)
+        parts = self.placer(core.ledger, shape)
+        return None if parts is None or core.occupancy.still_there(parts) else parts
+
+    def change_node(self, changed: NodeSpec) -> bool:
+        """A node has other hardware; False: what is in use there would not fit.
+
+        Where runs are, it keeps its kind and its place: those are theirs by now.
+        """
+        node = self.core.ledger.nodes[changed.id]
+        if node.runs:
+            old = node.spec
+            changed = replace(changed, kind=old.kind, sockets=old.sockets, switch=old.switch)
+            if old.sockets > 1:  # with other devices, each socket would have others
+                changed = replace(changed, gpus=old.gpus)
+        if not self.request(NodeChanged(self.now, changed)):
+            return False
+        self.cluster[changed.id] = changed
+        self.broken = {(name, gpu) for name, gpu in self.broken if gpu < self.cluster[name].gpus}
+        return True
+
+    def protect(self, name: JobId, why: str) -> None:
+        """A job must not be evicted, or may be again; what it was to leave stays its own."""
+        job = self.core.jobs.get(name)
+        if job is not None and job.run is not None and job.run.stopping is not None and why:
+            self._allowed[job.spec.queue] = job.queue.used_milli + job.run.gpu_milli
+        self.request(Protected(self.now, name, why))
+
+    def change_pool(self, name: str, nodes: Iterable[NodeId]) -> None:
+        """Other nodes belong to a pool."""
+        self.tell(PoolChanged(self.now, name, frozenset(nodes)))
 
     def change_queue(self, changed: QueueSpec) -> None:
         """A queue's promise, limit or priority changes; what it holds stays its own."""
@@ -249,12 +344,13 @@ def shortest(events: Sequence[Event], breaks: Callable[[Sequence[Event]], bool])
     left = list(events)
     length = len(left) // 2
     while length:
-        start = 0
+        start, before = 0, len(left)
         while start < len(left):
             fewer = left[:start] + left[start + length :]
             if breaks(fewer):
                 left = fewer
             else:
                 start += length
-        length //= 2
+        if length > 1 or len(left) == before:  # what could not go alone may go without others
+            length //= 2
     return left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.core import Ledger, NodeSpec
+from roost.core import Ledger, NodeSpec, Resources
 from roost.errors import Conflict, Fatal, NotFound
 from roost.testing.builders import node, part, worker
 from roost.testing.checks import mask_problems
@@ -134,8 +134,8 @@ def test_a_node_comes_back_with_other_hardware_once_nobody_holds_the_old() -> No
     ledger.join(node("n0", 4, kind="H200"))
 
     assert ledger.free_milli == ledger.capacity_milli == 4000
-    assert [n.id for n in ledger.select(ledger.of_kinds(["H200"]))] == ["n0"]
-    assert not ledger.of_kinds(["gpu"])
+    assert [n.id for n in ledger.select(ledger.eligible(Resources(kinds=("H200",))))] == ["n0"]
+    assert not ledger.eligible(Resources(kinds=("gpu",)))
 
 
 def test_unknown_nodes_and_devices_are_named() -> None:

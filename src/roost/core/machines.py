@@ -1,0 +1,87 @@
+"""What the world says of machines, folded into the state: nodes, devices, pools.
+
+A run that a failure hits ends, or goes on with the workers that are left (``motion``). Other
+hardware and other pools disturb nobody: they only matter to those who are placed from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roost.core.allocation import Part
+from roost.core.events import (
+    GpuFailed,
+    GpuRestored,
+    NodeChanged,
+    NodeJoined,
+    NodeLost,
+    PoolChanged,
+)
+from roost.core.motion import Motion
+from roost.core.node import Node
+from roost.core.spec import NodeSpec, Resources
+from roost.core.state import Run, needs
+from roost.errors import Conflict
+
+
+class Machines(Motion):
+    """Folds reports on machines; each fold says whether it may change a decision."""
+
+    def _node_joined(self, event: NodeJoined) -> bool:
+        self.ledger.join(event.node)
+        return True
+
+    def _node_lost(self, event: NodeLost) -> bool:
+        self._lose(self.ledger.lose(event.node), event, f"node {event.node} was lost")
+        return True
+
+    def _node_changed(self, event: NodeChanged) -> bool:
+        node, new = self.ledger.node(event.node.id), event.node
+        if not node.up:
+            raise Conflict(f"node {node.id} is not in service: it cannot change, only join")
+        if node.spec == new:
+            return False
+        if not _grows(node.spec, new) and any(map(_in_motion, node.runs)):
+            raise Conflict(f"node {node.id} cannot have less while runs there come or go")
+        self.ledger.change(new, list(_booked(node)))
+        return True
+
+    def _pool_changed(self, event: PoolChanged) -> bool:
+        if self.ledger.members.get(event.pool) == event.nodes:
+            return False
+        self.ledger.set_pool(event.pool, event.nodes)
+        return True
+
+    def _gpu_failed(self, event: GpuFailed) -> bool:
+        node = self.ledger.set_health(event.node, event.gpu, healthy=False)
+        why = f"GPU {event.gpu} of node {event.node} failed"
+        self._lose(node, event, why, event.gpu)
+        return True
+
+    def _gpu_restored(self, event: GpuRestored) -> bool:
+        self.ledger.set_health(event.node, event.gpu, healthy=True)
+        return True
+
+
+def _grows(old: NodeSpec, new: NodeSpec) -> bool:
+    """Whether a node has as much as before of everything; what is not counted is without end."""
+    pairs = (
+        (old.cpu_milli, new.cpu_milli),
+        (old.memory_mib, new.memory_mib),
+        (old.gpu_memory_mib, new.gpu_memory_mib),
+    )
+    return new.gpus >= old.gpus and all(not now or 0 < before <= now for before, now in pairs)
+
+
+def _in_motion(run: Run) -> bool:
+    """Whether a run uses less or more than the books say, until it has done what it was asked."""
+    return bool(run.leaving or run.after) or run.target is not None or run.stopping is not None
+
+
+def _booked(node: Node) -> Iterator[tuple[Part, Resources]]:
+    """What runs hold of a node in the books, and what a worker of each part needs."""
+    for run in node.runs:
+        if run.stopping is None and not run.parked:
+            for part in (run.target or run.allocation).parts:
+                if part.node == node.id:
+                    yield part, needs(run.job, part)
