@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-_HERE = Path(__file__).parent
+#: Where tests start servers and processes, and wait for them.
+_REAL = tuple(Path(__file__).parent / name for name in ("browser", "integration", "kubernetes"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(_HERE):
+        if any(item.path.is_relative_to(folder) for folder in _REAL):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))

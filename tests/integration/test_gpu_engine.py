@@ -125,7 +125,10 @@ def test_turns_go_on_without_a_server_and_with_the_next(home: Path) -> None:
     world.start()
     one, other = launch(world, "one", 500), launch(world, "other", 500)
     pids = [worker(home, run) for run in (one, other)]
-    guard = Book(home / "gpu").status()["pid"]
+    deadline = time.monotonic() + 30
+    while (guard := Book(home / "gpu").status().get("pid")) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     world.close()
     world = World(home)
     world.start({one: assigned(), other: assigned()})

@@ -93,6 +93,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def warden(home: Path) -> int:
+    """The process that guards, which says so before it does anything."""
     return int(Sharing(home, Machine(NodeSpec(NODE), ()), "")._book.status()["pid"])
 
 
