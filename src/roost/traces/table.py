@@ -284,11 +284,11 @@ def _role(name: str, workers: int, amounts: dict[str, object]) -> Role:
     """Make a role from its JSON; raises ValueError, TypeError or InvalidSpec."""
     qos = Qos(str(amounts.pop("qos", Qos.FIXED)))
     way = Way(str(amounts.pop("way", Way.TEMPORAL)))
-    kinds = amounts.pop("kinds", [])
+    kinds, pool = amounts.pop("kinds", []), str(amounts.pop("pool", ""))
     given = {key: value for key, value in amounts.items() if isinstance(value, int)}
     if len(given) < len(amounts) or not isinstance(kinds, list) or not isinstance(workers, int):
         raise TypeError
-    need = Resources(**given, qos=qos, kinds=tuple(map(str, kinds)), way=way)
+    need = Resources(**given, qos=qos, kinds=tuple(map(str, kinds)), way=way, pool=pool)
     return Role(str(name), workers, need)
 
 
