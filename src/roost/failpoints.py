@@ -61,7 +61,19 @@ KEEPING = (
     "keep.after-row",
     "keep.before-removal",
 )
-_ALL = NAMES + CHANGING + KEEPING
+#: Points in the life of a Job on Kubernetes, between requests to the API server.
+ON_KUBERNETES = (
+    "pods.before-objects",
+    "pods.before-create",
+    "pods.after-create",
+    "pods.before-bind",
+    "pods.after-bind",
+    "pods.before-remove",
+    "pods.after-remove",
+    "status.before-write",
+    "status.after-write",
+)
+_ALL = NAMES + CHANGING + KEEPING + ON_KUBERNETES
 
 _hits: Counter[str] = Counter()
 

@@ -83,6 +83,12 @@ class LedgerMachine(RuleBasedStateMachine):
         names = st.sampled_from((*self.cluster, NodeId("unknown")))
         self.ledger.set_pool(pool, frozenset(data.draw(st.lists(names), label="members")))
 
+    @rule(pool=st.sampled_from(POOLS))
+    def drop_pool(self, pool: str) -> None:
+        self.ledger.drop_pool(pool)
+        assert pool not in self.ledger.pools
+        assert not self.ledger.eligible(Resources(pool=pool))
+
     @rule(data=st.data())
     def change_node(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.cluster)), label="node")
@@ -115,6 +121,7 @@ class LedgerMachine(RuleBasedStateMachine):
                     total.limits.append((part.node, gpu, need))
                 total.cpu[part.node] += part.workers * need.cpu_milli
                 total.memory[part.node] += part.workers * need.memory_mib
+                total.workers[part.node] += part.workers
         assert total.beyond(self.cluster) == []
 
     def teardown(self) -> None:
@@ -127,6 +134,7 @@ class LedgerMachine(RuleBasedStateMachine):
             node = self.ledger.nodes[name]
             assert (node.taken, node.shared) == (0, {})
             assert (node.cpu_left, node.memory_left) == (spec.cpu_milli, spec.memory_mib)
+            assert node.workers_left == spec.workers
             for gpu in range(spec.gpus):
                 self.ledger.set_health(name, gpu, healthy=True)
             if not node.up:

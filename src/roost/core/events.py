@@ -56,12 +56,13 @@ class NodeChanged:
 class PoolChanged:
     """A pool, a named set of nodes, has these nodes now.
 
-    Nodes that nobody knows yet belong to it from when they join. Runs stay where they are.
+    Nodes that nobody knows yet belong to it from when they join. Runs stay where they are. None:
+    nobody asks for the pool any more, and it need not be remembered.
     """
 
     time: float
     pool: str
-    nodes: frozenset[NodeId]
+    nodes: frozenset[NodeId] | None
 
 
 @dataclass(frozen=True, slots=True)

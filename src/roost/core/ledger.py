@@ -44,6 +44,8 @@ class Ledger:
         self.at_least: list[int] = [0]
         self.full: int = 0
         self.sharing: int = 0
+        #: Nodes on which the number of workers may be short before GPUs are.
+        self.crowded: int = 0
         self.up: int = 0
         self.kinds: dict[str, int] = {}
         self.switches: dict[str, int] = {}
@@ -72,7 +74,7 @@ class Ledger:
             self.nodes[spec.id] = node
             self.order.append(node)
             node.free = node.healthy = (1 << spec.gpus) - 1
-            node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
+            self._empty(node)
             self._register(node)
         elif node.up:
             msg = f"node {spec.id} is already here"
@@ -111,6 +113,7 @@ class Ledger:
         node.healthy &= ~broken
         node.taken, node.shared = new.taken, new.shared
         node.cpu_left, node.memory_left = new.cpu_left, new.memory_left
+        node.workers_left = new.workers_left
         node.count_free()
         self._enter(node)
         return node
@@ -120,9 +123,16 @@ class Ledger:
         self.kinds[node.spec.kind] ^= node.bit
         self.switches[node.spec.switch] ^= node.bit
         node.spec, node.healthy = spec, (1 << spec.gpus) - 1
-        node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
+        self._empty(node)
         node.count_free()
         self._register(node)
+
+    @staticmethod
+    def _empty(node: Node) -> None:
+        """All that is counted beside devices is there for whoever comes."""
+        spec = node.spec
+        node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
+        node.workers_left = spec.workers
 
     def _register(self, node: Node) -> None:
         """Let a node be found by its kind, its switch and its size."""
@@ -150,6 +160,11 @@ class Ledger:
         self._could.clear()
         self.releases += 1
         self.regrouped += 1
+
+    def drop_pool(self, name: str) -> None:
+        """Forget a pool: from now on it is as one that nobody has told of."""
+        self.set_pool(name, frozenset())
+        del self.pools[name], self.members[name]
 
     def lose(self, node_id: NodeId) -> Node:
         """Take a node out of service; what runs hold there is still theirs until they end."""
@@ -211,6 +226,10 @@ class Ledger:
             node.memory_left -= need.memory_mib * part.workers
             if node.memory_left < 0:
                 raise Fatal(f"{part} takes more memory than node {node.id} has left")
+        if node.spec.workers:
+            node.workers_left -= part.workers
+            if node.workers_left < 0:
+                raise Fatal(f"{part} is more workers than node {node.id} takes")
         self._show(node)
 
     def claim(self, parts: Iterable[tuple[Part, Resources]]) -> str:
@@ -243,6 +262,8 @@ class Ledger:
             node.cpu_left += need.cpu_milli * part.workers
         if need.memory_mib and node.spec.memory_mib:
             node.memory_left += need.memory_mib * part.workers
+        if node.spec.workers:
+            node.workers_left += part.workers
         self._show(node)
         self.releases += 1
 
@@ -288,6 +309,10 @@ class Ledger:
                 milli += sum(
                     device.left_milli for gpu, device in node.shared.items() if usable >> gpu & 1
                 )
+        if node.spec.workers or self.crowded & bit:
+            short = node.spec.workers > 0 and node.workers_left < node.spec.gpus
+            if (node.up and short) != bool(self.crowded & bit):
+                self.crowded ^= bit
         shown = node.shown
         if count != shown:
             at_least = self.at_least
@@ -353,14 +378,16 @@ class Ledger:
     @contextmanager
     def hidden(self, parts: Iterable[tuple[Part, Resources]]) -> Iterator[None]:
         """Hide what is free of these parts, so that nobody can be placed there meanwhile."""
-        before: dict[NodeId, tuple[int, int, int]] = {}
+        before: dict[NodeId, tuple[int, int, int, int]] = {}
         for part, need in parts:
             node = self.nodes[part.node]
-            before.setdefault(node.id, (node.visible, node.cpu_left, node.memory_left))
+            books = (node.visible, node.cpu_left, node.memory_left, node.workers_left)
+            before.setdefault(node.id, books)
             node.visible &= ~mask_of(part.gpus)
             node.count_free()
             node.cpu_left = max(0, node.cpu_left - need.cpu_milli * part.workers)
             node.memory_left = max(0, node.memory_left - need.memory_mib * part.workers)
+            node.workers_left = max(0, node.workers_left - part.workers)
         for name in before:
             self._show(self.nodes[name])
         try:
@@ -368,7 +395,7 @@ class Ledger:
         finally:
             for name, books in before.items():
                 node = self.nodes[name]
-                node.visible, node.cpu_left, node.memory_left = books
+                node.visible, node.cpu_left, node.memory_left, node.workers_left = books
                 node.count_free()
                 self._show(node)
 
@@ -471,7 +498,7 @@ class Ledger:
             count = min(count, node.cpu_left // need.cpu_milli)
         if count and need.memory_mib and node.spec.memory_mib:
             count = min(count, node.memory_left // need.memory_mib)
-        return count
+        return min(count, node.workers_left) if node.spec.workers else count
 
     def _shares(self, node: Node, need: Resources) -> list[tuple[int, int]]:
         """Devices with room for shares, fullest first, and how many each takes."""
@@ -505,7 +532,7 @@ class Ledger:
             need.gpus
             and need.share_milli == WHOLE
             and not (need.kinds or need.cpu_milli or need.memory_mib or need.gpu_memory_mib)
-            and not need.pool
+            and not (need.pool or self.crowded)
         ):
             return need.gpus * workers <= self.largest
         key = (need, workers, self.up)

@@ -49,7 +49,10 @@ class Machines(Motion):
     def _pool_changed(self, event: PoolChanged) -> bool:
         if self.ledger.members.get(event.pool) == event.nodes:
             return False
-        self.ledger.set_pool(event.pool, event.nodes)
+        if event.nodes is None:
+            self.ledger.drop_pool(event.pool)
+        else:
+            self.ledger.set_pool(event.pool, event.nodes)
         return True
 
     def _gpu_failed(self, event: GpuFailed) -> bool:
@@ -69,6 +72,7 @@ def _grows(old: NodeSpec, new: NodeSpec) -> bool:
         (old.cpu_milli, new.cpu_milli),
         (old.memory_mib, new.memory_mib),
         (old.gpu_memory_mib, new.gpu_memory_mib),
+        (old.workers, new.workers),
     )
     return new.gpus >= old.gpus and all(not now or 0 < before <= now for before, now in pairs)
 

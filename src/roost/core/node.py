@@ -73,6 +73,7 @@ class Node:
     shared: dict[int, Device] = field(default_factory=dict)
     cpu_left: int = 0
     memory_left: int = 0
+    workers_left: int = 0
     shown: int = 0
     shown_milli: int = 0
     runs: dict[Run, int] = field(default_factory=dict)
@@ -134,7 +135,7 @@ def empty_room(spec: NodeSpec, need: Resources) -> int:
         count = min(count, spec.cpu_milli // need.cpu_milli)
     if need.memory_mib and spec.memory_mib:
         count = min(count, spec.memory_mib // need.memory_mib)
-    return count
+    return min(count, spec.workers) if spec.workers else count
 
 
 def refusal(node: Node, part: Part, need: Resources) -> str:
@@ -150,6 +151,8 @@ def refusal(node: Node, part: Part, need: Resources) -> str:
         return f"node {node.id} has {node.cpu_left} milli-CPUs left"
     if spec.memory_mib and need.memory_mib * part.workers > node.memory_left:
         return f"node {node.id} has {node.memory_left} MiB of memory left"
+    if spec.workers and part.workers > node.workers_left:
+        return f"node {node.id} takes {node.workers_left} more workers"
     return ""
 
 

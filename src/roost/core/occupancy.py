@@ -132,8 +132,8 @@ def lasting(spec: JobSpec, allocation: Allocation) -> list[NodeId]:
 
 
 def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:
-    """Whether a part needs what others are still leaving: devices, or a node's CPUs and memory."""
-    counted = bool(node.spec.cpu_milli or node.spec.memory_mib)
+    """Whether a part needs what others are still leaving: devices, or what a node counts."""
+    counted = bool(node.spec.cpu_milli or node.spec.memory_mib or node.spec.workers)
     return any(
         other.node == part.node and (counted or not set(other.gpus).isdisjoint(part.gpus))
         for other in leaving

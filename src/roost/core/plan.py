@@ -348,7 +348,7 @@ class Plan:
     def _has_node(self, line: Line) -> bool | None:
         """Whether a node has room for a gang that has to be on one; None: it takes more."""
         gpus = line.plain_gpus
-        if not gpus or not self.consolidates or gpus > self.ledger.largest:
+        if not gpus or not self.consolidates or gpus > self.ledger.largest or self.ledger.crowded:
             return None
         return bool(self.ledger.at_least[gpus])
 

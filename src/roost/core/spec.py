@@ -161,7 +161,8 @@ class JobSpec:
 
     ``run_time_s`` is an estimate of the run time with ``workers.min`` workers on the reference
     GPU, declared by the user or predicted; ``None`` when nobody knows. ``within`` asks for all
-    workers inside one cell of that level.
+    workers inside one cell of that level. ``preemptible``: it may be disturbed for others, and
+    ``preempts``: others may be disturbed for it.
     """
 
     workers: Range = _RIGID
@@ -177,6 +178,7 @@ class JobSpec:
     max_retries: int = 0
     preemptible: bool = True
     within: Level | None = None
+    preempts: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what can never run."""
@@ -226,7 +228,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A machine: its devices, and the switch it hangs on."""
+    """A machine: its devices, and the switch it hangs on.
+
+    ``workers`` is how many workers it takes at once, whatever they need. What is 0 beside ``gpus``
+    is not counted.
+    """
 
     id: NodeId
     gpus: int = 8
@@ -236,10 +242,11 @@ class NodeSpec:
     memory_mib: int = 0
     sockets: int = 1
     switch: str = ""
+    workers: int = 0
 
     def __post_init__(self) -> None:
         """Refuse machines that cannot be."""
-        for name in ("gpus", "gpu_memory_mib", "cpu_milli", "memory_mib"):
+        for name in ("gpus", "gpu_memory_mib", "cpu_milli", "memory_mib", "workers"):
             if getattr(self, name) < 0:
                 msg = f"node {self.id}: {name} must not be negative, got {getattr(self, name)}"
                 raise InvalidSpec(msg)

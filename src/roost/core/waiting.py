@@ -40,6 +40,8 @@ def by_arrival(job: Job) -> Key:
 class Line:
     """Waiting jobs of one shape, and of one queue where the queue has a limit.
 
+    ``preempts``: others may be disturbed for them, or for none of them.
+
     ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
     stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
     ``plain_gpus`` is what the gang asks for if it asks for whole GPUs of any kind and nothing else.
@@ -53,6 +55,7 @@ class Line:
     epoch: int
     plain_gpus: int = 0
     picky: bool = False
+    preempts: bool = True
     entries: list[Entry] = field(default_factory=list)
     refused_at: int = -1
     blocked: object | None = None
@@ -91,7 +94,7 @@ class Waiting:
     """All waiting jobs, in lines."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Shape, QueueId | None], Line] = {}
+        self.lines: dict[tuple[Shape, QueueId | None, bool], Line] = {}
         self._known: dict[tuple[object, ...], tuple[Resources, Line]] = {}
         #: Lines that somebody stands in.
         self.open: dict[Line, None] = {}
@@ -152,17 +155,18 @@ class Waiting:
         limited = self.by_queue or job.queue.spec.limit_milli is not None
         queue = job.queue.spec.id if limited else None
         # Jobs of a trace share their resources: the same object is found without hashing it.
-        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, queue)
+        preempts = spec.preempts
+        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, queue, preempts)
         found = self._known.get(known)
         if found is not None and found[0] is spec.resources:
             job.line = found[1]
             return found[1]
         shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
-        line = self.lines.get((shape, queue))
+        line = self.lines.get((shape, queue, preempts))
         if line is None:
             plain, picky = _plain_gpus(shape), _picky(shape)
-            line = Line(shape, shape.gpu_milli, queue, self.epoch, plain, picky)
-            self.lines[shape, queue] = line
+            line = Line(shape, shape.gpu_milli, queue, self.epoch, plain, picky, preempts)
+            self.lines[shape, queue, preempts] = line
         if len(self._known) > _MEMORY:  # jobs that do not come from one trace share nothing
             self._known.clear()
         self._known[known] = (spec.resources, line)

@@ -20,11 +20,11 @@ from roost.jobfile.grammar import Bounds, Gpus
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 QUEUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?\Z")
-_ROLE = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?\Z")
-_REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?\Z")
+ROLE = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?\Z")
+REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
 #: No user and password in an http address: it is kept in the journal.
-_URL = re.compile(
+URL = re.compile(
     r"(https?://[^\s@/]{1,253}/[^\s]{1,1000}|(ssh|git|file)://[^\s-][^\s]{0,1000})\Z"
     r"|\w[\w.-]{0,63}@\w[\w.-]{0,252}:[\w.~/][\w./~-]{0,999}\Z"
 )
@@ -36,13 +36,13 @@ RESERVED = frozenset(
         *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_CONFIG"),
     }
 )
-_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM")
+SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM")
 #: One argument or variable of a process can be no longer on Linux.
-_MAX_ARGUMENT = 128 * 1024 - 1
-_MAX_SCRIPT = 1024 * 1024
-_MAX_LINE = 256
-_MAX_CODE = 255
-_MAX_ITEMS = 1_000
+MAX_ARGUMENT = 128 * 1024 - 1
+MAX_SCRIPT = 1024 * 1024
+MAX_LINE = 256
+MAX_CODE = 255
+MAX_ITEMS = 1_000
 
 
 def expected(what: str) -> PydanticCustomError:
@@ -74,7 +74,7 @@ def _schema(*types: str) -> WithJsonSchema:
 
 def _matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
     def check(value: Any) -> str:
-        if not isinstance(value, str) or len(value) > _MAX_SCRIPT or not pattern.match(value):
+        if not isinstance(value, str) or len(value) > MAX_SCRIPT or not pattern.match(value):
             raise ValueError(what)
         return value
 
@@ -100,8 +100,8 @@ def _text(most: int, what: str) -> BeforeValidator:
 
 
 def _line(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= _MAX_LINE or not value.isprintable():
-        raise ValueError(f"one line of text, at most {_MAX_LINE} characters")
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_LINE or not value.isprintable():
+        raise ValueError(f"one line of text, at most {MAX_LINE} characters")
     return value
 
 
@@ -112,16 +112,16 @@ def _written(value: Any) -> str:
             return "true" if value else "false"
         case int() | float():
             return str(value)
-        case str() if len(value.encode(errors="replace")) <= _MAX_ARGUMENT and clean(value):
+        case str() if len(value.encode(errors="replace")) <= MAX_ARGUMENT and clean(value):
             return value
         case _:
-            raise ValueError(f"a text of at most {_MAX_ARGUMENT} bytes, without zero bytes")
+            raise ValueError(f"a text of at most {MAX_ARGUMENT} bytes, without zero bytes")
 
 
 def _items(reader: Callable[[Any], Any], what: str) -> Callable[[Any], tuple[Any, ...]]:
     def read(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple) or len(value) > _MAX_ITEMS:
-            raise ValueError(f"{what}, at most {_MAX_ITEMS}")
+        if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
+            raise ValueError(f"{what}, at most {MAX_ITEMS}")
         return tuple(reader(item) for item in value)
 
     return read
@@ -150,8 +150,8 @@ def _variable(value: Any) -> str:
 def _signal(value: Any) -> str:
     name = value.upper() if isinstance(value, str) else ""
     name = name if name.startswith("SIG") else f"SIG{name}"
-    if name not in _SIGNALS:
-        raise ValueError(f"one of {', '.join(_SIGNALS)}")
+    if name not in SIGNALS:
+        raise ValueError(f"one of {', '.join(SIGNALS)}")
     return name
 
 
@@ -194,7 +194,7 @@ def _named(value: Any) -> tuple[str, ...]:
 def _lines(value: Any) -> tuple[str, ...]:
     match value:
         case dict():
-            return tuple(_line(f"{key}: {item}") for key, item in list(value.items())[:_MAX_ITEMS])
+            return tuple(_line(f"{key}: {item}") for key, item in list(value.items())[:MAX_ITEMS])
         case str() | int():
             return (_line(str(value)),)
         case _:
@@ -240,21 +240,21 @@ Devices = Annotated[
 
 Name = Annotated[str, _matching(NAME, "a name of lower-case letters, digits and dashes, up to 63")]
 QueueName = Annotated[str, _matching(QUEUE, "the name of a queue: letters, digits, . _ -")]
-RoleName = Annotated[str, _matching(_ROLE, "the name of a role such as ps")]
-LabelKey = Annotated[str, _matching(_LABEL, "a key of letters, digits, . _ / -")]
+RoleName = Annotated[str, _matching(ROLE, "the name of a role such as ps")]
+LabelKey = Annotated[str, _matching(LABEL, "a key of letters, digits, . _ / -")]
 Variable = Annotated[str, _read(_variable), _schema("string")]
-Ref = Annotated[str, _matching(_REF, "a branch, tag or commit")]
+Ref = Annotated[str, _matching(REF, "a branch, tag or commit")]
 Url = Annotated[
-    str, _matching(_URL, "an address such as https://host/project.git, without password")
+    str, _matching(URL, "an address such as https://host/project.git, without password")
 ]
 Line = Annotated[str, _read(_line), _schema("string")]
-Script = Annotated[str, _text(_MAX_SCRIPT, "a script"), _schema("string")]
+Script = Annotated[str, _text(MAX_SCRIPT, "a script"), _schema("string")]
 Written = Annotated[str, _read(_written), _schema("string", "number", "boolean")]
 Command = Annotated[tuple[str, ...], _read(_command), _schema("array")]
 Secrets = Annotated[tuple[str, ...], _read(_named), _schema("array")]
 Lines = Annotated[tuple[str, ...], _read(_lines), _schema("array", "string", "object")]
 Codes = Annotated[
-    tuple[int, ...], _read(_items(_whole(1, _MAX_CODE), "a list of exit codes")), _schema("array")
+    tuple[int, ...], _read(_items(_whole(1, MAX_CODE), "a list of exit codes")), _schema("array")
 ]
 Retries = Annotated[int, _read(_whole(0, 100)), _schema("integer")]
 Priority = Annotated[int, _read(_whole(0, 100)), _schema("integer")]

@@ -151,6 +151,8 @@ def impossible(core: Core, spec: JobSpec, placer: Placer) -> str | None:
     empty = Ledger()
     for node in core.ledger.order:
         empty.join(node.spec)
+    for name, members in core.ledger.members.items():
+        empty.set_pool(name, members)
     if not empty.order:
         return "the cluster has no nodes"
     if placer(empty, Shape(spec.workers.min, spec.resources, spec.roles, spec.within)) is None:

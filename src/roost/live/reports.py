@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
+from typing import Protocol
 
 from roost.core import (
     WORKER,
@@ -33,7 +34,7 @@ from roost.core import (
 )
 from roost.core.allocation import seats
 from roost.core.spec import CPU_SLOT
-from roost.engines import Ended, Engine, Report, Stuck, Told
+from roost.engines import Ended, LogFile, Report, Stuck, Told
 from roost.errors import RoostError
 from roost.live.blame import Device, Suspicions
 from roost.live.failures import Verdict, classify, decide, sentence
@@ -44,17 +45,29 @@ from roost.live.verdicts import verdict
 _log = logging.getLogger(__name__)
 
 #: How much of the end of a log is read to understand a failure, and of how many workers.
-_TAIL_BYTES = 64 * 1024
-_TAILS = 16
+TAIL_BYTES = 64 * 1024
+TAILS = 16
 #: How often progress goes into the journal, in seconds.
 _PROGRESS_EVERY_S = 10.0
+
+
+class Logs(Protocol):
+    """Where the output of runs is found: an engine, or what somebody read of it before."""
+
+    def workers(self, run: RunId) -> tuple[str, ...]:
+        """The workers of a run that have an output."""
+        ...
+
+    def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
+        """The output of a worker; raises NotFound."""
+        ...
 
 
 class Reports:
     """Turns reports into events."""
 
-    def __init__(self, engine: Engine, secrets: Callable[[JobId], Iterable[str]]) -> None:
-        self._engine = engine
+    def __init__(self, logs: Logs, secrets: Callable[[JobId], Iterable[str]]) -> None:
+        self._logs = logs
         self._secrets = secrets
         self._suspicions = Suspicions()
 
@@ -188,9 +201,9 @@ class Reports:
         """The ends of the logs of a run's workers."""
         tails: dict[str, bytes] = {}
         with suppress(RoostError, OSError):
-            for worker in self._engine.workers(run)[:_TAILS]:
-                with self._engine.logs(run, worker) as log:
-                    tails[worker] = log.read(max(0, log.size() - _TAIL_BYTES), _TAIL_BYTES)
+            for worker in self._logs.workers(run)[:TAILS]:
+                with self._logs.logs(run, worker) as log:
+                    tails[worker] = log.read(max(0, log.size() - TAIL_BYTES), TAIL_BYTES)
         return tails
 
 

@@ -60,7 +60,7 @@ class Alnair:
     def _make_room(self, plan: Plan, line: Line) -> bool:
         """Shrink others, those with most to spare first, until the job's minimum fits."""
         job = line.head
-        if plan.over_limit(job, line.gpu_milli):
+        if not line.preempts or plan.over_limit(job, line.gpu_milli):
             return False
         mark = plan.mark()
         for run in sorted(self._resizable(plan), key=_spare_milli, reverse=True):

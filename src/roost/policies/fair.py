@@ -50,7 +50,8 @@ class FairShare:
             refused = line.refused_at == plan.ledger.releases
             job = line.head
             started = (not refused and plan.place(job)) or (
-                queue.used_milli + line.gpu_milli <= shares[queue]
+                line.preempts
+                and queue.used_milli + line.gpu_milli <= shares[queue]
                 and not plan.over_limit(job, line.gpu_milli)
                 and displace(plan, job, self._victims(plan, shares))
             )

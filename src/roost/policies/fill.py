@@ -314,7 +314,7 @@ def _displace(
 ) -> bool:
     """Evict runs behind the line's head so that it fits, and place it; or change nothing."""
     job = line.head
-    if line.queue is not None and plan.over_limit(job, line.gpu_milli):
+    if not line.preempts or (line.queue is not None and plan.over_limit(job, line.gpu_milli)):
         return False
     key = line.entries[0][0]
     ceiling = plan.memo.get("ceiling")
@@ -328,6 +328,7 @@ def _displace(
         and need.share_milli == WHOLE
         and not (need.cpu_milli or need.memory_mib or shape.roles or shape.within)
         and plan.consolidates
+        and not plan.ledger.crowded
     )
     if simple:
         gpus = need.gpus * shape.workers if plan.ledger.could(need, shape.workers) else None

@@ -108,7 +108,7 @@ class Timeslice:
             key = turns.waiting(line.head)
             refused = line.refused_at == plan.ledger.releases
             if (not refused and plan.place(line.head)) or (
-                first and self._switch(plan, line, turns)
+                first and line.preempts and self._switch(plan, line, turns)
             ):
                 turns.level = max(turns.level, key)
                 if line.entries:
@@ -118,7 +118,7 @@ class Timeslice:
                 continue
             plan.hold(line)
             heapq.heappop(heap)
-            if first and self._may_come(plan, line, turns):
+            if first and line.preempts and self._may_come(plan, line, turns):
                 first = False
                 if self._waits_long(plan, turns):
                     return

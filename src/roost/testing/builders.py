@@ -51,6 +51,7 @@ class NodeFields(TypedDict, total=False):
     memory_mib: int
     sockets: int
     switch: str
+    workers: int
 
 
 class QueueFields(TypedDict, total=False):
@@ -88,6 +89,7 @@ class SpecFields(WorkerFields, total=False):
     max_retries: int
     preemptible: bool
     within: Level | None
+    preempts: bool
 
 
 def job(name: str) -> JobId:

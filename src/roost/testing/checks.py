@@ -139,6 +139,7 @@ class _Books:
         self.ways: dict[int, set[Way]] = {}
         self.cpu = node.spec.cpu_milli
         self.ram = node.spec.memory_mib
+        self.workers = node.spec.workers
 
     def take(self, part: Part, need: Resources) -> None:
         spec = self.node.spec
@@ -154,6 +155,8 @@ class _Books:
             self.cpu -= need.cpu_milli * part.workers
         if spec.memory_mib:
             self.ram -= need.memory_mib * part.workers
+        if spec.workers:
+            self.workers -= part.workers
 
     def compare(self) -> Iterator[str]:
         node = self.node
@@ -171,6 +174,7 @@ class _Books:
             ("shared", booked, shared),
             ("cpu_left", node.cpu_left, self.cpu),
             ("memory_left", node.memory_left, self.ram),
+            ("workers_left", node.workers_left, self.workers),
         ):
             if found != expected:
                 yield f"node {node.id}: {what} is {found}, should be {expected}"
@@ -178,15 +182,16 @@ class _Books:
             if milli > WHOLE or self.memory[gpu] > node.spec.gpu_memory_mib:
                 mib = self.memory[gpu]
                 yield f"node {node.id}: GPU {gpu} is promised to {milli} milli-GPUs, {mib} MiB"
-        if self.cpu < 0 or self.ram < 0:
-            yield f"node {node.id}: {self.cpu} milli-CPUs and {self.ram} MiB are left"
+        if self.cpu < 0 or self.ram < 0 or self.workers < 0:
+            left = f"{self.cpu} milli-CPUs, {self.ram} MiB and room for {self.workers} workers"
+            yield f"node {node.id}: {left} are left"
 
 
 def mask_problems(ledger: Ledger) -> Iterator[str]:
     """Masks and sums of a ledger against the books of its nodes."""
     largest = max((node.spec.gpus for node in ledger.order), default=0)
     at_least = [0] * max(largest + 1, len(ledger.at_least))  # a node may have had more once
-    full = sharing = up = free = capacity = 0
+    full = sharing = crowded = up = free = capacity = 0
     for node in ledger.order:
         if not node.up:
             continue
@@ -197,6 +202,7 @@ def mask_problems(ledger: Ledger) -> Iterator[str]:
         up |= node.bit
         full |= node.bit if idle == node.spec.gpus else 0
         sharing |= node.bit if live else 0
+        crowded |= node.bit if node.spec.workers and node.workers_left < node.spec.gpus else 0
         free += idle * WHOLE + sum(device.left_milli for device in live)
         capacity += node.healthy.bit_count() * WHOLE
     pools = {
@@ -208,6 +214,7 @@ def mask_problems(ledger: Ledger) -> Iterator[str]:
         ("at_least", ledger.at_least, at_least),
         ("full", ledger.full, full),
         ("sharing", ledger.sharing, sharing),
+        ("crowded", ledger.crowded, crowded),
         ("up", ledger.up, up),
         ("free_milli", ledger.free_milli, free),
         ("capacity_milli", ledger.capacity_milli, capacity),
@@ -360,7 +367,8 @@ def _lines(core: Core) -> Iterator[str]:
             limited = waiting.by_queue or job.queue.spec.limit_milli is not None
             if key != waiting.key(job) or seq != job.seq:
                 yield f"job {job.id} stands under {key}, should be {waiting.key(job)}"
-            if line.shape != shape or line.queue != (spec.queue if limited else None):
+            own = (shape, spec.queue if limited else None, spec.preempts)
+            if (line.shape, line.queue, line.preempts) != own:
                 yield f"job {job.id} stands in the line of {line.shape}, {line.queue}"
             if job.line is not line or line.epoch != waiting.epoch:
                 yield f"job {job.id} does not know its line"

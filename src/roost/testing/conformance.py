@@ -319,15 +319,16 @@ def _take_and_release(ledger: Ledger, shape: Shape, parts: Sequence[Part]) -> No
 
 def _books(ledger: Ledger) -> object:
     nodes = [
-        (n.taken, n.healthy, n.free, n.cpu_left, n.memory_left, n.shown, n.shown_milli)
+        (n.taken, n.healthy, n.free, n.shown, n.shown_milli, n.cpu_left, n.memory_left)
         for n in ledger.order
     ]
     shared = [
         {gpu: (d.left_milli, d.left_mib, d.way) for gpu, d in n.shared.items()}
         for n in ledger.order
     ]
+    workers = [n.workers_left for n in ledger.order]
     masks = (list(ledger.at_least), ledger.full, ledger.sharing, ledger.up, ledger.free_milli)
-    return nodes, shared, masks, ledger.releases
+    return nodes, workers, shared, masks, ledger.releases
 
 
 def _batch(

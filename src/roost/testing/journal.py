@@ -75,6 +75,7 @@ def _node_books(node: Node) -> dict[str, Any]:
         "shared": {gpu: (d.left_milli, d.left_mib, d.way) for gpu, d in node.shared.items()},
         "cpu_left": node.cpu_left,
         "memory_left": node.memory_left,
+        "workers_left": node.workers_left,
         "runs": {run.id: milli for run, milli in node.runs.items()},
     }
 

@@ -38,6 +38,7 @@ def nodes(draw: st.DrawFn, name: str) -> NodeSpec:
         memory_mib=draw(st.sampled_from((0, 0, 800))),
         sockets=draw(st.sampled_from((1, 2))),
         switch=draw(st.sampled_from(("", "s1"))),
+        workers=draw(st.sampled_from((0, 0, 0, 3))),
     )
 
 
@@ -103,6 +104,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         min_run_s=draw(st.sampled_from((0.0, 0.0, 20.0))),
         max_retries=draw(st.integers(0, 2)),
         preemptible=draw(st.sampled_from((True, True, True, False))),
+        preempts=draw(st.sampled_from((True, True, True, False))),
         within=draw(st.sampled_from((*(None,) * 5, Level.SOCKET, Level.NODE, Level.SWITCH))),
     )
 

@@ -11,12 +11,13 @@ from roost.core import WHOLE, WORKER, Allocation, JobSpec, NodeId, NodeSpec, Par
 
 @dataclass(slots=True)
 class Usage:
-    """Milli-GPUs and MiB by device, milli-CPUs and MiB by node."""
+    """Milli-GPUs and MiB by device, milli-CPUs, MiB and workers by node."""
 
     milli: dict[tuple[NodeId, int], int] = field(default_factory=lambda: defaultdict(int))
     limits: list[tuple[NodeId, int, Resources]] = field(default_factory=list)
     cpu: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
     memory: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
+    workers: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, other: Usage) -> None:
         """Count another use on top."""
@@ -27,6 +28,8 @@ class Usage:
             self.cpu[name] += cpu
         for name, memory in other.memory.items():
             self.memory[name] += memory
+        for name, workers in other.workers.items():
+            self.workers[name] += workers
 
     def beyond(self, nodes: Mapping[NodeId, NodeSpec]) -> list[str]:
         """What it takes beyond what these nodes have, in words."""
@@ -54,6 +57,9 @@ class Usage:
         for name, memory in self.memory.items():
             if nodes[name].memory_mib and memory > nodes[name].memory_mib:
                 found.append(f"{memory} MiB of {name}")
+        for name, workers in self.workers.items():
+            if 0 < nodes[name].workers < workers:
+                found.append(f"{workers} workers on {name}")
         return found
 
     def _ways(self) -> dict[tuple[NodeId, int], set[Way]]:
@@ -83,6 +89,7 @@ def used(spec: JobSpec, allocation: Allocation) -> Usage:
             usage.limits.append((part.node, gpu, need))
         usage.cpu[part.node] += part.workers * need.cpu_milli
         usage.memory[part.node] += part.workers * need.memory_mib
+        usage.workers[part.node] += part.workers
     return usage
 
 
@@ -97,6 +104,7 @@ def worst(one: Usage, other: Usage) -> Usage:
     for name in one.cpu.keys() | other.cpu.keys():
         both.cpu[name] = max(one.cpu[name], other.cpu[name])
         both.memory[name] = max(one.memory[name], other.memory[name])
+        both.workers[name] = max(one.workers[name], other.workers[name])
     return both
 
 

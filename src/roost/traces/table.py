@@ -236,6 +236,7 @@ def _node(row: Row) -> NodeSpec:
         memory_mib=row.whole("memory_mib", 0, high=_BIG),
         sockets=row.whole("sockets", 1, low=1, high=_BIG),
         switch=row.cell("switch"),
+        workers=row.whole("workers", 0, high=_BIG),
     )
 
 

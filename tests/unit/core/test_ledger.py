@@ -256,3 +256,33 @@ def test_changes_are_remembered_for_a_while() -> None:
         ledger.touch(ledger.order[0])
     assert ledger.changed_since(stamp) is None, "that is forgotten"
     assert ledger.changed_since(ledger.stamp) == []
+
+
+def test_a_node_takes_so_many_workers_whatever_they_need() -> None:
+    ledger = ledger_of(node("n0", 4, workers=3), node("n1", 2))
+    n0, n1 = ledger.order
+    assert ledger.room(n0, Resources(gpus=0)) == 3
+    assert ledger.room(n0, worker(1)) == 3
+    assert ledger.room(n1, worker(1)) == 2
+    assert not ledger.could(worker(1), 4), "four GPUs, and three workers at most"
+    assert ledger.crowded == n0.bit
+
+    ledger.take(part("n0", (), 2), Resources(gpus=0))
+    assert ledger.room(n0, worker(0.5)) == 1
+    why = ledger.claim([(part("n0", (0,)), worker(1)), (part("n0", (1,)), worker(1))])
+    assert why == "node n0 takes 0 more workers"
+    assert n0.workers_left == 1
+    with pytest.raises(Fatal, match="more workers than node n0 takes"):
+        ledger.take(part("n0", (0, 1), 2), worker(1))
+
+
+def test_a_node_with_more_workers_than_gpus_is_not_crowded_until_few_are_left() -> None:
+    ledger = ledger_of(node("n0", 2, workers=4))
+    assert not ledger.crowded
+    ledger.take(part("n0", (), 3), Resources(gpus=0))
+    assert ledger.crowded
+    ledger.release(part("n0", (), 3), Resources(gpus=0))
+    assert not ledger.crowded
+    ledger.take(part("n0", (), 3), Resources(gpus=0))
+    ledger.lose(ledger.order[0].id)
+    assert not ledger.crowded

@@ -343,3 +343,29 @@ def test_what_was_written_before_there_were_pools_is_the_same_today() -> None:
     assert "protected" not in data["jobs"][0]
     assert encode(spec(1)) == {}
     assert digest(load(data, policy("fifo"), placer("first-fit"))) == digest(core)
+
+
+def test_a_node_that_takes_fewer_workers_than_are_there_does_not_change() -> None:
+    core = core_with(policy("fifo"), node("n0", 4, workers=4))
+    started(core, core.handle(Submitted(0.0, A, spec(1, workers=3))), 0.5)
+    with pytest.raises(Conflict, match="in use"):
+        core.handle(NodeChanged(1.0, node("n0", 4, workers=2)))
+    core.handle(NodeChanged(1.0, node("n0", 4, workers=3)))
+    assert core.handle(Submitted(2.0, B, spec(1))) == []
+    (launch,) = core.handle(Exited(3.0, run("a"), Outcome.SUCCEEDED))
+    assert isinstance(launch, Launch)
+    again = load(dump(core), policy("fifo"), placer("first-fit"))
+    assert not differ(snapshot(again), snapshot(core))
+    validate(core)
+
+
+def test_a_pool_is_forgotten() -> None:
+    core = core_with(policy("fifo"), node("n0", 4))
+    core.handle(pool(0.0, "n0"))
+    core.handle(Submitted(1.0, A, spec(1, pool="p")))
+    core.handle(PoolChanged(2.0, "p", None), PoolChanged(2.0, "unknown", None))
+    assert (core.ledger.pools, core.ledger.members) == ({}, {})
+    assert core.handle(Submitted(3.0, B, spec(1, pool="p"))) == []
+    (launch,) = core.handle(pool(4.0, "n0"))
+    assert launch.run.job == B
+    validate(core)

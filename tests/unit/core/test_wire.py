@@ -107,6 +107,7 @@ EVENTS: tuple[Event, ...] = (
     NodeChanged(1.0, node("n0", 8, kind="b")),
     PoolChanged(1.0, "new", frozenset({NODE, NodeId("n1")})),
     PoolChanged(1.0, "new", frozenset()),
+    PoolChanged(1.0, "new", None),
     GpuFailed(1.0, NODE, 3),
     GpuRestored(1.0, NODE, 0),
     QueueChanged(2.0, queue("red", quota_milli=0, limit_milli=8000, weight=2.5)),

@@ -9,9 +9,10 @@ import pytest
 
 from roost.core.allocation import Part
 from roost.core.spec import JobId, NodeId, NodeSpec, Resources, RunId
+from roost.engines.contract import own_variables
 from roost.engines.local.accounts import Account
 from roost.engines.local.devices import Machine
-from roost.engines.local.environment import Ports, Setting, own_variables
+from roost.engines.local.environment import Ports, Setting
 from roost.engines.local.state import State
 from roost.errors import InvalidSpec
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from roost.core.allocation import Allocation, Part, seats
 from roost.core.spec import JobId, NodeId, RunId
-from roost.engines.local.seating import Seating, can_change, without_lost
+from roost.engines.local.seating import can_change, without_lost
 from roost.engines.local.state import State, Wish
+from roost.engines.seating import Seating
 
 NODE = NodeId("here")
 PS = Part(NODE, (), 1000, 1, "ps")

@@ -216,3 +216,15 @@ def test_a_job_that_takes_long_to_change_is_left_in_peace() -> None:
 
     assert engine.end(run("n"), Outcome.SUCCEEDED) == []
     assert engine.core.wake_at == 100.0 + 20 * 30.0
+
+
+def test_nobody_shrinks_for_who_does_not_preempt() -> None:
+    # e holds all until it ends: 800 s of work with 8 workers.
+    played = play(
+        Alnair(),
+        job("e", 0, 800, workers=(1, 8)),
+        job("n", 70, 10, gpus=6, preempts=False),
+        nodes=cluster(8),
+    )
+
+    assert played.times == {"e": (0, 100), "n": (100, 110)}

@@ -157,3 +157,15 @@ def test_what_a_limit_forbids_one_queue_is_dealt_to_the_others() -> None:
     )
 
     assert [len(running_at(played, 50, name)) for name in "abc"] == [2, 3, 3]
+
+
+def test_nobody_makes_room_for_who_does_not_preempt() -> None:
+    played = play(
+        FairShare(),
+        *several(2, "a", 0, 100),
+        job("b", 10, 10, queue="b", preempts=False),
+        nodes=cluster(2),
+    )
+
+    assert played.times["b"] == (100, 110)
+    assert played.results.preemptions == 0

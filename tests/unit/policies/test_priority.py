@@ -228,3 +228,28 @@ def test_a_small_one_passes_a_large_one_that_does_not_fit() -> None:
     assert actions == [
         Launch(run("small"), spec(1), Allocation((part("n0", (1,)),)), actions[0].cause)
     ]
+
+
+def test_nobody_makes_room_for_who_does_not_preempt() -> None:
+    core = busy(node(gpus=1), low=spec(1))
+    assert submit(core, 1.0, high=spec(1, priority=5, preempts=False)) == []
+    assert stopped(submit(core, 2.0, higher=spec(1, priority=9))) == ["low"]
+
+
+def test_who_does_not_preempt_holds_up_nobody_who_does() -> None:
+    # Equal shapes, and the one that would not disturb anybody goes first: they stand apart.
+    core = busy(node(gpus=1), low=spec(1))
+    submit(core, 1.0, gentle=spec(1, priority=9, preempts=False))
+    assert stopped(submit(core, 2.0, firm=spec(1, priority=5))) == ["low"]
+    validate(core)
+
+
+def test_who_does_not_preempt_still_goes_before_lower_priorities() -> None:
+    played = play(
+        policy("priority"),
+        job("first", 0, 10),
+        job("low", 1, 10),
+        job("gentle", 2, 10, priority=5, preempts=False),
+        nodes=cluster(1),
+    )
+    assert played.times == {"first": (0, 10), "gentle": (10, 20), "low": (20, 30)}

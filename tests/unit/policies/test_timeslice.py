@@ -214,3 +214,14 @@ def test_a_long_run_forgets_jobs_that_are_over() -> None:
     sim.run()
 
     assert len(sim.core.memo["timeslice"].credit) <= 1001
+
+
+def test_nobody_steps_aside_for_who_does_not_preempt() -> None:
+    played = play(
+        Timeslice(quantum_s=60),
+        job("a", 0, 200),
+        job("b", 0, 100, preempts=False),
+        nodes=cluster(1),
+    )
+
+    assert played.times == {"a": (0, 200), "b": (200, 300)}

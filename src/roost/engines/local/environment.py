@@ -6,11 +6,10 @@ only a default, and may not touch Roost's.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,10 +17,10 @@ from pathlib import Path
 
 from roost.core.allocation import WORKER, Seat
 from roost.core.spec import WHOLE
+from roost.engines.contract import Address, Gang, hostfile, run_variables, seat_variables
 from roost.engines.local.accounts import Account
 from roost.engines.local.devices import Machine
 from roost.engines.local.state import State
-from roost.errors import InvalidSpec
 
 _FROM_SERVER = ("PATH", "HOME", "USER", "LANG", "TZ")
 _HOST = "127.0.0.1"
@@ -81,11 +80,11 @@ class Setting:
             "OMP_NUM_THREADS": str(threads),
             **self._ranks(seat),
             **self._devices(seat),
-            **self._clusters(seat),
+            **self._gang.clusters(seat),
             **self.own,
             **self._roost(),
             "ROOST_ROLE": seat.role,
-            **self._seat(seat),
+            **seat_variables(seat),
             **self._member(seat),
         }
 
@@ -98,14 +97,16 @@ class Setting:
         ranks = {name: text for name, text in self._ranks(seat).items() if "MASTER" not in name}
         common = {"OMP_NUM_THREADS": str(threads), **ranks, **self._devices(seat)}
         kept = {name: text for name, text in common.items() if name not in self.own}
-        return {**kept, **self._seat(seat)}
+        return {**kept, **seat_variables(seat)}
 
     def hostfile(self) -> str:
         """The machines as Open MPI wants them."""
-        return f"localhost slots={self._counts()[WORKER]}\n"
+        return hostfile("localhost" for seat in self.state.seats if seat.role == WORKER)
 
-    def _counts(self) -> Counter[str]:
-        return Counter(seat.role for seat in self.state.seats)
+    @property
+    def _gang(self) -> Gang:
+        meet, *others = (Address(_HOST, port) for port in self.ports)
+        return Gang(self.state.run, self.user, self.state.seats, meet, others)
 
     def _clean(self) -> dict[str, str]:
         found = {name: os.environ[name] for name in _FROM_SERVER if name in os.environ}
@@ -116,18 +117,9 @@ class Setting:
 
     def _roost(self) -> dict[str, str]:
         return {
-            "ROOST_JOB": self.state.run.job,
-            "ROOST_ATTEMPT": str(self.state.run.attempt),
-            "ROOST_GENERATION": str(self.state.generation),
+            **run_variables(self.state.run, self.state.generation),
             "ROOST_RUN_TOKEN": self.state.token,
             **{name: str(path) for name, path in self.paths.items()},
-        }
-
-    def _seat(self, seat: Seat) -> dict[str, str]:
-        return {
-            "ROOST_INDEX": str(seat.index),
-            "ROOST_GPUS": str(len(seat.gpus)),
-            "ROOST_SHARE": f"{seat.share_milli / 1000:g}",
         }
 
     def _member(self, seat: Seat) -> dict[str, str]:
@@ -136,25 +128,7 @@ class Setting:
         return {"ROOST_MEMBERS": str(self.members), "ROOST_MEMBER": str(seat.index)}
 
     def _ranks(self, seat: Seat) -> dict[str, str]:
-        size = str(self._counts()[seat.role])
-        processes = str(max(len(seat.gpus), 1) if self.machine.real else 1)
-        return {
-            "RANK": str(seat.index),
-            "WORLD_SIZE": size,
-            # A worker sees its own devices only, and a script takes the one of its local rank:
-            # each worker is as if on a machine of its own.
-            "LOCAL_RANK": "0",
-            "LOCAL_WORLD_SIZE": "1",
-            "NODE_RANK": str(seat.index),
-            "MASTER_ADDR": _HOST,
-            "MASTER_PORT": str(self.ports[0]),
-            # What torchrun reads.
-            "PET_NNODES": size,
-            "PET_NODE_RANK": str(seat.index),
-            "PET_NPROC_PER_NODE": processes,
-            "PET_MASTER_ADDR": _HOST,
-            "PET_MASTER_PORT": str(self.ports[0]),
-        }
+        return self._gang.ranks(seat, max(len(seat.gpus), 1) if self.machine.real else 1)
 
     def _devices(self, seat: Seat) -> dict[str, str]:
         if not self.machine.real:
@@ -163,43 +137,3 @@ class Setting:
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, seat.gpus)),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as the driver counts them
         }
-
-    def _clusters(self, seat: Seat) -> dict[str, str]:
-        """TensorFlow's and OpenPAI's ways of saying who is where."""
-        counts = self._counts()
-        if counts.total() == 1:
-            return {}
-        addresses: dict[str, list[str]] = {role: [] for role in counts}
-        found = {
-            "PAI_JOB_NAME": self.state.run.job,
-            "PAI_USER_NAME": self.user,
-            "PAI_TASK_ROLE_COUNT": str(len(counts)),
-            "PAI_TASK_ROLE_LIST": ",".join(counts),
-            "PAI_CURRENT_TASK_ROLE_NAME": seat.role,
-            "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(seat.index),
-        }
-        for other, port in zip(self.state.seats, self.ports[1:], strict=True):
-            addresses[other.role].append(f"{_HOST}:{port}")
-            place = f"{other.role}_{other.index}"
-            found[f"PAI_HOST_IP_{place}"] = _HOST
-            found[f"PAI_PORT_LIST_{place}_http"] = str(port)
-        for role, count in counts.items():
-            found[f"PAI_TASK_ROLE_TASK_COUNT_{role}"] = str(count)
-        task = {"type": seat.role, "index": seat.index}
-        return {**found, "TF_CONFIG": json.dumps({"cluster": addresses, "task": task})}
-
-
-def own_variables(
-    plain: Mapping[str, str], names: Sequence[str], secrets: Mapping[str, str]
-) -> dict[str, str]:
-    """What the user wants set, secrets included; raises InvalidSpec without telling values."""
-    missing = [name for name in names if name not in secrets]
-    if missing:
-        raise InvalidSpec(f"secret {missing[0]} has no value here")
-    found = {**plain, **secrets}
-    for name, value in found.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise InvalidSpec(f"{name!r} cannot be the name of a variable, or has a zero byte")
-        if name.startswith("ROOST_"):
-            raise InvalidSpec(f"the environment may not set {name}: it is Roost's own")
-    return found

@@ -29,9 +29,10 @@ from roost.core.spec import RunId
 from roost.engines import Order, Stuck
 from roost.engines.local import examine
 from roost.engines.local.generations import Generations, Next, told, uptime
-from roost.engines.local.seating import Seating, can_change, without_lost
+from roost.engines.local.seating import can_change, without_lost
 from roost.engines.local.state import State, Wish, needs_of
 from roost.engines.local.watch import GONE, Care, Message, Saving, is_ours, why
+from roost.engines.seating import Seating
 from roost.errors import RoostError
 from roost.failpoints import hit
 

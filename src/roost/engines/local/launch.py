@@ -20,9 +20,10 @@ from typing import Any, Protocol
 from roost.core.allocation import WORKER, Allocation, Seat
 from roost.core.spec import Resources
 from roost.engines import Order
+from roost.engines.contract import own_variables
 from roost.engines.local import accounts, proc
 from roost.engines.local.devices import Machine
-from roost.engines.local.environment import Ports, Setting, own_variables
+from roost.engines.local.environment import Ports, Setting
 from roost.engines.local.folder import Folder, Runs
 from roost.engines.local.limits import Limits
 from roost.engines.local.snapshots import Copying, restore

@@ -1,17 +1,16 @@
 """One change of members: new workers first, then who trains, then who leaves; or not at all.
 
-The engine writes down who is wanted (``wanted.json``) and sends SIGHUP. Newcomers start and get
+The engine says who is wanted, on one machine by ``wanted.json`` and SIGHUP. Newcomers start and get
 ready while the others train. The members are published, all at once, and change at a step of their
 own choosing; where some come and some go, first with both and then without those that go. The
 change is done when the first member trains with it and nobody is left who was to leave.
 
 What fails, or takes too long, ends this generation as an order to stop does: the engine starts the
 next one with what it wanted. Nothing here waits: ``advance`` is called whenever something happened.
+Workers are known by their ids alone, so a change is the same for processes and for pods.
 """
 
 from __future__ import annotations
-
-import time
 
 from .hints import hit
 
@@ -19,13 +18,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .gang import Gang
-    from .worker import Worker
+    from .company import Company
 
-#: What tells a worker of its place in a cluster of a fixed size.
-_FIXED = ("TF_CONFIG", "PAI_")
-
-
+#: What the next one has to know of a change.
+_KEPT = (
+    *("number", "due", "joiners", "leavers", "target", "_begun", "_pause_s", "_published"),
+    *("_counted", "_kill_at", "_over", "_why", "_seats", "_to_publish"),
+)
 #: How long after the first has ended in peace the others, and who just joined, may take.
 _OVER_S = 5.0
 
@@ -41,42 +40,43 @@ class Over(Exception):
 class Change:
     """A change under way. ``due`` is when it has taken too long, or wants to be looked at."""
 
-    def __init__(self, gang: Gang, wanted: dict[str, Any]) -> None:
+    def __init__(self, gang: Company, wanted: dict[str, Any]) -> None:
         self._gang, self._members = gang, gang.members
         self.number = int(wanted["number"])
-        self._begun = time.monotonic()
+        self._begun = self._gang.now
         self._pause_s = 0.0
         self.due = self._begun + gang.patience["ready_s"]
         self._why = "the new workers were not ready in time"
         self._published = self._counted = 0
         self._kill_at = float("inf")
         self._over = False
-        now = {worker.member: worker for worker in gang.workers if worker.member}
+        now = list(gang.present)
         kept = [str(seat["member"]) for seat in wanted["seats"] if seat["member"]]
         if len(set(kept)) < len(kept) or not set(kept) <= set(now):
             raise Failed("a worker that was to stay is gone")
-        self.leavers = [worker for worker in now.values() if worker.member not in kept]
-        self.joiners: list[Worker] = []
-        self._target: list[Worker] = []
+        self.leavers = [one for one in now if one not in kept]
+        self._seats: list[tuple[str, int, Any]] = []
+        #: The members that are wanted, by rank.
+        self.target: list[str] = []
         for rank, seat in enumerate(wanted["seats"]):
-            worker = now.get(str(seat["member"])) if seat["member"] else None
-            if worker is None:
-                worker = gang.newcomer(_what(gang.pattern, seat, rank, self._members.new()))
-                self.joiners.append(worker)
-            self._target.append(worker)
+            member = str(seat["member"] or "") or self._members.new()
+            if not seat["member"]:
+                self._seats.append((member, rank, seat))
+            self.target.append(member)
+        self.joiners = [member for member, _, _ in self._seats]
         #: The members to come, one version after the other.
         self._to_publish: list[list[str]] = []
         if self.joiners and self.leavers:
-            self._to_publish.append([*self._members.ids, *(one.member for one in self.joiners)])
+            self._to_publish.append([*self._members.ids, *self.joiners])
         if self.joiners or self.leavers:
-            self._to_publish.append([one.member for one in self._target])
+            self._to_publish.append(list(self.target))
 
     def begin(self) -> None:
         """Start those who are new; raises Failed."""
         hit("shim.before-change")
         if self._to_publish and not self._members.elastic:
             raise Failed("")
-        if why := self._gang.start(self.joiners):
+        if why := self._gang.hire(self._seats):
             raise Failed(why)
         hit("shim.after-joiners")
         self.advance()
@@ -93,20 +93,34 @@ class Change:
         except OSError as error:
             raise Failed(f"the members cannot be written down: {error.strerror}") from None
 
-    def takes(self, worker: Worker, status: int, how: str) -> bool:
+    def takes(self, member: str, status: int, how: str) -> bool:
         """Whether the end of a worker belongs to it; raises Failed if it makes it impossible."""
-        if worker in self.leavers and worker.member not in self._members.ids:
+        if member in self.leavers and member not in self._members.ids:
             if status and not self._members.together:
                 raise Failed(how)
             return True
-        if worker in self.joiners and not self._published:
+        if member in self.joiners and not self._published:
             raise Failed(f"the new {how} before it was ready")
         if status:
             raise Failed(how)
         if self._published and not self._members.together and not self._over:
             self._over = True
-            self.due = min(self.due, time.monotonic() + _OVER_S)
+            self.due = min(self.due, self._gang.now + _OVER_S)
         return False
+
+    def kept(self) -> dict[str, Any]:
+        """All of it, for ``recall``."""
+        return {name: getattr(self, name) for name in _KEPT}
+
+    @classmethod
+    def recall(cls, gang: Company, kept: dict[str, Any]) -> Change:
+        """A change that was under way; those who were not started yet are."""
+        self = cls(gang, {"number": 0, "seats": []})
+        for name in _KEPT:
+            setattr(self, name, kept[name])
+        present = gang.present
+        gang.hire([seat for seat in self._seats if seat[0] not in present])
+        return self
 
     @property
     def is_open(self) -> bool:
@@ -118,21 +132,16 @@ class Change:
         return {
             "number": self.number,
             "members": list(self._members.ids),
-            "took_s": time.monotonic() - self._begun,
+            "took_s": self._gang.now - self._begun,
             "pause_s": self._pause_s,
         }
-
-    @property
-    def target(self) -> list[Worker]:
-        """The workers that are wanted, by rank."""
-        return self._target
 
     def _advance(self) -> bool:
         if self._members.over and (self.is_open or not self._members.together):
             raise Over
         if not self._published and self._to_publish:
             self._expire()
-            if all(worker.member in self._members.ready for worker in self.joiners):
+            if self._members.ready.issuperset(self.joiners):
                 self._publish()
             return False
         if self._published and not self._members.together:
@@ -147,47 +156,36 @@ class Change:
         return self._see_off()
 
     def _publish(self) -> None:
+        if not self._members.can_meet(self._to_publish[0]):
+            self._expire()
+            return
         hit("shim.before-publish")
         self._members.change(self._to_publish[0], [])
         hit("shim.after-publish")
         del self._to_publish[0]
         self._published = self._members.version
-        self.due = time.monotonic() + self._gang.patience["join_s"]
+        self.due = self._gang.now + self._gang.patience["join_s"]
         self._why = "the workers did not go on with the new members in time"
 
     def _see_off(self) -> bool:
         """Whether all who were to leave have left; who takes too long is killed."""
-        left = [worker for worker in self.leavers if worker.running]
+        running = self._gang.running
+        left = [one for one in self.leavers if one in running]
         if not left:
             return True
-        now = time.monotonic()
+        now = self._gang.now
         if self._kill_at == float("inf"):
             self._kill_at = now + self._gang.grace_s
         if now >= self._kill_at:
-            for worker in left:
-                self._gang.end(worker)
+            for one in left:
+                self._gang.end(one)
             self._kill_at = now + 1.0
         self.due = self._kill_at
         return False
 
     def _expire(self) -> None:
-        if time.monotonic() < self.due:
+        if self._gang.now < self.due:
             return
         if self._over:
             raise Over
         raise Failed(self._why)
-
-
-def _what(pattern: dict[str, Any], seat: dict[str, Any], rank: int, member: str) -> dict[str, Any]:
-    """What a new worker runs: what the first one did, at its own place."""
-    env = {name: value for name, value in pattern["env"].items() if not name.startswith(_FIXED)}
-    name = f"{pattern['role']}-{rank}"
-    return {
-        **pattern,
-        "name": name,
-        "leaf": f"{name}.{member}",
-        "index": rank,
-        "member": member,
-        "env": {**env, **seat["env"], "ROOST_MEMBER": member},
-        "cpus": seat["cpus"],
-    }

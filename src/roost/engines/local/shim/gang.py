@@ -17,11 +17,14 @@ from .light import signal
 from .members import Members
 from .output import TAIL, Log, Progress
 from .turnover import Turnover
-from .worker import Worker
+from .worker import Worker, placed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
+
+    from .company import Seat
 
 _SWEEP_S = 0.01
 _SETTLE_S = 1.0
@@ -47,7 +50,7 @@ class Gang:
         self._progress = Progress("progress", io)
         ids = [str(what["member"]) for what in order["workers"] if what["member"]]
         self.members = Members(ids, order["address"], folder, io)
-        self._turnover = Turnover(self, self.members, hints, order["least"])
+        self._turnover = Turnover(self, hints, order["least"])
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         for number in spawn.HANDLED[:6]:
@@ -104,7 +107,7 @@ class Gang:
             self._cause = "never-started"
             self._detail = f"cannot write down the members: {error.strerror}"
             return False
-        if not self._start([self.newcomer(what) for what in self._order["workers"]]):
+        if not self._start([self._newcomer(what) for what in self._order["workers"]]):
             return False
         hit("shim.after-spawn")
         self._phase = "running"
@@ -127,10 +130,19 @@ class Gang:
         return self._phase == "running" and not self._cause and not self._frozen_at
 
     @property
-    def pattern(self) -> dict[str, Any]:
-        """What the first worker was started with."""
-        first: dict[str, Any] = self._order["workers"][0]
-        return first
+    def now(self) -> float:
+        """Seconds that have passed, since whenever."""
+        return time.monotonic()
+
+    @property
+    def present(self) -> list[str]:
+        """Members who were started and are not parted with."""
+        return [worker.member for worker in self.workers if worker.member]
+
+    @property
+    def running(self) -> set[str]:
+        """Those of them whose process has not ended."""
+        return {worker.member for worker in self.workers if worker.member and worker.running}
 
     @property
     def grace_s(self) -> float:
@@ -143,9 +155,10 @@ class Gang:
         found: dict[str, float] = self._order["patience"]
         return found
 
-    def newcomer(self, what: dict[str, Any]) -> Worker:
-        """A worker to start."""
-        return Worker(what, self._log(what["name"]))
+    def hire(self, seats: Sequence[Seat]) -> str:
+        """Start new members; why one could not be, or nothing."""
+        whats = [placed(self._pattern, seat, rank, member) for member, rank, seat in seats]
+        return self.start([self._newcomer(what) for what in whats])
 
     def start(self, workers: list[Worker]) -> str:
         """Start workers; why one could not be, or nothing."""
@@ -161,9 +174,9 @@ class Gang:
             failures = [f"cannot start a process: {error.strerror}"]
         return failures[0] if failures else ""
 
-    def settle(self, ranked: list[Worker]) -> None:
+    def settle(self, ranked: Sequence[str]) -> None:
         """Number the main workers anew; the log of a number is of whoever has it."""
-        for rank, worker in enumerate(ranked):
+        for rank, worker in enumerate(map(self._worker, ranked)):
             name = f"{worker.what['role']}-{rank}"
             if worker.what["name"] != name:
                 worker.what = {**worker.what, "name": name, "index": rank}
@@ -172,14 +185,15 @@ class Gang:
         self.workers.sort(key=lambda one: (not one.member, one.what["index"]))
         self._count()
 
-    def part(self, worker: Worker) -> None:
+    def part(self, member: str) -> None:
         """Forget a worker, and end what is left of it."""
+        worker = self._worker(member)
         self.workers.remove(worker)
         tree.kill_rest(worker.pid, b"ROOST_MEMBER=" + worker.member.encode())
 
-    def end(self, worker: Worker) -> None:
+    def end(self, member: str) -> None:
         """Kill a worker that does not leave."""
-        worker.signal(signal.SIGKILL)
+        self._worker(member).signal(signal.SIGKILL)
 
     def stop(self, cause: str, detail: str) -> None:
         """Ask all workers to end."""
@@ -191,12 +205,24 @@ class Gang:
 
     def note(self, text: str) -> None:
         """Say something to whoever reads the first worker's log."""
-        self._log(self.pattern["name"]).write(f"[roost: {text}]\n".encode())
+        self._log(self._pattern["name"]).write(f"[roost: {text}]\n".encode())
 
     def tell(self, fields: dict[str, object]) -> None:
         """Say something in the name of the job."""
         self._progress.told.update(fields)
         self._hints.tell(self._progress.told)
+
+    @property
+    def _pattern(self) -> dict[str, Any]:
+        """What the first worker was started with."""
+        first: dict[str, Any] = self._order["workers"][0]
+        return first
+
+    def _newcomer(self, what: dict[str, Any]) -> Worker:
+        return Worker(what, self._log(what["name"]))
+
+    def _worker(self, member: str) -> Worker:
+        return next(worker for worker in self.workers if worker.member == member)
 
     def _count(self) -> None:
         self._hints.workers = {
@@ -283,7 +309,7 @@ class Gang:
         entry: list[object] = [what["role"], what["index"], code, number, oom]
         how = f"exited with {code}" if number is None else f"was killed by signal {number}"
         how = f"{what['name']} {how}"
-        if not self._cause and self._turnover.takes(worker, status, (entry, how)):
+        if not self._cause and self._turnover.takes(worker.member, status, (entry, how)):
             return
         self._exits.append(entry)
         if status and not self._cause:

@@ -8,19 +8,20 @@ this is in ``start.json`` before the server is told.
 
 from __future__ import annotations
 
-import time
-
 from .change import Change, Failed, Over
-from .hints import Hints, hit
+from .hints import hit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .gang import Gang
-    from .members import Members
-    from .worker import Worker
+    from .company import Company, Ear
 
+#: What the next one has to know, besides the change that is under way.
+_KEPT = (
+    *("_number", "_losses", "_departed", "_mourn_until", "_postponed"),
+    *("_saved", "_offloaded", "_elastic"),
+)
 #: How a worker ended, for the record, and in words.
 Loss = tuple[list[object], str]
 
@@ -28,8 +29,8 @@ Loss = tuple[list[object], str]
 class Turnover:
     """Watches over the members; ``gang`` does what is to be done."""
 
-    def __init__(self, gang: Gang, members: Members, hints: Hints, least: int) -> None:
-        self._gang, self._members, self._hints, self._least = gang, members, hints, least
+    def __init__(self, gang: Company, hints: Ear, least: int) -> None:
+        self._gang, self._members, self._hints, self._least = gang, gang.members, hints, least
         self._change: Change | None = None
         self._number = 0
         #: Ends of members without whom the others have not gone on yet, and until when they may.
@@ -40,7 +41,7 @@ class Turnover:
         self._postponed = False
         self._saved = self._offloaded = 0
         self._elastic = False
-        hints.more["members"] = list(members.ids)
+        hints.more["members"] = list(self._members.ids)
 
     @property
     def due(self) -> float:
@@ -83,20 +84,20 @@ class Turnover:
             self._hints.news({"offloaded": self._offloaded})
         if (self._losses or self._departed) and members.together:
             self._tell_loss()
-        elif time.monotonic() >= self._mourn_until:
+        elif self._gang.now >= self._mourn_until:
             self._mourn_until = float("inf")
             if not members.over:
                 self._gang.stop("exit", "")
         if self._change:
             self._advance(self._change)
 
-    def takes(self, worker: Worker, status: int, loss: Loss) -> bool:
+    def takes(self, member: str, status: int, loss: Loss) -> bool:
         """Whether the others go on after the end of a worker as if it had been meant to end."""
-        if not worker.member:
+        if not member:
             return False
         if self._change:
             try:
-                taken = self._change.takes(worker, status, loss[1])
+                taken = self._change.takes(member, status, loss[1])
             except Failed as failure:
                 self._give_up(str(failure))
                 return False
@@ -107,8 +108,8 @@ class Turnover:
         if not taken and not status and not self._change:
             self._see_go(loss[1])
         if taken:
-            self._members.forget(worker.member)
-            self._gang.part(worker)
+            self._members.forget(member)
+            self._gang.part(member)
         return taken
 
     def mourned(self) -> list[Loss]:
@@ -125,6 +126,18 @@ class Turnover:
         self._mourn_until += seconds
         if self._change:
             self._change.later(seconds)
+
+    def kept(self) -> dict[str, Any]:
+        """What is under way, for ``recall``."""
+        found = {name: getattr(self, name) for name in _KEPT}
+        return found | {"change": self._change.kept() if self._change else None}
+
+    def recall(self, kept: dict[str, Any]) -> None:
+        """Go on with what was under way."""
+        for name in _KEPT:
+            setattr(self, name, kept[name])
+        if kept["change"]:
+            self._change = Change.recall(self._gang, kept["change"])
 
     def _ask(self, save: int, offload: int) -> None:
         """Pass on what is asked of the job; a full disk means that it does not hear of it."""
@@ -156,7 +169,7 @@ class Turnover:
                 return
         except Over:
             self._call_off(change)
-            if any(one.running for one in self._gang.workers if one.what["main"]):
+            if self._gang.running:
                 self._see_go("a worker was done")
             else:
                 self._gang.stop("exit", "")
@@ -176,8 +189,8 @@ class Turnover:
     def _call_off(self, change: Change) -> None:
         """The training is over, most likely: nobody is to join it any more."""
         self._change, self._postponed = None, True
-        for worker in change.joiners:
-            self._gang.part(worker)
+        for member in change.joiners:
+            self._gang.part(member)
 
     def _give_up(self, why: str) -> None:
         """End this generation; the engine starts the next with what it wanted."""
@@ -196,13 +209,13 @@ class Turnover:
             return False
         hit("shim.after-loss")
         self._losses.append(loss)
-        self._mourn_until = time.monotonic() + self._gang.patience["join_s"]
+        self._mourn_until = self._gang.now + self._gang.patience["join_s"]
         return True
 
     def _leave_out(self) -> bool:
         """Publish the members that are left; False if they cannot go on."""
         members = self._members
-        left = {worker.member for worker in self._gang.workers if worker.running}
+        left = self._gang.running
         ids = [one for one in members.ids if one in left]
         gone = [one for one in members.ids if one not in left]
         enough = 0 < self._least <= len(ids)
@@ -218,8 +231,8 @@ class Turnover:
         """The others have gone on."""
         why = "; ".join([*self._departed, *(how for _, how in self._losses)])
         self._losses, self._departed, self._mourn_until = [], [], float("inf")
-        by_member = {worker.member: worker for worker in self._gang.workers}
-        self._gang.settle([by_member[one] for one in self._members.ids if one in by_member])
+        present = self._gang.present
+        self._gang.settle([one for one in self._members.ids if one in present])
         lost = {"members": list(self._members.ids), "why": why[:500]}
         self._hints.more |= {"members": lost["members"], "lost": lost}
         self._hints.news({"lost": lost})

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from .output import Log
 
+#: What tells a worker of its place in a cluster of a fixed size.
+_FIXED = ("TF_CONFIG", "PAI_")
+
 
 class Worker:
     """One process that was started, and where its output goes."""
@@ -43,3 +46,18 @@ class Worker:
         if self.running:
             with ignoring(OSError):
                 os.killpg(self.pid, number)
+
+
+def placed(pattern: dict[str, Any], seat: dict[str, Any], rank: int, member: str) -> dict[str, Any]:
+    """What a new worker runs: what the first one did, at its own place."""
+    env = {name: value for name, value in pattern["env"].items() if not name.startswith(_FIXED)}
+    name = f"{pattern['role']}-{rank}"
+    return {
+        **pattern,
+        "name": name,
+        "leaf": f"{name}.{member}",
+        "index": rank,
+        "member": member,
+        "env": {**env, **seat["env"], "ROOST_MEMBER": member},
+        "cpus": seat["cpus"],
+    }

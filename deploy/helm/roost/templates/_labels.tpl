@@ -1,0 +1,14 @@
+{{- define "roost.selector" -}}
+app.kubernetes.io/name: roost
+app.kubernetes.io/component: operator
+{{- end }}
+{{- define "roost.labels" -}}
+{{ include "roost.selector" . }}
+app.kubernetes.io/part-of: roost
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+{{- define "roost.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}

@@ -1,0 +1,92 @@
+"""The kinds of objects that Roost reads and writes, and where an API server keeps them.
+
+A kind is a value: its path says how to reach it, so the rest of the package needs no class per
+kind. Objects themselves are plain dictionaries as JSON has them; what they mean is for others.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from roost.errors import InvalidSpec
+
+#: An object of the API as JSON has it.
+Object = dict[str, Any]
+
+
+class Kind(NamedTuple):
+    """A kind of object: its group ("" for the oldest ones), version, and its names."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """What objects of this kind carry as ``apiVersion``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """The name that permissions use: ``pods``, ``jobs.batch``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def root(self) -> str:
+        """The path under which the whole group and version lies."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
+        """The path of a collection, of an object in it, or of an object's subresource.
+
+        Names may come from people: whatever they say, the path leads to this kind.
+        """
+        path = self.root
+        if self.namespaced and namespace:
+            path += f"/namespaces/{_segment(namespace)}"
+        path += f"/{self.plural}"
+        if name:
+            path += f"/{_segment(name)}"
+        return f"{path}/{sub}" if sub else path
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+
+def _segment(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    if name in {".", ".."}:
+        raise InvalidSpec(f"{name!r} is no name of an object")
+    return quote(name, safe="")
+
+
+NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
+PODS = Kind("", "v1", "pods", "Pod")
+SERVICES = Kind("", "v1", "services", "Service")
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap")
+SECRETS = Kind("", "v1", "secrets", "Secret")
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
+EVENTS = Kind("events.k8s.io", "v1", "events", "Event")
+DISRUPTION_BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = Kind(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+BATCH_JOBS = Kind("batch", "v1", "jobs", "Job")
+
+POD_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+PYTORCH_JOBS = Kind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+TF_JOBS = Kind("kubeflow.org", "v1", "tfjobs", "TFJob")
+MPI_JOBS = Kind("kubeflow.org", "v1", "mpijobs", "MPIJob")
+MPI_JOBS_V2 = Kind("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
+TRAIN_JOBS = Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
+
+JOBS = Kind("roost.dev", "v1alpha1", "jobs", "Job")
+QUEUES = Kind("roost.dev", "v1alpha1", "queues", "Queue")
+CLUSTER_QUEUES = Kind("roost.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False)

