@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 ROUNDS ?= 100
 SEED   ?= 1
 
-.PHONY: install demo test chaos check format clean
+.PHONY: install demo test test-kubernetes chaos check format clean
 
 install: $(VENV)/.installed
 
@@ -18,7 +18,12 @@ demo: $(VENV)/.installed
 	$(BIN)/roost demo
 
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/kubernetes
+
+# Needs Go, or KUBEBUILDER_ASSETS: the first time, the binaries of Kubernetes are built (minutes).
+test-kubernetes: $(VENV)/.developed
+	$(BIN)/python -m roost.testing.kubernetes.binaries
+	$(BIN)/python -m pytest -n2 --dist=loadfile tests/kubernetes
 
 # Kills the server, its shims and its workers at random moments and at every failpoint.
 chaos: $(VENV)/.developed

@@ -19,10 +19,10 @@ from tests.docs.pages import NAMES, ROOT, Command, commands, page
 from roost.cli import _SECTIONS, cli
 
 #: Commands that are about something else than Roost.
-OTHERS = ("pip install .", "python -m pytest")
+OTHERS = ("pip install .", "python -m pytest", "kubectl apply -k deploy/base")
 #: What takes long, needs a large trace, or starts and stops servers is parsed only; so is what
-#: goes on for ever. The demo has a test of its own.
-LONG = ("bench", "up", "down")
+#: goes on for ever, or needs a cluster. The demo has a test of its own.
+LONG = ("bench", "up", "down", "operator", "kubernetes", "--context")
 FOR_EVER = {"-w", "--watch"}
 LIVE = {verb for section in ("Server", "Jobs", "Cluster") for verb in _SECTIONS[section]}
 #: ``roost diff`` says with its exit status that two logs differ.
@@ -43,7 +43,7 @@ WITH_COMMANDS = [name for name in NAMES if typed(name)]
 
 @pytest.mark.parametrize("name", WITH_COMMANDS)
 def test_every_command_is_known(name: str) -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in typed(name):
         program, *arguments = shlex.split(command.text)
         where = f"{name}:{command.line}: {command.text}"
@@ -116,7 +116,7 @@ def parse(arguments: list[str]) -> None:
     context = click.Context(cli, info_name="roost", **cli.context_settings)
     command: click.Command = cli
     name: str | None = "roost"
-    rest = arguments
+    rest = arguments[2:] if arguments[0] == "--context" else arguments
     while isinstance(command, click.Group) and (rest or not command.invoke_without_command):
         name, found, rest = command.resolve_command(context, rest)
         assert found is not None

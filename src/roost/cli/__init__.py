@@ -59,6 +59,10 @@ _SECTIONS = {
         "tokens": ("accounts", "List access tokens, make one, or revoke one."),
         "whoami": ("accounts", "Say who you are to the server."),
     },
+    "Kubernetes": {
+        "operator": ("operator", "Schedule a Kubernetes cluster."),
+        "kubernetes": ("kubernetes", "Install Roost on a cluster, check it, or take it away."),
+    },
     "Simulator": {
         "simulate": ("simulate", "Replay a workload, or the present cluster, under one policy."),
         "compare": ("compare", "Replay a workload under several policies and seeds, side by side."),
@@ -136,8 +140,17 @@ class _Verbs(click.Group):
     epilog="Try: roost demo, then roost up and roost submit -- echo hello",
 )
 @click.version_option(__version__, prog_name="roost")
-def cli() -> None:
+@click.option(
+    "--context",
+    envvar="ROOST_CONTEXT",
+    default="",
+    metavar="K8S",
+    help="Talk to the Kubernetes cluster of this context of your kubeconfig.",
+)
+@click.pass_context
+def cli(ctx: click.Context, context: str) -> None:
     """Roost, a deep-learning cluster manager."""
+    ctx.obj = context
 
 
 def main(args: list[str] | None = None) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from roost.cli.bench_gpu import gpu
+from roost.cli.bench_kubernetes import kubernetes
 from roost.cli.bench_live import live
 from roost.cli.kinds import Duration
 from roost.cli.options import output_option
@@ -21,6 +22,7 @@ def bench() -> None:
 
 
 bench.add_command(gpu)
+bench.add_command(kubernetes)
 bench.add_command(live)
 
 

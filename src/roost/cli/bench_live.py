@@ -176,7 +176,7 @@ def live(only: str, output: str, *, quick: bool) -> None:
     if output == "json":
         print_json([asdict(figure) for figure in figures])
     else:
-        print_table([_row(figure) for figure in figures])
+        print_table([row_of(figure) for figure in figures])
     if not all(figure.passed for figure in figures):
         click.get_current_context().exit(1)
 
@@ -185,7 +185,8 @@ def _say(name: str) -> Say:
     return lambda text: click.echo(f"{name}: {text}", err=True)
 
 
-def _row(figure: Figure) -> dict[str, str]:
+def row_of(figure: Figure) -> dict[str, str]:
+    """A figure with its goal, as a line of a table."""
     sign = ">=" if figure.least else "<"
     goal = "" if figure.goal is None else f"{sign} {number(figure.goal)} {figure.unit}"
     return {

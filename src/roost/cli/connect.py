@@ -23,6 +23,7 @@ from roost.client.views import STATES
 
 if TYPE_CHECKING:
     from roost.client import Client, JobView
+    from roost.gateway.local import Gateway
 
 #: How long a verb asks a server again that does not answer.
 _PATIENCE_S = 2.0
@@ -62,10 +63,29 @@ yes_option = option("-y", "--yes", section="Run", is_flag=True, help="Do not ask
 
 
 def connect() -> Client:
-    """A client of the server that is meant."""
+    """A client of the server that is meant, or of the Kubernetes cluster of ``--context``."""
     from roost.client import Client
 
-    return Client(patience=_PATIENCE_S)
+    root = click.get_current_context().find_root()
+    if not root.obj:
+        return Client(patience=_PATIENCE_S)
+    gateway = _gateway()(root.obj)
+    url, token = gateway.open()
+    root.call_on_close(gateway.close)
+    client = Client(url, token, patience=_PATIENCE_S)
+    client.local = False  # a pod has neither this folder nor this interpreter
+    return client
+
+
+def _gateway() -> type[Gateway]:
+    try:
+        from roost.gateway.local import Gateway
+    except ModuleNotFoundError as error:
+        from roost.errors import InvalidSpec
+
+        wanted = "pip install 'roost[kubernetes]'"
+        raise InvalidSpec(f"--context needs {error.name}, which is missing: {wanted}") from None
+    return Gateway
 
 
 def printed(value: Any, output: str) -> bool:

@@ -188,9 +188,9 @@ def _present(source: str, names: dict[str, str], *, timeline: bool) -> Simulatio
 
 
 def _live() -> Any:
-    from roost.client import Client
+    from roost.cli.connect import connect
 
-    with Client() as client:
+    with connect() as client:
         return client.state()
 
 

@@ -60,6 +60,7 @@ Examples:
     metavar="[FILE | -- COMMAND...]",
 )
 @option("-n", "--name", section="Job", metavar="NAME", help="What to call it.")
+@option("--image", section="Job", metavar="NAME", help="The container image, on Kubernetes.")
 @option(
     "-q",
     "--queue",
@@ -218,7 +219,10 @@ def _changed(job: JobFile, given: dict[str, Any]) -> JobFile:
     from roost.jobfile import JobFile
 
     data = job.document()
-    for name in ("name", "queue", "priority", "workdir", "max_duration", "run_time", "workers"):
+    for name in (
+        *("name", "image", "queue", "priority", "workdir"),
+        *("max_duration", "run_time", "workers"),
+    ):
         if given[name] is not None:
             data[name] = given[name]
     resources = dict(data.get("resources", {}))

@@ -1,0 +1,211 @@
+"""``roost operator``: Roost on a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli.kinds import Duration, Verb, option
+from roost.cli.options import complete_placers, complete_policies
+
+if TYPE_CHECKING:
+    from roost.engines.kubernetes.api import Api
+    from roost.operator.loop import Operator, Options
+
+#: New objects until the garbage collector runs. A burst of pods makes many that live on, and each
+#: time it walks much of what is mirrored, which took the operator about a tenth of its time.
+_COLLECT = (50_000, 10, 10)
+_PORT: dict[str, Any] = {"type": click.IntRange(0, 65535), "show_default": True, "metavar": "N"}
+_cluster = partial(option, section="Cluster")
+_policy = partial(option, section="Policy")
+_run = partial(option, section="Run")
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost operator
+  roost operator --context kind-lab --namespace roost-system
+  roost operator --policy tiresias --placer topology
+  roost operator --metrics-port 0 --identity desk""",
+)
+@_cluster("--context", default="", metavar="K8S", help="The context of the kubeconfig to use.")
+@_cluster(
+    "--kubeconfig",
+    default="",
+    metavar="FILE",
+    help="How to reach the cluster.  [default: the pod's own account, else $KUBECONFIG]",
+)
+@_cluster(
+    "-n",
+    "--namespace",
+    default="",
+    envvar="ROOST_POD_NAMESPACE",
+    metavar="NAME",
+    help="The operator's own namespace, where its lease is.  [default: of the context]",
+)
+@_policy(
+    "--policy",
+    default="priority",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_policies,
+    help="Who runs next; see roost policies.",
+)
+@_policy(
+    "--placer",
+    default="topology",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_placers,
+    help="Where gangs go; see roost placers.",
+)
+@_cluster(
+    "--scheduler-name",
+    "scheduler",
+    default="roost",
+    show_default=True,
+    metavar="NAME",
+    help="Pods ask for Roost by this schedulerName.",
+)
+@_run(
+    "--lease-name",
+    default="roost-operator",
+    show_default=True,
+    metavar="NAME",
+    help="Who holds it leads.",
+)
+@_run(
+    "--lease",
+    "lease_s",
+    type=Duration(),
+    default="15s",
+    show_default=True,
+    help="How long it takes until another replica leads in place of one that is gone.",
+)
+@_run(
+    "--identity",
+    default="",
+    envvar="ROOST_POD_NAME",
+    metavar="NAME",
+    help="What this replica is called in the lease.  [default: the host's name]",
+)
+@_run("--metrics-port", default=8612, help="Serve /healthz, /readyz and /metrics there.", **_PORT)
+@_run("--meeting-port", default=8611, help="Elastic jobs meet there.", **_PORT)
+@_run(
+    "--meeting-address",
+    "meeting",
+    default="",
+    envvar="ROOST_MEETING_ADDRESS",
+    metavar="URL",
+    help="Where pods reach that port.  [default: the Service of the operator]",
+)
+@_run(
+    "--image",
+    default="",
+    envvar="ROOST_IMAGE",
+    metavar="NAME",
+    help="The operator's own image, from which elastic jobs take roost.train.",
+)
+@_run(
+    "--connections",
+    type=click.IntRange(4, 1024),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Requests to the API server at a time.",
+)
+@_run(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="How much to write to standard error.",
+)
+@click.pass_context
+def operator(ctx: click.Context, /, **given: Any) -> None:
+    """Schedule a Kubernetes cluster: gangs of pods, and Roost's own Jobs.
+
+    Runs in the foreground until it is told to stop. Of several replicas one leads; the others take
+    over when it is gone. Pods ask for Roost with schedulerName: roost.
+    """
+    from roost import placement, policies
+
+    policies.policy(given["policy"])
+    placement.placer(given["placer"])
+    given["context"] = given["context"] or ctx.obj or ""
+    level = getattr(logging, given["log_level"].upper())
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    gc.set_threshold(*_COLLECT)
+    asyncio.run(_operate(given))
+
+
+async def _operate(given: dict[str, Any]) -> None:
+    from roost.engines.kubernetes.api import Api
+
+    api = await Api.connect(
+        context=given["context"],
+        kubeconfig=given["kubeconfig"],
+        connections=given["connections"],
+    )
+    try:
+        made = _made(api, given)
+        task = asyncio.create_task(made.run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            logging.getLogger(__name__).info("told to stop; what runs goes on")
+    finally:
+        await api.close()
+
+
+def _made(api: Api, given: dict[str, Any]) -> Operator:
+    from roost.engines.kubernetes.building import Site
+    from roost.operator.jobs import JobOptions, Jobs
+    from roost.operator.loop import Operator
+    from roost.operator.workload import Opening
+
+    options = _options(api, given)
+    site = Site(image=given["image"], meeting=_meeting(given, options), scheduler=options.scheduler)
+    jobs = JobOptions(site, options.placer, given["meeting_port"])
+    return Operator(api, options, [Opening(Jobs.kinds, lambda desk: Jobs(desk, jobs))])
+
+
+def _options(api: Api, given: dict[str, Any]) -> Options:
+    from roost.operator.loop import Options
+
+    names = (
+        "policy",
+        "placer",
+        "lease_name",
+        "scheduler",
+        "connections",
+        "metrics_port",
+        "lease_s",
+    )
+    return Options(
+        **{name: given[name] for name in names},
+        namespace=given["namespace"] or api.namespace,
+        identity=given["identity"] or socket.gethostname(),
+    )
+
+
+def _meeting(given: dict[str, Any], options: Options) -> str:
+    """Where pods reach the meeting: a Service in a cluster, else this machine."""
+    if given["meeting"]:
+        return str(given["meeting"])
+    inside = "KUBERNETES_SERVICE_HOST" in os.environ
+    host = f"{options.lease_name}.{options.namespace}.svc" if inside else "127.0.0.1"
+    return f"http://{host}:{given['meeting_port']}"

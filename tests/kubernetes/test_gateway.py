@@ -1,0 +1,198 @@
+"""The same words on a cluster: ``roost --context`` against a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.kubernetes.jobbing import define, jobbing
+
+from roost.client import Client, JobHandle
+from roost.engines.kubernetes.api import Api
+from roost.engines.kubernetes.kinds import CLUSTER_QUEUES, QUEUES
+from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
+from roost.gateway.local import Gateway
+from roost.testing.kubernetes.kubelet import Kubelet
+from roost.testing.kubernetes.nodes import nodes
+from roost.testing.kubernetes.plane import ControlPlane
+
+
+def context(plane: ControlPlane) -> str:
+    return str(yaml.safe_load(Path(plane.kubeconfig).read_text())["current-context"])
+
+
+@contextmanager
+def client(plane: ControlPlane) -> Iterator[Client]:
+    """What a command line has while it runs; it blocks, and so belongs into a thread."""
+    gateway = Gateway(context(plane), str(plane.kubeconfig))
+    url, token = gateway.open()
+    try:
+        with Client(url, token) as found:
+            found.local = False
+            yield found
+    finally:
+        gateway.close()
+
+
+def typed(plane: ControlPlane, *args: str) -> tuple[int, str]:
+    """A command line as people type it."""
+    program = Path(sys.executable).with_name("roost")
+    env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "COLUMNS": "200"}
+
+    async def run() -> tuple[int, str]:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *args,
+            env=env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        return process.returncode or 0, said.decode()
+
+    return asyncio.run(run())
+
+
+def become(job: JobHandle, state: str) -> None:
+    """Wait until a job is in a state."""
+    deadline = time.monotonic() + 60
+    while job.status().state != state:
+        assert time.monotonic() < deadline, job.view
+        time.sleep(0.1)
+
+
+def sleeping(name: str, **given: object) -> dict[str, object]:
+    return {"name": name, "image": "busybox", "command": ["sleep", "9"], **given}
+
+
+def test_the_same_words_work_on_a_cluster(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    def talk() -> None:
+        with client(cluster) as here:
+            half = here.submit(sleeping("half", resources={"gpu": 0.5}))
+            pair = here.submit(sleeping("pair", workers=2))
+            big = here.submit(sleeping("big", workers=2, resources={"gpu": 4}))
+            assert half.id.startswith("default.half-")
+            become(half, "running")
+            become(pair, "running")
+            assert {job.id for job in here.jobs()} == {half.id, pair.id, big.id}
+            (node,) = [node for node in here.nodes() if node["gpus_free"] < 4]
+            assert node["gpus_free"] == 1.5
+
+            why = big.explain()
+            assert why["cause"] == "no-capacity"
+            assert "fewer than 8 GPUs are free" in why["reason"]
+            assert why["remedies"]
+            assert "fewer than 8 GPUs" in " ".join(line.text for line in big.events())
+            assert here.state()["core"]["jobs"]
+
+            assert pair.suspend().state == "suspended"
+            assert pair.resume().state in {"queued", "starting", "running"}
+            assert big.cancel().state == "cancelled"
+            big.delete()
+            with pytest.raises(NotFound):
+                here.job(big.id)
+            with pytest.raises(Conflict, match="not on Kubernetes"):
+                half.snapshot("one")
+
+    async def go() -> None:
+        await define(api)
+        await nodes(api, 2, gpus=4)
+        async with jobbing(cluster):
+            await asyncio.to_thread(talk)
+            code, said = await asyncio.to_thread(
+                typed, cluster, "--context", context(cluster), "list"
+            )
+            assert (code, "half-" in said, "running" in said) == (0, True, True)
+
+    runner.run(go())
+
+
+def test_the_same_request_twice_is_one_job(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    def talk() -> None:
+        with client(cluster) as here:
+            first = here.submit(sleeping("once"), key="k1")
+            assert here.submit(sleeping("once"), key="k1").id == first.id
+            assert first.status().cause == "unseen"  # nobody operates here
+        with client(cluster) as here:
+            assert here.submit(sleeping("once"), key="k1").id == first.id
+
+    runner.run(define(api))
+    talk()
+
+
+def test_what_a_cluster_refuses_is_said_in_a_sentence(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    runner.run(define(api))
+    with client(cluster) as here:
+        with pytest.raises(InvalidSpec, match="needs an image"):
+            here.submit({"name": "bare", "command": ["sleep", "9"]})
+        with pytest.raises(RoostError, match="nope"):
+            here.submit(sleeping("lost", queue="nope"))
+        with pytest.raises(NotFound, match="no job"):
+            here.job("nobody")
+
+
+def test_a_context_that_is_not_there_is_named(cluster: ControlPlane) -> None:
+    code, said = typed(cluster, "--context", "nowhere", "list")
+    assert code == 2
+    assert "nowhere" in said
+    assert "Traceback" not in said
+
+
+def test_a_queue_is_made_on_the_cluster(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    def talk() -> None:
+        with client(cluster) as here:
+            here.set_queue("vision", {"quota_milli": 2000})
+            become(here.submit(sleeping("see", queue="vision")), "running")
+            (queue,) = [queue for queue in here.queues() if queue["id"] == "vision"]
+            assert queue["gpus_used"] == 1
+
+    async def go() -> None:
+        await define(api)
+        await nodes(api, 1, gpus=4)
+        async with jobbing(cluster):
+            await asyncio.to_thread(talk)
+        promise = await api.get(CLUSTER_QUEUES, "vision")
+        assert promise["spec"]["quota"] == 2
+        assert (await api.get(QUEUES, "vision", "default"))["spec"] == {"clusterQueue": "vision"}
+
+    runner.run(go())
+
+
+def test_logs_of_pods_are_read_and_followed(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner, tmp_path: Path
+) -> None:
+    script = "for n in 1 2 3; do echo line $n; sleep 0.2; done"
+
+    def talk() -> list[str]:
+        with client(cluster) as here:
+            job = here.submit(
+                {"name": "talk", "image": "busybox", "run": script, "resources": {"gpu": 1}}
+            )
+            followed = list(job.logs(follow=True))
+            assert job.wait(timeout=60).state == "succeeded"
+            assert list(job.logs()) == followed
+            assert job.workers() == ["worker-0"]
+            return followed
+
+    async def go() -> list[str]:
+        await define(api)
+        async with Kubelet(api, "node-a", tmp_path, gpus=1), jobbing(cluster):
+            return await asyncio.to_thread(talk)
+
+    assert runner.run(go()) == ["line 1", "line 2", "line 3"]

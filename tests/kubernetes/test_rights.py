@@ -1,0 +1,205 @@
+"""The operator with the rights that ``deploy/`` gives it, and no others; and the Helm chart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.docs.pages import ROOT
+from tests.kubernetes.helm import helm
+from tests.kubernetes.operating import bound, gang
+from tests.kubernetes.test_manifests import CRDS, MONITORS, OPERATOR, Kubectl
+
+from roost.engines.kubernetes.api import Api
+from roost.engines.kubernetes.kinds import JOBS, PODS, Object
+from roost.engines.kubernetes.manifests import definitions
+from roost.errors import Forbidden
+from roost.operator.jobs import Jobs
+from roost.operator.loop import Operator, Options
+from roost.operator.workload import Opening
+from roost.testing.kubernetes.nodes import create, nodes, until
+from roost.testing.kubernetes.plane import ControlPlane
+
+CHART = ROOT / "deploy" / "helm" / "roost"
+
+
+@pytest.fixture
+def kubectl(cluster: ControlPlane) -> Kubectl:
+    made = Kubectl(cluster)
+    made.does("apply", "--server-side", "--force-conflicts", "-f", "-", given=CRDS)
+    names = [f"crd/{one['metadata']['name']}" for one in definitions()]
+    made.does("wait", "--for=condition=Established", *names)
+    return made
+
+
+@contextlib.asynccontextmanager
+async def limited(plane: ControlPlane) -> AsyncIterator[Operator]:
+    """An operator that is the service account of ``deploy/base``."""
+    await plane.account_token("roost-system", "roost-operator")
+    api = await Api.connect(kubeconfig=str(plane.kubeconfig_of(OPERATOR)))
+    options = Options(namespace="roost-system", metrics_port=None)
+    operator = Operator(api, options, [Opening(Jobs.kinds, Jobs)])
+    task = asyncio.create_task(operator.run())
+    try:
+        await until(lambda: _settled(operator, task))
+        yield operator
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await api.close()
+
+
+async def _settled(operator: Operator, task: asyncio.Task[None]) -> bool:
+    if task.done():
+        await task
+    return operator.term is not None and operator.term.settled
+
+
+def test_the_rights_of_the_base_are_enough(
+    kubectl: Kubectl,
+    api: Api,
+    runner: asyncio.Runner,
+    cluster: ControlPlane,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kubectl.does("create", "namespace", "roost-system")
+    kubectl.does("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "deploy" / "base"))
+    body: Object = {
+        "metadata": {"name": "birds", "namespace": "default"},
+        "spec": {"image": "birds:1", "run": "python train.py", "workers": 2},
+    }
+
+    async def pods_of_job() -> list[Object]:
+        found, _ = await api.list(PODS, "default", labels="roost.dev/job=birds")
+        return [pod for pod in found if pod["spec"].get("nodeName")]
+
+    async def state() -> str:
+        found = await api.get(JOBS, "birds", "default")
+        return str(found.get("status", {}).get("state", ""))
+
+    async def ran() -> bool:
+        return await state() == "running"
+
+    async def ended() -> bool:
+        return await state() == "succeeded"
+
+    async def both() -> bool:
+        return len(await pods_of_job()) == 2
+
+    async def story() -> None:
+        await nodes(api, 2, gpus=4)
+        async with limited(cluster):
+            await create(api, PODS, gang("cats", 3))
+            await until(lambda: bound(api, 3))
+            await api.create(JOBS, body)
+            await until(both)
+            await until(ran)
+            note = {"metadata": {"annotations": {"roost.dev/pretend": "succeeds"}}}
+            for pod in await pods_of_job():
+                await api.patch(PODS, pod["metadata"]["name"], note, "default")
+            await until(ended)
+            too_large = gang("never", 40)
+            await create(api, PODS, too_large)
+            await until(lambda: _told(api))
+
+    with caplog.at_level(logging.WARNING):
+        runner.run(story())
+    assert "permission" not in caplog.text
+
+
+async def _told(api: Api) -> bool:
+    """Whether a pod that cannot be placed says why."""
+    found = await api.get(PODS, "never-0", "default")
+    return any(
+        one.get("reason") == "Unschedulable" for one in found["status"].get("conditions", [])
+    )
+
+
+def test_the_operator_fits_into_its_restricted_namespace(
+    kubectl: Kubectl, api: Api, runner: asyncio.Runner
+) -> None:
+    made = by_kind(kubectl.does("kustomize", str(ROOT / "deploy" / "operator")))
+    kubectl.does("apply", "-f", "-", given=yaml.safe_dump(made["Namespace", "roost-system"]))
+    spec = made["Deployment", "roost-operator"]["spec"]["template"]["spec"]
+    body: Object = {"metadata": {"name": "operator", "namespace": "roost-system"}, "spec": spec}
+    runner.run(api.create(PODS, body))
+    loose = {**spec, "securityContext": {}}
+    body = {"metadata": {"name": "loose", "namespace": "roost-system"}, "spec": loose}
+    with pytest.raises(Forbidden, match="restricted"):
+        runner.run(api.create(PODS, body))
+
+
+EVERYTHING = "serviceMonitor.enabled=true,dashboard.enabled=true,networkPolicy.enabled=true"
+
+
+def rendered(*more: str) -> str:
+    done = subprocess.run(  # noqa: S603 - helm
+        [str(helm()), "template", "roost", str(CHART), *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+def by_kind(text: str) -> dict[tuple[str, str], Object]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
+
+
+@pytest.mark.timeout(1800)  # the first build of helm takes minutes
+@pytest.mark.parametrize("way", ["client", "server"])
+@pytest.mark.parametrize("settings", ["replicas=3", EVERYTHING], ids=["usual", "everything"])
+def test_the_chart_can_be_applied(kubectl: Kubectl, settings: str, way: str) -> None:
+    options = ("--namespace", "roost-system", "--kube-version", "1.34")
+    made = rendered(*options, "--set", settings)
+    kubectl.does("apply", "-f", "-", given=MONITORS)
+    kubectl.does("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com")
+    kubectl.does("create", "namespace", "roost-system")
+    told = kubectl.does("apply", f"--dry-run={way}", "--validate=strict", "-f", "-", given=made)
+    assert "deployment.apps/roost-operator created" in told
+    assert ("servicemonitor" in told) == (settings == EVERYTHING)
+
+
+@pytest.mark.timeout(1800)
+def test_the_chart_and_the_base_say_the_same(kubectl: Kubectl) -> None:
+    options = ("--namespace", "roost-system", "--kube-version", "1.34")
+    chart = by_kind(rendered(*options))
+    base = by_kind(kubectl.does("kustomize", str(ROOT / "deploy" / "base")))
+    for key, made in chart.items():
+        if "rules" in made:
+            assert made["rules"] == base[key]["rules"], key
+
+    def container(found: dict[tuple[str, str], Object]) -> Any:
+        spec = found["Deployment", "roost-operator"]["spec"]["template"]["spec"]
+        return spec["securityContext"], spec["containers"][0]
+
+    (ours, one), (theirs, other) = container(chart), container(base)
+    assert ours == theirs
+    for name in ("image", "ports", "resources", "securityContext", "readinessProbe"):
+        assert one[name] == other[name], name
+    told = set(base) - set(chart)
+    assert {kind for kind, _ in told} == {"Namespace", "CustomResourceDefinition"}
+
+
+@pytest.mark.timeout(1800)
+def test_the_chart_is_sound_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    done = subprocess.run(  # noqa: S603 - helm
+        [str(helm()), "lint", "--strict", str(CHART)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout
+    with pytest.raises(AssertionError, match="nonsense"):
+        rendered("--kube-version", "1.34", "--set", "nonsense=1")
