@@ -215,7 +215,8 @@ class KubernetesCluster(Commands):
 
     async def plan(self, request: Submission) -> dict[str, Any]:
         """Where and when a job would start if it were submitted now; changes nothing."""
-        spec = request.job.spec(request.user)
+        # The operator tells users of one name in two namespaces apart.
+        spec = request.job.spec(f"{self._api.namespace}/{request.user}")
         core = self._copy()
         found = await asyncio.to_thread(
             lambda: explaining.plan(core(), spec, self._policy, self._placer, time.time())
