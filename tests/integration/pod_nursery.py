@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from roost.core.spec import JobId, RunId
+from roost.engines.kubernetes.building import digest_of
 from roost.engines.local.shim import tree
-from roost.operator.meeting import Meeting, digest_of
+from roost.operator.meeting import Meeting
 from roost.operator.membership import (
     Changed,
     Dismiss,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
+
+from tests.kubernetes.operating import operating
 
 from roost.engines.kubernetes.api import Api
 from roost.engines.kubernetes.building import Site
@@ -13,7 +15,7 @@ from roost.engines.kubernetes.kinds import JOBS, PODS, Kind, Object
 from roost.engines.kubernetes.manifests import definitions
 from roost.errors import Conflict, NotFound
 from roost.operator.jobs import JobOptions, Jobs
-from roost.operator.loop import Operator, Options
+from roost.operator.loop import Operator
 from roost.operator.workload import Opening
 from roost.testing.kubernetes.nodes import until
 from roost.testing.kubernetes.plane import ControlPlane
@@ -54,26 +56,11 @@ async def jobbing(
 ) -> AsyncIterator[Operator]:
     """An operator that leads and knows Jobs, with a connection of its own, maybe by a proxy."""
     way = plane.kubeconfig_of("admin", server=server) if server else plane.kubeconfig
-    api = await Api.connect(kubeconfig=str(way))
     known = JobOptions(site or Site(image="roost"), meeting_port=meeting_port)
-    given = Options(**{"metrics_port": None, "lease_s": 2.0, **options})
     opening = Opening(Jobs.kinds, lambda desk: Jobs(desk, known))
-    operator = Operator(api, given, [opening])
-    task = asyncio.create_task(operator.run())
-    try:
-        await until(lambda: _leads(operator, task), 60)
+    given = {"lease_s": 2.0, **options}
+    async with operating(plane, [opening], Path(way), **given) as operator:
         yield operator
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await api.close()
-
-
-async def _leads(operator: Operator, task: asyncio.Task[None]) -> bool:
-    if task.done():
-        await task
-    return operator.term is not None and operator.term.settled
 
 
 async def status(api: Api, name: str, namespace: str = SPACE) -> Object:

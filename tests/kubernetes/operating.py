@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from roost.engines.kubernetes.api import Api
@@ -13,6 +14,7 @@ from roost.engines.kubernetes.kinds import NODES, PODS, Object
 from roost.engines.kubernetes.needs import needs
 from roost.engines.kubernetes.pods import devices_of, is_bound, is_over
 from roost.operator.loop import Operator, Options
+from roost.operator.workload import Opening
 from roost.testing.kubernetes.nodes import pod, until
 from roost.testing.kubernetes.plane import ControlPlane
 
@@ -20,13 +22,18 @@ GROUP, SIZE = "roost.dev/group", "roost.dev/group-size"
 
 
 @contextlib.asynccontextmanager
-async def operating(plane: ControlPlane, **options: Any) -> AsyncIterator[Operator]:
+async def operating(
+    plane: ControlPlane,
+    sources: Sequence[Opening] = (),
+    kubeconfig: Path | None = None,
+    **options: Any,
+) -> AsyncIterator[Operator]:
     """An operator that leads, with a connection of its own."""
-    api = await Api.connect(kubeconfig=str(plane.kubeconfig))
-    operator = Operator(api, Options(**{"metrics_port": None, **options}))
+    api = await Api.connect(kubeconfig=str(kubeconfig or plane.kubeconfig))
+    operator = Operator(api, Options(**{"metrics_port": None, **options}), sources)
     task = asyncio.create_task(operator.run())
     try:
-        await until(lambda: _leads(operator, task))
+        await until(lambda: _leads(operator, task), 60)
         yield operator
     finally:
         task.cancel()

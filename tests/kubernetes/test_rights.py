@@ -14,7 +14,7 @@ import pytest
 import yaml
 from tests.docs.pages import ROOT
 from tests.kubernetes.helm import helm
-from tests.kubernetes.operating import bound, gang
+from tests.kubernetes.operating import bound, gang, operating
 from tests.kubernetes.test_manifests import CRDS, MONITORS, OPERATOR, Kubectl
 
 from roost.engines.kubernetes.api import Api
@@ -22,7 +22,7 @@ from roost.engines.kubernetes.kinds import JOBS, PODS, Object
 from roost.engines.kubernetes.manifests import definitions
 from roost.errors import Forbidden
 from roost.operator.jobs import Jobs
-from roost.operator.loop import Operator, Options
+from roost.operator.loop import Operator
 from roost.operator.workload import Opening
 from roost.testing.kubernetes.nodes import create, nodes, until
 from roost.testing.kubernetes.plane import ControlPlane
@@ -43,24 +43,10 @@ def kubectl(cluster: ControlPlane) -> Kubectl:
 async def limited(plane: ControlPlane) -> AsyncIterator[Operator]:
     """An operator that is the service account of ``deploy/base``."""
     await plane.account_token("roost-system", "roost-operator")
-    api = await Api.connect(kubeconfig=str(plane.kubeconfig_of(OPERATOR)))
-    options = Options(namespace="roost-system", metrics_port=None)
-    operator = Operator(api, options, [Opening(Jobs.kinds, Jobs)])
-    task = asyncio.create_task(operator.run())
-    try:
-        await until(lambda: _settled(operator, task))
+    way = Path(plane.kubeconfig_of(OPERATOR))
+    jobs = Opening(Jobs.kinds, Jobs)
+    async with operating(plane, [jobs], way, namespace="roost-system") as operator:
         yield operator
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await api.close()
-
-
-async def _settled(operator: Operator, task: asyncio.Task[None]) -> bool:
-    if task.done():
-        await task
-    return operator.term is not None and operator.term.settled
 
 
 def test_the_rights_of_the_base_are_enough(

@@ -22,6 +22,7 @@ from roost import placement, policies
 from roost.core import Core, JobId, NodeId, RunId, snapshot
 from roost.engines import Usage
 from roost.engines.kubernetes.api import Api
+from roost.engines.kubernetes.gangs import INDEX, ROLE
 from roost.engines.kubernetes.kinds import (
     CLUSTER_QUEUES,
     EVENTS,
@@ -33,6 +34,7 @@ from roost.engines.kubernetes.kinds import (
     Object,
 )
 from roost.engines.kubernetes.mirror import Mirror
+from roost.engines.kubernetes.plans import ATTEMPT
 from roost.errors import NotFound, RoostError
 from roost.gateway.commands import Commands
 from roost.gateway.missing import NoSnapshots, unavailable
@@ -44,7 +46,7 @@ from roost.live.drafts import Counts, Health
 from roost.live.feed import Change, Feed
 from roost.live.profiles import profile_views
 from roost.live.snapshots import Clone
-from roost.live.views import node_view, over_view, queue_views
+from roost.live.views import node_view, over_view, queue_views, state_view
 from roost.operator.folding import fold
 from roost.operator.jobs import Jobs
 from roost.operator.loop import openings
@@ -59,7 +61,7 @@ _TICK_S = 0.1
 #: How long an answer waits for the operator to heed a wish.
 _HEED_S = 2.0
 _POLICY, _PLACER = "priority", "topology"
-_LABELS = ("roost.dev/attempt", "roost.dev/role", "roost.dev/index")
+_LABELS = (ATTEMPT, ROLE, INDEX)
 
 
 class KubernetesCluster(Commands):
@@ -260,13 +262,7 @@ class KubernetesCluster(Commands):
 
     def state(self) -> dict[str, Any]:
         """Everything that the objects tell, for ``roost simulate --from live``."""
-        return {
-            "seq": self.seq,
-            "policy": self.policy_name,
-            "placer": self.placer_name,
-            "digest": snapshot.digest(self.core),
-            "core": snapshot.dump(self.core),
-        }
+        return state_view(self.core, self.seq, self.policy_name, self.placer_name)
 
     def usage(self) -> Mapping[RunId, Usage]:
         """What processes use is known to their kubelets alone."""

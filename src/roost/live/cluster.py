@@ -63,7 +63,7 @@ from roost.live.records import Record
 from roost.live.shelf import Shelf, reference
 from roost.live.snapshots import Clone, Snapshots
 from roost.live.vault import Vault
-from roost.live.views import node_view, over_view, queue_views, view_of
+from roost.live.views import node_view, over_view, queue_views, state_view, view_of
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
 
@@ -433,13 +433,7 @@ class Cluster:
 
     def state(self) -> dict[str, Any]:
         """Everything the core knows, for ``roost simulate --from live``."""
-        return {
-            "seq": self.seq,
-            "policy": self.policy_name,
-            "placer": self.placer_name,
-            "digest": snapshot.digest(self.core),
-            "core": snapshot.dump(self.core),
-        }
+        return state_view(self.core, self.seq, self.policy_name, self.placer_name)
 
     def usage(self) -> Mapping[RunId, Usage]:
         """What the processes of each run use now."""

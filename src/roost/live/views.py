@@ -11,7 +11,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from roost.core import WHOLE, Allocation, Core, Job, JobSpec, JobState, Node, QueueId
+from roost.core import (
+    WHOLE,
+    Allocation,
+    Core,
+    Job,
+    JobSpec,
+    JobState,
+    Node,
+    QueueId,
+    snapshot,
+)
 from roost.core.node import devices
 from roost.live.changes import under_way
 from roost.live.records import Record
@@ -243,3 +253,14 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def state_view(core: Core, seq: int, policy: str, placer: str) -> dict[str, Any]:
+    """Everything that a core knows and who decides in it, for ``roost simulate --from``."""
+    return {
+        "seq": seq,
+        "policy": policy,
+        "placer": placer,
+        "digest": snapshot.digest(core),
+        "core": snapshot.dump(core),
+    }

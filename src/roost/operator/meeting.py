@@ -21,7 +21,6 @@ as soon as there are too many: files are what the operator keeps its lease with,
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import json
 import logging
@@ -36,6 +35,7 @@ from typing import Any
 from aiohttp import web
 
 from roost.core.spec import JobId, RunId
+from roost.engines.kubernetes.building import digest_of
 
 _log = logging.getLogger(__name__)
 
@@ -307,11 +307,6 @@ def _files() -> int:
     """How many files this process may have open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
-
-
-def digest_of(token: str) -> str:
-    """What may be written down of a token, where others read it."""
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _member(text: object) -> str:

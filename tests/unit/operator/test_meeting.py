@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 
 from roost.core.spec import JobId, RunId
-from roost.operator.meeting import Meeting, digest_of
+from roost.engines.kubernetes.building import digest_of
+from roost.operator.meeting import Meeting
 
 RUN = RunId(JobId("default.job"), 2)
 VIEW = {"version": 1, "address": "10.0.0.1:4000", "members": ["0"], "lost": []}

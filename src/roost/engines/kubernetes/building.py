@@ -30,6 +30,7 @@ from roost.engines.kubernetes.containers import (
     literal,
     share_notes,
 )
+from roost.engines.kubernetes.gangs import INDEX, JOB, ROLE
 from roost.engines.kubernetes.kinds import JOBS, Object
 from roost.engines.kubernetes.launching import INSTALL, argv_of
 from roost.engines.kubernetes.plans import ATTEMPT, GPUS, PLAN, SEAT, encode_gpus, encode_plan
@@ -37,9 +38,6 @@ from roost.errors import InvalidSpec
 from roost.jobfile.model import JobFile
 from roost.jobfile.program import Program
 
-JOB = "roost.dev/job"
-ROLE = "roost.dev/role"
-INDEX = "roost.dev/index"
 GENERATION = "roost.dev/generation"
 #: The hex SHA-256 of the token of a run: whoever leads next can check it, and not use it.
 TOKEN = "roost.dev/token"  # noqa: S105 - the name of an annotation
@@ -397,7 +395,7 @@ class Blueprint:
 
 def digest_of(token: str) -> str:
     """What is kept of a token where others can read it."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def short(name: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from roost.core import Allocation, JobId, JobSpec, QueueId, Range, RunId
 from roost.engines.kubernetes.allowed import Allowed, allowed
-from roost.engines.kubernetes.building import JOB, Blueprint, Owner, Seats, Site
+from roost.engines.kubernetes.building import Blueprint, Owner, Seats, Site
+from roost.engines.kubernetes.gangs import JOB
 from roost.engines.kubernetes.kinds import Object
 from roost.engines.kubernetes.manifests import (
     is_suspended,

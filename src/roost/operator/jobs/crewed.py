@@ -15,8 +15,9 @@ from dataclasses import replace
 from roost.core import WORKER, Allocation, JobId, NodeId
 from roost.core.allocation import Seat
 from roost.engines.kubernetes.building import Blueprint, Seats
+from roost.engines.kubernetes.pods import is_over
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
-from roost.operator.jobs.ends import End, is_over
+from roost.operator.jobs.ends import End
 from roost.operator.jobs.generation import Generation
 from roost.operator.jobs.kept import crew, held_by
 from roost.operator.jobs.making import pause

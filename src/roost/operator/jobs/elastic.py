@@ -20,11 +20,12 @@ from roost.core.allocation import Seat, seats
 from roost.engines import Report, Told
 from roost.engines.kubernetes.building import Blueprint, Seats
 from roost.engines.kubernetes.kinds import Object
+from roost.engines.kubernetes.pods import is_leaving, is_over
 from roost.engines.local.shim.output import checked
 from roost.engines.seating import Seating
 from roost.errors import Retryable
 from roost.operator.jobs.crewed import Crewed
-from roost.operator.jobs.ends import End, is_leaving, is_over, place_of
+from roost.operator.jobs.ends import End, place_of
 from roost.operator.jobs.generation import Why
 from roost.operator.jobs.kept import (
     beside,
@@ -119,7 +120,7 @@ class ElasticGeneration(Crewed):
         """Let a run hold this from now on, while it runs; False: that cannot be."""
         main = any(part.role == WORKER for part in allocation.parts)
         same = beside(allocation) == beside(self.plan.allocation)
-        if not main or not same or not self.is_up or self.why or not self._members.elastic:
+        if not main or not same or not self.is_running or self.why or not self._members.elastic:
             return False
         self._ordered = True
         if self._changing:
@@ -186,7 +187,7 @@ class ElasticGeneration(Crewed):
         for name, seat in self.seats.items():
             if why := self._amiss(name, seat):
                 return why
-        return None if self.is_up else self._too_late(now)
+        return None if self.is_running else self._too_late(now)
 
     def _amiss(self, name: str, seat: Seat) -> Why | None:
         """Whether something happened to a pod that is not for its fellows to get over."""
@@ -216,7 +217,7 @@ class ElasticGeneration(Crewed):
         if name in self._spared or name not in {self._name(one) for one in run.members}:
             return True  # it is left out, or about to be
         enough = len(stay) >= self.plan.spec.workers.min > 0
-        if self._changing or not run.elastic or not enough or not self.is_up:
+        if self._changing or not run.elastic or not enough or not self.is_running:
             return False
         self._spared |= leaving
         self._want(_seats_of(stay, self._seat_of), self._desk.now())

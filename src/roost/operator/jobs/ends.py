@@ -1,11 +1,12 @@
-"""How pods of a Job stand: up, over and how, stuck before they begin."""
+"""How pods of a Job ended, and what is stuck before it begins; how pods stand is in ``pods``."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from roost.engines import WorkerExit
-from roost.engines.kubernetes.building import CONTAINER, INDEX, ROLE
+from roost.engines.kubernetes.building import CONTAINER
+from roost.engines.kubernetes.gangs import INDEX, ROLE
 from roost.engines.kubernetes.kinds import Object
 from roost.engines.kubernetes.launching import SETUP_FAILED
 from roost.engines.kubernetes.plans import ATTEMPT
@@ -36,26 +37,6 @@ class Stuck(NamedTuple):
 
     why: str
     patience_s: float
-
-
-def is_over(pod: Object) -> bool:
-    """Whether none of its processes runs any more."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def is_up(pod: Object) -> bool:
-    """Whether its worker runs."""
-    return (pod.get("status") or {}).get("phase") == "Running"
-
-
-def is_leaving(pod: Object) -> bool:
-    """Whether somebody deleted it."""
-    return bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def node_of(pod: Object) -> str:
-    """The node that it is bound to; empty if none."""
-    return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 def end_of(pod: Object) -> End | None:

@@ -23,6 +23,7 @@ from roost.engines.kubernetes.building import Blueprint
 from roost.engines.kubernetes.kinds import CONFIG_MAPS, PODS, SECRETS, SERVICES, Object
 from roost.engines.kubernetes.lease import Deposed
 from roost.engines.kubernetes.plans import PLAN
+from roost.engines.kubernetes.pods import is_leaving, is_over, is_running, node_of
 from roost.errors import (
     Conflict,
     Fatal,
@@ -35,15 +36,7 @@ from roost.errors import (
 from roost.failpoints import hit
 from roost.live.reports import TAILS
 from roost.operator.binding import Binding, Fate
-from roost.operator.jobs.ends import (
-    End,
-    end_of,
-    is_leaving,
-    is_over,
-    is_up,
-    node_of,
-    stuck,
-)
+from roost.operator.jobs.ends import End, end_of, stuck
 from roost.operator.jobs.leaving import Departure
 from roost.operator.jobs.making import made, pause
 from roost.operator.jobs.tails import tails_of
@@ -76,7 +69,7 @@ class Generation:
         self.tails: dict[str, bytes] = {}
         self.why: Why | None = None
         #: Whether all pods were made and bound; whether all were up; whether none is left.
-        self.is_made = self.is_up = self.is_over = False
+        self.is_made = self.is_running = self.is_over = False
         self.began_at = desk.now()
         self._stuck_since: dict[str, float] = {}
         self._making: asyncio.Task[None] | None = None
@@ -112,7 +105,7 @@ class Generation:
         for pod in pods:
             self.saw(pod["metadata"]["name"], pod)
         if up:
-            self.is_made = self.is_up = True
+            self.is_made = self.is_running = True
         else:
             self.begin()
 
@@ -167,7 +160,7 @@ class Generation:
             if why is not None:
                 self.end(*why)
             elif self.is_made and all(map(self._is_up, self.seats)):
-                self.is_up = True
+                self.is_running = True
 
     @property
     def exits(self) -> tuple[WorkerExit, ...]:
@@ -193,7 +186,7 @@ class Generation:
 
     def _is_up(self, name: str) -> bool:
         pod = self.pods.get(name)
-        return pod is not None and (is_up(pod) or is_over(pod))
+        return pod is not None and (is_running(pod) or is_over(pod))
 
     def _succeeded(self) -> bool:
         main = [name for name, seat in self.seats.items() if seat.role == WORKER]
@@ -213,7 +206,7 @@ class Generation:
                 return Why("lost", f"pod {name} was deleted")
             if pod is not None and is_leaving(pod) and not is_over(pod):
                 return Why("lost", f"pod {name} was deleted, and not by Roost")
-        return None if self.is_up else self._too_late(now)
+        return None if self.is_running else self._too_late(now)
 
     def _too_late(self, now: float) -> Why | None:
         """Whether pods that do not begin have taken too long."""
@@ -378,11 +371,12 @@ class Generation:
 
     async def _remove(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
-        nobody = self._desk.deserted(node_of(pod)) if node_of(pod) else False
+        node = node_of(pod)
+        nobody = self._desk.deserted(node) if node else False
         if name in self._removed and not nobody:
             return
         hit("pods.before-remove")
-        await self._desk.binder.remove(pod, 0 if nobody or not node_of(pod) else None)
+        await self._desk.binder.remove(pod, 0 if nobody or not node else None)
         hit("pods.after-remove")
         self._removed.add(name)
 

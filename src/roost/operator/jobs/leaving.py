@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from roost.core import Protected, Run
 from roost.engines.kubernetes.api import Disrupted
 from roost.engines.kubernetes.kinds import Object
+from roost.engines.kubernetes.pods import is_leaving
 from roost.errors import Retryable
-from roost.operator.jobs.ends import is_leaving
 from roost.operator.workload import Desk
 
 _log = logging.getLogger(__name__)

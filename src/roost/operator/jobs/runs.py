@@ -33,8 +33,8 @@ from roost.core import (
 from roost.engines import Ended
 from roost.engines.kubernetes.building import Blueprint, digest_of
 from roost.engines.kubernetes.kinds import Object
+from roost.engines.kubernetes.pods import node_of
 from roost.operator.jobs.asked import Asked
-from roost.operator.jobs.ends import node_of
 from roost.operator.jobs.found import Run, crew_of
 from roost.operator.jobs.generation import Generation
 from roost.operator.jobs.leaving import Departure
@@ -181,7 +181,7 @@ class Runs:
         current.look(now)
         self._watch_time(asked, current, now)
         events: list[Event] = []
-        if current.is_up and self._answer is not None and not current.is_over:
+        if current.is_running and self._answer is not None and not current.is_over:
             answer, self._answer = self._answer, None
             took_s = max(now - self._asked_at, 0.0)
             events += self._shop.understood(answer(now, current.plan.run, took_s), now)

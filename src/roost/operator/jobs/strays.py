@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from roost.core import JobId, NodeId
 from roost.engines.kubernetes.kinds import Object
 from roost.engines.kubernetes.lease import Deposed
+from roost.engines.kubernetes.pods import is_leaving
 from roost.errors import Fatal, RoostError
-from roost.operator.jobs.ends import is_leaving
 from roost.operator.workload import Desk
 
 _log = logging.getLogger(__name__)

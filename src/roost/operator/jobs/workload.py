@@ -31,11 +31,12 @@ from roost.core import (
 )
 from roost.engines.kubernetes.kinds import JOBS, PRIORITY_CLASSES, Object
 from roost.engines.kubernetes.manifests import ttl_s
+from roost.engines.kubernetes.pods import is_over, node_of
 from roost.errors import InvalidSpec, NotFound, RoostError
 from roost.operator.jobs.arriving import adopted, waiting
 from roost.operator.jobs.asked import CANCEL, MIGRATE, USER, Asked, held, note
 from roost.operator.jobs.elastic import recalled
-from roost.operator.jobs.ends import attempt_of, is_over, node_of
+from roost.operator.jobs.ends import attempt_of
 from roost.operator.jobs.found import Past, Run, kept_of, past_of, run_of
 from roost.operator.jobs.runs import Runs
 from roost.operator.jobs.shop import Shop
@@ -116,8 +117,10 @@ class JobWorkload:
         for pod in [pod for pod in self.pods.values() if self._is_forsaken(pod)]:
             self.saw(pod, None)
             self._shop.forsake(pod)
-        alive = [pod for pod in self.pods.values() if node_of(pod) and not is_over(pod)]
-        self._strays.keep_off(node_of(pod) for pod in alive if not self._runs.counts(pod))
+        alive = [pod for pod in self.pods.values() if not is_over(pod)]
+        self._strays.keep_off(
+            node for pod in alive if (node := node_of(pod)) and not self._runs.counts(pod)
+        )
 
     def _is_forsaken(self, pod: Object) -> bool:
         """Whether a pod is of no run that goes on, and still takes its time to leave."""

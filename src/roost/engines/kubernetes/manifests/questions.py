@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from roost.engines.kubernetes.gangs import JOB
 from roost.engines.kubernetes.kinds import CLUSTER_QUEUES, JOBS, PODS, QUEUES, Kind, Object
 from roost.engines.kubernetes.manifests.permissions import Permission, needed
 from roost.errors import Conflict, NotFound
@@ -105,7 +106,7 @@ async def left(api: Api) -> Counter[str]:
     for kind in _OWN:
         rest[f"objects of {kind.plural}.{kind.group}"] = len(await _all(api, kind))
     for pod in await _all(api, PODS):
-        if "roost.dev/job" in pod["metadata"].get("labels", {}):
+        if JOB in pod["metadata"].get("labels", {}):
             rest["pods of Roost's jobs"] += 1
         elif pod["spec"].get("schedulerName") == "roost" and not pod["spec"].get("nodeName"):
             rest["pods that wait for the scheduler roost"] += 1
