@@ -82,6 +82,7 @@ def test_the_same_words_work_on_a_cluster(
             pair = here.submit(sleeping("pair", workers=2))
             big = here.submit(sleeping("big", workers=2, resources={"gpu": 4}))
             assert half.id.startswith("default.half-")
+            assert here.job("half").id == half.id
             become(half, "running")
             become(pair, "running")
             assert {job.id for job in here.jobs()} == {half.id, pair.id, big.id}

@@ -15,7 +15,7 @@ from roost.engines.kubernetes.api import Api
 from roost.engines.kubernetes.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS, Object
 from roost.engines.kubernetes.manifests import cluster_queue_object, job_object, secrets_name
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
-from roost.gateway.rows import place_of
+from roost.gateway.rows import NAME, place_of
 from roost.jobfile import JobFile
 from roost.live.cluster import Submission
 from roost.operator.jobs.asked import CANCEL, MIGRATE, REQUEST, USER
@@ -65,7 +65,7 @@ class Commands:
         if known is not None:
             return known, False
         job = job_object(_named(request.job), self._api.namespace)
-        noted = {USER: request.user, REQUEST: request.key}
+        noted = {USER: request.user, REQUEST: request.key, NAME: request.job.name}
         job["metadata"]["annotations"] = {name: text for name, text in noted.items() if text}
         made = await self._api.create(JOBS, job, self._api.namespace)
         if request.secrets:

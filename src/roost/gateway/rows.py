@@ -20,6 +20,8 @@ from roost.operator.jobs.asked import REQUEST, USER, id_of, submitted_at
 from roost.operator.status import moment
 from roost.store.rows import EventRow, JobRow, QueueRow
 
+#: What its user calls a job whose object has a name of its own.
+NAME = "roost.dev/name"
 _UNSEEN = "no operator has looked at it yet: is it running?"
 _OPERATOR = "roost"
 
@@ -54,11 +56,13 @@ def job_row(job: Object, rev: int) -> JobRow:
     view = (job.get("status") or {}).get("view") or {}
     if "workers" not in view:  # the core does not know it, or nobody has looked at it
         view = {**_unseen(job, record, rev), **view}
-    view = {**view, "rev": rev}
+    noted: Mapping[str, str] = job["metadata"].get("annotations") or {}
+    name = noted.get(NAME, record.file.name)
+    view = {**view, "name": name, "rev": rev}
     spec = record.file.spec(record.user)
     return JobRow(
         id=record.id,
-        name=record.file.name,
+        name=name,
         user=record.user,
         queue=spec.queue,
         state=view["state"],

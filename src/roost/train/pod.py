@@ -267,4 +267,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # At once: an interpreter that winds up while its threads still speak may abort instead.
+    os._exit(main(sys.argv[1:]))
