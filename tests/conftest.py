@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-#: Where tests start servers and processes, and wait for them.
-_REAL = tuple(Path(__file__).parent / name for name in ("browser", "integration", "kubernetes"))
+#: Where tests start servers and processes, or live in real time, and wait for them.
+_REAL = tuple(
+    Path(__file__).parent / name
+    for name in ("browser", "integration", "kubernetes", "unit/operator", "unit/train")
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -34,7 +34,7 @@ class SmallCluster:
     def __init__(self, seed: int = 0, faults: float = 0.0) -> None:
         self.stored: dict[Kind, dict[Key, Object]] = {}
         self.term: Term | None = None
-        self.random, self.faults = random.Random(seed), faults
+        self.random, self.faults, self._hushed = random.Random(seed), faults, 0
         self.logs: dict[str, bytes] = {}
         #: Pods that were ever made, by name: how many of each were there at once, at most.
         self.most: dict[str, int] = {}
@@ -194,11 +194,11 @@ class SmallCluster:
     @contextlib.contextmanager
     def quiet(self) -> Any:
         """Nothing goes wrong with what tests ask."""
-        faults, self.faults = self.faults, 0.0
+        self._hushed += 1  # some may ask at the same time
         try:
             yield
         finally:
-            self.faults = faults
+            self._hushed -= 1
 
     @contextlib.asynccontextmanager
     async def led(self) -> AsyncIterator[Term]:
@@ -225,15 +225,18 @@ class SmallCluster:
 
     # -- the server ------------------------------------------------------------------------------
 
+    def _fails(self) -> bool:
+        return not self._hushed and self.random.random() < self.faults / 2
+
     async def _asked(self) -> None:
         self.requests += 1
         await asyncio.sleep(0)
-        if self.random.random() < self.faults / 2:
+        if self._fails():
             raise Retryable("the request was lost", 0.0)
 
     async def _answered(self) -> None:
         await asyncio.sleep(0)
-        if self.random.random() < self.faults / 2:
+        if self._fails():
             raise Retryable("the answer was lost", 0.0)
 
     def _found(self, kind: Kind, name: str, namespace: str) -> Object:
