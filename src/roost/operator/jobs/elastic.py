@@ -20,7 +20,7 @@ from roost.core.allocation import Seat, seats
 from roost.engines import Report, Told
 from roost.engines.kubernetes.building import Blueprint, Seats
 from roost.engines.kubernetes.kinds import Object
-from roost.engines.kubernetes.pods import is_leaving, is_over
+from roost.engines.kubernetes.pods import is_leaving, is_over, node_of
 from roost.engines.local.shim.output import checked
 from roost.engines.seating import Seating
 from roost.errors import Retryable
@@ -110,6 +110,9 @@ class ElasticGeneration(Crewed):
         super().adopt([pod for pod in mine if self.has(pod)], up=up)
         if self._changing:
             self._spared |= self._leaving
+        for role, number in (place_of(pod) for pod in mine if self.has(pod) and not node_of(pod)):
+            if up and role == WORKER:  # made for a change, and not bound before that one was gone
+                self._hire(str(number))
         self._go_on(self._members.tick(self._desk.now()))
 
     def _part(self) -> None:
