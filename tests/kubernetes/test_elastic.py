@@ -18,6 +18,7 @@ from roost.engines.kubernetes.api import Api
 from roost.engines.kubernetes.building import Site
 from roost.engines.kubernetes.kinds import JOBS, Object
 from roost.errors import NotFound
+from roost.operator.jobs.generation import Generation
 from roost.operator.loop import Operator
 from roost.testing.kubernetes.kubelet import Kubelet
 from roost.testing.kubernetes.nodes import until
@@ -195,8 +196,22 @@ def test_a_job_grows_and_shrinks_by_policy(play: Play) -> None:
     play(scene)
 
 
-def test_an_operator_that_dies_in_the_midst_of_a_change_is_not_missed(play: Play) -> None:
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "made"])
+def test_an_operator_that_dies_in_the_midst_of_a_change_is_not_missed(
+    play: Play, monkeypatch: pytest.MonkeyPatch, *, bound: bool
+) -> None:
+    seat = Generation._seat
+
+    async def stuck(self: Generation, name: str) -> None:
+        """Bind the first pod, and leave the others for the next operator."""
+        if name.endswith("-worker-0"):
+            await seat(self, name)
+        else:
+            await asyncio.sleep(60)
+
     async def scene(here: Here) -> None:
+        if not bound:
+            monkeypatch.setattr(Generation, "_seat", stuck)
         async with here.operator():
             await here.submit(replicas=1)
             before = await here.trains_on("train")
@@ -206,6 +221,7 @@ def test_an_operator_that_dies_in_the_midst_of_a_change_is_not_missed(play: Play
                 return len(await pods(here.api, "train")) == 3
 
             await until(hired, _SLOW_S)
+        monkeypatch.undo()
         await asyncio.sleep(3.0)
         async with here.operator():
             await here.has("train", 3)
