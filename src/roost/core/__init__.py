@@ -35,6 +35,7 @@ from roost.core.events import (
 )
 from roost.core.ledger import Ledger
 from roost.core.node import Node
+from roost.core.observed import Observed, Setting
 from roost.core.plan import Placer, Plan
 from roost.core.reasons import Cause, Explanation, Reason
 from roost.core.spec import (
@@ -53,6 +54,7 @@ from roost.core.spec import (
     Role,
     RunId,
     Shape,
+    Training,
     Way,
 )
 from roost.core.state import Job, JobState, Queue, Run
@@ -93,6 +95,7 @@ __all__ = [
     "NodeJoined",
     "NodeLost",
     "NodeSpec",
+    "Observed",
     "Outcome",
     "Part",
     "Place",
@@ -121,6 +124,7 @@ __all__ = [
     "RunId",
     "ScaleRequested",
     "SetAside",
+    "Setting",
     "Shape",
     "Shrank",
     "Started",
@@ -129,6 +133,7 @@ __all__ = [
     "Suspend",
     "SuspendRequested",
     "Suspended",
+    "Training",
     "Waiting",
     "Way",
     "Woke",

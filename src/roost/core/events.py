@@ -231,6 +231,10 @@ class Measured:
     ``step_s`` is 0 where nobody told. ``memory_mib`` is the most device memory of a worker (0:
     unknown), ``noise`` the gradient noise scale in samples, ``busy`` the part of the time in which
     its devices were at work. It is no report of progress: that is ``Progressed``.
+
+    Where a step took that long is told by ``kind``, ``nodes`` and ``servers`` (parameter servers),
+    with ``local_batch`` samples for each worker (0: unknown); ``sync_s`` of it went into bringing
+    the gradients together. ``epochs`` are passes over the data so far, ``loss`` what they led to.
     """
 
     time: float
@@ -240,6 +244,13 @@ class Measured:
     memory_mib: int = 0
     noise: float | None = None
     busy: float | None = None
+    kind: str = ""
+    nodes: int = 1
+    servers: int = 0
+    local_batch: int = 0
+    sync_s: float | None = None
+    epochs: float | None = None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

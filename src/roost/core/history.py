@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
 from roost.core.events import Measured
+from roost.core.observed import Mean, Observed
 from roost.core.spec import JobSpec
 from roost.core.state import Job
 
@@ -21,8 +22,6 @@ from roost.core.state import Job
 _MEMORY = 20_000
 _APPLICATIONS = 2_000
 _SIZES = 200
-#: From so many measurements on, a new one counts as much as the last of them did.
-_STEADY = 100
 
 #: A user and an application.
 Whose: TypeAlias = tuple[str, str]
@@ -31,31 +30,19 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
-class Mean:
-    """A running mean; once it is steady it follows slow changes."""
-
-    count: int = 0
-    mean: float = 0.0
-
-    def add(self, value: float) -> None:
-        """Count one more value."""
-        self.count += 1
-        self.mean += (value - self.mean) / min(self.count, _STEADY)
-
-
-@dataclass(slots=True)
 class Profile:
     """What was measured of an application: step times by workers and share, memory, noise.
 
     ``memory_mib`` is the most device memory that a worker was seen to hold (0: nobody looked),
     ``noise`` the gradient noise scale in samples, as of last, ``busy`` the part of the time in
-    which devices were at work.
+    which devices were at work. ``observed`` has the timings of all its jobs by setting.
     """
 
     steps: dict[tuple[int, int], Mean] = field(default_factory=dict)
     memory_mib: int = 0
     noise: float | None = None
     busy: Mean = field(default_factory=Mean)
+    observed: Observed = field(default_factory=Observed)
 
     def step_s(self, workers: int, share_milli: int) -> float | None:
         """Seconds that a step takes with so many workers; None when nobody measured."""
@@ -125,7 +112,8 @@ class History:
     def measure(self, spec: JobSpec, seen: Measured) -> None:
         """Learn from what was observed of a run."""
         timed = 0 < seen.step_s < math.inf
-        if not spec.application or seen.workers < 1 or not (timed or seen.busy is not None):
+        told = any(value is not None for value in (seen.busy, seen.noise, seen.epochs, seen.loss))
+        if not spec.application or seen.workers < 1 or not (timed or told):
             return
         profile = _fresh(self.profiles, (spec.user, spec.application), Profile(), _APPLICATIONS)
         if timed:
@@ -136,6 +124,7 @@ class History:
         profile.memory_mib = max(profile.memory_mib, seen.memory_mib)
         if seen.noise is not None:
             profile.noise = seen.noise
+        profile.observed.add(seen)
 
     def spend(self, spec: JobSpec, what: Spending, seconds: float | None) -> None:
         """Learn what it took to disturb a job; None: nobody measured."""

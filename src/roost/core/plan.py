@@ -360,8 +360,9 @@ class Plan:
     def _check_roles(job: Job, allocation: Allocation) -> None:
         """All workers of all roles, or none."""
         for role in job.spec.roles:
-            if sum(p.workers for p in allocation.parts if p.role == role.name) != role.workers:
-                raise Fatal(f"job {job.id} needs {role.workers} workers of role {role.name!r}")
+            low, high = role.sizes
+            if not low <= sum(p.workers for p in allocation.parts if p.role == role.name) <= high:
+                raise Fatal(f"job {job.id} needs {role.sizes} workers of role {role.name!r}")
 
     @staticmethod
     def _check_size(job: Job, workers: int) -> None:

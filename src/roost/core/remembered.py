@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from roost.core.history import History, Mean, Profile, Spending, Spent
+from roost.core.history import History, Profile, Spending, Spent
+from roost.core.observed import Mean, Observed, Setting, Timing
 
 
 class Past(NamedTuple):
@@ -29,6 +30,27 @@ class Step(NamedTuple):
     mean_s: float
 
 
+class Timed(NamedTuple):
+    """How long a step took in a setting, and its synchronisation; both with how often seen."""
+
+    setting: Setting
+    steps: int
+    step_s: float
+    syncs: int = 0
+    sync_s: float = 0.0
+
+
+class Watched(NamedTuple):
+    """What was observed of a job or an application; see ``Observed``."""
+
+    timings: tuple[Timed, ...] = ()
+    noise: float | None = None
+    noises: tuple[tuple[int, float], ...] = ()
+    losses: tuple[tuple[int, float], ...] = ()
+    epochs: float = 0.0
+    version: int = 0
+
+
 class Seen(NamedTuple):
     """What was measured of a user's application; see ``Profile``."""
 
@@ -39,6 +61,7 @@ class Seen(NamedTuple):
     noise: float | None = None
     looks: int = 0
     busy: float = 0.0
+    observed: Watched | None = None
 
 
 class Cost(NamedTuple):
@@ -57,6 +80,9 @@ class Disturbed(NamedTuple):
     costs: tuple[Cost, ...]
 
 
+_NOTHING = Watched()
+
+
 def past(history: History) -> tuple[Past, ...]:
     """Who succeeded."""
     succeeded = history._succeeded  # noqa: SLF001 - its own other half
@@ -73,9 +99,37 @@ def seen(history: History) -> tuple[Seen, ...]:
             profile.noise,
             profile.busy.count,
             profile.busy.mean,
+            watched(profile.observed),
         )
         for whose, profile in history.profiles.items()
     )
+
+
+def watched(observed: Observed | None) -> Watched | None:
+    """What was observed, to be kept."""
+    if observed is None or not (observed.version or observed.noises or observed.losses):
+        return None
+    return Watched(
+        tuple(
+            Timed(setting, one.step.count, one.step.mean, one.sync.count, one.sync.mean)
+            for setting, one in observed.timings.items()
+        ),
+        observed.noise,
+        tuple(observed.noises.items()),
+        tuple(observed.losses.items()),
+        observed.epochs,
+        observed.version,
+    )
+
+
+def observed(watched: Watched) -> Observed:
+    """What was kept, as it was observed."""
+    timings = {
+        one.setting: Timing(Mean(one.steps, one.step_s), Mean(one.syncs, one.sync_s))
+        for one in watched.timings
+    }
+    noises, losses = dict(watched.noises), dict(watched.losses)
+    return Observed(timings, watched.noise, noises, losses, watched.epochs, watched.version)
 
 
 def disturbed(history: History) -> tuple[Disturbed, ...]:
@@ -105,7 +159,9 @@ def remember(
             (step.workers, step.share_milli): Mean(step.samples, step.mean_s) for step in app.steps
         }
         busy = Mean(app.looks, app.busy)
-        profile = Profile(steps, app.memory_mib, app.noise, busy)
+        profile = Profile(
+            steps, app.memory_mib, app.noise, busy, observed(app.observed or _NOTHING)
+        )
         history.profiles[app.user, app.application] = profile
     for one in disturbed:
         means = {cost.what.value: Mean(cost.samples, cost.mean_s) for cost in one.costs}

@@ -21,6 +21,7 @@ from roost.core.events import (
 )
 from roost.core.history import Spending
 from roost.core.motion import Motion, whole_roles
+from roost.core.observed import Observed
 from roost.core.state import Job, JobState, Run
 
 _ENDS = {
@@ -64,7 +65,11 @@ class Reports(Motion):
     def _measured(self, event: Measured) -> bool:
         run = self.runs.get(event.run)
         if run is not None:
-            self.history.measure(run.job.spec, event)
+            job = run.job
+            self.history.measure(job.spec, event)
+            if job.observed is None:
+                job.observed = Observed()
+            job.observed.add(event)
         return False
 
     def _exited(self, event: Exited) -> bool:

@@ -22,7 +22,18 @@ from roost.core.controller import Core, Policy
 from roost.core.events import Event, MigrateRequested
 from roost.core.node import devices, mask_of
 from roost.core.plan import Placer
-from roost.core.remembered import Disturbed, Past, Seen, disturbed, past, remember, seen
+from roost.core.remembered import (
+    Disturbed,
+    Past,
+    Seen,
+    Watched,
+    disturbed,
+    observed,
+    past,
+    remember,
+    seen,
+    watched,
+)
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.wire import canonical, decode, encode
@@ -145,6 +156,7 @@ class _JobRecord(NamedTuple):
     cancelling: bool = False
     protected: str = ""
     waiting: bool = False
+    observed: Watched | None = None
 
 
 class _RunRecord(NamedTuple):
@@ -202,7 +214,7 @@ class _State(NamedTuple):
 
 # -- out -------------------------------------------------------------------------------------------
 
-_JOB = tuple(name for name in _JobRecord._fields if name != "waits")
+_JOB = tuple(name for name in _JobRecord._fields if name not in ("waits", "observed"))
 _job_fields = attrgetter(*_JOB)
 _RUN = tuple(name for name in _RunRecord._fields if name != "after")
 _run_fields = attrgetter(*_RUN)
@@ -210,7 +222,8 @@ _run_fields = attrgetter(*_RUN)
 
 def _job_record(core: Core, job: Job) -> _JobRecord:
     waits = tuple(core.waiting.waits(job, core.now))
-    return _JobRecord(**dict(zip(_JOB, _job_fields(job), strict=True)), waits=waits)
+    told = dict(zip(_JOB, _job_fields(job), strict=True))
+    return _JobRecord(**told, waits=waits, observed=watched(job.observed))
 
 
 def _run_record(run: Run) -> _RunRecord:
@@ -295,6 +308,7 @@ def _job(core: Core, record: _JobRecord) -> Job:
     for name in _JobRecord._field_defaults:
         setattr(job, name, getattr(record, name))
     job.history = core.history
+    job.observed = None if record.observed is None else observed(record.observed)
     job.waiting = False  # until it stands in line
     if len(record.waits) != len(job.waits):
         raise Fatal(f"job {job.id} has {len(record.waits)} waits, not {len(job.waits)}")

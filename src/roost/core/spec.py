@@ -31,6 +31,12 @@ def _not_negative(name: str, value: float) -> None:
         raise InvalidSpec(msg)
 
 
+def _check_rates(name: str, rates: tuple[tuple[str, float], ...]) -> None:
+    for kind, rate in rates:
+        if not 0 < rate < math.inf:
+            raise InvalidSpec(f"{name} of GPU kind {kind!r} must be positive, got {rate}")
+
+
 class RunId(NamedTuple):
     """One attempt of a job; it fences late reports from older attempts."""
 
@@ -117,17 +123,69 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A fixed number of extra workers beside the main ones, such as parameter servers."""
+    """Extra workers beside the main ones, such as parameter servers.
+
+    There are always as many of them or, where ``most`` is larger, up to ``most``.
+    """
 
     name: str
     workers: int
     resources: Resources
+    most: int = 0
 
     def __post_init__(self) -> None:
         """A role without workers is not a role."""
         if self.workers < 1:
             msg = f"role {self.name!r} needs at least one worker, got {self.workers}"
             raise InvalidSpec(msg)
+        if self.most and self.most < self.workers:
+            msg = f"role {self.name!r} has at least {self.workers} workers, so not {self.most}"
+            raise InvalidSpec(msg)
+
+    @property
+    def sizes(self) -> Range:
+        """How few and how many of them there can be."""
+        return Range(self.workers, max(self.workers, self.most))
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a job learns, as far as its user knows beforehand.
+
+    ``batch`` is the number of samples per step for which it was tuned; up to ``batch_max`` it may
+    choose itself (0: it stays as it is). ``epochs`` are passes over the data in all (0: unknown).
+    ``local_min`` and ``local_max``, the latter by GPU kind and under ``""`` for kinds not named,
+    bound the samples that a GPU takes at once. ``alone`` is how many samples per second one GPU of
+    a kind was seen to do beforehand: only the ratios matter.
+
+    Work of such a job is counted in steps at its own ``batch``.
+    """
+
+    batch: int
+    batch_max: int = 0
+    epochs: float = 0.0
+    local_min: int = 1
+    local_max: tuple[tuple[str, int], ...] = ()
+    alone: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse batches of nothing and speeds that are none."""
+        if self.batch < 1 or self.local_min < 1 or any(most < 1 for _, most in self.local_max):
+            raise InvalidSpec(f"batch sizes must be at least 1, got {self}")
+        if self.batch_max and self.batch_max < self.batch:
+            raise InvalidSpec(f"batch_max {self.batch_max} is below the batch {self.batch}")
+        _not_negative("epochs", self.epochs)
+        _check_rates("alone", self.alone)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the batch size may follow the number of workers."""
+        return self.batch_max > self.batch
+
+    def most_local(self, kind: str) -> int:
+        """The most samples that a GPU of a kind takes at once."""
+        found = dict(self.local_max)
+        return found.get(kind, found.get("", max(self.batch, self.batch_max)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +220,8 @@ class JobSpec:
     ``run_time_s`` is an estimate of the run time with ``workers.min`` workers on the reference
     GPU, declared by the user or predicted; ``None`` when nobody knows. ``within`` asks for all
     workers inside one cell of that level. ``preemptible``: it may be disturbed for others, and
-    ``preempts``: others may be disturbed for it.
+    ``preempts``: others may be disturbed for it. ``rates`` is the work per second that its least
+    workers do on each GPU kind, where that was profiled beforehand.
     """
 
     workers: Range = _RIGID
@@ -179,6 +238,8 @@ class JobSpec:
     preemptible: bool = True
     within: Level | None = None
     preempts: bool = True
+    training: Training | None = None
+    rates: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what can never run."""
@@ -193,6 +254,7 @@ class JobSpec:
         if self.run_time_s is not None:
             _not_negative("run_time_s", self.run_time_s)
         _not_negative("min_run_s", self.min_run_s)
+        _check_rates("rates", self.rates)
 
     @property
     def elastic(self) -> bool:

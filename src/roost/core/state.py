@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from roost.core.allocation import WORKER, Allocation, Part
+from roost.core.observed import Observed
 from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, RunId
 from roost.errors import Fatal
 
@@ -187,7 +188,8 @@ class Job:
 
     ``run_time_s`` is what its user declared or, failing that, what earlier jobs of the same user
     and application took; ``None`` when there were none. A failed job is not tried again before
-    ``not_before``. ``protected`` is why it must not be evicted; empty: it may be.
+    ``not_before``. ``protected`` is why it must not be evicted; empty: it may be. ``observed`` is
+    what was measured of this job alone.
     """
 
     id: JobId
@@ -216,6 +218,7 @@ class Job:
     joined: tuple[float, ...] = ()
     waiting: bool = False
     history: History | None = field(default=None, repr=False)
+    observed: Observed | None = field(default=None, repr=False)
 
     @property
     def preemptible(self) -> bool:

@@ -204,7 +204,7 @@ def _words(kind: type[Enum]) -> _Codec:
 
 def _sequence(item: Any, *rest: Any) -> _Codec:
     if rest != (...,):
-        raise Fatal(f"tuples in JSON are all of one kind, not {(item, *rest)}")
+        return _together(item, *rest)
     write_item, read_item = _codec(item)
 
     def write(values: Iterable[Any]) -> list[Any]:
@@ -222,6 +222,24 @@ def _sequence(item: Any, *rest: Any) -> _Codec:
                 except InvalidSpec as error:
                     raise _inside(f"[{index}]", error) from None
             raise
+
+    return _Codec(write, read)
+
+
+def _together(*items: Any) -> _Codec:
+    """A tuple whose members have kinds of their own."""
+    codecs = [_codec(item) for item in items]
+
+    def write(values: Iterable[Any]) -> list[Any]:
+        return [codec.write(value) for codec, value in zip(codecs, values, strict=True)]
+
+    def read(data: Any) -> tuple[Any, ...]:
+        if type(data) is not list or len(data) != len(codecs):
+            _refuse(f"a list of {len(codecs)}", data)
+        try:
+            return tuple(codec.read(value) for codec, value in zip(codecs, data, strict=True))
+        except InvalidSpec as error:
+            raise _inside("[…]", error) from None
 
     return _Codec(write, read)
 
