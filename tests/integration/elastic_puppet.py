@@ -9,6 +9,7 @@ Run as a file with the standard library alone. Its first argument says how it mi
     breaks    ends with an error when it is to go on
     ends      is done when it is to go on; whoever joins waits in vain
     lingers   says that it is over, and ends when there is a file "end" among its checkpoints
+    clings    never leaves its GPU
     early     as fine; the second one is done when there is a file "early" among its checkpoints
 
 It goes on until there is a file ``over`` among its checkpoints.
@@ -100,7 +101,7 @@ class Puppet:
             self.saved = view["save"]
             Path(os.environ["ROOST_CHECKPOINT_DIR"], "state").write_text(f"save {self.saved}")
             tell(saved_for=self.saved)
-        if view["offload"] != self.offloaded:
+        if view["offload"] != self.offloaded and MODE != "clings":
             self.offloaded = view["offload"]
             say("offload", self.offloaded)
             tell(offloaded=self.offloaded, member=self.me)

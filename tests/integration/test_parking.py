@@ -165,6 +165,22 @@ def test_a_job_that_can_leaves_by_itself_before_it_is_parked(home: Path) -> None
         here.end(RUN)
 
 
+def test_nobody_waits_for_a_job_to_come_back_that_did_not_leave(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.engines.local.keeper._OFFLOAD_S", 1.0)
+    with world(home) as here:
+        begin(here, puppet("clings"), 0, 1)
+        suspended = suspend(here, puppet("clings"))
+        monkeypatch.setattr("roost.engines.local.keeper._OFFLOAD_S", 20.0)
+        started = resume(here, puppet("clings"), 0, 1)
+        here.end(RUN)
+
+    assert (suspended.took_s or 0) >= 1.0
+    assert (started.took_s or 0) < 10.0
+    assert [what for what in StandIn.asked if what == "park"]  # without its help
+
+
 def test_who_cannot_leave_its_gpu_is_stopped_and_starts_again(home: Path) -> None:
     StandIn.refuses["park"] = "the driver is too old"
     with world(home) as here:

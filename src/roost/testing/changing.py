@@ -7,6 +7,8 @@ that are there against what the server says once everything has settled.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,8 +24,12 @@ _UNDER_WAY, _CONFLICT, _GONE = 202, 409, 404
 _ASKED = 3
 #: Attempts to reach a failpoint with one job.
 _TURNS = 8
-_STEADY_S = 10.0
-_LONG_S = 4.0
+#: Until a job that goes first is set up, and how long one trains that is to be changed. On a GPU a
+#: process takes seconds to begin, and nothing is changed before it has.
+_STEADY_S, _STEADY_ON_GPU_S = 10.0, 25.0
+_LONG_S, _LONG_ON_GPU_S = 4.0, 15.0
+#: Before all others: what is to be changed must run, however many wait.
+_FIRST = 9
 #: What is done to a running job that can change, and how often.
 _CHANGES = {
     "scale": 8,
@@ -45,11 +51,29 @@ class Changing(Trial):
     #: Snapshots that were acknowledged; of those under removal nobody knows.
     kept: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
+    #: When to begin nothing new, by the monotonic clock.
+    ends_at: float = math.inf
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.ends_at
+
+    @property
+    def steady_s(self) -> float:
+        """How long to wait for a job that is being set up or changed."""
+        return _STEADY_ON_GPU_S if self.on_gpu else _STEADY_S
+
+    @property
+    def long_s(self) -> float:
+        """Long enough for a job to be changed while it runs."""
+        return _LONG_ON_GPU_S if self.on_gpu else _LONG_S
 
     def submit_elastic(self, seconds: float) -> Asked:
-        """A witness that changes its size while it runs."""
+        """A witness that changes its size while it runs, and goes before all others."""
         found = witness.document(self.folder, self.chance, seconds, gpu=self.on_gpu)
-        return self.submit(found | witness.elastic(self.folder, seconds, gpu=self.on_gpu))
+        found |= witness.elastic(self.folder, seconds, gpu=self.on_gpu)
+        return self.submit(found | {"priority": _FIRST})
 
     def change_any(self) -> None:
         """Something happens to an elastic job that runs, if there is one."""
@@ -62,10 +86,13 @@ class Changing(Trial):
         """Do to an elastic job what leads to a failpoint, until a server or a shim dies there."""
         job: Asked | None = None
         for _ in range(_TURNS):
+            if self.late:
+                return
             if job is None or self._state(job) in OVER:
-                job = self.submit_elastic(_LONG_S)
+                job = self.submit_elastic(self.long_s)
             for what in _leading_to(point):
-                if not self.reach(partial(self._is_steady, job, 1 + (what == "lose")), _STEADY_S):
+                steady = partial(self._is_steady, job, 1 + (what == "lose"))
+                if not self.reach(steady, self.steady_s):
                     break
                 self._change(job, what)
             if not self.server.alive or fired():
@@ -87,18 +114,21 @@ class Changing(Trial):
         if not self.server.alive and not self.begin():
             self.problems.append("a server died before it was ready")
             return
-        jobs = [self.submit_elastic(3 * _LONG_S) for _ in range(2)]
+        self.reach(lambda: not any(map(_is_first, self.elastic("running"))))
+        jobs = [self.submit_elastic(3 * self.long_s) for _ in range(2)]
         for job in jobs:
             self.reach(partial(self._is_steady, job, 1))
             self._scale(job, 2, 3)
-            self.reach(partial(self._is_steady, job, 2), _STEADY_S)
+            self.reach(partial(self._is_steady, job, 2), self.steady_s)
         self._change(jobs[0], "lose")
         for what in ("clone", "migrate", "suspend"):
             self._change(jobs[1], what)
-            self.reach(lambda: self._state(jobs[1]) in ("running", "suspended", *OVER), _STEADY_S)
-        self.reach(lambda: self._state(jobs[1]) in ("suspended", *OVER), _STEADY_S)
+            self.reach(
+                lambda: self._state(jobs[1]) in ("running", "suspended", *OVER), self.steady_s
+            )
+        self.reach(lambda: self._state(jobs[1]) in ("suspended", *OVER), self.steady_s)
         self._change(jobs[1], "resume")
-        self.reach(partial(self._is_steady, jobs[1], 1), _STEADY_S)
+        self.reach(partial(self._is_steady, jobs[1], 1), self.steady_s)
         seen = dict[str, tuple[int, int]]()
 
         def settled() -> bool:
@@ -212,6 +242,10 @@ class Changing(Trial):
         answer = self.server.ask("GET", f"/api/v1/jobs/{job.id}")
         found: dict[str, Any] = answer.json() if answer is not None and answer.is_success else {}
         return found
+
+
+def _is_first(job: Asked) -> bool:
+    return bool(job.document["priority"] == _FIRST)
 
 
 def leads(point: str) -> bool:

@@ -62,13 +62,6 @@ class Chaos(Changing):
     kills: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
     database: PostgresServer | None = None
-    #: When to begin nothing new, by the monotonic clock.
-    ends_at: float = math.inf
-
-    @property
-    def late(self) -> bool:
-        """Whether the time is over."""
-        return time.monotonic() > self.ends_at
 
     # -- lives ---------------------------------------------------------------------------------
 

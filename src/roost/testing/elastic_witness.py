@@ -2,7 +2,8 @@
 
 Run as a file: ``elastic_witness.py FOLDER STEPS [MIB]``. Each of its processes holds a lock of its
 own and keeps the ledger of ``witness``, and holds so much memory of a GPU if there is one. The
-first member counts steps of 10 ms and saves each; what it counted is in a file of the job.
+first member counts steps of 10 ms and saves each; what it counted is in a file of the job. When
+asked to, all leave the GPU, and stand still until they are to come back.
 """
 
 from __future__ import annotations
@@ -25,17 +26,39 @@ _CLASH = 99
 _STOPPED = 143
 
 
+class Held:
+    """Memory of a GPU, which leaves it and comes back; nothing where PyTorch can use none."""
+
+    def __init__(self, mib: int) -> None:
+        self._torch: Any = None
+        if mib:
+            with suppress(ImportError):
+                self._torch = importlib.import_module("torch")
+        if self._torch is not None and not self._torch.cuda.is_available():
+            self._torch = None
+        if self._torch is not None:
+            self._content = self._torch.ones(mib << 20, dtype=self._torch.uint8, device="cuda")
+
+    def move(self, where: str) -> None:
+        """Be in the memory of the GPU (``cuda``), or in that of the host (``cpu``)."""
+        if self._torch is not None:
+            self._content = self._content.to(where)
+            self._torch.cuda.empty_cache()
+
+
 class Witness:
     """One process of it."""
 
-    def __init__(self, folder: Path, total: int) -> None:
+    def __init__(self, folder: Path, total: int, held: Held) -> None:
         env = os.environ
-        self.folder, self.total = folder, total
+        self.folder, self.total, self.held = folder, total, held
         self.members = Members.here()
         self.job, self.attempt = env["ROOST_JOB"], env["ROOST_ATTEMPT"]
         self.name = f"worker-{env['ROOST_GENERATION']}.{self.members.me}"
         #: The last wish for a checkpoint that was answered.
         self.answered = 0
+        #: What was last asked about the GPU: to leave it (odd), to come back (even).
+        self.offloaded = 0
         self.over = (train.checkpoint_dir() or Path()) / "over"
 
     def say(self, what: str) -> None:
@@ -82,7 +105,11 @@ class Witness:
             self.members.settle(view)
             if rank == 0:
                 tell(joined=view.version, member=self.members.me, world=view.size, pause_s=0.0)
-        if rank == 0:
+        if view.offload != self.offloaded:
+            self.offloaded = view.offload
+            self.held.move("cpu" if view.offload % 2 else "cuda")
+            tell(offloaded=view.offload, member=self.members.me)
+        if rank == 0 and not view.offload % 2:
             done = _saved() + 1
             with (self.folder / "steps" / self.job).open("a", encoding="ascii") as counted:
                 counted.write(f"{done}\n")
@@ -100,15 +127,6 @@ def _saved() -> int:
     return int(file.read_text()) if file else 0
 
 
-def _hold(mib: int) -> Any:
-    """Keep memory of the GPU, if there is one that PyTorch can use."""
-    with suppress(ImportError):
-        torch: Any = importlib.import_module("torch")
-        if torch.cuda.is_available():
-            return torch.ones(mib << 20, dtype=torch.uint8, device="cuda")
-    return None
-
-
 if __name__ == "__main__":
-    held = _hold(int(sys.argv[3])) if len(sys.argv) > 3 else None  # noqa: PLR2004 - the optional one
-    Witness(Path(sys.argv[1]), int(sys.argv[2])).run()
+    folder, steps, *mib = sys.argv[1:]
+    Witness(Path(folder), int(steps), Held(int(mib[0]) if mib else 0)).run()

@@ -47,6 +47,8 @@ exit "$code"
 #: Seconds of a step of an elastic witness.
 STEP_S = 0.01
 _HELD_MIB = 256
+#: Of a GPU, for each worker: three elastic jobs fit on one, with all their workers.
+_SHARE = 0.1
 _ELASTIC = Path(__file__).with_name("elastic_witness.py")
 
 #: How often a witness stops when asked, does not, leaves a process behind, fails once.
@@ -95,18 +97,19 @@ def document(
                 elastic(folder, 2 * takes, gpu=gpu),
             )
         )
-    return found | {"gpus": 0.25 if "workers" in found else 0.5} if gpu else found
+    return found | {"gpus": _SHARE if "workers" in found else 2 * _SHARE} if gpu else found
 
 
 def elastic(folder: Path, seconds: float, *, gpu: bool = False) -> dict[str, Any]:
     """What makes of a witness one that changes its size while it runs; it holds GPU memory."""
     steps = str(max(1, round(seconds / STEP_S)))
     mib = [str(_HELD_MIB)] if gpu else []
-    return {
+    found: dict[str, Any] = {
         "command": [sys.executable, "-P", str(_ELASTIC), str(folder), steps, *mib],
         "env": {MARK: str(folder), "PYTHONPATH": str(_ELASTIC.parents[2])},
         "workers": "1..3",
     }
+    return found | {"gpus": _SHARE} if gpu else found
 
 
 def is_elastic(document: Mapping[str, Any]) -> bool:

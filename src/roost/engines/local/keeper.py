@@ -325,7 +325,8 @@ class Keeper(Generations):
     async def _offload(self, state: State, *, out: bool) -> bool:
         """Have a job that can do that move its state off the GPU, or back; wait a little for it.
 
-        False if it cannot even be asked.
+        Nobody waits for one to come back that did not say it had left. False if it cannot even be
+        asked.
         """
         if not self._elastic:
             return True
@@ -333,7 +334,8 @@ class Keeper(Generations):
         if number is None:
             return False
         self._signal(signal.SIGHUP)
-        deadline = time.monotonic() + _OFFLOAD_S
+        answers = out or self._offloaded == number - 1
+        deadline = time.monotonic() + (_OFFLOAD_S if answers else 0.0)
         while self._offloaded < number and (left := deadline - time.monotonic()) > 0:
             try:
                 message = await asyncio.wait_for(self.inbox.get(), left)

@@ -19,7 +19,7 @@ from roost.train.pytorch.groups import Group
 from roost.train.telling import tell
 
 #: How much of the time may go into rounds, unless answers would then take longer than so much.
-_PART = 0.001
+_PART = 0.0005
 _SLOWEST_S = 0.5
 _TRIES, _RETRY_S = 50, 0.02
 #: How much of the older measurements is kept.
@@ -60,9 +60,11 @@ class Control:
         """Whether there is a round at this step."""
         return step >= self._due
 
-    def agree(self, group: Group, step: int, wishes: Wishes) -> Wishes | None:
-        """What all follow now, at a step that is due; None if nothing was agreed on."""
-        began = time.perf_counter()
+    def agree(self, group: Group, step: int, wishes: Wishes, began: float) -> Wishes | None:
+        """What all follow now, at a step that is due; None if nothing was agreed on.
+
+        ``began`` is when this worker began to look what is wished for, which costs time as well.
+        """
         agreed = self._read()
         self._begin(group, wishes)
         self._due = step + self._every

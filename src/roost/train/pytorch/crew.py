@@ -105,10 +105,11 @@ class Crew:
             group = self.group
             if group.size > 1 and not self._control.due(self._training.step):
                 return
+            began = time.perf_counter()
             wishes: Wishes | None = self._wishes()
             if group.size > 1 and wishes is not None:
                 try:
-                    wishes = self._control.agree(group, self._training.step, wishes)
+                    wishes = self._control.agree(group, self._training.step, wishes, began)
                 except RuntimeError as error:
                     self.check_lost(error)
                     self.recover(error)

@@ -76,16 +76,13 @@ class Group:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     wires: list[socket.socket] = field(default_factory=list)
     broken: bool = False
+    #: The version of the members that it was formed for, and how many they are: asked at each step.
+    version: int = field(init=False)
+    size: int = field(init=False)
 
-    @property
-    def version(self) -> int:
-        """The version of the members that it was formed for."""
-        return self.view.version
-
-    @property
-    def size(self) -> int:
-        """How many workers it has."""
-        return self.view.size
+    def __post_init__(self) -> None:
+        """Look once at who they are."""
+        self.version, self.size = self.view.version, self.view.size
 
     def start_round(self, values: torch.Tensor) -> Any:
         """Begin to agree on the largest of each value; wait for what is returned."""

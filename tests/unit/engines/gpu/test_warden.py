@@ -218,6 +218,16 @@ def test_parking_waits_for_the_low_of_a_rhythm(monkeypatch: pytest.MonkeyPatch) 
     assert len(slept) == 3
 
 
+def test_what_a_job_held_while_it_began_is_no_low_of_its_rhythm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ward_module, "SAMPLE_S", 0.05)
+    rhythm = [300.0, 300.0, 300.0, 900.0, 900.0, 900.0] * 20
+    now = iter([900, 880, 310, 5])  # it never comes back to nothing
+    ward_module._await_low(deque([0.0, 5.0, 5.0, *rhythm]), lambda: next(now))
+    assert next(now) == 5
+
+
 def test_parking_does_not_wait_where_there_is_no_rhythm() -> None:
     def never() -> int:
         raise AssertionError

@@ -114,9 +114,12 @@ class Ward:
         """What parking is for it."""
         return "checkpoint" if self.entry.means == "cuda" else "stopped"
 
+    def await_low(self, held_mib: Callable[[], int]) -> None:
+        """Wait for the least memory of its rhythm; it goes on meanwhile, with its turns."""
+        _await_low(self.held, held_mib)
+
     def park(self, held_mib: Callable[[], int]) -> Outcome:
         """Off the device; on failure everything goes on as before, and the outcome says why."""
-        _await_low(self.held, held_mib)
         begun, before = time.monotonic(), held_mib()
         self.tenant.refresh()
         pids = self.tenant.pids
@@ -235,6 +238,7 @@ def _await_low(held: deque[float], held_mib: Callable[[], int]) -> None:
     rhythm = cycles.period(samples)
     if rhythm is None:
         return
+    lately = samples[-2 * rhythm :]  # what it held while it began is no low of its rhythm
     deadline = time.monotonic() + min(rhythm * SAMPLE_S, _PATIENCE_S)
-    while time.monotonic() < deadline and not cycles.is_low(samples, held_mib()):
+    while time.monotonic() < deadline and not cycles.is_low(lately, held_mib()):
         time.sleep(SAMPLE_S / 5)

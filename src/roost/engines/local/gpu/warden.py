@@ -219,13 +219,15 @@ class Warden:
             ward.outcome = Outcome(entry.turn, how=ward.how, why="it was parked already")
 
     def _park(self, ward: Ward) -> None:
-        self._off_rota(ward)
         ward.standing = "parking"
         self._begin(ward, self._pool.submit(self._bring_off, ward))
 
     def _bring_off(self, ward: Ward) -> Outcome:
         if ward.entry.means != "cuda":
+            self._off_rota(ward)
             return ward.park(lambda: 0)
+        ward.await_low(lambda: self._held_mib(ward))
+        self._off_rota(ward)
         with self._pages.always():
             return ward.park(lambda: self._held_mib(ward))
 
