@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from tests.integration.gang_of_members import Gang
-from tests.integration.torch_member import network, work
+from tests.integration.torch_member import BATCH, network, work
 
 SCRIPT = Path(__file__).with_name("torch_member.py")
 #: Where the newest checkpoint is.
@@ -109,6 +109,14 @@ def test_workers_come_go_freeze_and_die_and_it_learns_what_one_alone_would(tmp_p
     assert [line["step"] for line in reported] == sorted(line["step"] for line in reported)
     assert {line["world"] for line in reported} == {1, 2, 3, 4}
     assert any(line.get("noise") for line in reported)
+    epochs = [line["epochs"] for line in reported]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] > 0
+    shares = {line["world"]: line["local_batch"] for line in reported}
+    assert shares == {size: -(-BATCH // size) for size in (1, 2, 3, 4)}
+    waits = {line["world"] for line in reported if line.get("sync_s", 0.0) > 0}
+    assert waits
+    assert 1 not in waits
     check_each_sample_once(tmp_path, saved["step"], 97)
     assert close_to(saved["model"], undisturbed(saved["step"]))
 

@@ -80,7 +80,9 @@ def test_workers_that_share_a_gpu_come_go_and_leave_its_memory(tmp_path: Path) -
         joined = gang.change(["0", "1"])
         assert joined["world"] == 2
         sys.stdout.write(f"grow on one GPU: {joined}\n")
-        gang.hear_new(lambda line: "step" in line)
+        both = gang.hear_new(lambda line: "sync_s" in line and line["world"] == 2)
+        sys.stdout.write(f"{both}\n")
+        assert 0.0 < both["sync_s"] < 60.0
         for _ in range(4):
             gang.hear(partial(says, "offloaded", gang.ask("offload")))
         gang.hear_new(lambda line: "step" in line)

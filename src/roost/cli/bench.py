@@ -7,13 +7,21 @@ from pathlib import Path
 
 import click
 
+from roost.cli.bench_gavel import gavel
 from roost.cli.bench_gpu import gpu
 from roost.cli.bench_kubernetes import kubernetes
 from roost.cli.bench_live import live
+from roost.cli.bench_optimus import blocks, optimus
+from roost.cli.bench_sensitivity import sensitivity
+from roost.cli.bench_sia import sia
 from roost.cli.kinds import Duration
 from roost.cli.options import output_option
 from roost.cli.output import number, print_csv, print_json, print_table
 from roost.errors import InvalidSpec
+
+#: Policies whose decisions are timed.
+_DECIDERS = "fifo,sjf,srtf,srsf,las,tiresias,gittins,drf,fair"
+_TRAINERS = "roost,sia"
 
 
 @click.group()
@@ -21,9 +29,14 @@ def bench() -> None:
     """Measure Roost itself; docs/benchmarks.md keeps the results."""
 
 
+bench.add_command(gavel)
 bench.add_command(gpu)
 bench.add_command(kubernetes)
+bench.add_command(blocks)
 bench.add_command(live)
+bench.add_command(optimus)
+bench.add_command(sensitivity)
+bench.add_command(sia)
 
 
 @bench.command(
@@ -110,30 +123,61 @@ def sim(  # noqa: PLR0913 - a verb takes its options
 
 @bench.command(
     epilog="""\b
-Example:
-  roost bench decide --nodes 16000 --jobs 4000 --policies fifo,srtf,tiresias"""
+Examples:
+  roost bench decide --nodes 16000 --jobs 4000 --policies fifo,srtf,tiresias
+  roost bench decide --policies sia,optimus --every 10m
+  roost bench decide --training --policies roost,sia"""
 )
-@click.option("--nodes", type=click.IntRange(1), default=16000, show_default=True)
-@click.option("--jobs", type=click.IntRange(2), default=4000, show_default=True)
-@click.option(
-    "--policies", default="fifo,sjf,srtf,srsf,las,tiresias,gittins,drf,fair", show_default=True
-)
+@click.option("--nodes", type=click.IntRange(1), help="Default: 16000; 256 with --training.")
+@click.option("--jobs", type=click.IntRange(2), help="Default: 4000; 2000 with --training.")
+@click.option("--policies", help=f"Default: {_DECIDERS}; {_TRAINERS} with --training.")
 @click.option("--placer", default="first-fit", show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=20, show_default=True)
+@click.option(
+    "--every",
+    type=Duration(),
+    help="Between decisions; policies that decide in rounds or slots need as much, so that each "
+    "is one of theirs. Default: 10s; 60s with --training.",
+)
+@click.option(
+    "--training",
+    is_flag=True,
+    help="Adaptive training jobs on GPUs of three kinds, instead of rigid jobs.",
+)
 @output_option
 def decide(  # noqa: PLR0913 - a verb takes its options
-    nodes: int, jobs: int, policies: str, placer: str, rounds: int, output: str
+    nodes: int | None,
+    jobs: int | None,
+    policies: str | None,
+    placer: str,
+    rounds: int,
+    every: float | None,
+    output: str,
+    *,
+    training: bool,
 ) -> None:
-    """Time single decisions on a full cluster with half of the jobs waiting."""
-    from roost.cli.compare import split_policies
-    from roost.sim.bench import time_decisions
+    """Time single decisions on a full cluster with half of the jobs waiting.
 
-    rows = [
-        dataclasses.asdict(
-            time_decisions(name, nodes=nodes, jobs=jobs, placer=placer, rounds=rounds)
-        )
-        for name in split_policies(policies)
-    ]
+    With --training all jobs share a cluster of 2048 GPUs, have told how fast they go where they
+    ran, and may be given any size on any kind.
+    """
+    from roost.cli.compare import split_policies
+    from roost.policies import policy as find_policy
+    from roost.sim.deciding import Rigid, Trainees, time_decisions
+
+    crowd = (
+        Trainees(nodes or 256, jobs or 2000) if training else Rigid(nodes or 16000, jobs or 4000)
+    )
+    every_s = every or (60.0 if training else 10.0)
+    names = split_policies(policies or (_TRAINERS if training else _DECIDERS))
+    for name in names:
+        find_policy(name)
+    rows = []
+    for name in names:
+        found = time_decisions(name, crowd, placer=placer, rounds=rounds, every_s=every_s)
+        rows.append(dataclasses.asdict(found))
+        if output == "table":
+            click.echo(f"{name}: {found.median_ms:.2f} ms", err=True)
     if output == "json":
         print_json(rows)
     elif output == "csv":

@@ -28,7 +28,8 @@ def profiles(application: str, output: str) -> None:
 
     An application is what a job file calls so, or else the name of the job. Step times are by
     workers and share; policies plan with them, and a share with less memory than was needed
-    before is refused.
+    before is refused. Where batches are known, too, a second table says what a step is expected to
+    take at other sizes.
     """
     with connect.connect() as client:
         found = client.profiles(application)
@@ -39,6 +40,9 @@ def profiles(application: str, output: str) -> None:
         return
     rows = [row for profile in found for row in _rows(profile)]
     print_table(connect.fitted(rows, wide=output == "wide"))
+    if predicted := [row for profile in found for row in _predicted(profile)]:
+        click.echo()
+        print_table(connect.fitted(predicted, wide=output == "wide"))
     for profile in found:
         if told := _costs(profile):
             click.echo(told)
@@ -62,6 +66,30 @@ def _rows(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
             "noise": "-" if profile.get("noise") is None else figure(float(profile["noise"])),
             "seen": str(size.get("count", "-")),
         }
+
+
+def _predicted(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """A line for each size of which something is foretold."""
+    from roost.client.words import clean, figure, moment
+
+    for model in profile.get("models") or []:
+        for size in model.get("sizes") or []:
+            measured = size.get("measured_s")
+            yield {
+                "application": clean(profile.get("application", "")),
+                "user": clean(profile.get("user", "")),
+                "kind": clean(model.get("kind", "")) or "-",
+                "nodes": str(size.get("nodes", "-")),
+                "workers": str(size.get("workers", "-")),
+                "batch": str(size.get("local_batch", "-")),
+                "predicted": f"{moment(float(size['step_s']))} ± {_percent(size['error'])}",
+                "measured": "-" if measured is None else moment(float(measured)),
+                "samples/s": figure(float(size["samples_per_s"])),
+            }
+
+
+def _percent(part: Any) -> str:
+    return f"{100 * float(part):.0f}%"
 
 
 def _costs(profile: dict[str, Any]) -> str:

@@ -246,7 +246,7 @@ class Core(Reports, Requests, Machines, Adoption):
             case Place():
                 plan.place_at(job, decision.allocation)
             case Reshape():
-                plan.reshape(self._run_of(job), decision.allocation)
+                plan.reshape(self._run_of(job), decision.allocation, decision.reason)
             case Evict():
                 plan.evict(self._run_of(job), decision.reason)
             case SetAside():

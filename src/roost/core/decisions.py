@@ -26,6 +26,7 @@ class Reshape:
 
     job: JobId
     allocation: Allocation
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

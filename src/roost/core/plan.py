@@ -190,7 +190,10 @@ class Plan:
         job, held = run.job, run.allocation
         if not run.settled:
             return False
-        shape = Shape(run.workers, job.spec.resources, job.spec.roles, job.spec.within)
+        roles = tuple(
+            replace(role, workers=held.count(role.name), most=0) for role in job.spec.roles
+        )
+        shape = Shape(run.workers, job.spec.resources, roles, job.spec.within)
         ledger, nothing = self.ledger, Resources(gpus=0)
         with ledger.hidden([(part, nothing) for part in held.parts]):
             if node is None:
@@ -200,7 +203,7 @@ class Plan:
                     parts = self.placer(ledger, shape)
         return parts is not None and parts != held.parts and self.reshape(run, Allocation(parts))
 
-    def reshape(self, run: Run, allocation: Allocation) -> bool:
+    def reshape(self, run: Run, allocation: Allocation, reason: str = "") -> bool:
         """Give a run another allocation; what it keeps stays untouched."""
         if not run.settled:
             return False
@@ -221,7 +224,7 @@ class Plan:
         job.queue.charge(job, old, -1)
         job.queue.charge(job, allocation)
         run.target = allocation
-        self.decisions.append(Reshape(job.id, allocation))
+        self.decisions.append(Reshape(job.id, allocation, reason))
 
         def undo() -> None:
             for part in new:
@@ -361,7 +364,7 @@ class Plan:
         """All workers of all roles, or none."""
         for role in job.spec.roles:
             low, high = role.sizes
-            if not low <= sum(p.workers for p in allocation.parts if p.role == role.name) <= high:
+            if not low <= allocation.count(role.name) <= high:
                 raise Fatal(f"job {job.id} needs {role.sizes} workers of role {role.name!r}")
 
     @staticmethod

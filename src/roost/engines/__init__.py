@@ -74,7 +74,9 @@ class Told:
     """What a job says of itself: the fractions done and saved (0..1), its step and its loss.
 
     A loss may be NaN or infinite: then the training has diverged. ``step_s`` are seconds per step,
-    ``batch`` samples in it of all workers, ``memory_mib`` the most device memory of a worker as it
+    ``sync_s`` those of them in which gradients are brought together, ``batch`` the samples of a
+    step of all workers, ``local_batch`` those that a worker takes at once, ``epochs`` the passes
+    over the data so far, ``memory_mib`` the most device memory of a worker as it
     was seen, ``predicted_mib`` as it was foretold, ``noise`` the gradient noise scale in samples,
     ``world`` the workers that train together now, ``elastic`` whether they can change their number
     without a restart. ``note`` is what the engine has to say of it: a share that is not held;
@@ -96,6 +98,9 @@ class Told:
     elastic: bool | None = None
     note: str = ""
     busy: float | None = None
+    sync_s: float | None = None
+    local_batch: int | None = None
+    epochs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,31 @@ Workers = Annotated[
     PlainSerializer(grammar.write_workers, return_type=Any),
     _schema("integer", "string", "array", "object"),
 ]
+RoleWorkers = Annotated[
+    Range,
+    _read(grammar.read_role_workers),
+    PlainSerializer(grammar.write_workers, return_type=Any),
+    _schema("integer", "string", "array", "object"),
+]
+Count = Annotated[int, _read(grammar.read_count), _schema("integer")]
+Amount = Annotated[
+    float,
+    _read(grammar.read_amount),
+    PlainSerializer(grammar.write_amount, return_type=Any),
+    _schema("number"),
+]
+CountByKind = Annotated[
+    tuple[tuple[str, int], ...],
+    _read(grammar.read_counts),
+    PlainSerializer(grammar.write_counts, return_type=Any),
+    _schema("object", "integer"),
+]
+AmountByKind = Annotated[
+    tuple[tuple[str, float], ...],
+    _read(grammar.read_amounts),
+    PlainSerializer(grammar.write_amounts, return_type=Any),
+    _schema("object"),
+]
 Devices = Annotated[
     Gpus,
     _read(grammar.read_gpus),
@@ -258,7 +283,6 @@ Codes = Annotated[
 ]
 Retries = Annotated[int, _read(_whole(0, 100)), _schema("integer")]
 Priority = Annotated[int, _read(_whole(0, 100)), _schema("integer")]
-RoleWorkers = Annotated[int, _read(_whole(1, 999)), _schema("integer")]
 Percent = Annotated[int, _read(_percent), _schema("integer", "string")]
 Signal = Annotated[str, _read(_signal), _schema("string")]
 Truth = Annotated[bool, _read(_truth), _schema("boolean")]

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from roost.core import WHOLE, Range
+
+_Read = TypeVar("_Read")
 
 MIB = 1024 * 1024
 MAX_WORKERS = 10_000
 MAX_GPUS = 1_024
+MAX_ROLE = 999
+#: Samples of a step, steps of a job, passes over data, and amounts of work in a second.
+MAX_COUNT = 1_000_000_000
 MAX_CPUS = 100_000
 MAX_BYTES = 1 << 50
 MAX_SECONDS = 10 * 365 * 86400.0
@@ -28,11 +34,14 @@ _SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(I?)(B?)\Z", re.IGNORECASE)
 _POWERS = {letter: power for power, letter in enumerate(("", "K", "M", "G", "T", "P"))}
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9 ._/-]{0,62}\Z")
+#: Kinds of GPUs that are not named, where something is said by kind.
+OTHER = "other"
 
 _A_DURATION = "a duration such as 90s, 15m, 2h or 1d"
 _A_SIZE = "a size such as 24GB, 16Gi or 512MB"
 _SOME_WORKERS = "a number of workers such as 4, or a range such as 1..4"
 _SOME_CPUS = "a number of CPUs such as 8, 0.5 or 8.."
+_BY_KIND = "a mapping by GPU kind such as {A100: 256, T4: 64}"
 _SOME_GPUS = "GPUs such as 2, 0.5, H100:2, A100:0.5 or 24GB..80GB:1"
 
 
@@ -129,10 +138,73 @@ def read_workers(value: Any) -> Range:
     return Range(*ends)
 
 
+def read_role_workers(value: Any) -> Range:
+    """The same for a role, of which there are fewer."""
+    try:
+        workers = read_workers(value)
+    except ValueError:
+        workers = Range(0, 0)
+    if not 1 <= workers.min <= workers.max <= MAX_ROLE:
+        raise ValueError(f"{_SOME_WORKERS}, from 1 to {MAX_ROLE}")
+    return workers
+
+
 def write_workers(workers: Range) -> int | str:
     """The inverse of ``read_workers``."""
     low, high = workers
     return low if low == high else f"{low}..{high}"
+
+
+def read_count(value: Any) -> int:
+    """A whole number of samples or steps: ``256``."""
+    what = f"a whole number from 1 to {MAX_COUNT}"
+    count = _count(value, what)
+    if not 1 <= count <= MAX_COUNT:
+        raise ValueError(what)
+    return count
+
+
+def read_amount(value: Any) -> float:
+    """A number above nothing: ``90``, ``2.5`` or ``"2.5"``."""
+    text = value.strip() if isinstance(value, str) else value
+    number: Any = float(text) if isinstance(text, str) and _is_number(text) else text
+    fits = isinstance(number, int | float) and not isinstance(number, bool)
+    if not fits or not 0 < number <= MAX_COUNT:
+        raise ValueError(f"a number above 0, at most {MAX_COUNT}")
+    return float(number)
+
+
+def write_amount(amount: float) -> int | float:
+    """The inverse of ``read_amount``."""
+    return int(amount) if amount == int(amount) else amount
+
+
+def read_counts(value: Any) -> tuple[tuple[str, int], ...]:
+    """Counts by GPU kind, ``{A100: 256, other: 64}``; a number alone is for every kind."""
+    if isinstance(value, dict):
+        return _by_kind(value, read_count)
+    try:
+        return (("", read_count(value)),)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {_BY_KIND}") from None
+
+
+def write_counts(counts: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """The inverse of ``read_counts``."""
+    return {kind or OTHER: count for kind, count in counts}
+
+
+def read_amounts(value: Any) -> tuple[tuple[str, float], ...]:
+    """Amounts by GPU kind, ``{A100: 812.5, T4: 120}``."""
+    found = _by_kind(value, read_amount)
+    if any(not kind for kind, _ in found):
+        raise ValueError(f"{_BY_KIND}; {OTHER!r} is no kind")
+    return found
+
+
+def write_amounts(amounts: tuple[tuple[str, float], ...]) -> dict[str, int | float]:
+    """The inverse of ``read_amounts``."""
+    return {kind: write_amount(amount) for kind, amount in amounts}
 
 
 def read_cpus(value: Any) -> Bounds:
@@ -246,6 +318,25 @@ def _counted(gpus: Gpus, text: str) -> Gpus:
     if not 0 < share < WHOLE:
         raise ValueError(f"{_SOME_GPUS}; a share is from 0.001 to 0.999")
     return Gpus(1, 1, share, gpus.kinds, gpus.memory)
+
+
+def _by_kind(given: Any, read: Callable[[Any], _Read]) -> tuple[tuple[str, _Read], ...]:
+    """What is said by GPU kind; the name is empty for kinds that are not named."""
+    if not isinstance(given, dict) or not 0 < len(given) <= _MOST_KINDS:
+        raise ValueError(f"{_BY_KIND}, at most {_MOST_KINDS} of them")
+    found = []
+    for kind, item in given.items():
+        if not isinstance(kind, str) or not _KIND.match(kind):
+            raise ValueError(f"{_BY_KIND}; {str(kind)[:_LONGEST]!r} is no kind")
+        try:
+            found.append(("" if kind == OTHER else kind, read(item)))
+        except ValueError as error:
+            raise ValueError(f"for {kind} {error}") from None
+    return tuple(found)
+
+
+def _is_number(text: str) -> bool:
+    return _short(text) and _NUMBER.match(text) is not None
 
 
 def _ends(value: Any) -> tuple[Any, Any]:

@@ -32,6 +32,7 @@ from roost.jobfile.parts import (
     Retry,
     Role,
     Sharing,
+    Training,
     Workdir,
     with_gpus,
 )
@@ -60,6 +61,8 @@ class JobFile(Part):
     resources: Resources = Resources()
     sharing: Sharing = Sharing()
     roles: dict[fields.RoleName, Role] = Field(default={})
+    training: Training | None = None
+    rates: fields.AmountByKind = ()
     within: Literal["socket", "node", "switch"] | None = None
     queue: fields.QueueName = "default"
     priority: fields.Priority = 0
@@ -153,20 +156,19 @@ class JobFile(Part):
         return JobSpec(
             workers=self.workers,
             resources=self.resources.needs(ONE_GPU, self.sharing),
-            roles=tuple(
-                core.Role(name, role.workers, role.needs()) for name, role in self.roles.items()
-            ),
+            roles=tuple(role.named(name) for name, role in self.roles.items()),
             queue=QueueId(self.queue),
             priority=self.priority,
             user=user,
             application=self.application or self.name,
-            # A limit is an estimate, too: it takes no longer than that.
-            run_time_s=self.max_duration if self.run_time is None else self.run_time,
+            run_time_s=self._work(),
             costs=self._costs(),
             min_run_s=self.min_run,
             max_retries=self.retry.max,
             preemptible=self.preemptible,
             within=Level[self.within.upper()] if self.within else None,
+            training=None if self.training is None else self.training.known(),
+            rates=self.rates,
         )
 
     def program(self) -> Program:
@@ -202,6 +204,11 @@ class JobFile(Part):
             found.append(
                 "sharing: way and policy matter to a part of a GPU only; ask for one with gpus: 0.5"
             )
+        if self.training is not None and self.run_time is not None:
+            found.append(
+                "run_time: ignored; the work of a job with 'training' is counted in steps, which"
+                " training.steps says"
+            )
         found += self.resources.notes("resources")
         for name, role in self.roles.items():
             found += role.resources.notes(f"roles.{name}.resources")
@@ -211,6 +218,13 @@ class JobFile(Part):
         """Whether it says how to share a GPU, and then takes whole ones."""
         said = (self.sharing.way, self.sharing.policy) != (Sharing().way, Sharing().policy)
         return said and self.spec("").resources.share_milli == WHOLE
+
+    def _work(self) -> float | None:
+        """All the work that there is: in seconds or, of one that says how it learns, in steps."""
+        if self.training is not None:
+            return None if self.training.steps is None else float(self.training.steps)
+        # A limit is an estimate, too: it takes no longer than that.
+        return self.max_duration if self.run_time is None else self.run_time
 
     def _costs(self) -> Costs:
         if self.checkpoint is None:

@@ -1,4 +1,4 @@
-"""The sections of a job file: resources, sharing, roles, retry, checkpoint, workdir."""
+"""The sections of a job file: resources, sharing, roles, training, retry, checkpoint, workdir."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_serializer, model_validator
 
 from roost import core
-from roost.core import WHOLE, Qos, Way
+from roost.core import WHOLE, Qos, Range, Way
 from roost.jobfile import fields
 from roost.jobfile.fields import wrong
-from roost.jobfile.grammar import Gpus, mib
+from roost.jobfile.grammar import OTHER, Gpus, mib
 
 #: What a worker gets that does not say: a whole GPU; in a role of its own, none.
 ONE_GPU = Gpus()
@@ -92,7 +92,7 @@ class Resources(Part):
 class Role(Part):
     """Extra workers beside the main ones, such as parameter servers."""
 
-    workers: fields.RoleWorkers = 1
+    workers: fields.RoleWorkers = Range(1, 1)
     resources: Resources = Resources()
     run: fields.Script = ""
     command: fields.Command = ()
@@ -111,6 +111,52 @@ class Role(Part):
     def needs(self) -> core.Resources:
         """What each worker of this role needs; no GPU unless asked."""
         return self.resources.needs(_NO_GPU, Sharing())
+
+    def named(self, name: str) -> core.Role:
+        """The same for the core."""
+        least, most = self.workers
+        return core.Role(name, least, self.needs(), most if most > least else 0)
+
+
+class Training(Part):
+    """How the job learns, as far as its user knows: batches, epochs, and what a GPU can hold."""
+
+    batch: fields.Count
+    batch_max: fields.Count | None = None
+    epochs: fields.Amount | None = None
+    steps: fields.Count | None = None
+    local_min: fields.Count = 1
+    local_max: fields.CountByKind = ()
+    alone: fields.AmountByKind = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _needs_a_batch(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("batch") is None:
+            raise wrong("batch", "'training' needs 'batch', the samples of a step of all workers")
+        return given
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.batch_max is not None and self.batch_max < self.batch:
+            raise wrong("batch_max", "'training.batch_max' is below 'training.batch'")
+        for kind, most in self.local_max:
+            if most < self.local_min:
+                raise wrong(
+                    f"local_max.{kind or OTHER}", "'training.local_max' is below 'local_min'"
+                )
+        return self
+
+    def known(self) -> core.Training:
+        """The same for the core."""
+        return core.Training(
+            self.batch,
+            self.batch_max or 0,
+            self.epochs or 0.0,
+            self.local_min,
+            self.local_max,
+            self.alone,
+        )
 
 
 class Retry(Part):

@@ -35,6 +35,7 @@ from roost.core import (
     Progressed,
     Protected,
     QueueChanged,
+    Reshape,
     Resized,
     ResumeRequested,
     Run,
@@ -132,6 +133,8 @@ class Chronicle:
             if isinstance(decision, Evict | SetAside):
                 verb = "stopped" if isinstance(decision, Evict) else "suspended"
                 yield Line("decision", decision.job, text=f"{verb}: {decision.reason}")
+            elif isinstance(decision, Reshape) and decision.reason:
+                yield Line("decision", decision.job, text=f"changes {decision.reason}")
         for job_id in jobs:
             job = core.jobs.get(job_id)
             old = self._seen.get(job_id)

@@ -44,6 +44,8 @@ class Arrivals:
 
 Item = Command | Report | Arrivals
 
+#: What holds for one number of workers alone.
+_TIMED = ("step_s", "sync_s", "local_batch")
 _SAID = tuple(one.name for one in fields(Told) if one.name not in ("time", "run"))
 
 
@@ -94,5 +96,8 @@ class Inbox:
 
 
 def _merged(earlier: Told, later: Told) -> Told:
-    kept = {name: getattr(earlier, name) for name in _SAID if getattr(later, name) is None}
+    # What was timed with another number of workers holds no more.
+    resized = later.world is not None and later.world != earlier.world
+    names = [name for name in _SAID if not (resized and name in _TIMED)]
+    kept = {name: getattr(earlier, name) for name in names if getattr(later, name) is None}
     return replace(later, **kept)

@@ -2,38 +2,57 @@
 
 The core folds what engines measure into a profile for each user's application
 (``core.history``). A share of a GPU whose memory is less than that application was seen to need is
-refused before it fails; who knows better gives the job another ``application``.
+refused before it fails; who knows better gives the job another ``application``. What a step would
+take at other sizes is predicted by the models that policies plan with (``roost.perf``).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from roost.core import WHOLE, Core, JobSpec
 from roost.core.history import Profile, Spent
+from roost.core.observed import Observed, Setting
 from roost.core.spec import CPU_SLOT
 from roost.live.amounts import counted, together
+
+if TYPE_CHECKING:
+    from roost.perf.kinds import Estimates, Fit
 
 _GIB = 1024
 #: Shares are told in hundredths.
 _STEP = 10
+#: To fit a model takes milliseconds, in which nothing else is served: so many at once at most.
+_MODELS = 20
+#: Sizes are foretold up to so many times the largest that was seen.
+_BEYOND = 4
 
 
 def profile_views(core: Core, user: str | None, application: str = "") -> list[dict[str, Any]]:
     """Profiles by user and application, for JSON."""
     history = core.history
-    return [
-        {
-            "user": owner,
-            "application": name,
-            **_measured(history.profiles.get((owner, name)) or Profile()),
-            "costs": _costs(history.costs.get((owner, name)) or Spent()),
-        }
+    found = [
+        (owner, name)
         for owner, name in sorted(history.profiles.keys() | history.costs.keys())
         if user in (None, owner) and application in ("", name)
     ]
+    views = []
+    for whose in found:
+        profile = history.profiles.get(whose) or Profile()
+        views.append(
+            {
+                "user": whose[0],
+                "application": whose[1],
+                **_measured(profile),
+                "models": _models(core, profile.observed) if len(found) <= _MODELS else [],
+                "costs": _costs(history.costs.get(whose) or Spent()),
+            }
+        )
+    return views
 
 
 def _measured(profile: Profile) -> dict[str, Any]:
@@ -52,6 +71,69 @@ def _measured(profile: Profile) -> dict[str, Any]:
             for (workers, share), steps in sorted(profile.steps.items())
         ],
     }
+
+
+def _models(core: Core, observed: Observed) -> list[dict[str, Any]]:
+    """What a step is expected to take by kind and size, beside what it was seen to take.
+
+    The batch of all workers is the one that was seen most often on that kind. ``error`` is relative
+    and one standard deviation. Nothing is foretold of kinds of which no batch is known.
+    """
+    if not observed.timings:
+        return []
+    fits = _estimates().fits(observed)
+    return [_model(core, observed, kind, fit) for kind, fit in sorted(fits.items())]
+
+
+@cache
+def _estimates() -> Estimates:
+    from roost.perf.kinds import Estimates  # noqa: PLC0415 - numpy: not before it is needed
+
+    return Estimates(_MODELS)
+
+
+def _model(core: Core, observed: Observed, kind: str, fit: Fit) -> dict[str, Any]:
+    import numpy as np  # noqa: PLC0415 - as above
+
+    from roost.perf.uncertainty import believe  # noqa: PLC0415 - as above
+
+    seen = {at: one for at, one in observed.timings.items() if at.kind == kind and not at.servers}
+    usual = max((at for at in seen if at.local_batch), key=lambda at: seen[at].step.count)
+    batch = usual.workers * usual.local_batch
+    nodes, workers = np.array(_sizes(core, kind, seen)).T
+    local, belief = -(-batch // workers), believe(fit)
+    steps, errors = belief.model.step_s(nodes, workers, local), belief.error(nodes, workers, local)
+    rows = []
+    for spread, size, each, step_s, error in np.column_stack(
+        [nodes, workers, local, steps, errors]
+    ).tolist():
+        setting = Setting(kind, int(spread), int(size), int(each))
+        timing = seen.get(setting)
+        rows.append(
+            {
+                "nodes": setting.nodes,
+                "workers": setting.workers,
+                "local_batch": setting.local_batch,
+                "step_s": step_s,
+                "error": error,
+                "samples_per_s": batch / step_s,
+                "measured_s": None if timing is None else timing.step.mean,
+                "count": 0 if timing is None else timing.step.count,
+            }
+        )
+    return {"kind": kind, "batch": batch, "sizes": rows}
+
+
+def _sizes(core: Core, kind: str, seen: Mapping[Setting, object]) -> list[tuple[int, int]]:
+    """Nodes and workers: those seen, and powers of two that the cluster has room for."""
+    known = {(at.nodes, at.workers) for at in seen}
+    whole, _, _ = kind.partition(":")
+    gpus = [node.spec.gpus for node in core.ledger.order if node.spec.kind == whole]
+    most = min(sum(gpus), _BEYOND * max(workers for _, workers in known))
+    here = max(gpus, default=1) or 1
+    sizes = {workers for _, workers in known}
+    more = [1 << power for power in range(most.bit_length())]
+    return sorted(known | {(-(-size // here), size) for size in more if size not in sizes})
 
 
 def _costs(spent: Spent) -> dict[str, Any]:

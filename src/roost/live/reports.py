@@ -49,6 +49,8 @@ TAIL_BYTES = 64 * 1024
 TAILS = 16
 #: How often progress goes into the journal, in seconds.
 _PROGRESS_EVERY_S = 10.0
+#: More steps than these are nonsense.
+_MOST_STEPS = 1e15
 
 
 class Logs(Protocol):
@@ -237,7 +239,7 @@ def _told(core: Core, record: Record | None, told: Told, now: float) -> list[Eve
     if saved is not None:
         record.saved = saved
     observed(record, told)
-    events: list[Event] = [*measured(run, record, told, now)]
+    events: list[Event] = [*measured(core, run, record, told, now)]
     if done is not None:
         events += _progressed(run, record, done, now)
     return events
@@ -245,7 +247,7 @@ def _told(core: Core, record: Record | None, told: Told, now: float) -> list[Eve
 
 def _progressed(run: Run, record: Record, done: float, now: float) -> list[Event]:
     before, record.progress = record.progress, done
-    total, started_at = run.job.run_time_s, run.started_at
+    total, started_at = _total(run, record), run.started_at
     passed = now - record.told_at
     if total is None or started_at is None or before is None or now - started_at <= 0:
         record.told_at = record.told_at or now
@@ -253,10 +255,24 @@ def _progressed(run: Run, record: Record, done: float, now: float) -> list[Event
     if passed < _PROGRESS_EVERY_S:
         return []
     record.told_at = now
-    # The pace since the run began, in seconds of work per second.
+    # The pace since the run began, in work per second.
     done_s = done * total
     rate = max(done_s - run.job.saved_s, 0.0) / (now - started_at)
     return [Progressed(now, run.id, done_s, rate)] if rate > 0 else []
+
+
+def _total(run: Run, record: Record) -> float | None:
+    """All the work of a job: in seconds or, of one that says how it learns, in steps.
+
+    Steps count as those of the batch for which it was tuned; how many there are follows from the
+    part that is done.
+    """
+    training = run.job.spec.training
+    if training is None or not record.step or not record.progress:
+        return run.job.run_time_s
+    batch = training.batch if record.batch is None else record.batch
+    total = record.step * batch / training.batch / record.progress
+    return total if total <= _MOST_STEPS else run.job.run_time_s
 
 
 def _fraction(told: float | None) -> float | None:
@@ -266,7 +282,7 @@ def _fraction(told: float | None) -> float | None:
 
 def _saved_s(run: Run, record: Record) -> float:
     """Work that the job's last checkpoint keeps, as far as it told."""
-    total = run.job.run_time_s
+    total = _total(run, record)
     if record.saved is not None and total is not None:
         return max(run.job.saved_s, record.saved * total)
     return run.job.saved_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 from roost.core.plan import Placer
 from roost.errors import unknown
 from roost.placement.arrange import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
+from roost.placement.even import Even
 
 __all__ = ["PLACERS", "placer"]
 
@@ -16,6 +17,7 @@ PLACERS: dict[str, Placer] = {
     "spread": Spread(),
     "topology": Topology(),
     "anywhere": Anywhere(),
+    "even": Even(),
 }
 
 

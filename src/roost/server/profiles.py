@@ -26,6 +26,27 @@ class Size(Told):
     speed: float | None
 
 
+class Predicted(Told):
+    """What a step is expected to take in a setting, and what it was seen to take there."""
+
+    nodes: int
+    workers: int
+    local_batch: int = Field(description="Samples that a worker takes at once.")
+    step_s: float
+    error: float = Field(description="Of step_s, relative; one standard deviation.")
+    samples_per_s: float
+    measured_s: float | None
+    count: int = Field(description="How often it was measured there.")
+
+
+class Model(Told):
+    """What is expected of an application on a kind of device, with such a batch of all workers."""
+
+    kind: str
+    batch: int
+    sizes: list[Predicted]
+
+
 class Cost(Told):
     """What a change of a job took on average, and how often that was measured."""
 
@@ -42,6 +63,7 @@ class Profile(Told):
     noise: float | None
     busy: float | None = Field(description="The part of the time in which devices work; mean.")
     sizes: list[Size]
+    models: list[Model] = Field(description="Empty where many profiles are asked for at once.")
     costs: dict[str, Cost]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -37,6 +37,8 @@ from roost.traces.workload import TraceJob, Workload
 Observer: TypeAlias = Callable[[Sequence[Event], Sequence[Decision], Sequence[Action]], None]
 #: Told now and then how far a run is: virtual time, jobs over, jobs in all.
 Progress: TypeAlias = Callable[[float, int, int], None]
+#: Makes a world of jobs that go as fast as the speed model says.
+MakeWorld: TypeAlias = Callable[[Mapping[JobId, TrueJob], SpeedModel], World]
 #: Asked after every batch whether to stop here.
 Enough: TypeAlias = Callable[[], bool]
 
@@ -63,6 +65,8 @@ class Setup:
     seed: int = 0
     skip_impossible: bool = False
     timeline: bool = False
+    #: Makes the world in which the jobs run.
+    world: MakeWorld = World
 
 
 class Simulation:
@@ -77,7 +81,7 @@ class Simulation:
         self.core = Core(setup.policy, setup.placer) if under_way is None else under_way
         jobs = check(setup) if under_way is None else setup.workload.jobs
         self.jobs = {job.id: TrueJob(job, index) for index, job in enumerate(jobs)}
-        self.world = World(self.jobs, setup.speed)
+        self.world = setup.world(self.jobs, setup.speed)
         if setup.timeline:
             self.world.timeline = []
         self.now = 0.0

@@ -227,8 +227,16 @@ class World:
         run.held_since = run.since = now
         run.working = False
         self.gauges.allocated += run.gpus
+        self.schedule(self._started(run, now, restart=restart))
+
+    def _started(self, run: TrueRun, now: float, *, restart: bool) -> Started:
+        """When a run that gets its devices now will be up."""
         delay = run.job.trace.spec.costs.restart_s if restart else 0.0
-        self.schedule(Started(now + delay, run.id))
+        return Started(now + delay, run.id)
+
+    def _resized(self, run: TrueRun, now: float) -> Resized:
+        """When a run that changes its devices now will be up again."""
+        return Resized(now + run.job.trace.spec.costs.resize_s, run.id)
 
     def _start(self, run: TrueRun, event: Started | Resized, events: list[Event]) -> None:
         """A run begins to work, and is measured where that tells something new."""
@@ -274,7 +282,7 @@ class World:
         run.gpus = action.allocation.gpu_milli / WHOLE
         self.gauges.allocated += run.gpus
         run.held_since = now
-        self.schedule(Resized(now + run.job.trace.spec.costs.resize_s, run.id))
+        self.schedule(self._resized(run, now))
 
     # -- progress ------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from roost.core import WORKER, Ledger, Level, Part, Resources, Shape
+from roost.core import WORKER, Ledger, Level, Part, Range, Resources, Shape
 
 
 def gang_problems(ledger: Ledger, shape: Shape, parts: Sequence[Part]) -> list[str]:
@@ -13,12 +13,16 @@ def gang_problems(ledger: Ledger, shape: Shape, parts: Sequence[Part]) -> list[s
 
     Nor is which pool they are in: nodes may have left it since (``strangers``).
     """
-    wanted = Counter({WORKER: shape.workers, **{role.name: role.workers for role in shape.roles}})
+    wanted = {WORKER: Range(shape.workers, shape.workers)}
+    wanted |= {role.name: role.sizes for role in shape.roles}
     got: Counter[str] = Counter()
     for part in parts:
         got[part.role] += part.workers
-    if got != wanted:
-        return [f"it has workers {dict(got)}, asked for {dict(wanted)}"]
+    if got.keys() != wanted.keys() or any(
+        not low <= got[name] <= high for name, (low, high) in wanted.items()
+    ):
+        asked = {name: str(sizes) for name, sizes in wanted.items()}
+        return [f"it has workers {dict(got)}, asked for {asked}"]
     found = [problem for part in parts for problem in _part_problems(ledger, shape, part)]
     if shape.within is not None and reach(ledger, parts) > shape.within:
         found.append(f"{parts} reach over more than one {shape.within.name.lower()}")

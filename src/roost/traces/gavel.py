@@ -1,10 +1,9 @@
 """Gavel's traces (OSDI'20): tab-separated, without a header, in a form of 10 or of 7 columns.
 
 They count work in training steps. Rates, in steps per second, turn it into run times: those of
-Gavel's ``throughputs.json``, of a job alone on one kind of GPU (V100 unless told otherwise). For
-a scale factor that was not measured, the rate grows in proportion from the nearest smaller one
-(or shrinks from the nearest larger one); a type that was not measured is an error. Without such a
-file, ``steps_per_s`` has to give one rate for all jobs.
+Gavel's ``throughputs.json`` (``throughputs`` reads it), of a job alone on one kind of GPU (V100
+unless told otherwise). A type that was not measured is an error. Without such a file,
+``steps_per_s`` has to give one rate for all jobs.
 
 The scale factor is the number of workers, with one GPU each. The type becomes the application,
 the weight the priority (1 in the older form, which has none); deadlines are dropped. The id of a
@@ -13,18 +12,16 @@ job names its line.
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from roost.core.spec import JobId, JobSpec
-from roost.errors import InvalidSpec, unknown
-from roost.files import Source, load
+from roost.errors import InvalidSpec
+from roost.files import Source
 from roost.traces.rows import Reading, Row, rigid
+from roost.traces.throughputs import Throughputs, read_throughputs
 from roost.traces.workload import TraceJob, Workload
 
 _TEN = (
@@ -48,8 +45,8 @@ _SEVEN = (
     "arrival_time",
     "scale_factor",
 )
-_KEY = re.compile(r"\('(.+)', (\d+)\)")
-_BESIDE = "throughputs.json"
+#: The name under which a table of rates is looked for beside a trace.
+BESIDE = "throughputs.json"
 
 
 def read_gavel(
@@ -89,39 +86,20 @@ def _rate(file: str, throughputs: Source | None, kind: str, steps_per_s: float |
             msg = f"steps_per_s must be a positive number, got {steps_per_s}"
             raise InvalidSpec(msg)
         return lambda *_: steps_per_s
-    beside = Path(file).with_name(_BESIDE)
+    beside = Path(file).with_name(BESIDE)
     if throughputs is None and not beside.is_file():
         msg = (
-            f"{file} counts work in steps: give throughputs=FILE ({_BESIDE} of Gavel) or "
+            f"{file} counts work in steps: give throughputs=FILE ({BESIDE} of Gavel) or "
             "steps_per_s=NUMBER to turn them into time"
         )
         raise InvalidSpec(msg)
-    return partial(_measured, _load_rates(throughputs or beside, kind))
+    table = read_throughputs(throughputs or beside)
+    table.check_kind(kind)
+    return partial(_measured, table, kind)
 
 
-def _measured(
-    rates: Mapping[str, Mapping[int, float]], row: Row, job_type: str, workers: int
-) -> float:
-    known = rates.get(job_type)
-    if known is None:
+def _measured(table: Throughputs, kind: str, row: Row, job_type: str, workers: int) -> float:
+    rate = table.rate(kind, job_type, workers)
+    if not rate:
         raise row.bad("job_type", "a type that the table of rates has", job_type)
-    nearest = max((n for n in known if n <= workers), default=min(known))
-    return known[nearest] * workers / nearest
-
-
-def _load_rates(source: Source, kind: str) -> dict[str, dict[int, float]]:
-    """Read how many steps per second each type of job makes alone, by number of workers."""
-    file, text = load(source)
-    try:
-        kinds = json.loads(text)
-        if kind not in kinds:
-            raise unknown("GPU kind", kind, kinds)
-        rates: dict[str, dict[int, float]] = {}
-        for key, partners in kinds[kind].items():
-            rate = float(partners["null"])
-            if (match := _KEY.fullmatch(key)) and 0 < rate < math.inf:
-                rates.setdefault(match[1], {})[int(match[2])] = rate
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        msg = f"{file} is not a table of rates as Gavel writes it: {error!r}"
-        raise InvalidSpec(msg) from None
-    return rates
+    return rate

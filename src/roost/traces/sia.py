@@ -6,6 +6,9 @@ epoch, computed from the measured tables of Sia's artifact. A job may have 1 to 
 GPU each, the bounds Sia itself puts, and pays the start penalty of its application for every
 restart and resize. The replicas and batch size in the file are what the rigid baselines use; they
 are checked and dropped. Times stay as they are.
+
+``read_rows`` gives the rows as they are, for a simulation that knows how these applications learn
+(``roost.sim.sia``) and needs no nominal run times.
 """
 
 from __future__ import annotations
@@ -29,6 +32,16 @@ def _application(hours: float, penalty_s: float) -> Application:
     return Application(round(hours * 3600.0, 1), Costs(restart_s=penalty_s, resize_s=penalty_s))
 
 
+class SiaJob(NamedTuple):
+    """A row of a workload: ``workers`` and ``batch`` are how a rigid job was tuned beforehand."""
+
+    id: JobId
+    submitted_at: float
+    application: str
+    workers: int
+    batch: int
+
+
 APPLICATIONS = {
     "cifar10": _application(1.859, 50.0),
     "deepspeech2": _application(5.511, 25.0),
@@ -39,21 +52,38 @@ APPLICATIONS = {
 _WORKERS = Range(1, 64)
 
 
+_COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
+
+
+def read_rows(source: Source) -> list[SiaJob]:
+    """Read the rows of a Sia workload, in order of submission."""
+    reading = Reading(source)
+    rows = reading.each(reading.rows(*_COLUMNS), _row, key="name")
+    return sorted(rows, key=lambda row: row.submitted_at)
+
+
 def read_sia(source: Source, *, skip_bad_rows: bool = False) -> Workload:
     """Read a Sia workload."""
     reading = Reading(source, skip_bad_rows=skip_bad_rows)
-    rows = reading.rows("name", "time", "application", "num_replicas", "batch_size")
+    rows = reading.rows(*_COLUMNS)
     return reading.workload(rows, _job, key="name", from_zero=False)
 
 
-def _job(row: Row) -> TraceJob:
-    run_time_s, costs = row.choice("application", APPLICATIONS)
-    for column in ("num_replicas", "batch_size"):
-        row.whole(column, low=1)
-    spec = JobSpec(
-        workers=_WORKERS,
-        application=row.text("application"),
-        run_time_s=run_time_s,
-        costs=costs,
+def _row(row: Row) -> SiaJob:
+    row.choice("application", APPLICATIONS)
+    return SiaJob(
+        JobId(row.text("name")),
+        row.number("time"),
+        row.text("application"),
+        row.whole("num_replicas", low=1),
+        row.whole("batch_size", low=1),
     )
-    return TraceJob(JobId(row.text("name")), row.number("time"), spec, run_time_s)
+
+
+def _job(row: Row) -> TraceJob:
+    job = _row(row)
+    run_time_s, costs = APPLICATIONS[job.application]
+    spec = JobSpec(
+        workers=_WORKERS, application=job.application, run_time_s=run_time_s, costs=costs
+    )
+    return TraceJob(job.id, job.submitted_at, spec, run_time_s)

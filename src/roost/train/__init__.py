@@ -49,7 +49,10 @@ __all__ = [
 #: What needs more than the standard library is imported when it is first asked for.
 _LATER = {"elastic": "roost.train.pytorch.loop", "TooLarge": "roost.train.pytorch.memory"}
 #: What a report may say besides how far it is.
-_MORE = ("step_s", "batch", "memory_mib", "predicted_mib", "noise", "world")
+_MORE = (
+    *("step_s", "sync_s", "batch", "local_batch", "epochs"),
+    *("memory_mib", "predicted_mib", "noise", "world"),
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -76,7 +79,9 @@ def report(
     """Tell how far the training is; worker 0 speaks for all.
 
     ``saved`` is the step that the last checkpoint holds. A total that was told once is kept. More
-    may be said: ``step_s`` (seconds of a step), ``batch`` (samples of a step, of all workers),
+    may be said: ``step_s`` (seconds of a step), ``sync_s`` (those of them in which the worker waits
+    until the gradients of all have come together), ``batch`` (samples of a step, of all workers),
+    ``local_batch`` (samples that a worker takes at once), ``epochs`` (passes over the data so far),
     ``memory_mib`` and ``predicted_mib`` (peak of GPU memory, and what was expected), ``noise``
     (gradient noise scale, in samples), ``world`` (workers that train together).
     """

@@ -369,6 +369,10 @@ def test_profiles_are_a_line_for_each_size(server: FakeServer) -> None:
     profile = {"user": "ada", "application": "resnet", "memory_mib": 3174, "noise": None}
     profile["busy"] = 0.87
     profile |= {"sizes": sizes, "costs": {"pause": {"mean_s": 0.12, "count": 2}}}
+    two = {"nodes": 1, "workers": 2, "local_batch": 64, "step_s": 0.27, "error": 0.084}
+    two |= {"samples_per_s": 474.07, "measured_s": 0.28, "count": 9}
+    four = {**two, "workers": 4, "local_batch": 32, "error": 0.31, "measured_s": None, "count": 0}
+    profile["models"] = [{"kind": "A100", "batch": 128, "sizes": [two, four]}]
     bare = {"user": "ada", "application": "x", "memory_mib": 0, "noise": 9.0}
     bare |= {"sizes": [], "costs": {}}
     server.routes["GET", "/profiles"] = {"items": [profile, bare]}
@@ -385,7 +389,13 @@ def test_profiles_are_a_line_for_each_size(server: FakeServer) -> None:
         *["3.1", "GiB", "87%", "-", "9"],
     ]
     assert lines[3].split() == ["x", "ada", "-", "-", "-", "-", "-", "-", "9", "-"]
-    assert lines[4:] == ["resnet: pause 0.12 s"]
+    told = [line.split() for line in lines[4:]]
+    names = ["NODES", "WORKERS", "BATCH", "PREDICTED", "MEASURED", "SAMPLES/S"]
+    assert told[:2] == [[], ["APPLICATION", "USER", "KIND", *names]]
+    whose = ["resnet", "ada", "A100", "1"]
+    assert told[2] == [*whose, *["2", "64", "0.27", "s", "±", "8%", "0.28", "s", "474"]]
+    assert told[3] == [*whose, *["4", "32", "0.27", "s", "±", "31%", "-", "474"]]
+    assert lines[8:] == ["resnet: pause 0.12 s"]
     assert json.loads(roost("profiles", "resnet", "-o", "json").out) == [profile, bare]
     assert server.requests[-1].url.params["application"] == "resnet"
     server.routes["GET", "/profiles"] = {"items": []}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -50,6 +51,7 @@ from roost.core import (
     Resized,
     Resume,
     ResumeRequested,
+    Role,
     RunId,
     ScaleRequested,
     SetAside,
@@ -60,6 +62,7 @@ from roost.core import (
     Suspend,
     Suspended,
     SuspendRequested,
+    Training,
     Way,
     Woke,
 )
@@ -101,6 +104,19 @@ RICH = spec(
     within=Level.SWITCH,
     pool="new",
 )
+LEARNS = replace(
+    RICH,
+    roles=(Role("ps", 1, RICH.resources, 4),),
+    training=Training(
+        256,
+        batch_max=4096,
+        epochs=0.5,
+        local_min=8,
+        local_max=(("A100", 512), ("", 64)),
+        alone=(("A100", 812.5),),
+    ),
+    rates=(("A100", 3.5), ("T4", 1.0)),
+)
 EVENTS: tuple[Event, ...] = (
     NodeJoined(0.0, node("n0", 4, kind="a", sockets=2, switch="s")),
     NodeLost(1.0, NODE),
@@ -113,6 +129,7 @@ EVENTS: tuple[Event, ...] = (
     QueueChanged(2.0, queue("red", quota_milli=0, limit_milli=8000, weight=2.5)),
     QueueDeleted(2.0, QueueId("red")),
     Submitted(1731668370.123456, job("a"), RICH),
+    Submitted(1.0, job("a"), LEARNS),
     Adopted(2.0, job("a"), RICH),
     Adopted(2.0, job("a"), RICH, held=True, not_before=5.0, submitted_at=1.0),
     Adopted(2.0, job("a"), RICH, held("n0", (1,)), running=False, attempts=2, failures=1),
@@ -132,6 +149,16 @@ EVENTS: tuple[Event, ...] = (
     Measured(5.0, run("a"), 2, 0.25),
     Measured(5.0, run("a"), 2, 0.25, memory_mib=700, noise=1.5e3),
     Measured(5.0, run("a"), 2, 0.0, busy=0.5),
+    Measured(
+        *(5.0, run("a"), 6, 0.25),
+        kind="A100",
+        nodes=2,
+        servers=3,
+        local_batch=64,
+        sync_s=0.0,
+        epochs=0.5,
+        loss=-1.5,
+    ),
     Resized(6.0, run("a")),
     Resized(6.0, run("a"), took_s=2.0, pause_s=0.1),
     Shrank(6.5, run("a"), held("n0", (1,)), "worker 0 was killed"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.engines.local.shim.output import TAIL, Log, Progress, checked
+from roost.engines.local.shim.output import TAIL, Log, Progress, checked, take
 
 
 @pytest.fixture
@@ -94,6 +94,9 @@ def test_words_about_members_are_not_pushed_out(tmp_path: Path, folder: int) -> 
     [
         ({"step_s": 0.25, "batch": 64, "memory_mib": 10, "predicted_mib": 0}, True),
         ({"noise": 1e5, "world": 3, "elastic": True}, True),
+        ({"sync_s": 0.125, "local_batch": 8, "epochs": 2.5}, True),
+        ({"sync_s": -0.1, "local_batch": 1 << 41, "epochs": float("nan")}, False),
+        ({"sync_s": "1", "local_batch": 2.5, "epochs": 1e300}, False),
         ({"step_s": -1, "batch": 1.5, "memory_mib": -1, "predicted_mib": 1 << 41}, False),
         ({"step_s": float("inf"), "noise": float("nan"), "world": True, "elastic": 1}, False),
         ({"step_s": 10**400, "noise": -0.1, "world": 1 << 21, "batch": "8"}, False),
@@ -101,6 +104,16 @@ def test_words_about_members_are_not_pushed_out(tmp_path: Path, folder: int) -> 
 )
 def test_numbers_are_within_reason(said: dict[str, object], *, kept: bool) -> None:
     assert checked(said) == (said if kept else {})
+
+
+def test_what_was_timed_with_others_is_not_said_of_these() -> None:
+    told: dict[str, object] = {}
+    take(told, {"step": 1, "step_s": 0.5, "sync_s": 0.1, "local_batch": 8, "epochs": 1.0})
+    take(told, {"world": 2})
+    assert told == {"step": 1, "epochs": 1.0, "world": 2}
+    take(told, {"step_s": 0.25, "sync_s": 0.1, "world": 2})
+    take(told, {"step": 2, "world": 2})
+    assert told == {"step": 2, "epochs": 1.0, "world": 2, "step_s": 0.25, "sync_s": 0.1}
 
 
 def test_something_else_in_its_place_is_no_pipe(tmp_path: Path, folder: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.core import Costs, Level, Qos, Range, Resources, Role, Way
+from roost.core import Costs, Level, Qos, Range, Resources, Role, Training, Way
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, JobFileErrors, Program, RetryRule, Task, parse, to_yaml
 
@@ -27,7 +27,16 @@ FULL: dict[str, Any] = {
     "workers": "1..4",
     "resources": {"gpu": "A100:0.5", "cpu": "8..", "memory": "64GB..", "shm_size": "8Gi"},
     "sharing": {"mem": "20GB", "policy": "equal"},
-    "roles": {"ps": {"workers": 2, "resources": {"cpu": 4}, "run": "python ps.py"}},
+    "roles": {"ps": {"workers": "2..4", "resources": {"cpu": 4}, "run": "python ps.py"}},
+    "training": {
+        "batch": 256,
+        "batch_max": 4096,
+        "epochs": 90,
+        "local_min": 8,
+        "local_max": {"A100": 512, "other": 128},
+        "alone": {"A100": 812.5, "T4": 240},
+    },
+    "rates": {"A100": 3.5, "T4": 1},
     "within": "node",
     "queue": "vision",
     "priority": 50,
@@ -86,9 +95,18 @@ def test_every_field_arrives() -> None:
         cpu_milli=8000,
         memory_mib=61036,
     )
-    assert spec.roles == (Role("ps", 2, Resources(gpus=0, cpu_milli=4000)),)
+    assert spec.roles == (Role("ps", 2, Resources(gpus=0, cpu_milli=4000), 4),)
+    assert spec.training == Training(
+        batch=256,
+        batch_max=4096,
+        epochs=90.0,
+        local_min=8,
+        local_max=(("A100", 512), ("", 128)),
+        alone=(("A100", 812.5), ("T4", 240.0)),
+    )
+    assert spec.rates == (("A100", 3.5), ("T4", 1.0))
     assert (spec.queue, spec.priority, spec.application) == ("vision", 50, "resnet")
-    assert (spec.run_time_s, spec.min_run_s, spec.max_retries) == (5400.0, 300.0, 2)
+    assert (spec.run_time_s, spec.min_run_s, spec.max_retries) == (None, 300.0, 2)
     assert (spec.preemptible, spec.within) == (False, Level.NODE)
     assert spec.costs == Costs(checkpoint_every_s=300.0, restart_s=30.0, resize_s=30.0)
     assert full.retry == RetryRule(2, (3, 137), 10.0)
@@ -110,6 +128,73 @@ def test_every_field_arrives() -> None:
     )
 
 
+def test_work_is_counted_in_steps_of_a_job_that_says_how_it_learns() -> None:
+    learns = {"batch": 64, "steps": 40_000}
+    assert job(run_time="90m").spec("ada").run_time_s == 5400.0
+    assert job(training=learns, run_time="90m", max_duration="1h").spec("ada").run_time_s == 40_000
+    assert job(training={"batch": 64}, max_duration="1h").spec("ada").run_time_s is None
+    (note,) = job(training=learns, run_time="90m").notes()
+    assert note.startswith("run_time: ignored; the work of a job with 'training' is counted")
+    assert job(training=learns, max_duration="1h").notes() == ()
+
+
+def test_a_number_of_samples_holds_for_every_kind() -> None:
+    training = job(training={"batch": "64", "local_max": 32}).spec("ada").training
+    assert training == Training(64, local_max=(("", 32),))
+    assert training.most_local("A100") == 32
+    (role,) = job(roles={"ps": {}}).spec("ada").roles
+    assert (role.workers, role.most, role.sizes) == (1, 0, Range(1, 1))
+
+
+_COUNT = "a whole number from 1 to 1000000000"
+_KINDS = "a mapping by GPU kind such as {A100: 256, T4: 64}"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "'training' needs 'batch', the samples of a step of all workers"),
+        (256, "training: expected a mapping, found 256"),
+        ({"batch": 0}, f"training.batch: expected {_COUNT}, found 0"),
+        ({"batch": 2.5}, f"training.batch: expected {_COUNT}, found 2.5"),
+        ({"batch": 8, "batch_max": 4}, "'training.batch_max' is below 'training.batch'"),
+        ({"batch": 8, "local_min": 4, "local_max": 2}, "'training.local_max' is below 'local_min'"),
+        (
+            {"batch": 8, "local_max": {"A100": "x"}},
+            f"training.local_max: expected for A100 {_COUNT}, found a mapping",
+        ),
+        (
+            {"batch": 8, "local_max": "x"},
+            f"training.local_max: expected {_COUNT}, or {_KINDS}, found 'x'",
+        ),
+        (
+            {"batch": 8, "alone": {"other": 2}},
+            f"training.alone: expected {_KINDS}; 'other' is no kind, found a mapping",
+        ),
+        (
+            {"batch": 8, "alone": {"8 GPUs": 2}},
+            f"training.alone: expected {_KINDS}; '8 GPUs' is no kind, found a mapping",
+        ),
+        (
+            {"batch": 8, "alone": {"A100": 1e300}},
+            "number above 1000000000",
+        ),
+        (
+            {"batch": 8, "epochs": -1},
+            "training.epochs: expected a number above 0, at most 1000000000, found -1",
+        ),
+        ({"bach": 8, "batch": 8}, "unknown field 'bach' in 'training'; did you mean 'batch'?"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(given: Any, told: str) -> None:
+    assert told in refused(training=given)
+
+
+def test_roles_are_fewer_than_workers() -> None:
+    assert "from 1 to 999, found '2..1000'" in refused(roles={"ps": {"workers": "2..1000"}})
+    assert "from 1 to 999, found 0" in refused(roles={"ps": {"workers": 0}})
+
+
 def test_the_document_is_canonical_and_comes_back() -> None:
     full = JobFile.from_document(FULL)
     assert full.document() == FULL
@@ -121,7 +206,7 @@ def test_the_document_is_canonical_and_comes_back() -> None:
 def test_what_is_accepted_and_ignored_is_noted() -> None:
     notes = JobFile.from_document(FULL).notes()
     assert [note.partition(":")[0] for note in notes] == [
-        *("image", "ports", "notify", "resources.shm_size")
+        *("image", "ports", "notify", "run_time", "resources.shm_size")
     ]
     assert job().notes() == ()
     ranged = job(resources={"gpu": "24GB..80GB:1..8", "cpu": "4..8", "memory": "1GB..2GB"})
@@ -235,7 +320,7 @@ def test_roles_run_what_the_job_runs_unless_they_say() -> None:
         ({"sharing": {"mem": "90%"}}, "a size such as 24GB"),
         ({"roles": {"worker": {}}}, "the role 'worker' is the job itself"),
         ({"roles": {"PS": {}}}, "the name of a role such as ps"),
-        ({"roles": {"ps": {"workers": "1..4"}}}, "a whole number from 1 to 999"),
+        ({"roles": {"ps": {"workers": "4..1"}}}, "a range such as 1..4, from 1 to 999"),
         ({"roles": {"ps": {"run": "x", "command": ["y"]}}}, "exclude each other"),
         ({"env": {"A-B": "x"}}, "the name of a variable such as DATA_DIR, found 'A-B'"),
         ({"env": {"RANK": "1"}}, "Roost itself sets this variable"),
@@ -365,6 +450,13 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "retry": st.integers(0, 100),
     "checkpoint": st.sampled_from([{}, {"every": 5}, {"path": "/x y"}]),
     "preemptible": st.booleans(),
+    "training": st.sampled_from(
+        [{"batch": 8}, {"batch": 8, "epochs": 0.5, "local_max": 4, "alone": {"A100": 0.1}}]
+    ),
+    "rates": st.dictionaries(
+        st.sampled_from(["A100", "cpu-slot"]), st.floats(1e-3, 1e6), min_size=1
+    ),
+    "roles": st.sampled_from([{"ps": {"workers": [1, 4]}}, {"ps": {"workers": "2"}}]),
 }
 
 

@@ -128,7 +128,7 @@ resources: *small
 run: x
 """
     job = parse(text, "x.yaml").job
-    assert job.roles["evaluator"].workers == 1
+    assert job.roles["evaluator"].workers == (1, 1)
     assert job.roles["evaluator"].resources == job.roles["ps"].resources == job.resources
 
 

@@ -28,6 +28,7 @@ from roost.core import (
     Suspend,
     Suspended,
 )
+from roost.core.observed import Setting
 from roost.engines import Ended, Told, WorkerExit
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile
@@ -292,7 +293,16 @@ def test_what_is_observed_is_shown_and_measured_now_and_then(tmp_path: Path) -> 
             seen = Told(0.0, job, busy=0.75, memory_mib=99_000)
             await here.reported(seen, replace(seen, busy=1.5))
             assert (here.view(job)["busy"], here.view(job)["memory_mib"]) == (0.75, 99_000)
-            assert here.it.profiles() == [
+            (profile,) = here.it.profiles()
+            (model,) = profile.pop("models")
+            assert (model["kind"], model["batch"]) == ("gpu", 64)
+            alone, *more = model["sizes"]
+            assert alone["step_s"] == pytest.approx(0.5, rel=0.01)
+            assert (alone["nodes"], alone["workers"], alone["local_batch"]) == (1, 1, 64)
+            assert (alone["measured_s"], alone["count"]) == (0.5, 2)
+            assert all(size["error"] > alone["error"] > 0 for size in more), "nobody was there"
+            assert [(size["measured_s"], size["count"]) for size in more] == [(None, 0)] * len(more)
+            assert [profile] == [
                 {
                     "user": "ada",
                     "application": "resnet",
@@ -313,6 +323,68 @@ def test_what_is_observed_is_shown_and_measured_now_and_then(tmp_path: Path) -> 
     run(scenario)
 
 
+def test_where_and_how_a_step_was_done_is_measured_with_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as here:
+            learns = {"batch": 64, "epochs": 9}
+            job = await here.submit(application="resnet", workers="1..4", training=learns)
+            await here.reported(Started(0.0, job))
+            here.hands.time += SETTLE_S
+            told = Told(0.0, job, step=30, step_s=0.25, sync_s=0.0, local_batch=60, epochs=1.5)
+            told = replace(told, done=0.1, batch=64, loss=0.5, noise=99.0, world=1)
+            await here.reported(told)
+            await here.it.scale(job.job, Range(3, 3), "ada")
+            await here.engine.told(Resize)
+            await here.reported(Resized(0.0, job))
+            here.hands.time += SETTLE_S
+            three = replace(told, world=3, step_s=0.1, sync_s=0.2, local_batch=None)
+            await here.reported(replace(three, step_s=None, epochs=2.0, loss=math.nan))
+            await here.reported(replace(three, epochs=2.5, loss=math.inf), three)
+
+            ran = here.it.core.runs[job]
+            nodes = len(ran.allocation.nodes)
+            seen = here.it.core.history.profiles["ada", "resnet"].observed
+            assert here.it.core.jobs[job.job].observed == seen
+            assert {at: (one.step.mean, one.step.count) for at, one in seen.timings.items()} == {
+                Setting("gpu", 1, 1, 60): (0.25, 1),
+                Setting("gpu", nodes, 3, 22): (0.1, 1),
+            }
+            assert [one.sync.count for one in seen.timings.values()] == [1, 0], "more than a step"
+            assert (seen.epochs, seen.losses, seen.noise) == (2.5, {1: 0.5}, 99.0)
+            here.hands.time += EVERY_S
+            await here.reported(Told(0.0, job, step=60, done=0.2, epochs=3.25, loss=0.25, world=3))
+            assert (seen.epochs, seen.losses[3], len(seen.timings)) == (3.25, 0.25, 2)
+            # Its work is counted in steps: those that it tells.
+            assert ran.done(ran.measured_at) == 60.0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "servers"),
+    [
+        ({"gpus": 0.5}, "gpu:0.5", 0),
+        ({"gpus": 0}, "", 0),
+        ({"roles": {"ps": {"workers": 2}, "chief": {}}}, "gpu", 2),
+    ],
+)
+def test_shares_and_servers_are_told_apart(
+    tmp_path: Path, fields: dict[str, Any], kind: str, servers: int
+) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as here:
+            job = await here.submit(**fields)
+            await here.reported(Started(0.0, job))
+            here.hands.time += SETTLE_S
+            await here.reported(Told(0.0, job, step_s=0.25, batch=64))
+            (setting,) = here.it.core.history.profiles["ada", "job"].observed.timings
+            assert setting == Setting(kind, 1, 1, 64, servers)
+            models = here.it.profiles()[0]["models"]
+            assert [model["kind"] for model in models] == ([] if servers else [kind])
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 0.0])
 def test_figures_that_cannot_be_are_left_out(tmp_path: Path, wrong: float) -> None:
     async def scenario() -> None:
@@ -321,6 +393,8 @@ def test_figures_that_cannot_be_are_left_out(tmp_path: Path, wrong: float) -> No
             await here.reported(Started(0.0, job))
             number = -1 if wrong == -1.0 else 0
             odd = Told(0.0, job, step_s=wrong, noise=wrong, batch=number, memory_mib=number)
+            here.hands.time += SETTLE_S
+            odd = replace(odd, sync_s=wrong, epochs=-1.0, local_batch=number, loss=wrong)
             await here.reported(replace(odd, world=number, predicted_mib=1 << 60))
             view = here.it.view(here.it.store.job(job.job))  # type: ignore[arg-type]
             names = ("step_s", "noise", "batch", "memory_mib", "world", "predicted_mib")

@@ -511,6 +511,9 @@ def test_only_the_last_word_of_a_run_waits() -> None:
             box.put(Told(float(step), one, None, None, step, None))
         box.put(Told(9.0, one, 0.5))
         assert box.take(10) == [Told(9.0, one, 0.5, None, 4, None)]
+        box.put(Told(1.0, one, step=7, step_s=0.5, sync_s=0.1, local_batch=8, world=1))
+        box.put(Told(2.0, one, world=2, epochs=1.5))
+        assert box.take(10) == [Told(2.0, one, step=7, world=2, epochs=1.5)], "timed with one"
         assert not box
 
     run(scenario)

@@ -36,8 +36,10 @@ def test_any_sequence_of_sizes_uses_each_sample_of_each_epoch_once(
 ) -> None:
     sampler = Sampler(length, batch, epochs, seed=3)
     assert sampler.left == sampler.steps
+    assert sampler.epochs_done == 0
     for used in walk(sampler, sizes):
         assert Counter(used) == Counter(range(length))
+    assert sampler.epochs_done == epochs
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 100), SIZES)

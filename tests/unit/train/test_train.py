@@ -81,9 +81,11 @@ def test_progress_is_told_as_parts_of_the_whole(told: Callable[[], list[dict[str
 
 def test_more_is_told_if_it_is_known(told: Callable[[], list[dict[str, Any]]]) -> None:
     train.report(1, step_s=0.5, batch=64, noise=None, world=2, moon=3)
+    train.report(1, sync_s=0.125, local_batch=32, epochs=1.5)
     train.report(2, loss=np.float32(0.25), memory_mib=np.int64(7))  # type: ignore[arg-type]
     assert told() == [
         {"step": 1, "step_s": 0.5, "batch": 64, "world": 2},
+        {"step": 1, "sync_s": 0.125, "local_batch": 32, "epochs": 1.5},
         {"step": 2, "loss": 0.25, "memory_mib": 7.0},
     ]
 

@@ -21,7 +21,7 @@ from roost.engines import Report, Told
 from roost.engines.kubernetes.building import Blueprint, Seats
 from roost.engines.kubernetes.kinds import Object
 from roost.engines.kubernetes.pods import is_leaving, is_over, node_of
-from roost.engines.local.shim.output import checked
+from roost.engines.local.shim.output import checked, take
 from roost.engines.seating import Seating
 from roost.errors import Retryable
 from roost.operator.jobs.crewed import Crewed
@@ -138,7 +138,7 @@ class ElasticGeneration(Crewed):
         said = checked(line)
         said.pop("elastic", None)  # one worker does not speak for all
         if said and member in self._members.people:
-            self._told.update(said)
+            take(self._told, said)
             self._says = True
         if any(word in line for word in ABOUT_MEMBERS):
             self._go_on(self._members.hear(now, line))
@@ -319,7 +319,7 @@ class ElasticGeneration(Crewed):
             case Stop(cause, detail):
                 self._stop(cause, detail)
             case Said(fields):
-                self._told.update(fields)
+                take(self._told, fields)
                 self._says = True
             case Noted(text):
                 _log.info("%s: %s", self.plan.run, text)

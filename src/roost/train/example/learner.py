@@ -35,6 +35,11 @@ class Lessons:
         teacher = chance.normal(size=(INPUTS, 8)) / np.sqrt(INPUTS)
         self._answers = np.tanh(self._inputs @ teacher) @ chance.normal(size=8)
 
+    @staticmethod
+    def epochs(step: int) -> float:
+        """How often all of it was used after so many steps."""
+        return step / _BATCHES
+
     def batch(self, step: int, rank: int, size: int) -> tuple[Vector, Vector]:
         """The rows of one worker in the batch of a step."""
         start = step % _BATCHES * BATCH

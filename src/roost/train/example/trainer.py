@@ -76,6 +76,8 @@ class Training:
         self.due = dict.fromkeys(("tell", "print"), time.monotonic())
         self.costs: list[float] = []
         self.durations: deque[float] = deque(maxlen=50)
+        #: Of these, what was spent on summing slopes, the wait for others included.
+        self.waits: deque[float] = deque(maxlen=50)
         self.last_step_at = time.perf_counter()
 
     def run(self) -> int:
@@ -146,6 +148,7 @@ class Training:
         self.offload = 0
         self.costs.clear()
         self.durations.clear()
+        self.waits.clear()
         self.last_step_at = time.perf_counter()
 
     def _introduce(self, pause_s: float) -> None:
@@ -211,7 +214,9 @@ class Training:
         with np.errstate(all="ignore"):
             slope, missed = net.slope(*rows)
             computed = time.thread_time() - used
+            waits_from = time.perf_counter()
             told = gang.total(np.concatenate([slope, self._wishes(missed)]))
+            self.waits.append(time.perf_counter() - waits_from)
             agreed = Agreed(*(float(value) for value in told[len(slope) :]))
             net.move(told[: len(slope)] / BATCH, wild=wild)
         net.loss = agreed.missed / BATCH
@@ -279,7 +284,6 @@ class Training:
 
     def _tell(self) -> None:
         net, size = self.network, self.gang.size
-        more = {"batch": BATCH, "world": size}
         if self.durations:
             train.report(
                 net.step,
@@ -287,7 +291,11 @@ class Training:
                 net.loss,
                 self._last_saved(),
                 step_s=median(self.durations),
-                **more,
+                sync_s=median(self.waits) if size > 1 else 0.0,
+                batch=BATCH,
+                local_batch=-(-BATCH // size),
+                epochs=self.lessons.epochs(net.step),
+                world=size,
             )
 
     def _tell_again(self) -> None:

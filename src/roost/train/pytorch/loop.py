@@ -172,11 +172,14 @@ class Elastic:
             self._lost = self.model.failed
             return
         self._crew.reporter.loss = loss.detach()
+        waiting = self._crew.reporter.waiting
         weight = float(self.size) if self._summed else share.counted * self.size / share.total
         try:
             (loss * weight if weight != 1.0 else loss).backward()  # type: ignore[no-untyped-call]
             if not self._ddp:
+                waiting.computed()
                 self._average(share, weight)
+            waiting.ended()
         except RuntimeError as error:
             self._crew.check_lost(error)
             self._lost = error
@@ -239,6 +242,8 @@ class Elastic:
     def _choose(self, share: Share) -> None:
         """Whether DDP averages the gradients of this step, or we do."""
         looks = self._gradients.compares(self._training.step, self._crew.group, share.total)
+        if looks:
+            self._crew.reporter.waiting.skip()
         self._ddp = not (looks or torch.are_deterministic_algorithms_enabled())
         wrapper: Any = self.model.behind
         if wrapper.require_backward_grad_sync != self._ddp:  # to set it takes a while

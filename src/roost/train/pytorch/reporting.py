@@ -1,4 +1,4 @@
-"""What a PyTorch training tells Roost as it goes: progress, step time, memory, noise."""
+"""What a PyTorch training tells Roost as it goes: progress, step times, memory, noise."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from roost.train.pytorch import memory
 from roost.train.pytorch.control import insist
 from roost.train.pytorch.groups import Group
 from roost.train.pytorch.state import Training
+from roost.train.pytorch.waiting import Waiting
 
 _EVERY_S = 0.5
 #: What lies further back than about so many seconds counts less and less: longer than the turns of
@@ -54,6 +55,8 @@ class Reporter:
         self.loss: torch.Tensor | None = None
         self.predicted_mib: int | None = None
         self.pace = Pace()
+        trained = [one for one in training.model.parameters() if one.requires_grad]
+        self.waiting = Waiting(trained, device)
         self._last: float | None = None
         self._told = 0.0
         self._checked = False
@@ -87,14 +90,19 @@ class Reporter:
         """A step was taken."""
         if self._last is not None:
             self.pace.add(now - self._last)
+        elif group.rank == 0 and group.size > 1:  # so that its time is told with the first one
+            self.waiting.look()
         self._last = now
         if now - self._told >= _EVERY_S:
             self._told = now
             self.tell(group, saved)
+            if group.rank == 0 and group.size > 1:
+                self.waiting.look()
 
     def joined(self, group: Group, me: str, pause_s: float) -> None:
         """The members changed, and train together."""
         self._last, self.pace = None, Pace()
+        self.waiting.forget()
         if group.rank == 0:
             insist(joined=group.version, member=me, world=group.size, pause_s=round(pause_s, 6))
 
@@ -112,6 +120,9 @@ class Reporter:
             saved,
             step_s=self.pace.step_s,
             batch=sampler.batch,
+            local_batch=-(-sampler.batch // group.size),
+            sync_s=self.waiting.seconds if group.size > 1 else 0.0,
+            epochs=sampler.epochs_done,
             memory_mib=memory.seen_mib(self._device),
             predicted_mib=self.predicted_mib,
             noise=self._training.statistics.noise,

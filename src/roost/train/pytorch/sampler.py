@@ -64,6 +64,11 @@ class Sampler:
         return self.epoch >= self.epochs
 
     @property
+    def epochs_done(self) -> float:
+        """Epochs that are done, with the part of this one."""
+        return self.epoch + self.position / self.length
+
+    @property
     def steps(self) -> int:
         """How many steps all epochs have."""
         return self.epochs * -(-self.length // self.batch)

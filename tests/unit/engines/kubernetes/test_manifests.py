@@ -32,7 +32,7 @@ from roost.engines.kubernetes.manifests.rules import CHANGEABLE
 from roost.engines.kubernetes.manifests.schema import BEYOND, IN_METADATA, RENAMED
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, JobFileErrors, parse
-from roost.jobfile.parts import Checkpoint, Resources, Retry, Role, Sharing, Workdir
+from roost.jobfile.parts import Checkpoint, Resources, Retry, Role, Sharing, Training, Workdir
 
 JOB, QUEUE, CLUSTER_QUEUE = definitions()
 EXAMPLES = [
@@ -73,6 +73,7 @@ def test_every_field_of_a_job_file_is_in_the_definition() -> None:
         ("sharing", Sharing),
         ("retry", Retry),
         ("checkpoint", Checkpoint),
+        ("training", Training),
         ("workdir", Workdir),
     ):
         assert names_of(kind) <= set(properties[name]["properties"]), name

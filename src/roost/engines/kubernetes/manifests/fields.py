@@ -176,6 +176,20 @@ def _mapping(values: Schema, most: int, description: str) -> Schema:
     }
 
 
+def _count(description: str) -> Schema:
+    return whole(1, grammar.MAX_COUNT, description)
+
+
+def _amount(description: str) -> Schema:
+    return {
+        "type": "number",
+        "minimum": 0,
+        "exclusiveMinimum": True,
+        "maximum": grammar.MAX_COUNT,
+        "description": description,
+    }
+
+
 def _command(description: str) -> Schema:
     argument = text(fields.MAX_ARGUMENT, "An argument.")
     return listed(argument, fields.MAX_ITEMS, description, minItems=1)
@@ -228,11 +242,32 @@ OWN: dict[str, Schema] = {
     "sharing.way": {"description": "By turns (temporal), or side by side (spatial)."},
     "sharing.policy": {"description": "What the share means while neighbours are idle or busy."},
     "roles": {"maxProperties": _MAX_ROLES, "description": "Further workers, by role."},
-    "roles.*.workers": whole(1, 999, "How many workers the role has."),
+    "roles.*.workers": either(
+        r"^[0-9]{1,3}(\.\.[0-9]{1,3})?$",
+        "How many workers the role has: a number, or a range such as 1..4.",
+        "a number of workers such as 2, or a range such as 1..4",
+        minimum=1,
+        maximum=grammar.MAX_ROLE,
+    ),
     "roles.*.run": text(fields.MAX_SCRIPT, "What they run; otherwise what the job runs."),
     "roles.*.command": _command("What they run, without a shell."),
     **{f"resources.{name}": schema for name, schema in RESOURCES.items()},
     **{f"roles.*.resources.{name}": schema for name, schema in RESOURCES.items()},
+    "training": {"description": "How the job learns, as far as is known beforehand."},
+    "training.batch": _count("Samples of a step, of all workers, for which it was tuned."),
+    "training.batch_max": _count("The largest batch that it may choose by itself."),
+    "training.epochs": _amount("Passes over the data in all."),
+    "training.steps": _count("Steps in all, at that batch."),
+    "training.local_min": _count("The fewest samples that a GPU takes at once."),
+    "training.local_max": _mapping(
+        _count("Samples."), _MAX_KINDS, "The most samples that a GPU takes at once, by its kind."
+    ),
+    "training.alone": _mapping(
+        _amount("Samples per second."), _MAX_KINDS, "What one GPU of a kind does by itself."
+    ),
+    "rates": _mapping(
+        _amount("Work per second."), _MAX_KINDS, "How fast it is with its least workers, by kind."
+    ),
     "within": {"description": "All workers inside one socket, node or switch."},
     "queue": text(
         *(63, "The Queue of this namespace in which the job waits."),

@@ -141,6 +141,13 @@ BETWEEN: dict[str, list[Rule]] = {
             "the lower end of a range comes first",
         ),
     ],
+    "training": [
+        rule("has(self.batch)", "training needs batch, the samples of a step of all workers"),
+        rule(
+            "!has(self.batch) || !has(self.batch_max) || self.batch_max >= self.batch",
+            "batch_max is below batch",
+        ),
+    ],
     "roles.*": [
         rule("!has(self.run) || !has(self.command)", "run and command exclude each other"),
         rule(

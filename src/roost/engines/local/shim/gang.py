@@ -15,7 +15,7 @@ from . import record, spawn, tree
 from .hints import Hints, hit
 from .light import signal
 from .members import Members
-from .output import TAIL, Log, Progress
+from .output import TAIL, Log, Progress, take
 from .turnover import Turnover
 from .worker import Worker, placed
 
@@ -209,7 +209,7 @@ class Gang:
 
     def tell(self, fields: dict[str, object]) -> None:
         """Say something in the name of the job."""
-        self._progress.told.update(fields)
+        take(self._progress.told, fields)
         self._hints.tell(self._progress.told)
 
     @property

@@ -20,8 +20,10 @@ _HUGE = 1e300  # no loss is larger; an integer might be too large for a float
 _ABOUT_MEMBERS = ("elastic", "ready", "joined", "saved_for", "offloaded", "over")
 #: The largest of each number that a job may say; the smallest is 0, or close to it.
 _WHOLE = {"step": 1 << 62, "batch": 1 << 40, "memory_mib": 1 << 40, "predicted_mib": 1 << 40}
-_WHOLE["world"] = 1 << 20
-_REAL = {"done": 1.0, "saved": 1.0, "step_s": 1e9, "noise": 1e30}
+_WHOLE |= {"world": 1 << 20, "local_batch": 1 << 40}
+_REAL = {"done": 1.0, "saved": 1.0, "step_s": 1e9, "sync_s": 1e9, "epochs": 1e9, "noise": 1e30}
+#: What holds for one number of workers alone.
+_SIZED = ("step_s", "sync_s", "local_batch")
 
 
 class Log:
@@ -108,8 +110,16 @@ class Progress:
         said = [fields for line in lines[-_LINES:] if (fields := checked(_object(line)))]
         for fields in said:
             fields.pop("elastic", None)  # one worker does not speak for all
-            self.told.update(fields)
+            take(self.told, fields)
         return any(said)
+
+
+def take(told: dict[str, object], said: dict[str, object]) -> None:
+    """Add what was said; of another number of workers, what was timed before holds no more."""
+    if "world" in said and said["world"] != told.get("world"):
+        for name in _SIZED:
+            told.pop(name, None)
+    told.update(said)
 
 
 def _is_about_members(line: bytes) -> bool:

@@ -1,0 +1,111 @@
+"""Jobs split over pipeline stages and tensors, which grow by whole replicas of that block.
+
+A replica is a rigid block of ``tensor * pipeline`` GPUs; data parallelism goes over replicas alone.
+In a step, ``m`` micro-batches pass through ``p`` stages one behind the other, which takes
+``m + p - 1`` slots of one stage's time: ``(p - 1) / m`` of the work is a bubble, in which stages
+wait (GPipe, NeurIPS'19; the same for one-forward-one-backward schedules). So a step model over
+replicas holds for such a job as well, once batches are counted in slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roost.errors import InvalidSpec
+from roost.perf.goodput import Integers, Limits, Tuned, tune
+from roost.perf.steps import LEAST, Numbers, Reals, Sample, StepModel, fit_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one replica is split: GPUs to a tensor, stages, and samples in a micro-batch."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    micro: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse blocks of nothing."""
+        if min(self.tensor, self.pipeline, self.micro) < 1:
+            raise InvalidSpec(f"a block needs at least one GPU, stage and sample, got {self}")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor * self.pipeline
+
+    def slots(self, local: Numbers) -> Reals:
+        """How long a step of so many samples per replica is, in turns of one stage."""
+        return np.ceil(np.asarray(local) / self.micro) + (self.pipeline - 1)
+
+    def bubble(self, local: Numbers) -> Reals:
+        """The time in which stages wait, over that in which they work."""
+        return (self.pipeline - 1) / np.ceil(np.asarray(local) / self.micro)
+
+    def replicas(self, gpus: Numbers) -> Integers:
+        """Whole replicas on so many GPUs; 0 where they do not come out even."""
+        count, left = np.divmod(np.asarray(gpus, dtype=np.int64), self.gpus)
+        return np.where(left == 0, count, 0)
+
+    def nodes(self, replicas: Numbers, per_node: int) -> Integers:
+        """The fewest nodes that hold so many replicas, none torn more than it must be."""
+        count = np.asarray(replicas, dtype=np.int64)
+        if self.gpus <= per_node:
+            return -(-count // (per_node // self.gpus))
+        return count * -(-self.gpus // per_node)
+
+
+@dataclass(frozen=True, slots=True)
+class HybridModel:
+    """Step times of a job of such blocks.
+
+    Workers are replicas here, and local batches are samples per replica, so that ``tune`` takes it
+    like any other model. In ``model`` a batch is a number of slots.
+    """
+
+    shape: Shape
+    model: StepModel
+
+    def compute_s(self, local: Numbers) -> Reals:
+        """Seconds until the gradients of so many samples have left the pipeline."""
+        return self.model.compute_s(self.shape.slots(local))
+
+    def step_s(self, nodes: Numbers, workers: Numbers, local: Numbers) -> Reals:
+        """Seconds of a whole step of so many replicas.
+
+        One replica has nobody to agree with, however many nodes it spans.
+        """
+        spread = np.where(np.asarray(workers) > 1, nodes, 1)
+        return self.model.step_s(spread, workers, self.shape.slots(local))
+
+
+def fit_hybrid(shape: Shape, samples: Sequence[Sample]) -> HybridModel:
+    """Fit to samples whose workers are replicas, and whose batches are samples per replica."""
+    slots = shape.slots(np.array([sample.local_batch for sample in samples])).astype(int).tolist()
+    model = fit_steps(
+        [
+            Sample(seen.nodes if seen.workers > 1 else 1, seen.workers, count, *seen[3:])
+            for seen, count in zip(samples, slots, strict=True)
+        ]
+    )
+    if len(set(slots)) == 1:
+        # Of one length of the pipeline alone, all is taken for turns: overhead beside is small.
+        model = replace(model, ac=LEAST, bc=float(model.compute_s(slots[0])) / slots[0])
+    return HybridModel(shape, model)
+
+
+def tune_hybrid(
+    hybrid: HybridModel, noise: float, limits: Limits, gpus: Numbers, per_node: int
+) -> Tuned:
+    """Find the batch that learns fastest for each number of GPUs, on nodes of ``per_node``.
+
+    Numbers that are no multiple of the block go at rate 0. Micro-batches show the noise of
+    gradients, so that one replica needs no second round to see it.
+    """
+    shape = hybrid.shape
+    replicas = shape.replicas(gpus)
+    bounds = limits._replace(local_min=max(limits.local_min, shape.micro), lone_rounds=1)
+    return tune(hybrid, noise, bounds, shape.nodes(replicas, per_node), replicas)

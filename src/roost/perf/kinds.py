@@ -1,0 +1,222 @@
+"""Step models by GPU kind: fitted where a job ran, carried over to kinds on which it did not.
+
+A model is carried over by the ratio of what one GPU of each kind was seen to do beforehand
+(``Training.alone``), as Sia (SOSP'23) does it. Jobs of one application teach each other: see
+``job_models``. ``Estimates`` keeps the fits, so that policies may ask as often as they like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from roost.core.observed import Observed
+from roost.core.spec import Training
+from roost.core.state import Job
+from roost.perf.goodput import Limits
+from roost.perf.steps import Numbers, Reals, Sample, StepModel, fit_steps
+
+#: How many observed jobs and applications are remembered, and how many fits.
+_REMEMBERED = 4096
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def samples(observed: Observed) -> dict[str, list[Sample]]:
+    """What was measured on each kind; settings with servers or of no known batch are left out."""
+    found: dict[str, list[Sample]] = {}
+    for setting, timing in observed.timings.items():
+        if setting.servers or setting.local_batch < 1 or not timing.step.count:
+            continue
+        step = timing.step.mean
+        sync = 0.0 if setting.workers == 1 else math.nan
+        if timing.sync.count:
+            sync = min(timing.sync.mean, step)
+        sample = Sample(setting.nodes, setting.workers, setting.local_batch, step, sync)
+        found.setdefault(setting.kind, []).append(sample)
+    return found
+
+
+class Fit(NamedTuple):
+    """A model and the samples it was fitted to."""
+
+    model: StepModel
+    samples: tuple[Sample, ...]
+
+    def scaled(self, factor: float) -> Fit:
+        """The same with all times multiplied."""
+        if factor == 1.0:
+            return self
+        longer = tuple(
+            seen._replace(step_s=factor * seen.step_s, sync_s=factor * seen.sync_s)
+            for seen in self.samples
+        )
+        return Fit(self.model.scaled(factor), longer)
+
+
+class Estimates:
+    """Fits, kept until something new was observed; those not asked for the longest go first."""
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._fits: dict[tuple[Sample, ...], StepModel] = {}
+        # By identity, beside the observed themselves: so no other can come to have the same.
+        self._known: dict[tuple[int, int], _Known] = {}
+
+    def fit(self, seen: Iterable[Sample]) -> Fit:
+        """The model of these samples; jobs that saw the same share it."""
+        key = tuple(seen)
+        model = self._fits.pop(key, None)
+        if model is None:
+            model = fit_steps(key)
+        _keep(self._fits, key, model, self._most)
+        return Fit(model, key)
+
+    def fits(self, own: Observed, shared: Observed | None = None) -> Mapping[str, Fit]:
+        """The fit of each kind on which something was measured.
+
+        ``shared`` is what was seen of other jobs like this one. Where it has more settings than
+        the job's ``own``, it counts, at the pace of the job itself in the settings of both.
+        """
+        key = (id(own), id(shared))
+        versions = (own.version, 0 if shared is None else shared.version)
+        known = self._known.pop(key, None)
+        if known is None or known.versions != versions:
+            known = _Known((own, shared), versions, MappingProxyType(self._fit_all(own, shared)))
+        _keep(self._known, key, known, self._most)
+        return known.fits
+
+    def fitted(self, observed: Observed) -> dict[str, StepModel]:
+        """The model of each kind on which something was measured."""
+        return {kind: fit.model for kind, fit in self.fits(observed).items()}
+
+    def _fit_all(self, own: Observed, shared: Observed | None) -> dict[str, Fit]:
+        mine, theirs = samples(own), {} if shared is None else samples(shared)
+        found = {}
+        for kind in {**mine, **theirs}:
+            few, many = mine.get(kind, []), theirs.get(kind, [])
+            own_counts = len(few) >= len(many)
+            found[kind] = self.fit(few) if own_counts else self.fit(many).scaled(_pace(few, many))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    observed: tuple[Observed, Observed | None]
+    versions: tuple[int, int]
+    fits: Mapping[str, Fit]
+
+
+def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    """Put a value last in line; the first in line go when there are too many."""
+    kept[key] = value
+    while len(kept) > most:
+        del kept[next(iter(kept))]
+
+
+def _pace(mine: Sequence[Sample], theirs: Sequence[Sample]) -> float:
+    """How much longer my steps take than theirs in the settings of both, in the geometric mean."""
+    known = {sample[:3]: sample.step_s for sample in theirs}
+    ratios = [math.log(sample.step_s / known[sample[:3]]) for sample in mine if sample[:3] in known]
+    return math.exp(math.fsum(ratios) / len(ratios)) if ratios else 1.0
+
+
+def models(
+    observed: Observed, training: Training | None, kinds: Sequence[str], estimates: Estimates
+) -> dict[str, StepModel]:
+    """A model for each of ``kinds``, from what was observed of one job or one application.
+
+    Empty when nothing was. A kind without measurements takes the model of the first of ``kinds``
+    that has some.
+    """
+    return _carried(estimates.fits(observed), training, kinds)
+
+
+def job_models(job: Job, kinds: Sequence[str], estimates: Estimates) -> dict[str, StepModel]:
+    """A model for each of ``kinds``, from the job itself and from others of its application.
+
+    Empty when nobody has measured anything.
+    """
+    return _carried(job_fits(job, estimates), job.spec.training, kinds)
+
+
+def job_fits(job: Job, estimates: Estimates) -> Mapping[str, Fit]:
+    """The fits by kind of what was seen of the job itself, and of others of its application."""
+    shared = None if job.profile is None else job.profile.observed
+    own = job.observed or shared
+    if own is None:
+        return {}
+    return estimates.fits(own, None if own is shared else shared)
+
+
+def _carried(
+    fits: Mapping[str, Fit], training: Training | None, kinds: Sequence[str]
+) -> dict[str, StepModel]:
+    """The fitted models, and the first of them in the place of those that are missing."""
+    found: dict[str, StepModel] = {}
+    for kind in kinds:
+        origin = source(fits, kinds, kind)
+        if origin is not None:
+            found[kind] = fits[origin].model.scaled(slower(training, kind, origin))
+    return found
+
+
+def source(fits: Mapping[str, Fit], kinds: Sequence[str], kind: str) -> str | None:
+    """The kind whose model serves for ``kind``: itself, or the first of ``kinds`` that has one."""
+    return kind if kind in fits else next((other for other in kinds if other in fits), None)
+
+
+def slower(training: Training | None, kind: str, than: str) -> float:
+    """How many times as long a kind takes as another; as long where nobody knows."""
+    alone = {} if training is None else dict(training.alone)
+    own, other = alone.get(kind), alone.get(than)
+    return other / own if own and other else 1.0
+
+
+def limits(training: Training, kind: str) -> Limits:
+    """The batches that a job may use on a kind."""
+    most = max(training.batch, training.batch_max)
+    return Limits(training.batch, most, training.local_min, training.most_local(kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A model that says what was measured, wherever it was measured.
+
+    Its errors are known at the samples. At a size that was seen, the relative error is taken as
+    linear in the logarithm of the batch between samples, and as constant beyond; at sizes never
+    seen nothing is corrected. Computing times stay those of the model.
+    """
+
+    model: StepModel
+    errors: Mapping[tuple[int, int], tuple[Reals, Reals]]
+
+    def compute_s(self, local: Numbers) -> Reals:
+        """Seconds to compute gradients of so many samples on one GPU."""
+        return self.model.compute_s(local)
+
+    def step_s(self, nodes: Numbers, workers: Numbers, local: Numbers) -> Reals:
+        """Seconds of a whole step."""
+        spread, size, batch = np.broadcast_arrays(nodes, workers, local)
+        seconds = np.array(self.model.step_s(spread, size, batch))
+        for seen, (logs, errors) in self.errors.items():
+            here = (spread == seen[0]) & (size == seen[1])
+            if here.any():
+                seconds[here] *= np.exp(np.interp(np.log(batch[here]), logs, errors))
+        return seconds
+
+
+def corrected(model: StepModel, seen: Iterable[Sample]) -> Corrected:
+    """Correct a model by what was measured."""
+    errors: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for nodes, workers, local, step, _ in seen:
+        off = math.log(step / model.step_s(nodes, workers, local))
+        errors.setdefault((nodes, workers), []).append((math.log(local), off))
+    lines = {size: np.array(sorted(points)).T for size, points in errors.items()}
+    return Corrected(model, {size: (line[0], line[1]) for size, line in lines.items()})

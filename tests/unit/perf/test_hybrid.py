@@ -1,0 +1,118 @@
+"""Pipelines and tensors: bubbles, whole blocks, and growth by replicas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from roost.errors import InvalidSpec
+from roost.perf.goodput import Limits, gain
+from roost.perf.hybrid import HybridModel, Shape, fit_hybrid, tune_hybrid
+from roost.perf.steps import Sample, StepModel
+
+SHAPE = Shape(tensor=2, pipeline=4, micro=8)
+#: Half a second for each turn of a stage, and a network that is never hidden.
+TRUTH = HybridModel(SHAPE, StepModel(0.2, 0.5, 3.0, 0.1, 1.0, 0.05, 1.0))
+LIMITS = Limits(64, 1024, 8, 1024)
+
+
+def array(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(numbers)
+
+
+def sample(nodes: int, replicas: int, local: int) -> Sample:
+    step = TRUTH.step_s(array(nodes), array(replicas), array(local)).item()
+    return Sample(nodes, replicas, local, step, step - TRUTH.compute_s(array(local)).item())
+
+
+def test_a_replica_is_a_block_of_tensor_times_pipeline() -> None:
+    assert SHAPE.gpus == 8
+    assert SHAPE.replicas(array(0, 4, 8, 12, 16, 24)).tolist() == [0, 0, 1, 0, 2, 3]
+
+
+def test_a_block_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidSpec):
+        Shape(tensor=0)
+    with pytest.raises(InvalidSpec):
+        Shape(micro=0)
+
+
+def test_stages_wait_in_a_bubble() -> None:
+    # GPipe: (p - 1) / m of the work, for p stages and m micro-batches.
+    assert SHAPE.bubble(array(8, 32, 96)).tolist() == [3.0, 0.75, 0.25]
+    assert SHAPE.slots(array(8, 32, 33)).tolist() == [4.0, 7.0, 8.0]
+    assert Shape(tensor=8).bubble(array(1, 100)).tolist() == [0.0, 0.0]
+
+
+def test_a_step_is_its_turns_and_agreeing_on_top() -> None:
+    assert TRUTH.compute_s(array(32)).item() == pytest.approx(0.2 + 7 * 0.5)
+    one, two, far = TRUTH.step_s(array(1, 1, 4), array(1, 2, 4), array(32, 32, 32)).tolist()
+
+    assert one == pytest.approx(3.7, abs=1e-6)
+    assert two == pytest.approx(3.7 + 1.0)
+    assert far == pytest.approx(3.7 + 3.0 + 2 * 0.1)
+
+
+def test_a_replica_over_several_nodes_agrees_with_nobody() -> None:
+    assert TRUTH.step_s(array(2), array(1), array(32)) == TRUTH.step_s(
+        array(1), array(1), array(32)
+    )
+
+
+def test_more_micro_batches_make_a_pipeline_more_efficient() -> None:
+    local = array(8, 16, 64, 256)
+    per_sample = TRUTH.compute_s(local) / local
+
+    assert per_sample.tolist() == sorted(per_sample.tolist(), reverse=True)
+
+
+def test_blocks_share_nodes_or_take_whole_ones() -> None:
+    counts = array(0, 1, 2, 3)
+
+    assert Shape(tensor=2).nodes(counts, per_node=4).tolist() == [0, 1, 1, 2]
+    assert Shape(tensor=3).nodes(counts, per_node=4).tolist() == [0, 1, 2, 3]
+    assert Shape(tensor=8).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
+    assert Shape(tensor=2, pipeline=3).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
+
+
+def test_the_truth_is_found_again() -> None:
+    seen = [sample(1, 1, 16), sample(1, 1, 64), sample(1, 2, 64), sample(1, 4, 32)]
+    seen += [sample(2, 4, 32), sample(4, 8, 64)]
+    model = fit_hybrid(SHAPE, seen)
+    nodes, replicas, local = array(1, 1, 3, 8), array(1, 3, 6, 16), array(128, 48, 32, 96)
+
+    off = np.log(model.step_s(nodes, replicas, local) / TRUTH.step_s(nodes, replicas, local))
+    assert np.abs(off).max() < 0.05
+
+
+def test_one_length_of_the_pipeline_foretells_others() -> None:
+    model = fit_hybrid(SHAPE, [sample(1, 1, 32)])
+
+    assert model.compute_s(array(32)).item() == pytest.approx(3.7, rel=1e-3)
+    assert model.compute_s(array(96)).item() == pytest.approx(3.7 * 15 / 7, rel=1e-3)
+
+
+def test_sizes_are_multiples_of_the_block() -> None:
+    tuned = tune_hybrid(TRUTH, 1e4, LIMITS, array(1, 4, 8, 12, 16, 32, 64), per_node=8)
+
+    assert (tuned.rate > 0).tolist() == [False, False, True, False, True, True, True]
+    assert (np.diff(tuned.rate[tuned.rate > 0]) > 0).all()
+
+
+def test_the_rate_is_what_the_batch_is_worth_over_the_time_of_a_step() -> None:
+    tuned = tune_hybrid(TRUTH, 1e4, LIMITS, array(16), per_node=8)
+    local, total = tuned.local.item(), tuned.total.item()
+    seconds = TRUTH.step_s(array(2), array(2), array(local)).item()
+
+    assert total == 2 * local
+    assert tuned.accumulation.item() == 0
+    assert tuned.rate.item() == pytest.approx(gain(total, 64, 1e4) / seconds)
+
+
+def test_one_replica_sees_its_noise_from_its_micro_batches() -> None:
+    tuned = tune_hybrid(TRUTH, math.inf, LIMITS, array(8), per_node=8)
+
+    assert tuned.total.item() > LIMITS.batch
+    assert tuned.accumulation.item() == 0

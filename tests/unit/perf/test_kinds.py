@@ -1,0 +1,234 @@
+"""Models by kind: fitted where a job ran, carried over elsewhere, and kept while nothing is new."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from roost.core.events import Measured
+from roost.core.history import History
+from roost.core.observed import Observed
+from roost.core.spec import JobId, Training
+from roost.core.state import Job, Queue
+from roost.perf import kinds
+from roost.perf.goodput import Limits, tune
+from roost.perf.kinds import Estimates, corrected, job_models, limits, models, samples
+from roost.perf.steps import Sample, StepModel, fit_steps
+from roost.testing.builders import queue, run, spec
+
+TRUTH = StepModel(0.05, 0.002, 0.12, 0.004, 0.03, 0.002, 1.8)
+TRAINING = Training(
+    batch=128,
+    batch_max=4096,
+    local_min=32,
+    local_max=(("A100", 1024), ("", 256)),
+    alone=(("T4", 100.0), ("A100", 400.0)),
+)
+ALONE = [(1, 1, 64), (1, 1, 128)]
+SIZES = [*ALONE, (1, 2, 64), (1, 4, 64), (2, 8, 64), (4, 16, 64)]
+KINDS = ("T4", "A100")
+
+
+def measured(truth: StepModel, kind: str, size: tuple[int, int, int]) -> Measured:
+    nodes, workers, local = size
+    step = truth.step_s(*size)
+    sync = step - truth.compute_s(local)
+    seen = Measured(0.0, run("j"), workers, step, nodes=nodes, local_batch=local)
+    return replace(seen, kind=kind, sync_s=sync)
+
+
+def observed(truth: StepModel, kind: str, *sizes: tuple[int, int, int]) -> Observed:
+    seen = Observed()
+    for size in sizes:
+        seen.add(measured(truth, kind, size))
+    return seen
+
+
+def learner(history: History | None = None) -> Job:
+    wanted = replace(spec(1, user="ann", application="net"), training=TRAINING)
+    return Job(JobId("j"), 0, wanted, Queue(queue()), 0.0, None, history=history)
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many samples each fit was made of, in their order."""
+    sizes: list[int] = []
+
+    def counted(seen: tuple[Sample, ...]) -> StepModel:
+        sizes.append(len(seen))
+        return fit_steps(seen)
+
+    monkeypatch.setattr(kinds, "fit_steps", counted)
+    return sizes
+
+
+def test_what_was_measured_is_sorted_by_kind() -> None:
+    seen = observed(TRUTH, "T4", *ALONE)
+    seen.add(measured(TRUTH, "A100", (1, 2, 64)))
+
+    assert {kind: len(found) for kind, found in samples(seen).items()} == {"T4": 2, "A100": 1}
+    step = TRUTH.step_s(1, 2, 64)
+    assert samples(seen)["A100"] == [Sample(1, 2, 64, step, step - TRUTH.compute_s(64))]
+
+
+def test_who_did_not_tell_of_agreeing_counts_by_steps() -> None:
+    seen = Observed()
+    for workers in (1, 2):
+        seen.add(Measured(0.0, run("j"), workers, 0.5, kind="T4", local_batch=8))
+
+    alone, pair = samples(seen)["T4"]
+    assert alone.sync_s == 0.0
+    assert math.isnan(pair.sync_s)
+
+
+def test_steps_with_servers_or_without_a_batch_are_left_out() -> None:
+    seen = Observed()
+    seen.add(Measured(0.0, run("j"), 2, 0.5, kind="T4", local_batch=8, servers=1))
+    seen.add(Measured(0.0, run("j"), 2, 0.5, kind="T4"))
+
+    assert samples(seen) == {}
+    assert models(seen, TRAINING, KINDS, Estimates()) == {}
+
+
+def test_a_kind_where_it_ran_has_its_own_model() -> None:
+    seen = observed(TRUTH, "T4", *SIZES)
+    for size in SIZES:
+        seen.add(measured(TRUTH.scaled(0.3), "A100", size))
+
+    found = models(seen, TRAINING, KINDS, Estimates())
+    assert found["T4"].step_s(2, 8, 64) == pytest.approx(TRUTH.step_s(2, 8, 64), rel=0.05)
+    assert found["A100"].step_s(2, 8, 64) == pytest.approx(0.3 * TRUTH.step_s(2, 8, 64), rel=0.05)
+
+
+def test_a_kind_where_it_never_ran_is_reached_by_what_one_gpu_does() -> None:
+    found = models(observed(TRUTH, "T4", *SIZES), TRAINING, KINDS, Estimates())
+
+    assert found["A100"] == found["T4"].scaled(0.25)
+
+
+def test_the_first_kind_with_a_model_stands_for_those_without() -> None:
+    seen = observed(TRUTH, "A100", *SIZES)
+    seen.add(measured(TRUTH, "V100", (1, 1, 64)))
+    found = models(seen, TRAINING, ("T4", "V100", "A100"), Estimates())
+
+    # Nobody knows how a V100 compares with a T4.
+    assert found["T4"] == found["V100"]
+    assert models(seen, TRAINING, ("T4", "A100"), Estimates())["T4"] == found["A100"].scaled(4.0)
+
+
+def test_nothing_is_fitted_again_before_something_is_new(fits: list[int]) -> None:
+    estimates, seen = Estimates(), observed(TRUTH, "T4", *SIZES)
+    first = models(seen, TRAINING, KINDS, estimates)
+
+    assert models(seen, TRAINING, KINDS, estimates) == first
+    assert fits == [6]
+    seen.add(measured(TRUTH, "T4", (2, 6, 64)))
+    models(seen, TRAINING, KINDS, estimates)
+    assert fits == [6, 7]
+
+
+def test_news_of_one_kind_leave_the_model_of_another(fits: list[int]) -> None:
+    estimates, seen = Estimates(), observed(TRUTH, "T4", *SIZES)
+    models(seen, TRAINING, KINDS, estimates)
+    seen.add(measured(TRUTH, "A100", (1, 1, 64)))
+    models(seen, TRAINING, KINDS, estimates)
+
+    assert fits == [6, 1]
+
+
+def test_jobs_that_saw_the_same_share_a_fit(fits: list[int]) -> None:
+    estimates = Estimates()
+    for _ in range(3):
+        models(observed(TRUTH, "T4", *SIZES), TRAINING, KINDS, estimates)
+
+    assert fits == [6]
+
+
+def test_only_so_much_is_remembered(fits: list[int]) -> None:
+    estimates = Estimates(most=2)
+    jobs = [observed(TRUTH.scaled(factor), "T4", *ALONE) for factor in (1.0, 2.0, 3.0)]
+    for seen in (*jobs, jobs[2], jobs[1]):
+        estimates.fits(seen)
+
+    assert len(fits) == 3
+    estimates.fits(jobs[0])
+    assert len(fits) == 4
+
+
+def test_of_a_job_of_which_nobody_knows_anything_there_is_no_model() -> None:
+    assert job_models(learner(), KINDS, Estimates()) == {}
+    assert job_models(learner(History()), KINDS, Estimates()) == {}
+
+
+def test_a_new_job_begins_with_what_its_application_taught() -> None:
+    history = History()
+    for size in SIZES:
+        history.measure(learner().spec, measured(TRUTH, "T4", size))
+
+    found = job_models(learner(history), KINDS, Estimates())
+    assert found["T4"].step_s(2, 8, 64) == pytest.approx(TRUTH.step_s(2, 8, 64), rel=0.05)
+
+
+def test_a_job_that_is_slower_than_others_of_its_application_is_so_everywhere() -> None:
+    history = History()
+    for size in SIZES:
+        history.measure(learner().spec, measured(TRUTH, "T4", size))
+    slow = learner(history)
+    slow.observed = observed(TRUTH.scaled(1.5), "T4", *ALONE)
+
+    found = job_models(slow, KINDS, Estimates())["T4"]
+    assert found.step_s(2, 8, 64) == pytest.approx(1.5 * TRUTH.step_s(2, 8, 64), rel=0.05)
+
+
+def test_what_a_job_has_seen_itself_counts_when_others_saw_no_more() -> None:
+    history = History()
+    history.measure(learner().spec, measured(TRUTH.scaled(2.0), "T4", (1, 1, 64)))
+    own = learner(history)
+    own.observed = observed(TRUTH, "T4", *SIZES)
+
+    found = job_models(own, KINDS, Estimates())["T4"]
+    assert found == fit_steps(samples(own.observed)["T4"])
+
+
+def test_a_job_without_an_application_has_its_own_model() -> None:
+    alone = learner()
+    alone.observed = observed(TRUTH, "T4", *SIZES)
+
+    assert job_models(alone, ("T4",), Estimates())["T4"] == fit_steps(samples(alone.observed)["T4"])
+
+
+def test_limits_are_those_of_the_kind() -> None:
+    assert limits(TRAINING, "A100") == Limits(128, 4096, 32, 1024)
+    assert limits(TRAINING, "T4") == Limits(128, 4096, 32, 256)
+    assert limits(Training(32), "T4") == Limits(32, 32, 1, 32)
+
+
+def test_a_corrected_model_says_what_was_measured() -> None:
+    seen = [Sample(1, 1, 64, 0.30, 0.0), Sample(1, 1, 128, 0.35, 0.0), Sample(2, 8, 64, 0.50, 0.1)]
+    right = corrected(TRUTH, seen)
+    nodes, workers, local, steps, _ = np.array(seen).T
+
+    assert right.step_s(nodes, workers, local).tolist() == pytest.approx(steps.tolist())
+
+
+def test_a_correction_reaches_other_batches_but_no_other_sizes() -> None:
+    off = 1.2 * TRUTH.step_s(2, 8, 64)
+    right = corrected(TRUTH, [Sample(2, 8, 64, off, 0.1)])
+    nodes, workers, local = np.array([[2, 8, 256], [1, 8, 64], [2, 16, 64]]).T
+
+    assert (right.step_s(nodes, workers, local) / TRUTH.step_s(nodes, workers, local)).tolist() == (
+        pytest.approx([1.2, 1.0, 1.0])
+    )
+
+
+def test_batches_are_tuned_with_corrections() -> None:
+    right = corrected(TRUTH, [Sample(2, 8, 64, 3 * TRUTH.step_s(2, 8, 64), 0.1)])
+    nodes, workers = np.array([1, 2]), np.array([4, 8])
+    hoped = tune(TRUTH, 500.0, limits(TRAINING, "T4"), nodes, workers)
+    known = tune(right, 500.0, limits(TRAINING, "T4"), nodes, workers)
+
+    assert known.rate[0] == hoped.rate[0]
+    assert known.rate[1] == pytest.approx(hoped.rate[1] / 3)
