@@ -41,6 +41,10 @@ class Allocation:
             return self.parts[0].workers
         return sum(part.workers for part in self.parts if part.role == WORKER)
 
+    def count(self, role: str) -> int:
+        """Workers of one role."""
+        return sum(part.workers for part in self.parts if part.role == role)
+
     @property
     def gpu_milli(self) -> int:
         """GPUs held, in milli-GPUs."""

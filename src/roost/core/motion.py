@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
-from roost.core.allocation import WORKER, Allocation, beyond, survivors, without
+from roost.core.allocation import Allocation, beyond, survivors, without
 from roost.core.events import Event
 from roost.core.facts import Facts
 from roost.core.node import Node
@@ -213,9 +213,8 @@ def goes_on(spec: JobSpec, left: Allocation) -> bool:
 
 
 def whole_roles(spec: JobSpec, allocation: Allocation) -> bool:
-    """Whether an allocation has all workers of all roles beside the main ones."""
-    extra = sum(part.workers for part in allocation.parts if part.role != WORKER)
-    return extra == sum(role.workers for role in spec.roles)
+    """Whether an allocation has as many workers of each role beside the main ones as it needs."""
+    return all(role.workers <= allocation.count(role.name) <= role.sizes.max for role in spec.roles)
 
 
 def _on_its_way_out(run: Run, node: Node, gpu: int | None) -> bool:

@@ -130,11 +130,8 @@ class Chronicle:
                 reasons[event.run.job] = _ending(event, records.get(event.run.job))
             yield from _told(event, records)
         for decision in decisions:
-            if isinstance(decision, Evict | SetAside):
-                verb = "stopped" if isinstance(decision, Evict) else "suspended"
-                yield Line("decision", decision.job, text=f"{verb}: {decision.reason}")
-            elif isinstance(decision, Reshape) and decision.reason:
-                yield Line("decision", decision.job, text=f"changes {decision.reason}")
+            if text := _decided(decision):
+                yield Line("decision", decision.job, text=text)
         for job_id in jobs:
             job = core.jobs.get(job_id)
             old = self._seen.get(job_id)
@@ -184,6 +181,19 @@ def rows(
             )
         )
     return found
+
+
+def _decided(decision: Decision) -> str:
+    """What a policy did to a run, and why; empty where there is nothing to say."""
+    match decision:
+        case Evict():
+            return f"stopped: {decision.reason}"
+        case SetAside():
+            return f"suspended: {decision.reason}"
+        case Reshape(reason=reason) if reason:
+            return f"changes {reason}"
+        case _:
+            return ""
 
 
 def _told(event: Event, records: Mapping[JobId, Record]) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case per event

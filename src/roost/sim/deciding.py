@@ -43,8 +43,8 @@ from roost.placement import placer as find_placer
 from roost.policies import policy as find_policy
 from roost.sim.scenario import uniform_cluster
 
-#: So many jobs are submitted before the policy is asked again.
-_AT_ONCE = 100
+#: Jobs come in so many batches: a policy that looks at all of them is asked as often only.
+_BATCHES = 4
 #: A policy that still has wishes after so many answers in one instant never ends.
 _PATIENCE = 1000
 _QUEUES = 10
@@ -129,8 +129,9 @@ class _Stage:
     def fill(self) -> None:
         """Let all nodes join and all jobs come."""
         self.core.handle(*(NodeJoined(0.0, node) for node in self.crowd.cluster()))
-        for first in range(0, self.crowd.jobs, _AT_ONCE):
-            numbers = range(first, min(first + _AT_ONCE, self.crowd.jobs))
+        most = -(-self.crowd.jobs // _BATCHES)
+        for first in range(0, self.crowd.jobs, most):
+            numbers = range(first, min(first + most, self.crowd.jobs))
             self.now += len(numbers)
             self._wait(self.now)
             self._handle(

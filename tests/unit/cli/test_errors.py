@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("bench simm", "'simm'", "'sim'"),
         (f"{SIMULATE} --polcy fifo", "'--polcy'", "'--policy'"),
         (f"{SIMULATE} -p fifoo", "policy 'fifoo'", "'fifo'"),
-        (f"{SIMULATE} -p zzz", "policy 'zzz'", "one of: alnair, backfill, conservative, drf"),
+        (f"{SIMULATE} -p zzz", "policy 'zzz'", "one of: allox, alnair, backfill, bundles"),
         (f"{SIMULATE} --placer packk", "placer 'packk'", "'pack'"),
         ("compare jobs.csv --nodes 1 -p fifo,srtff", "policy 'srtff'", "'srtf'"),
         ("compare jobs.csv --nodes 1 --placer spred", "placer 'spred'", "'spread'"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from roost.core import (
+    Allocation,
     CancelRequested,
     Core,
     Deleted,
@@ -27,7 +30,8 @@ from roost.core import (
 )
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.policies.fifo import fifo
-from roost.testing.builders import core_with, held, job, node, run, spec
+from roost.testing.builders import core_with, held, job, node, part, role, run, spec
+from roost.testing.policies import Scripted
 
 A, B = job("a"), job("b")
 
@@ -112,6 +116,21 @@ def test_a_job_moves_to_the_node_that_was_named() -> None:
     assert core.handle(MigrateRequested(2.0, A, NodeId("n1"))) == [
         Migrate(run("a"), held("n1", (0,)))
     ]
+
+
+def test_a_job_moves_with_as_many_servers_as_it_has() -> None:
+    script = Scripted()
+    core = core_with(script, node("n0", 2), node("n1", 2))
+    here = Allocation((part("n0", (0,)), part("n0", (), 3, kind="ps")))
+    script.steps.append(lambda plan: plan.place_at(plan.jobs[A], here))
+    core.handle(Submitted(0.0, A, spec(1, roles=(replace(role("ps", 1, 0), most=4),))))
+    core.handle(Started(1.0, run("a")))
+
+    (action,) = core.handle(MigrateRequested(2.0, A, NodeId("n1")))
+
+    assert isinstance(action, Migrate)
+    assert action.allocation.nodes == (NodeId("n1"),)
+    assert action.allocation.count("ps") == 3
 
 
 def test_a_job_that_cannot_move_stays() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from roost.core import (
@@ -25,7 +27,7 @@ from roost.core import (
     Submitted,
     SuspendRequested,
 )
-from roost.core.allocation import survivors, without
+from roost.core.allocation import Part, survivors, without
 from roost.policies.alnair import Alnair
 from roost.policies.fifo import fifo
 from roost.testing.builders import core_with, held, job, node, part, role, run, shared, spec
@@ -99,6 +101,43 @@ def test_a_role_that_is_hit_ends_the_run() -> None:
     core = running(wanted, 4)
 
     assert core.handle(GpuFailed(1.0, N0, 3)) == [Stop(run("a"), "GPU 3 of node n0 failed")]
+    validate(core)
+
+
+def served(*parts: Part) -> Core:
+    """A core whose job ``a`` is up there; one to three servers will do for it."""
+    wanted = spec(1, workers=(1, 3), roles=(replace(role("ps", 1, 0), most=3),))
+    script = Scripted()
+    core = core_with(script, node("n0", 4), node("n1", 4))
+    script.steps.append(lambda plan: plan.place_at(plan.jobs[job("a")], Allocation(parts)))
+    core.handle(Submitted(0.0, job("a"), wanted))
+    core.handle(Started(0.0, run("a")))
+    return core
+
+
+def test_more_servers_than_the_least_are_whole() -> None:
+    core = served(part("n0", (0, 1), 2), part("n0", (), 3, kind="ps"))
+
+    assert core.handle(GpuFailed(1.0, N0, 0)) == [
+        Resize(run("a"), Allocation((part("n0", (1,), 1), part("n0", (), 3, kind="ps"))))
+    ]
+    validate(core)
+
+
+def test_a_job_goes_on_with_the_servers_that_are_left_if_they_are_enough() -> None:
+    kept = (part("n0", (0,), 1), part("n0", (), 1, kind="ps"))
+    core = served(*kept, part("n1", (0,), 1), part("n1", (), 2, kind="ps"))
+
+    assert core.handle(NodeLost(1.0, N1)) == [Resize(run("a"), Allocation(kept))]
+    validate(core)
+
+
+def test_a_job_without_its_least_servers_ends() -> None:
+    core = served(part("n0", (0, 1), 2), part("n1", (), 2, kind="ps"))
+
+    (action,) = core.handle(NodeLost(1.0, N1))
+
+    assert isinstance(action, Stop)
     validate(core)
 
 

@@ -73,6 +73,8 @@ def jobs(count: int, seed: int) -> list[TraceJob]:
 
 #: These look at the clock now and then, and a restart sets it anew.
 BY_THE_CLOCK = ("gittins", "las", "tiresias", "timeslice")
+#: These remember rounds, leases or what they learnt, and a restart lets them begin anew.
+FORGETFUL = ("bundles", "gavel", "optimus", "pollux", "roost", "sia", "themis")
 
 
 def halfway(name: str, after_s: float, seed: int) -> tuple[Forecast, dict[JobId, float]]:
@@ -93,7 +95,7 @@ def halfway(name: str, after_s: float, seed: int) -> tuple[Forecast, dict[JobId,
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", sorted(set(names()) - set(BY_THE_CLOCK)))
+@pytest.mark.parametrize("name", sorted(set(names()) - {*BY_THE_CLOCK, *FORGETFUL}))
 @pytest.mark.parametrize("after_s", [100.0, 130.0, 700.0])
 def test_what_is_foreseen_is_what_happens(name: str, after_s: float, seed: int) -> None:
     found, ends = halfway(name, after_s, seed)
@@ -105,7 +107,7 @@ def test_what_is_foreseen_is_what_happens(name: str, after_s: float, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", BY_THE_CLOCK)
+@pytest.mark.parametrize("name", BY_THE_CLOCK + FORGETFUL)
 def test_or_nearly_so_by_policies_that_look_at_the_clock(name: str, seed: int) -> None:
     found, ends = halfway(name, 130.0, seed)
 

@@ -157,6 +157,7 @@ class Crew:
     def close(self) -> None:
         """Let go of the others."""
         self._meeting.close()
+        self.reporter.waiting.skip()
         self._front.behind = self._front.raw  # the wrapper goes with the group
         self.group.close()
         for thread in self._retired:

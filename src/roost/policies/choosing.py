@@ -1,0 +1,216 @@
+"""Choosing one option for each job, so that all fit and the sum of costs is least.
+
+This is a multiple-choice knapsack with a capacity for each GPU kind. Prices per GPU of each kind
+are found first (the dual, by subgradient): with them every job can choose for itself. What then
+does not fit is mended, and what is left is given to whom it helps most. Prices come back with the
+choice: they say what one more GPU of a kind would be worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reals: TypeAlias = NDArray[np.float64]
+Whole: TypeAlias = NDArray[np.int64]
+
+_ROUNDS = 40
+_SWEEPS = 6
+#: A gain below this is none.
+_NOTHING = 1e-9
+
+
+#: Whether gangs of these sizes can be packed on the nodes of a kind.
+Fits: TypeAlias = Callable[[int, Sequence[int]], bool]
+
+
+def choose(  # noqa: PLR0913 - a knapsack is what it is
+    cost: Reals,
+    kind: Whole,
+    gpus: Whole,
+    capacity: Whole,
+    start: Whole,
+    fits: Fits,
+    prices: Reals,
+) -> tuple[Whole, Reals]:
+    """The column of each job (a row of ``cost``), and the price of a GPU of each kind.
+
+    A column takes ``gpus`` of a ``kind``; the last one takes nothing, and is always allowed. The
+    search begins at ``start`` and at what ``prices`` of an earlier choice suggest.
+    """
+    search = _Search(cost, kind, gpus, capacity, fits)
+    prices = search.price(prices)
+    best = search.improved(search.mended(start))
+    other = search.improved(search.mended(search.at(prices)))
+    if search.total(other) < search.total(best) - _NOTHING:
+        best = other
+    return best, prices
+
+
+class _Search:
+    def __init__(self, cost: Reals, kind: Whole, gpus: Whole, capacity: Whole, fits: Fits) -> None:
+        self.cost = cost
+        self.kind = kind
+        self.gpus = gpus
+        self.capacity = capacity
+        self.fits = fits
+        self.kinds = len(capacity)
+        self.use = np.where(np.arange(self.kinds)[:, None] == kind, gpus, 0).astype(np.float64)
+        self.rows = np.arange(len(cost))
+
+    def total(self, chosen: Whole) -> float:
+        return float(self.cost[self.rows, chosen].sum())
+
+    # -- prices --------------------------------------------------------------------------------
+
+    def price(self, prices: Reals) -> Reals:
+        """Prices at which about as much is asked for as there is, from earlier ones."""
+        scale = _spread(self.cost) / max(1.0, float(self.capacity.max(initial=1)))
+        best, best_value = prices, -np.inf
+        step = scale * 0.5
+        for turn in range(_ROUNDS):
+            priced = self.cost + prices @ self.use
+            chosen = priced.argmin(axis=1)
+            value = float(priced[self.rows, chosen].sum() - prices @ self.capacity)
+            if value > best_value:
+                best, best_value = prices, value
+            excess = self.use[:, chosen].sum(axis=1) - self.capacity
+            if not (excess > 0).any() and not (prices[excess < 0] > 0).any():
+                break
+            slope = excess / np.maximum(self.capacity, 1)
+            prices = np.maximum(0.0, prices + step * slope)
+            step *= 0.9 if turn else 1.0
+        return best
+
+    def at(self, prices: Reals) -> Whole:
+        """What jobs choose at these prices."""
+        return np.asarray((self.cost + prices @ self.use).argmin(axis=1))
+
+    # -- making it fit -------------------------------------------------------------------------
+
+    def mended(self, chosen: Whole) -> Whole:
+        """The same with jobs changed, those first whom it hurts least per GPU, until all fits."""
+        chosen = chosen.copy()
+        used = self.use[:, chosen].sum(axis=1)
+        while True:
+            over = used - self.capacity
+            kind, crowded = int(over.argmax()), True
+            if over[kind] <= 0:
+                kind, crowded = self._unpacked(chosen), False
+                if kind < 0:
+                    return chosen
+            used = self._relieve(chosen, used, kind, elsewhere=crowded)
+
+    def _unpacked(self, chosen: Whole) -> int:
+        """A kind whose jobs cannot be packed though there is enough; -1: there is none."""
+        for kind in range(self.kinds):
+            if not self._packs(kind, chosen):
+                return kind
+        return -1
+
+    def _packs(self, kind: int, chosen: Whole) -> bool:
+        sizes = self.gpus[chosen[(self.kind[chosen] == kind) & (self.gpus[chosen] > 0)]]
+        return self.fits(kind, sizes.tolist())
+
+    def _relieve(self, chosen: Whole, used: Reals, kind: int, *, elsewhere: bool) -> Reals:
+        """Take GPUs of a kind from the job for which that costs least for each of them.
+
+        It may get others ``elsewhere``; not if all is only a matter of packing, which would go on
+        for ever.
+        """
+        held = self.use[kind, chosen]
+        freed = held[:, None] - self.use[kind][None, :]
+        spare = np.maximum(0.0, self.capacity - used)
+        own = self.use[:, chosen]
+        room = np.ones(freed.shape, dtype=bool)
+        for other in range(self.kinds):
+            if other != kind:
+                most = spare[other] + own[other] if elsewhere else np.zeros(len(chosen))
+                room &= self.use[other][None, :] <= most[:, None]
+        loss = self.cost - self.cost[self.rows, chosen][:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = np.where((freed > 0) & room, loss / freed, np.inf)
+        row, column = np.unravel_index(int(each.argmin()), each.shape)
+        chosen[row] = column
+        return np.asarray(self.use[:, chosen].sum(axis=1))
+
+    # -- making it better ----------------------------------------------------------------------
+
+    def improved(self, chosen: Whole) -> Whole:
+        """Change one job, or one at the expense of another, while that helps."""
+        chosen = chosen.copy()
+        for _ in range(_SWEEPS * len(chosen)):
+            if not self._one_better(chosen) and not self._two_better(chosen):
+                break
+        return chosen
+
+    def _gains(self, chosen: Whole) -> Reals:
+        return np.asarray(self.cost[self.rows, chosen][:, None] - self.cost)
+
+    def _one_better(self, chosen: Whole) -> bool:
+        gains = self._gains(chosen)
+        used = self.use[:, chosen]
+        spare = self.capacity - used.sum(axis=1)
+        for kind in range(self.kinds):
+            gains[self.use[kind][None, :] > (spare[kind] + used[kind])[:, None]] = -np.inf
+        for _ in range(8):
+            flat = int(gains.argmax())
+            row, column = divmod(flat, gains.shape[1])
+            if gains[row, column] <= _NOTHING:
+                return False
+            if self._try(chosen, (row, column)):
+                return True
+            gains[row, column] = -np.inf
+        return False
+
+    def _two_better(self, chosen: Whole) -> bool:
+        """Let the most eager take what it lacks from the one that misses it least."""
+        gains = self._gains(chosen)
+        order = np.argsort(gains, axis=None)[::-1][:24]
+        used = self.use[:, chosen]
+        spare = self.capacity - used.sum(axis=1)
+        for flat in order.tolist():
+            row, column = divmod(flat, gains.shape[1])
+            gain = gains[row, column]
+            if gain <= _NOTHING:
+                return False
+            left = spare + used[:, row] - self.use[:, column]
+            losses = -gains
+            fit = np.ones(losses.shape, dtype=bool)
+            for kind in range(self.kinds):
+                fit &= self.use[kind][None, :] <= (left[kind] + used[kind])[:, None]
+            losses = np.where(fit, losses, np.inf)
+            losses[row] = np.inf
+            for _ in range(3):
+                other = int(losses.argmin())
+                one, to = divmod(other, gains.shape[1])
+                if losses[one, to] >= gain - _NOTHING:
+                    break
+                if self._try(chosen, (row, column), (one, to)):
+                    return True
+                losses[one, to] = np.inf
+        return False
+
+    def _try(self, chosen: Whole, *moves: tuple[int, int]) -> bool:
+        """Make moves if what is chosen then can be packed."""
+        before = [(row, int(chosen[row])) for row, _ in moves]
+        kinds = set()
+        for row, column in moves:
+            kinds |= {int(self.kind[c]) for c in (chosen[row], column) if self.gpus[c]}
+            chosen[row] = column
+        if all(self._packs(kind, chosen) for kind in kinds):
+            return True
+        for row, column in before:
+            chosen[row] = column
+        return False
+
+
+def _spread(cost: Reals) -> float:
+    """How much is at stake."""
+    finite = np.where(np.isfinite(cost), cost, np.nan)
+    if not len(cost):
+        return 1.0
+    return float(np.nanmax(np.nanmax(finite, axis=1) - np.nanmin(finite, axis=1)))

@@ -1,0 +1,280 @@
+"""Prospects: what every size on every kind of GPU would bring a job, in seconds.
+
+A job's pace in a setting is its rate there over its usual one: what it would have with an even
+share of the cluster. Over a window of time a change to another setting first costs a restart and
+then brings that pace; a job that ends within the window gives its GPUs back early. How much of its
+work is left is known from its epochs or guessed from its age.
+
+Rates come from models fitted to what was measured (``roost.perf``); where nothing was, from what
+the user says of kinds, and from a rule of thumb for sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.core.plan import Plan
+from roost.core.spec import JobId
+from roost.core.state import Job
+from roost.perf.goodput import tune
+from roost.perf.kinds import Estimates, job_models, limits, models
+from roost.perf.steps import StepModel
+
+Reals: TypeAlias = NDArray[np.float64]
+Whole: TypeAlias = NDArray[np.int64]
+
+#: The cost of what cannot be.
+IMPOSSIBLE = 1e12
+#: The most GPUs that are offered to one job.
+_MOST = 64
+#: Speed grows with such a power of the number of workers, until somebody has measured it, and
+#: across nodes it is so many times slower.
+_GROWTH, _APART = 0.8, 1.5
+#: A job of which nothing is known is taken to need that long, in seconds, and then its age again.
+_NEW_S = 600.0
+#: So much of an epoch tells how much work an epoch is.
+_TOLD = 0.05
+#: Rates are worked out anew when the noise of gradients has changed by a twentieth.
+_NOISE_STEPS = 20.0
+#: Nothing is slower than this part of the usual pace, as far as worth is concerned.
+_STANDSTILL = 1e-3
+
+
+class Kind(NamedTuple):
+    """A kind of GPU: those of one node, and of all; its columns in tables, their nodes, GPUs."""
+
+    name: str
+    per_node: int
+    total: int
+    columns: Whole
+    nodes: Whole
+    gpus: Whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """Every size on every kind as a column; the last column is nothing at all."""
+
+    kinds: tuple[Kind, ...]
+    kind: Whole
+    gpus: Whole
+
+    @property
+    def none(self) -> int:
+        """The column of having nothing."""
+        return len(self.kind) - 1
+
+    def column(self, kind: str, gpus: int) -> int | None:
+        """The column of a size on a kind, if it is offered."""
+        for one in self.kinds:
+            if one.name == kind:
+                found = np.flatnonzero(one.gpus == gpus)
+                return int(one.columns[found[0]]) if len(found) else None
+        return None
+
+
+def sizes(plan: Plan, jobs: Iterable[Job]) -> Sizes:
+    """What the nodes in service offer, kinds in the order in which they came.
+
+    The least size of each job is among it.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for node in plan.ledger.order:
+        if node.spec.gpus:
+            most, total = found.get(node.spec.kind, (0, 0))
+            found[node.spec.kind] = max(most, node.spec.gpus), total + node.spec.gpus
+    kinds = tuple((name, *most) for name, most in found.items())
+    own = {_least(job) for job in jobs}
+    return _sizes(kinds, frozenset(own - _usual(kinds)))
+
+
+def _least(job: Job) -> int:
+    return job.spec.workers.min * max(job.spec.resources.gpus, 1)
+
+
+@lru_cache(maxsize=64)
+def _usual(kinds: tuple[tuple[str, int, int], ...]) -> frozenset[int]:
+    """Sizes that are offered anyway, on every kind that has as many GPUs."""
+    common = [({*offered(node, min(total, _MOST))}, total) for _, node, total in kinds]
+    every = {0}.union(*(sizes for sizes, _ in common))
+    return frozenset(
+        size for size in every if all(size in sizes or size > total for sizes, total in common)
+    )
+
+
+@lru_cache(maxsize=64)
+def _sizes(kinds: tuple[tuple[str, int, int], ...], own: frozenset[int]) -> Sizes:
+    groups, first = [], 0
+    for name, per_node, total in kinds:
+        common = offered(per_node, min(total, _MOST))
+        gpus = np.array(sorted({*common, *(size for size in own if 0 < size <= total)}))
+        columns = np.arange(first, first + len(gpus))
+        groups.append(Kind(name, per_node, total, columns, -(-gpus // per_node), gpus))
+        first += len(gpus)
+    kind = [np.full(len(group.gpus), index) for index, group in enumerate(groups)]
+    nothing = np.zeros(1, dtype=np.int64)
+    return Sizes(
+        tuple(groups),
+        np.concatenate([*kind, nothing]),
+        np.concatenate([*(group.gpus for group in groups), nothing]),
+    )
+
+
+def offered(per_node: int, most: int) -> list[int]:
+    """All sizes up to a node, then by half a node, then ever coarser by whole ones."""
+    found = list(range(1, min(per_node, most) + 1))
+    size = per_node
+    while True:
+        half = max(per_node // 2, 1)
+        size += half if size < 2 * per_node else per_node * max(1, size // (4 * per_node))
+        if size > most:
+            return found
+        found.append(size)
+
+
+@dataclass(slots=True)
+class Prospects:
+    """Rates, work left and costs of jobs; kept between decisions, and lost at a restart.
+
+    ``library``: what was measured of an application's earlier jobs counts for its next one, and
+    epochs tell how much is left. Without it a job is known by its own measurements and its age.
+    """
+
+    library: bool
+    estimates: Estimates = field(default_factory=Estimates)
+    _rates: dict[JobId, tuple[object, Reals]] = field(default_factory=dict)
+    #: Work of an epoch by application.
+    _epochs: dict[str, float] = field(default_factory=dict)
+
+    def forget(self, plan: Plan) -> None:
+        """Forget jobs that are over, when there are many of them."""
+        if len(self._rates) > 2 * len(plan.jobs) + 1000:
+            self._rates = {name: kept for name, kept in self._rates.items() if name in plan.jobs}
+
+    # -- how fast ------------------------------------------------------------------------------
+
+    def rates(self, job: Job, table: Sizes) -> Reals:
+        """Work per second in every column; 0 where the job cannot run."""
+        seen = job.observed
+        shared = job.profile.observed if self.library and job.profile is not None else None
+        noise = seen.noise if seen is not None else None
+        if noise is None and shared is not None:
+            noise = shared.noises.get(0, shared.noise)
+        key = (
+            None if seen is None else seen.version,
+            None if shared is None else shared.version,
+            None if noise is None else round(math.log(noise) * _NOISE_STEPS),
+            job.spec.workers,
+            id(table),
+        )
+        kept = self._rates.get(job.id)
+        if kept is not None and kept[0] == key:
+            return kept[1]
+        rates = self._modelled(job, table, noise)
+        if rates is None:
+            rates = _guessed(job, table)
+        rates[~_possible(job, table)] = 0.0
+        self._rates[job.id] = (key, rates)
+        return rates
+
+    def _modelled(self, job: Job, table: Sizes, noise: float | None) -> Reals | None:
+        """Rates by the models of a job that learns; None before there are any."""
+        training, each = job.spec.training, max(job.spec.resources.gpus, 1)
+        if training is None or noise is None:
+            return None
+        fitted = self._models(job, [kind.name for kind in table.kinds])
+        if not fitted:
+            return None
+        rates = np.zeros(len(table.kind))
+        for kind in table.kinds:
+            bounds = limits(training, kind.name)
+            workers = np.maximum(kind.gpus // each, 1)
+            rates[kind.columns] = tune(fitted[kind.name], noise, bounds, kind.nodes, workers).rate
+        return rates
+
+    def _models(self, job: Job, kinds: Sequence[str]) -> dict[str, StepModel]:
+        if self.library:
+            return job_models(job, kinds, self.estimates)
+        if job.observed is None:
+            return {}
+        return models(job.observed, job.spec.training, kinds, self.estimates)
+
+    # -- how long ------------------------------------------------------------------------------
+
+    def left_s(self, job: Job, usual: float, now: float) -> float:
+        """Seconds until a job is done at its usual rate."""
+        work = self._work(job, now)
+        if work is not None:
+            return max(work, 0.0) / usual
+        return max(now - job.submitted_at, _NEW_S)
+
+    def _work(self, job: Job, now: float) -> float | None:
+        """Work that is left; None: nobody knows."""
+        done = job.saved_s if job.run is None else job.run.done(now)
+        training, seen = job.spec.training, job.observed
+        if training is None:
+            return None if job.run_time_s is None else job.run_time_s - done
+        if not (self.library and training.epochs):
+            return None
+        name = job.spec.application
+        if seen is not None and seen.epochs > _TOLD and done > 0:
+            self._epochs.setdefault(name, done / seen.epochs)
+        epoch = self._epochs.get(name)
+        return None if epoch is None else epoch * training.epochs - done
+
+
+def usual(rates: Reals, table: Sizes, share: float) -> float:
+    """The rate with an even share of the cluster on the best kind; 0: it can run nowhere."""
+    small = rates[:-1][table.gpus[:-1] <= share]
+    return float(small.max(initial=0.0)) or float(rates.max(initial=0.0))
+
+
+def restart_s(job: Job) -> float:
+    """What a change costs a job: as measured of its application, else as declared."""
+    spent, costs = job.spent, job.spec.costs
+    if spent is not None and spent.resize.count:
+        return spent.resize.mean
+    if spent is not None and spent.start.count:
+        return spent.start.mean
+    return max(costs.restart_s, costs.resize_s)
+
+
+def worth(pace: Reals, bend: float) -> Reals:
+    """What a pace is worth: itself near 1, less and less beyond; ``bend`` 1 is a straight line."""
+    pace = np.maximum(pace, _STANDSTILL)
+    return 1.0 + (np.log(pace) if bend == 0 else (pace**bend - 1.0) / bend)
+
+
+def _guessed(job: Job, table: Sizes) -> Reals:
+    """Rates before anything was measured."""
+    spec = job.spec
+    alone = dict(spec.training.alone) if spec.training is not None else dict(spec.rates)
+    low, each = spec.workers.min, max(spec.resources.gpus, 1)
+    rates = np.zeros(len(table.kind))
+    for kind in table.kinds:
+        workers = kind.gpus / each
+        if spec.training is None and spec.elastic:
+            growth = np.array([job.speed_up(max(int(count), 1), low) for count in workers])
+        else:
+            growth = (workers / low) ** _GROWTH / np.where(kind.nodes > 1, _APART, 1.0)
+        rates[kind.columns] = alone.get(kind.name, 1.0) * growth
+    return rates
+
+
+def _possible(job: Job, table: Sizes) -> NDArray[np.bool_]:
+    """The columns that a job can run in."""
+    spec = job.spec
+    (low, high), each = spec.workers, max(spec.resources.gpus, 1)
+    found = (table.gpus >= low * each) & (table.gpus <= high * each) & (table.gpus % each == 0)
+    if spec.resources.kinds:
+        able = [kind.name in spec.resources.kinds for kind in table.kinds]
+        found &= np.array([*able, True])[np.append(table.kind[:-1], len(able))]
+    found[-1] = False
+    return np.asarray(found)

@@ -1,0 +1,347 @@
+"""Roost's own policy: every GPU to whom it brings nearest to the end, and changes that pay.
+
+Each job is weighed in every size on every kind of GPU (``prospects``), over a window that is as
+long as things stay as they are: the usual time between arrivals. A change of a running job is an
+investment. It costs a restart, and more than one, since what is taken from others now will be asked
+for again, and has to pay within the window. What remains of the window after a restart is the same
+for all, so that nobody is shrunk to nothing because its restart is long.
+
+Short jobs count more: of jobs that scale alike, the mean completion time is least when the share of
+each grows with its rank among them (heSRPT; Berg, Vesilo and Harchol-Balter, 2020). Sizes are then
+chosen together (``choosing``), and made real with as little movement as can be (``assign``). It
+decides when a job comes or goes and once a minute, not in rounds.
+
+Queues keep their limits, jobs within the quota of their queue run before others, every step of
+priority counts double. Jobs of other shapes (shares, roles, ``within``) are placed as they come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roost.core.plan import Plan
+from roost.core.spec import JobId
+from roost.core.state import Job
+from roost.errors import InvalidSpec
+from roost.policies import served
+from roost.policies.assign import Wish, assign, capacity, carry_on, fits, movable, standing
+from roost.policies.choosing import choose
+from roost.policies.configurations import caps
+from roost.policies.packing import plain
+from roost.policies.prospects import (
+    IMPOSSIBLE,
+    Prospects,
+    Reals,
+    Sizes,
+    Whole,
+    restart_s,
+    sizes,
+    usual,
+    worth,
+)
+from roost.policies.rates import say_all
+from roost.policies.stepping import regular
+
+_MEMO = "roost"
+#: How many arrivals tell how long things stay as they are, and what is taken for it before.
+_ARRIVALS = 9
+_GAP_S = 600.0
+#: Nothing is decided again within this time, unless a job came or went.
+_CALM_S = 1.0
+#: Over such a time the usual number of jobs is forgotten.
+_MEMORY_S = 1800.0
+#: What it costs, in seconds, to let a job wait that its queue was promised room for.
+_PROMISED = 1e6
+#: What a rank counts that is guessed.
+_GUESSED = 0.4
+#: Steps of priority that count.
+_STEPS = 10
+#: A waiting job loses at least so much of the window beyond its worst choice.
+_WAITING = 0.2
+#: What is worth telling.
+_MINUTE_S = 60.0
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What is remembered between decisions. It may be lost at any restart."""
+
+    prospects: Prospects
+    arrivals: list[float] = field(default_factory=list)
+    jobs: frozenset[JobId] = frozenset()
+    decided_at: float = -math.inf
+    crowd: float = 1.0
+    crowd_at: float = 0.0
+    #: Seconds that one more GPU of a kind would save in each second.
+    prices: dict[str, float] = field(default_factory=dict)
+
+    def look(self, now: float, jobs: Sequence[Job]) -> bool:
+        """Note who came and went; says whether anybody did."""
+        names = frozenset(job.id for job in jobs)
+        changed = names != self.jobs
+        if changed:
+            new = sorted(job.submitted_at for job in jobs if job.id not in self.jobs)
+            self.arrivals = [*self.arrivals, *new][-_ARRIVALS:]
+            self.jobs = names
+        old = math.exp((self.crowd_at - now) / _MEMORY_S)
+        self.crowd = max(1.0, old * self.crowd + (1.0 - old) * len(jobs))
+        self.crowd_at = now
+        return changed
+
+    def gap_s(self, now: float) -> float:
+        """The usual time between arrivals, or since the last one if that is longer."""
+        times = self.arrivals
+        if not times:
+            return _GAP_S
+        gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _GAP_S
+        return max(gap, now - times[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Roost:
+    """Roost's own: every GPU to whom it brings nearest to the end, and changes that pay.
+
+    ``library=no`` leaves out what other jobs of an application showed, and how much is left of a
+    job by its epochs: what is then known is what Sia knows.
+    """
+
+    library: bool = True
+    least_s: float = 120.0
+    patience: float = 1.0
+    toll: float = 3.0
+    bend: float = 0.2
+    rank: float = 0.6
+    every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse windows of nothing and changes for nothing."""
+        if not (self.least_s > 0 and self.patience > 0 and self.every_s > 0):
+            raise InvalidSpec("least_s, patience and every_s must be positive")
+        if not (self.toll >= 0 and self.rank >= 0 and self.bend <= 1):
+            raise InvalidSpec("toll and rank must not be negative, and bend at most 1")
+
+    def __call__(self, plan: Plan) -> None:
+        """Weigh all sizes of all jobs against each other, when a job came or went or it is time."""
+        carry_on(plan)
+        notes: _Notes = plan.memo.setdefault(_MEMO, _Notes(Prospects(self.library)))
+        jobs = [job for job in plan.jobs.values() if job.waiting or job.run is not None]
+        with_servers = [job for job in jobs if served.is_served(job)]
+        if with_servers:
+            served.decide(plan, with_servers)
+        for job in plan.pending:
+            if not regular(job) and not served.is_served(job):
+                plan.place(job)
+        jobs = [job for job in jobs if regular(job)]
+        if not jobs:
+            return
+        plan.await_starts()
+        plan.wake(plan.now + self.every_s)
+        if notes.look(plan.now, jobs) or plan.now >= notes.decided_at + _CALM_S:
+            notes.decided_at = plan.now
+            self._decide(plan, notes, jobs)
+        else:
+            plan.wake(notes.decided_at + _CALM_S)
+        say_all(plan, "others make more of the GPUs for now")
+
+    def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
+        notes.prospects.forget(plan)
+        window = max(self.least_s, self.patience * notes.gap_s(plan.now))
+        free = [job for job in jobs if job.waiting or _able(job, plan.now)]
+        if free and plan.ledger.order:
+            _Decision(self, plan, notes, free, window, len(jobs)).make()
+
+
+def _picky(job: Job) -> bool:
+    """Whether a job needs more of a node than GPUs, or certain nodes."""
+    return bool(job.spec.resources.pool) or not plain(job.spec.resources)
+
+
+def _able(job: Job, now: float) -> bool:
+    return job.run is not None and movable(job.run, now)
+
+
+@dataclass(slots=True)
+class _Decision:
+    """One decision: costs in seconds of jobs (rows) by sizes on kinds (columns)."""
+
+    policy: Roost
+    plan: Plan
+    notes: _Notes
+    jobs: Sequence[Job]
+    window: float
+    crowd: int
+    table: Sizes = field(init=False)
+    held: dict[JobId, Wish] = field(init=False)
+    now: Whole = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find out what there is, and who holds what."""
+        self.table = sizes(self.plan, self.jobs)
+        self.held = standing(self.plan)
+        self.now = np.array([self._column(job) for job in self.jobs])
+
+    def make(self) -> None:
+        """Choose, and make it real."""
+        table, plan = self.table, self.plan
+        room = capacity(plan, [job.id for job in self.jobs])
+        nodes = [room.get(kind.name, []) for kind in table.kinds]
+        total = np.array([sum(gpus) for gpus in nodes])
+        prices = np.array([self.notes.prices.get(kind.name, 0.0) for kind in table.kinds])
+        cost = self._costs(prices)
+        cost[:, np.append(table.gpus[:-1] > total[table.kind[:-1]], np.False_)] = IMPOSSIBLE
+        chosen, prices = choose(
+            cost,
+            table.kind,
+            table.gpus,
+            total,
+            self.now,
+            lambda kind, gpus: fits(gpus, nodes[kind], table.kinds[kind].per_node),
+            prices * self.window,
+        )
+        for kind, price in zip(table.kinds, prices / self.window, strict=True):
+            before = self.notes.prices.get(kind.name, 0.0)
+            self.notes.prices[kind.name] = (before + float(price)) / 2.0
+        if (chosen != self.now).any():
+            assign(plan, self._wishes(chosen), self._reasons(cost, chosen))
+        for row, job in enumerate(self.jobs):
+            # It may fit on several kinds at once, or beside others: the placer knows.
+            if job.waiting and (_picky(job) or cost[row, :-1].min() >= IMPOSSIBLE):
+                plan.place(job)
+
+    # -- costs ---------------------------------------------------------------------------------
+
+    def _costs(self, prices: Reals) -> Reals:
+        table, prospects, now = self.table, self.notes.prospects, self.plan.now
+        share = max(1.0, sum(kind.total for kind in table.kinds) / self.notes.crowd)
+        rates = [prospects.rates(job, table) for job in self.jobs]
+        ordinary = [usual(row, table, share) for row in rates]
+        left = [
+            prospects.left_s(job, rate, now) if rate else 0.0
+            for job, rate in zip(self.jobs, ordinary, strict=True)
+        ]
+        weights = self._weights(left)
+        pull = prices[table.kind] * table.gpus
+        promised, most = _promised(self.jobs), caps(self.jobs, self.held)
+        cost = np.full((len(self.jobs), len(table.kind)), IMPOSSIBLE)
+        for row, job in enumerate(self.jobs):
+            if ordinary[row]:
+                pace = rates[row] / ordinary[row]
+                pace[(table.gpus > most[job.id]) | self._out_of_reach(job)] = 0.0
+                cost[row] = self._cost(job, pace, left[row], int(self.now[row]), pull)
+                cost[row][cost[row] < IMPOSSIBLE] *= weights[row]
+            else:
+                cost[row, -1] = 0.0
+            if job.id in promised:
+                cost[row, -1] += _PROMISED
+        return cost
+
+    def _out_of_reach(self, job: Job) -> NDArray[np.bool_]:
+        """Columns of kinds of which the job's pool has no node."""
+        ledger, need = self.plan.ledger, job.spec.resources
+        if not need.pool:
+            return np.zeros(len(self.table.kind), dtype=bool)
+        nodes = ledger.eligible(need)
+        away = [not nodes & ledger.kinds.get(kind.name, 0) for kind in self.table.kinds]
+        return np.array(away)[self.table.kind]
+
+    def _weights(self, left: Sequence[float]) -> Reals:
+        """Short jobs count more, and every step of priority double."""
+        order = np.argsort(np.argsort(-np.array(left), kind="stable"), kind="stable") + 1
+        # A guess from the age of a job is worth less than what its epochs tell.
+        sure = 1.0 if self.policy.library else _GUESSED
+        weights = ((2 * order - 1) / len(left)) ** (sure * self.policy.rank)
+        steps = [job.queue.spec.priority + job.spec.priority for job in self.jobs]
+        return np.asarray(weights * 2.0 ** np.clip(steps, -_STEPS, _STEPS))
+
+    def _cost(self, job: Job, pace: Reals, left: float, current: int, pull: Reals) -> Reals:
+        """What each column costs a job, in seconds by which it is later."""
+        restart, none = restart_s(job), self.table.none
+        toll = restart if current == none else restart * self.policy.toll
+        whole = self.window + toll
+        wait = np.full(len(pace), toll)
+        if current != none:
+            wait[current] = 0.0
+        possible = pace > 0
+        ends = wait + left / np.where(possible, pace, 1.0)
+        mean = pace * (whole - wait) / whole
+        bend = self.policy.bend
+        early = ends + left - whole * worth(np.full(1, left / whole), bend)
+        cost = np.where(ends <= whole, early, whole + left - whole * worth(mean, bend))
+        worst = float(cost[possible].max(initial=0.0))
+        cost -= pull * (whole - np.minimum(ends, whole))
+        cost[~possible] = IMPOSSIBLE
+        cost[none] = max(whole + left + restart, worst + _WAITING * whole)
+        possible[none] = True
+        cost[possible] *= self.window / whole
+        if current != none:
+            # What of a restart is beyond the window counts in full.
+            beyond = max(0.0, restart - self.window) * float(pace[current])
+            possible[current] = False
+            cost[possible] += beyond
+        return cost
+
+    # -- wishes --------------------------------------------------------------------------------
+
+    def _column(self, job: Job) -> int:
+        held = self.held.get(job.id)
+        if held is None:
+            return self.table.none
+        found = self.table.column(held.kind, held.workers * max(job.spec.resources.gpus, 1))
+        return self.table.none if found is None else found
+
+    def _wishes(self, chosen: Whole) -> dict[JobId, Wish | None]:
+        wishes: dict[JobId, Wish | None] = {}
+        for job, now, column in zip(self.jobs, self.now, chosen, strict=True):
+            if column != now:
+                wishes[job.id] = self._wish(job, int(column))
+            elif job.id in self.held:
+                wishes[job.id] = self.held[job.id]
+        return wishes
+
+    def _wish(self, job: Job, column: int) -> Wish | None:
+        if column == self.table.none:
+            return None
+        kind = self.table.kinds[int(self.table.kind[column])].name
+        return Wish(kind, int(self.table.gpus[column]) // max(job.spec.resources.gpus, 1))
+
+    def _reasons(self, cost: Reals, chosen: Whole) -> Mapping[JobId, str]:
+        """Why runs change, in words."""
+        found = {}
+        for row, job in enumerate(self.jobs):
+            before, after = int(self.now[row]), int(chosen[row])
+            wish = self._wish(job, after)
+            if before not in (after, self.table.none) and wish is not None:
+                saved = float(cost[row, before] - cost[row, after])
+                found[job.id] = _told(job, wish, saved, self.window)
+        return found
+
+
+def _told(job: Job, wish: Wish, saved: float, window: float) -> str:
+    """One change in a sentence."""
+    size = f"{wish.workers} on {wish.kind}" if wish.kind else f"{wish.workers}"
+    if saved <= 0:
+        return f"to {size}: others make more of what it held"
+    return (
+        f"to {size}: worth {saved / _MINUTE_S:.1f} min within {window / _MINUTE_S:.0f} min, "
+        f"costs {restart_s(job):.0f} s"
+    )
+
+
+def _promised(jobs: Sequence[Job]) -> set[JobId]:
+    """Jobs for which their queue was promised room: those that run first, then by arrival."""
+    left: dict[str, int] = {}
+    found = set()
+    for job in sorted(jobs, key=lambda job: (job.run is None, job.seq)):
+        quota = job.queue.spec.quota_milli
+        if quota is None:
+            continue
+        rest = left.setdefault(job.queue.spec.id, quota)
+        if job.gpu_milli <= rest:
+            left[job.queue.spec.id] = rest - job.gpu_milli
+            found.add(job.id)
+    return found
