@@ -29,10 +29,10 @@ from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.policies import served
-from roost.policies.assign import Wish, assign, capacity, carry_on, fits, movable, standing
+from roost.policies.assign import Wish, assign, capacity, carry_on, movable, standing
 from roost.policies.choosing import choose
 from roost.policies.configurations import caps
-from roost.policies.packing import plain
+from roost.policies.packing import Room, plain
 from roost.policies.prospects import (
     IMPOSSIBLE,
     Prospects,
@@ -191,6 +191,7 @@ class _Decision:
         room = capacity(plan, [job.id for job in self.jobs])
         nodes = [room.get(kind.name, []) for kind in table.kinds]
         total = np.array([sum(gpus) for gpus in nodes])
+        rooms = [Room(gpus, kind.per_node) for gpus, kind in zip(nodes, table.kinds, strict=True)]
         prices = np.array([self.notes.prices.get(kind.name, 0.0) for kind in table.kinds])
         cost = self._costs(prices)
         cost[:, np.append(table.gpus[:-1] > total[table.kind[:-1]], np.False_)] = IMPOSSIBLE
@@ -200,7 +201,7 @@ class _Decision:
             table.gpus,
             total,
             self.now,
-            lambda kind, gpus: fits(gpus, nodes[kind], table.kinds[kind].per_node),
+            lambda kind, gpus: rooms[kind].fits(gpus),
             prices * self.window,
         )
         for kind, price in zip(table.kinds, prices / self.window, strict=True):

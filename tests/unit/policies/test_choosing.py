@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.policies.choosing import Reals, Whole, choose
-from roost.policies.packing import fits
+from roost.policies.packing import Room, fits
 
 KIND = np.array([0, 0, 0, 1, 1, 0])
 GPUS = np.array([1, 2, 4, 1, 2, 0])
@@ -85,6 +85,29 @@ def test_jobs_that_pack_badly_are_not_moved_around_for_ever() -> None:
     )
 
     assert sorted(columns.tolist()) == [0, 1, 2, 2]
+
+
+@given(
+    st.lists(st.integers(0, 8), min_size=1, max_size=5), st.lists(st.integers(1, 20), max_size=6)
+)
+def test_rooms_answer_as_packing_does(free: list[int], sizes: list[int]) -> None:
+    assert Room([*free, 8], 8).fits(sizes) is _one_by_one(sizes, [*free, 8])
+
+
+def _one_by_one(sizes: list[int], free: list[int]) -> bool:
+    for size in sorted(sizes, reverse=True):
+        whole, left = divmod(size, 8)
+        for _ in range(whole):
+            if 8 not in free:
+                return False
+            free.remove(8)
+        rest = [gpus for gpus in free if gpus >= left]
+        if left and not rest:
+            return False
+        if left:
+            free.remove(min(rest))
+            free.append(min(rest) - left)
+    return True
 
 
 @pytest.mark.parametrize("rows", [1, 3])
