@@ -28,7 +28,7 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.assign import Wish, assign, capacity, carry_on, fits
+from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, fits
 from roost.policies.fractions import Floats
 from roost.policies.rates import (
     Kinds,

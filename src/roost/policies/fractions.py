@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roost.policies.revised import Entries, Revised
+from roost.policies.assignment.revised import Entries, Revised
 
 Floats = npt.NDArray[np.float64]
 

@@ -26,7 +26,16 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Queue
 from roost.errors import InvalidSpec, unknown
-from roost.policies.assign import Wish, assign, capacity, carry_on, fits, movable, rounds, standing
+from roost.policies.assignment.assign import (
+    Wish,
+    assign,
+    capacity,
+    carry_on,
+    fits,
+    movable,
+    rounds,
+    standing,
+)
 from roost.policies.fractions import Floats, Sharing, finish_fair, makespan, max_min, max_sum
 from roost.policies.rates import (
     Kinds,

@@ -30,12 +30,12 @@ from roost.errors import InvalidSpec
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, samples
 from roost.perf.steps import Sample
-from roost.policies.assign import arrange, carry_on, movable, rooms, rounds, standing
-from roost.policies.configurations import caps
+from roost.policies.assignment.assign import arrange, carry_on, movable, rooms, rounds, standing
+from roost.policies.assignment.configurations import caps
+from roost.policies.assignment.stepping import regular
 from roost.policies.genetic import Problem, Search
 from roost.policies.rates import say_all
 from roost.policies.restarts import Restarts
-from roost.policies.stepping import regular
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -24,7 +24,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId, Resources
 from roost.core.state import Job, Run
 from roost.core.waiting import Line
-from roost.policies.assign import Wish, assign
+from roost.policies.assignment.assign import Wish, assign
 
 Floats = npt.NDArray[np.float64]
 #: The user and the application of a job, or the job itself if it has no name.

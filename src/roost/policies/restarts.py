@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
-from roost.policies.stepping import Wish
+from roost.policies.assignment.stepping import Wish
 
 
 @dataclass(slots=True)

@@ -28,11 +28,11 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies import served
-from roost.policies.assign import Wish, assign, capacity, carry_on, movable, standing
-from roost.policies.choosing import choose
-from roost.policies.configurations import caps
-from roost.policies.packing import Room, plain
+from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, movable, standing
+from roost.policies.assignment.choosing import choose
+from roost.policies.assignment.configurations import caps
+from roost.policies.assignment.packing import Room, plain
+from roost.policies.assignment.stepping import regular
 from roost.policies.prospects import (
     IMPOSSIBLE,
     Prospects,
@@ -45,7 +45,7 @@ from roost.policies.prospects import (
     worth,
 )
 from roost.policies.rates import say_all
-from roost.policies.stepping import regular
+from roost.policies.servers import served
 
 _MEMO = "roost"
 #: How many arrivals tell how long things stay as they are, and what is taken for it before.

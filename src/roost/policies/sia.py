@@ -27,12 +27,20 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, models
-from roost.policies.assign import Wish, assign, capacity, carry_on, movable, rounds, standing
-from roost.policies.configurations import Configuration, Menu, caps, sizes
-from roost.policies.programs import choose
+from roost.policies.assignment.assign import (
+    Wish,
+    assign,
+    capacity,
+    carry_on,
+    movable,
+    rounds,
+    standing,
+)
+from roost.policies.assignment.configurations import Configuration, Menu, caps, sizes
+from roost.policies.assignment.programs import choose
+from roost.policies.assignment.stepping import regular
 from roost.policies.rates import Seen, say_all, seen
 from roost.policies.restarts import Restarts, restart_s
-from roost.policies.stepping import regular
 
 Reals = NDArray[np.float64]
 

@@ -28,9 +28,18 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.assign import Wish, assign, capacity, carry_on, fits, movable, rounds, standing
+from roost.policies.assignment.assign import (
+    Wish,
+    assign,
+    capacity,
+    carry_on,
+    fits,
+    movable,
+    rounds,
+    standing,
+)
+from roost.policies.assignment.programs import choose
 from roost.policies.fractions import Floats, Sharing
-from roost.policies.programs import choose
 from roost.policies.rates import (
     Kinds,
     claimants,

@@ -28,7 +28,16 @@ from roost.core import (
 )
 from roost.core.actions import Action
 from roost.core.events import QueueChanged
-from roost.policies.assign import Wish, arrange, assign, capacity, carry_on, fits, rounds, standing
+from roost.policies.assignment.assign import (
+    Wish,
+    arrange,
+    assign,
+    capacity,
+    carry_on,
+    fits,
+    rounds,
+    standing,
+)
 from roost.testing.builders import core_with, job, node, queue, role, run, spec
 from roost.testing.checks import impossible_decisions, rough_decisions, validate
 from roost.testing.engine import FakeEngine

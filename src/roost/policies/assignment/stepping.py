@@ -16,7 +16,7 @@ from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId, Level, NodeId, Resources, Shape
 from roost.core.state import Job, Run, needs
-from roost.policies.packing import Packing, Trial, trial
+from roost.policies.assignment.packing import Packing, Trial, trial
 
 _PROMISES = "assign.promises"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from roost.policies.revised import Entries, Revised
+from roost.policies.assignment.revised import Entries, Revised
 
 
 def program(limit: float, slope: float) -> Revised:

@@ -30,11 +30,20 @@ from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.errors import InvalidSpec
 from roost.policies.fifo import arrival
-from roost.policies.marginal import Demand, Gains, Size, Vector, add, apportion, dominant, minus
 from roost.policies.optimus import restart_s
-from roost.policies.outlook import Floats, Outlook, bounds, vector
-from roost.policies.probing import Probing
-from roost.policies.slots import Slots, capacity_of, counts, held, usual_node
+from roost.policies.servers.marginal import (
+    Demand,
+    Gains,
+    Size,
+    Vector,
+    add,
+    apportion,
+    dominant,
+    minus,
+)
+from roost.policies.servers.outlook import Floats, Outlook, bounds, vector
+from roost.policies.servers.probing import Probing
+from roost.policies.servers.slots import Slots, capacity_of, counts, held, usual_node
 
 MEMO = "roost.served"
 #: Of so many sorts of jobs is remembered what sizes are worth.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
-from roost.policies.stepping import Wish, regular
+from roost.policies.assignment.stepping import Wish, regular
 
 
 class Configuration(NamedTuple):

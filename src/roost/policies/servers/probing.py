@@ -17,8 +17,8 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.perf.servers import Fits, Mode, mode_of, observed_of
-from roost.policies.marginal import Size
-from roost.policies.outlook import bounds
+from roost.policies.servers.marginal import Size
+from roost.policies.servers.outlook import bounds
 
 #: Sizes that tell the terms of the models apart: few and many of either, and of both.
 DESIGN = (Size(2, 4), Size(4, 4), Size(1, 2), Size(4, 8), Size(1, 4), Size(8, 8), Size(2, 2))

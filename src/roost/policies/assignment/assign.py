@@ -21,8 +21,8 @@ from roost.core.allocation import WORKER, Allocation, Part, beyond
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId, NodeId, Shape
 from roost.core.state import Job, Run
-from roost.policies.packing import Packing, Trial, devices_of, fits, take, trial
-from roost.policies.stepping import (
+from roost.policies.assignment.packing import Packing, Trial, devices_of, fits, take, trial
+from roost.policies.assignment.stepping import (
     Promise,
     Wish,
     capacity,

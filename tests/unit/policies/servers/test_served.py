@@ -29,11 +29,11 @@ from roost.core import (
 from roost.core.spec import Training
 from roost.errors import InvalidSpec
 from roost.placement import placer
-from roost.policies import served
 from roost.policies.fifo import fifo
-from roost.policies.marginal import Size
-from roost.policies.served import Served, is_served
-from roost.policies.slots import held
+from roost.policies.servers import served
+from roost.policies.servers.marginal import Size
+from roost.policies.servers.served import Served, is_served
+from roost.policies.servers.slots import held
 from roost.testing.builders import job, node, run, spec
 from roost.testing.checks import validate
 from roost.testing.conformance import PolicyConformance

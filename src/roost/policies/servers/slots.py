@@ -23,8 +23,8 @@ from roost.core.spec import JobId, NodeId, NodeSpec, Shape
 from roost.core.state import Job, Run, needs
 from roost.placement.even import Poor, divisible, even
 from roost.policies.fifo import arrival
-from roost.policies.marginal import Size, Vector
-from roost.policies.outlook import bounds
+from roost.policies.servers.marginal import Size, Vector
+from roost.policies.servers.outlook import bounds
 
 #: Says which size every run and every waiting job shall have; None: it has to wait.
 Sizing: TypeAlias = Callable[[list[Run], list[Job]], Mapping[JobId, Size | None]]

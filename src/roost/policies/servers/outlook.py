@@ -22,7 +22,7 @@ from roost.core.state import Job
 from roost.perf.convergence import RULE, Rule, fit_loss, remaining
 from roost.perf.servers import Fits, ServerModel
 from roost.placement.even import Portion, fewest
-from roost.policies.marginal import Demand, Gains, Size, Vector
+from roost.policies.servers.marginal import Demand, Gains, Size, Vector
 
 #: Seconds that a job is assumed to need with its least, where nobody knows.
 UNKNOWN_S = 3600.0

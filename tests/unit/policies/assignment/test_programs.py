@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.errors import Fatal
-from roost.policies.programs import choose, columns, solve
+from roost.policies.assignment.programs import choose, columns, solve
 from roost.testing.strategies import examples
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.policies.choosing import Reals, Whole, choose
-from roost.policies.packing import Room, fits
+from roost.policies.assignment.choosing import Reals, Whole, choose
+from roost.policies.assignment.packing import Room, fits
 
 KIND = np.array([0, 0, 0, 1, 1, 0])
 GPUS = np.array([1, 2, 4, 1, 2, 0])

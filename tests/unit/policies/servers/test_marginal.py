@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.policies.marginal import Demand, Gains, Size, Vector, add, apportion, within
+from roost.policies.servers.marginal import Demand, Gains, Size, Vector, add, apportion, within
 
 CAPACITY: Vector = (16_000, 64_000, 0)
 WORKER: Vector = (1000, 2000, 0)
