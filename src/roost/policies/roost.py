@@ -153,7 +153,7 @@ class Roost:
         window = max(self.least_s, self.patience * notes.gap_s(plan.now))
         free = [job for job in jobs if job.waiting or _able(job, plan.now)]
         if free and plan.ledger.order:
-            _Decision(self, plan, notes, free, window, len(jobs)).make()
+            _Decision(self, plan, notes, free, window).make()
 
 
 def _picky(job: Job) -> bool:
@@ -174,16 +174,15 @@ class _Decision:
     notes: _Notes
     jobs: Sequence[Job]
     window: float
-    crowd: int
     table: Sizes = field(init=False)
     held: dict[JobId, Wish] = field(init=False)
-    now: Whole = field(init=False)
+    current: Whole = field(init=False)
 
     def __post_init__(self) -> None:
         """Find out what there is, and who holds what."""
         self.table = sizes(self.plan, self.jobs)
         self.held = standing(self.plan)
-        self.now = np.array([self._column(job) for job in self.jobs])
+        self.current = np.array([self._column(job) for job in self.jobs])
 
     def make(self) -> None:
         """Choose, and make it real."""
@@ -200,14 +199,14 @@ class _Decision:
             table.kind,
             table.gpus,
             total,
-            self.now,
+            self.current,
             lambda kind, gpus: rooms[kind].fits(gpus),
             prices * self.window,
         )
         for kind, price in zip(table.kinds, prices / self.window, strict=True):
             before = self.notes.prices.get(kind.name, 0.0)
             self.notes.prices[kind.name] = (before + float(price)) / 2.0
-        if (chosen != self.now).any():
+        if (chosen != self.current).any():
             assign(plan, self._wishes(chosen), self._reasons(cost, chosen))
         for row, job in enumerate(self.jobs):
             # It may fit on several kinds at once, or beside others: the placer knows.
@@ -233,7 +232,7 @@ class _Decision:
             if ordinary[row]:
                 pace = rates[row] / ordinary[row]
                 pace[(table.gpus > most[job.id]) | self._out_of_reach(job)] = 0.0
-                cost[row] = self._cost(job, pace, left[row], int(self.now[row]), pull)
+                cost[row] = self._cost(job, pace, left[row], int(self.current[row]), pull)
                 cost[row][cost[row] < IMPOSSIBLE] *= weights[row]
             else:
                 cost[row, -1] = 0.0
@@ -297,7 +296,7 @@ class _Decision:
 
     def _wishes(self, chosen: Whole) -> dict[JobId, Wish | None]:
         wishes: dict[JobId, Wish | None] = {}
-        for job, now, column in zip(self.jobs, self.now, chosen, strict=True):
+        for job, now, column in zip(self.jobs, self.current, chosen, strict=True):
             if column != now:
                 wishes[job.id] = self._wish(job, int(column))
             elif job.id in self.held:
@@ -314,7 +313,7 @@ class _Decision:
         """Why runs change, in words."""
         found = {}
         for row, job in enumerate(self.jobs):
-            before, after = int(self.now[row]), int(chosen[row])
+            before, after = int(self.current[row]), int(chosen[row])
             wish = self._wish(job, after)
             if before not in (after, self.table.none) and wish is not None:
                 saved = float(cost[row, before] - cost[row, after])
