@@ -64,6 +64,7 @@ from roost.live.shelf import Shelf, reference
 from roost.live.snapshots import Clone, Snapshots
 from roost.live.vault import Vault
 from roost.live.views import node_view, over_view, queue_views, state_view, view_of
+from roost.policies import RESIZING
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
 
@@ -385,10 +386,11 @@ class Cluster:
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
         notes += filter(None, (known(self.core, spec), unheld(self.core, spec)))
-        if spec.elastic and self.policy_name.partition(":")[0] != "alnair":
+        if spec.elastic and self.policy_name.partition(":")[0] not in RESIZING:
             notes.append(
                 f"policy {self.policy_name} starts it with {counted(spec.workers.min, 'worker')} "
-                "and leaves it at that; roost scale changes it, and policy alnair does so by itself"
+                "and leaves it at that; roost scale changes it, and policies such as roost and "
+                "alnair do so by themselves"
             )
         return {**found, "notes": notes}
 

@@ -17,6 +17,8 @@ from roost.errors import InvalidSpec, unknown
 from roost.settings import build
 
 GROUP = "roost.policies"
+#: Those of Roost's own that change the size of running jobs.
+RESIZING = frozenset({"alnair", "bundles", "optimus", "pollux", "roost", "sia"})
 
 
 def names() -> list[str]:

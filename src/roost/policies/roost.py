@@ -275,7 +275,9 @@ class _Decision:
         worst = float(cost[possible].max(initial=0.0))
         cost -= pull * (whole - np.minimum(ends, whole))
         cost[~possible] = IMPOSSIBLE
-        cost[none] = max(whole + left + restart, worst + _WAITING * whole)
+        # Who has waited long is let in, whoever is shorter.
+        waited = self.plan.now - job.queued_at if job.waiting else 0.0
+        cost[none] = max(whole + left + restart, worst + _WAITING * whole) + waited
         possible[none] = True
         cost[possible] *= self.window / whole
         if current != none:

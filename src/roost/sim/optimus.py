@@ -39,7 +39,7 @@ from roost.core.spec import (
 from roost.errors import InvalidSpec
 from roost.perf.servers import Mode
 from roost.placement import placer
-from roost.policies import policy
+from roost.policies import RESIZING, policy
 from roost.sim.many import workers as processes_of
 from roost.sim.metrics import Estimate, estimate, summarise
 from roost.sim.servers import Course, Desk, Network, ServerWorld, Trained
@@ -47,8 +47,6 @@ from roost.sim.simulation import Setup, Simulation
 from roost.traces.generate import Synthetic, generate
 from roost.traces.workload import TraceJob, Workload
 
-#: Policies that choose the size of jobs.
-SIZING = frozenset({"optimus", "roost", "bundles", "alnair", "pollux", "sia"})
 MODES = ("sync", "async", "mixed")
 
 _MILLION = 1_000_000
@@ -145,7 +143,7 @@ class Bench:
 
     def setup(self, policy_text: str, seed: int) -> Setup:
         """One run under one policy; what is random is the same for all of them."""
-        sizing = policy_text.partition(":")[0] in SIZING
+        sizing = policy_text.partition(":")[0] in RESIZING
         workload, truth = _workload(self, seed, sizing=sizing)
         return Setup(
             workload,
