@@ -251,7 +251,10 @@ class _Decision:
 
     def _weights(self, left: Sequence[float]) -> Reals:
         """Short jobs count more, and every step of priority double."""
-        order = np.argsort(np.argsort(-np.array(left), kind="stable"), kind="stable") + 1
+        # Of two that seem equally long, who came first counts as the shorter.
+        longest = sorted(range(len(left)), key=lambda row: (-left[row], -self.jobs[row].seq))
+        order = np.empty(len(left))
+        order[longest] = np.arange(1, len(left) + 1)
         # A guess from the age of a job is worth less than what its epochs tell.
         sure = 1.0 if self.policy.library else _GUESSED
         weights = ((2 * order - 1) / len(left)) ** (sure * self.policy.rank)
