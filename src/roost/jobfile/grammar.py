@@ -321,7 +321,7 @@ def _counted(gpus: Gpus, text: str) -> Gpus:
 
 
 def _by_kind(given: Any, read: Callable[[Any], _Read]) -> tuple[tuple[str, _Read], ...]:
-    """What is said by GPU kind; the name is empty for kinds that are not named."""
+    """What is said by GPU kind, in their order; the name is empty for kinds that are not named."""
     if not isinstance(given, dict) or not 0 < len(given) <= _MOST_KINDS:
         raise ValueError(f"{_BY_KIND}, at most {_MOST_KINDS} of them")
     found = []
@@ -332,7 +332,8 @@ def _by_kind(given: Any, read: Callable[[Any], _Read]) -> tuple[tuple[str, _Read
             found.append(("" if kind == OTHER else kind, read(item)))
         except ValueError as error:
             raise ValueError(f"for {kind} {error}") from None
-    return tuple(found)
+    # Others may not keep the order; who is not named comes last.
+    return tuple(sorted(found, key=lambda item: (not item[0], item[0])))
 
 
 def _is_number(text: str) -> bool:
