@@ -93,7 +93,13 @@ def test_the_same_words_work_on_a_cluster(
             assert why["cause"] == "no-capacity"
             assert "fewer than 8 GPUs are free" in why["reason"]
             assert why["remedies"]
-            assert "fewer than 8 GPUs" in " ".join(line.text for line in big.events())
+            told = ""
+            for _ in range(100):  # events are written some a second
+                told = " ".join(line.text for line in big.events())
+                if "fewer than 8 GPUs" in told:
+                    break
+                time.sleep(0.1)
+            assert "fewer than 8 GPUs" in told
             assert here.state()["core"]["jobs"]
 
             assert pair.suspend().state == "suspended"
