@@ -27,6 +27,7 @@ from roost.core import (
     Policy,
     QueueSpec,
     Started,
+    Suspended,
 )
 from roost.perf.speed import Speed, SpeedModel
 from roost.placement import placer
@@ -106,6 +107,8 @@ class Diary:
                 case Exited():
                     entry = (event.time, event.outcome.value)
                     self.left.setdefault(event.run.job, []).append(entry)
+                case Suspended():
+                    self.left.setdefault(event.run.job, []).append((event.time, "suspended"))
                 case _:
                     pass
 

@@ -37,6 +37,12 @@ _PLAIN = {
     ("collections", "defaultdict"),
     ("collections", "deque"),
     ("random", "Random"),
+    # Arrays that policies remember. Their module has another name before NumPy 2.
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
+    *((f"numpy.{core}.multiarray", "scalar") for core in ("core", "_core")),
 }
 
 

@@ -130,7 +130,9 @@ class Slots:
         """Start a waiting job with so much, or as much less as it takes to find a place."""
         if size is None:
             return False
-        low, _ = bounds(job)
+        low, high = bounds(job)
+        # Its bounds may have changed since that size was decided on.
+        size = Size(*(min(max(a, b), c) for a, b, c in zip(low, size, high, strict=True)))
         for smaller in _downwards(size, low):
             shape = shape_of(job, smaller)
             if plan.over_limit(job, shape.gpu_milli):

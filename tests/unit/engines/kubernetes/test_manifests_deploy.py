@@ -106,9 +106,10 @@ def test_the_operator_is_confined() -> None:
 def test_the_operator_understands_its_arguments() -> None:
     (container,) = deployment()["containers"]
     verb, *arguments = container["args"]
-    command = cli.get_command(click.Context(cli), verb)
+    roost = click.Context(cli, **cli.context_settings)
+    command = cli.get_command(roost, verb)
     assert command is not None
-    context = command.make_context(verb, list(arguments), resilient_parsing=False)
+    context = command.make_context(verb, list(arguments), parent=roost)
     assert (context.params["metrics_port"], context.params["meeting_port"]) == (8612, 8611)
     read = {name for param in command.params for name in _variables(param)}
     assert {one["name"] for one in container["env"]} <= read
