@@ -125,6 +125,7 @@ class Adoption(Motion):
             run.stopping is not None
             and run.started_at is not None
             and not (run.suspending or run.frozen or run.job.cancelling)
+            and run.leaving == run.allocation.parts  # else a failure hit what it was to become
             and all(
                 nodes[part.node].up and not mask_of(part.gpus) & ~nodes[part.node].healthy
                 for part in run.allocation.parts

@@ -37,6 +37,7 @@ from roost.policies.rates import (
     say_all,
     seen,
     start_others,
+    start_somebody,
     table,
 )
 
@@ -90,6 +91,7 @@ class AlloX:
                 turns = _turns(plan, [jobs[row] for row in some.tolist()], kinds, rates[some])
                 assign(plan, dict(_starts(plan, turns, kinds)))
         start_others(plan)
+        start_somebody(plan)
         say_all(plan, _WHY)
 
     def _considered(self, plan: Plan, waiting: Sequence[Job]) -> list[Job]:
@@ -105,6 +107,8 @@ def match(times: Floats, gpus: Floats, slots: Sequence[Slot]) -> list[tuple[int,
     ``times`` (jobs by kinds) are run times. The sum of completion times is least.
     """
     count = len(times)
+    if not slots:  # shares of GPUs are held or free, but no whole one
+        return [(-1, 0)] * count
     kinds = np.array([slot.kind for slot in slots])
     ready = np.array([slot.ready_s for slot in slots])
     columns: list[tuple[int, int]] = []

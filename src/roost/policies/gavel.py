@@ -7,7 +7,8 @@ fraction over the fraction of the kind's time that the job has had so far, as lo
 nobody has a claim on goes to whoever waits. Gangs run whole, on one kind and on as few nodes as can
 be. Who is chosen again on the same kind keeps its place and is not disturbed.
 
-Between rounds nothing changes: newcomers wait for the next. No two jobs are packed on one GPU here.
+Between rounds nothing changes: newcomers wait for the next; but where nothing runs, a round begins
+at once, and lasts until then. No two jobs are packed on one GPU here.
 Ties between pairs are frequent, and the source breaks them by kind and arrival, which moves jobs to
 no end; with ``sticky``, which it does not have, of equals those who are there stay.
 """
@@ -41,9 +42,11 @@ from roost.policies.rates import (
     Kinds,
     claimants,
     gpus_of,
+    idle,
     left_of,
     say_all,
     start_others,
+    start_somebody,
     table,
     whole_gpus,
 )
@@ -119,7 +122,7 @@ class Gavel:
     def __call__(self, plan: Plan) -> None:
         """Carry on with what was decided; at the beginning of a round, decide anew."""
         carry_on(plan)
-        if not rounds(plan, self.round_s):
+        if not rounds(plan, self.round_s) and not idle(plan):
             start_others(plan)
             say_all(plan, _LATER.format(max(0.0, plan.wake_at - plan.now)))
             return
@@ -135,6 +138,7 @@ class Gavel:
         if any(job.waiting and not job.spec.preempts for job in jobs):
             assign(plan, round_.choose(pairs, modest=True))
         start_others(plan)
+        start_somebody(plan)
         self._book(plan, notes)
         say_all(plan, _WHY)
 
@@ -152,13 +156,14 @@ class Gavel:
 
     def _book(self, plan: Plan, notes: _Notes) -> None:
         """Count the round that begins for those who have a place in it."""
+        lasts_s = min(self.round_s, plan.wake_at - plan.now)
         for name, wish in standing(plan).items():
-            notes.book(name, wish.kind, self.round_s)
+            notes.book(name, wish.kind, lasts_s)
         nodes = plan.ledger.nodes
         for decision in plan.decisions:
             if isinstance(decision, Place):
                 kind = nodes[decision.allocation.parts[0].node].spec.kind
-                notes.book(decision.job, kind, self.round_s)
+                notes.book(decision.job, kind, lasts_s)
 
     # -- objectives ----------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ model of a job, and large nodes look like several small ones. A job that was giv
 kinds keeps those of the kind of which it has most, of equals the faster.
 
 The search is in ``genetic``; a job without measurements gets one GPU, and one that does not train
-is taken to gain from each worker what was seen of its application, else in proportion.
+is taken to gain from each worker what was seen of its application, else in proportion. Who needs
+more than one kind, or more of a node than GPUs, starts where there is room if it was left out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from roost.policies.assignment.assign import arrange, carry_on, movable, rooms, 
 from roost.policies.assignment.configurations import caps
 from roost.policies.assignment.stepping import regular
 from roost.policies.genetic import Problem, Search
+from roost.policies.leftovers import on_one_kind, start_leftovers
 from roost.policies.rates import say_all
 from roost.policies.restarts import Restarts
 
@@ -89,6 +91,7 @@ class Pollux:
                 plan.place(job)
         if rounds(plan, self.round_s):
             self._decide(plan)
+            start_leftovers(plan)
             say_all(plan, "in this round others make more of the GPUs")
         else:
             say_all(plan, f"waits for the next round: they begin every {self.round_s:g} s")
@@ -99,9 +102,11 @@ class Pollux:
 
     def _decide(self, plan: Plan) -> None:
         notes: _Notes = plan.memo.setdefault(_MEMO, _Notes())
-        notes.restarts.look(standing(plan))
+        held = standing(plan)
+        notes.restarts.look(held)
         notes.restarts.forget(plan)
         jobs = [run.job for run in plan.running if movable(run, plan.now)]
+        jobs = [job for job in jobs if on_one_kind(held, job)]
         jobs = [job for job in (*jobs, *plan.waiting) if self.takes_part(job)]
         jobs.sort(key=lambda job: job.seq)
         if jobs:

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from roost.core.allocation import WORKER
-from roost.core.node import Node, empty_room
+from roost.core.node import Node, cell_of, empty_room
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE, JobId, Resources
+from roost.core.spec import WHOLE, JobId, Level, NodeSpec, Resources
 from roost.core.state import Job, Run
 from roost.core.waiting import Line
 from roost.policies.assignment.assign import Wish, assign
@@ -88,15 +88,15 @@ def seen(plan: Plan) -> Seen:
 def table(plan: Plan, jobs: Sequence[Job], kinds: Kinds, *, aware: bool = True) -> Floats:
     """Rates of jobs (rows) on kinds (columns); not ``aware``: all kinds that will do are equal."""
     notes, found = seen(plan), np.zeros((len(jobs), len(kinds.names)))
-    able: dict[tuple[Resources, int], tuple[bool, ...]] = {}
+    able: dict[tuple[Resources, int, Level | None], tuple[bool, ...]] = {}
     for row, job in enumerate(jobs):
-        need, workers = job.spec.resources, job.spec.workers.min
-        if (need, workers) not in able:
-            able[need, workers] = tuple(_holds(plan, of, need, workers) for of in kinds.nodes)
+        gang = (job.spec.resources, job.spec.workers.min, job.spec.within)
+        if gang not in able:
+            able[gang] = tuple(_holds(plan, of, *gang) for of in kinds.nodes)
         known = notes.of(job) if aware else {}
         other = sum(known.values()) / len(known) if known else 1.0
         for column, kind in enumerate(kinds.names):
-            if able[need, workers][column]:
+            if able[gang][column]:
                 found[row, column] = known.get(kind, other)
     return found
 
@@ -155,6 +155,20 @@ def start_others(plan: Plan) -> None:
     assign(plan, {job.id: Wish("", job.spec.workers.min) for job in others})
 
 
+def idle(plan: Plan) -> bool:
+    """Whether nothing runs, nothing was started yet, and somebody waits."""
+    if not plan.waiting.count or plan.decisions:
+        return False
+    return all(run.parked for run in plan.running)
+
+
+def start_somebody(plan: Plan) -> None:
+    """Where nothing runs, start who fits: whom a policy chose by its GPUs alone may never do."""
+    if idle(plan):
+        for job in plan.pending:
+            plan.place(job)
+
+
 def say_all(plan: Plan, text: str) -> None:
     """Tell all who wait and were told nothing yet, but for those whose queue is at its limit."""
     lines: list[Line] = [line for line in plan.waiting.open if line not in plan.said]
@@ -163,15 +177,33 @@ def say_all(plan: Plan, text: str) -> None:
             plan.say(line, text)
 
 
-def _holds(plan: Plan, nodes: Iterable[Node], need: Resources, workers: int) -> bool:
-    """Whether nodes, were they empty, could hold so many workers."""
-    room = 0
+def _holds(
+    plan: Plan, nodes: Iterable[Node], need: Resources, workers: int, within: Level | None
+) -> bool:
+    """Whether nodes, or one cell of them, could hold so many workers if they were empty."""
+    rooms: dict[str, int] = {}
     for node in nodes:
         if plan.ledger.suits(node, need):
-            room += min(empty_room(node.spec, need), workers)
-            if room >= workers:
+            cell = _cell(node, within)
+            rooms[cell] = rooms.get(cell, 0) + min(_empty_room(node.spec, need, within), workers)
+            if rooms[cell] >= workers:
                 return True
     return False
+
+
+def _cell(node: Node, within: Level | None) -> str:
+    """The name of the part of a cluster in which a gang of that level has to stay."""
+    if within is None or within is Level.CLUSTER:
+        return ""
+    return node.spec.switch if within is Level.SWITCH else node.id
+
+
+def _empty_room(spec: NodeSpec, need: Resources, within: Level | None) -> int:
+    """How many workers the largest such cell of a node holds; all of the node, if it is larger."""
+    if within is None or within >= Level.NODE:
+        return empty_room(spec, need)
+    cells = (cell_of(spec, gpu, within).bit_count() for gpu in range(spec.gpus))
+    return empty_room(replace(spec, gpus=max(cells, default=0), sockets=1), need)
 
 
 def _whose(job: Job) -> _Whose:

@@ -7,7 +7,8 @@ for again, and has to pay within the window. What remains of the window after a 
 for all, so that nobody is shrunk to nothing because its restart is long.
 
 Short jobs count more: of jobs that scale alike, the mean completion time is least when the share of
-each grows with its rank among them (heSRPT; Berg, Vesilo and Harchol-Balter, 2020). Sizes are then
+each grows with its rank among them (heSRPT; Berg, Vesilo and Harchol-Balter, 2020). A job that will
+be the last of all, even with all GPUs it can use, is not kept waiting for that. Sizes are then
 chosen together (``choosing``), and made real with as little movement as can be (``assign``). It
 decides when a job comes or goes and once a minute, not in rounds.
 
@@ -31,7 +32,7 @@ from roost.errors import InvalidSpec
 from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, movable, standing
 from roost.policies.assignment.choosing import choose
 from roost.policies.assignment.configurations import caps
-from roost.policies.assignment.packing import Room, plain
+from roost.policies.assignment.packing import Reaches, Room, plain
 from roost.policies.assignment.stepping import regular
 from roost.policies.prospects import (
     IMPOSSIBLE,
@@ -44,7 +45,7 @@ from roost.policies.prospects import (
     usual,
     worth,
 )
-from roost.policies.rates import say_all
+from roost.policies.rates import say_all, start_somebody
 from roost.policies.servers import served
 
 _MEMO = "roost"
@@ -57,6 +58,8 @@ _CALM_S = 1.0
 _MEMORY_S = 1800.0
 #: What it costs, in seconds, to let a job wait that its queue was promised room for.
 _PROMISED = 1e6
+#: What a job counts at least that will be the last of all.
+_LAST = 0.5
 #: What a rank counts that is guessed.
 _GUESSED = 0.4
 #: Steps of priority that count.
@@ -146,13 +149,14 @@ class Roost:
             self._decide(plan, notes, jobs)
         else:
             plan.wake(notes.decided_at + _CALM_S)
+        start_somebody(plan)
         say_all(plan, "others make more of the GPUs for now")
 
     def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         notes.prospects.forget(plan)
         window = max(self.least_s, self.patience * notes.gap_s(plan.now))
         free = [job for job in jobs if job.waiting or _able(job, plan.now)]
-        if free and plan.ledger.order:
+        if free and any(node.spec.gpus for node in plan.ledger.order):
             _Decision(self, plan, notes, free, window).make()
 
 
@@ -177,11 +181,13 @@ class _Decision:
     table: Sizes = field(init=False)
     held: dict[JobId, Wish] = field(init=False)
     current: Whole = field(init=False)
+    reaches: Reaches = field(init=False)
 
     def __post_init__(self) -> None:
         """Find out what there is, and who holds what."""
         self.table = sizes(self.plan, self.jobs)
         self.held = standing(self.plan)
+        self.reaches = Reaches(self.plan.ledger)
         self.current = np.array([self._column(job) for job in self.jobs])
 
     def make(self) -> None:
@@ -224,7 +230,13 @@ class _Decision:
             prospects.left_s(job, rate, now) if rate else 0.0
             for job, rate in zip(self.jobs, ordinary, strict=True)
         ]
-        weights = self._weights(left)
+        fastest = [
+            seconds * rate / row.max() if rate else 0.0
+            for seconds, rate, row in zip(left, ordinary, rates, strict=True)
+        ]
+        # A guess from the age of a job is worth less than what its epochs tell.
+        rank = self.policy.rank * (1.0 if self.policy.library else _GUESSED)
+        weights = _weights(self.jobs, left, fastest, self.notes.crowd, rank)
         pull = prices[table.kind] * table.gpus
         promised, most = _promised(self.jobs), caps(self.jobs, self.held)
         cost = np.full((len(self.jobs), len(table.kind)), IMPOSSIBLE)
@@ -241,25 +253,16 @@ class _Decision:
         return cost
 
     def _out_of_reach(self, job: Job) -> NDArray[np.bool_]:
-        """Columns of kinds of which the job's pool has no node."""
-        ledger, need = self.plan.ledger, job.spec.resources
-        if not need.pool:
-            return np.zeros(len(self.table.kind), dtype=bool)
-        nodes = ledger.eligible(need)
-        away = [not nodes & ledger.kinds.get(kind.name, 0) for kind in self.table.kinds]
-        return np.array(away)[self.table.kind]
-
-    def _weights(self, left: Sequence[float]) -> Reals:
-        """Short jobs count more, and every step of priority double."""
-        # Of two that seem equally long, who came first counts as the shorter.
-        longest = sorted(range(len(left)), key=lambda row: (-left[row], -self.jobs[row].seq))
-        order = np.empty(len(left))
-        order[longest] = np.arange(1, len(left) + 1)
-        # A guess from the age of a job is worth less than what its epochs tell.
-        sure = 1.0 if self.policy.library else _GUESSED
-        weights = ((2 * order - 1) / len(left)) ** (sure * self.policy.rank)
-        steps = [job.queue.spec.priority + job.spec.priority for job in self.jobs]
-        return np.asarray(weights * 2.0 ** np.clip(steps, -_STEPS, _STEPS))
+        """Columns that the job could not have of an empty cluster, as far as GPUs do not tell."""
+        table, each = self.table, job.spec.resources.gpus
+        away = np.zeros(len(table.kind), dtype=bool)
+        if _picky(job):
+            for kind in table.kinds:
+                away[kind.columns] = [
+                    not self.reaches.holds(job, kind.name, gpus // each)
+                    for gpus in kind.gpus.tolist()
+                ]
+        return away
 
     def _cost(self, job: Job, pace: Reals, left: float, current: int, pull: Reals) -> Reals:
         """What each column costs a job, in seconds by which it is later."""
@@ -335,6 +338,30 @@ def _told(job: Job, wish: Wish, saved: float, window: float) -> str:
         f"to {size}: worth {saved / _MINUTE_S:.1f} min within {window / _MINUTE_S:.0f} min, "
         f"costs {restart_s(job):.0f} s"
     )
+
+
+def _weights(
+    jobs: Sequence[Job],
+    left: Sequence[float],
+    fastest: Sequence[float],
+    crowd: float,
+    rank: float,
+) -> Reals:
+    """What jobs count: short ones more, those that will be the last of all too, priority double.
+
+    By the seconds that are ``left`` of them with an even share of the cluster, which so many have
+    at once, and with all they can use.
+    """
+    # Of two that seem equally long, who came first counts as the shorter.
+    longest = sorted(range(len(left)), key=lambda row: (-left[row], -jobs[row].seq))
+    order = np.empty(len(left))
+    order[longest] = np.arange(1, len(left) + 1)
+    weights = ((2 * order - 1) / len(left)) ** rank
+    # By then all others will be done: to let them go first only makes the last day longer.
+    last = np.array(fastest) > sum(left) / crowd
+    weights[last] = np.maximum(weights[last], _LAST)
+    steps = [job.queue.spec.priority + job.spec.priority for job in jobs]
+    return np.asarray(weights * 2.0 ** np.clip(steps, -_STEPS, _STEPS))
 
 
 def _promised(jobs: Sequence[Job]) -> set[JobId]:

@@ -9,7 +9,8 @@ simulation, also where they look odd: costs are rounded to two decimals, and a j
 twice the GPUs of the largest size that it was seen at.
 
 A job of which nothing was measured gets one GPU of any kind. Jobs that do not train, or cannot
-change their size, take part with what is known of their speed, else as if all GPUs were equal.
+change their size, take part with what is known of their speed, else as if all GPUs were equal. Who
+might never be chosen, or never find what was chosen for it, starts where there is room in the end.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from roost.policies.assignment.assign import (
 from roost.policies.assignment.configurations import Configuration, Menu, caps, sizes
 from roost.policies.assignment.programs import choose
 from roost.policies.assignment.stepping import regular
+from roost.policies.leftovers import on_one_kind, start_leftovers
 from roost.policies.rates import Seen, say_all, seen
 from roost.policies.restarts import Restarts, restart_s
 
@@ -75,6 +77,7 @@ class Sia:
                 plan.place(job)
         if rounds(plan, self.round_s):
             self._decide(plan)
+            start_leftovers(plan)
             say_all(plan, "in this round others make more of the GPUs")
         else:
             say_all(plan, f"waits for the next round: they begin every {self.round_s:g} s")
@@ -85,6 +88,7 @@ class Sia:
         notes.look(held)
         notes.forget(plan)
         runs = [run.job for run in plan.running if movable(run, plan.now) and regular(run.job)]
+        runs = [job for job in runs if on_one_kind(held, job)]
         jobs = sorted((*runs, *plan.waiting), key=lambda job: job.seq)
         if jobs:
             problem = _Problem(self, plan, held, jobs, notes)
@@ -153,7 +157,12 @@ class _Problem:
         costs = np.minimum(np.maximum(goodput, _NOTHING) ** self.sia.p, _DEAREST).round(2)
         if not learns:
             costs = costs - _STAYS * stays - _OLDER / (1 + rank)
-        able = zip(offered, costs.tolist(), possible, strict=True)
+        # What no empty cluster could give would be chosen again and again, and never be had.
+        seats = [
+            stay or self.menu.seats(job, one)
+            for one, stay in zip(offered, stays.tolist(), strict=True)
+        ]
+        able = zip(offered, costs.tolist(), possible & np.array(seats), strict=True)
         return {one: value for one, value, can in able if can}
 
     def _doubled(self, job: Job) -> int:

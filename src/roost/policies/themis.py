@@ -38,15 +38,17 @@ from roost.policies.assignment.assign import (
     rounds,
     standing,
 )
+from roost.policies.assignment.packing import Reaches
 from roost.policies.assignment.programs import choose
+from roost.policies.assignment.stepping import regular
 from roost.policies.fractions import Floats, Sharing
+from roost.policies.leftovers import start_leftovers
 from roost.policies.rates import (
     Kinds,
     claimants,
     gpus_of,
     left_of,
     say_all,
-    start_others,
     table,
     whole_gpus,
 )
@@ -118,7 +120,7 @@ class Themis:
             self._auction(plan, jobs, [one for one in jobs if self._asks(plan, one, over=over)])
             modest = [one for one in jobs if one.job.waiting and not one.job.spec.preempts]
             assign(plan, dict(self._winners(modest, _Room(plan, modest))))
-        start_others(plan)
+        start_leftovers(plan)
         say_all(plan, _WHY)
 
     def _asks(self, plan: Plan, one: _Standing, *, over: bool) -> bool:
@@ -156,7 +158,7 @@ class Themis:
 
     def _winners(self, asking: Sequence[_Standing], room: _Room) -> dict[JobId, Wish]:
         """Who gets what of the room that is left: the largest product of gains that fits in it."""
-        bids = [self._bids(one) for one in asking]
+        bids = [self._bids(one, room) for one in asking]
         columns = sorted({(bid.wish.kind, bid.gpus) for own in bids for bid in own})
         places = {column: at for at, column in enumerate(columns)}
         cost = np.full((len(bids), len(columns)), np.inf)
@@ -173,13 +175,15 @@ class Themis:
             return {job.id: wish for job, wish in wanted if room.take(job, wish, sure=True)}
         return {job.id: wish for job, wish in wanted if room.take(job, wish)}
 
-    def _bids(self, one: _Standing) -> list[_Bid]:
+    def _bids(self, one: _Standing, room: _Room) -> list[_Bid]:
         """What a lease of each size on each kind would be worth to a job, against none."""
         job, found = one.job, []
         without = one.rho(0.0, 0.0, self.lease_s)
         for kind, rate in one.rates.items():
             for workers in _sizes(job):
                 wish = Wish(kind, workers)
+                if not room.allows(job, wish):
+                    continue
                 speed = rate * job.speed_up(workers, job.spec.workers.min)
                 starts_again = job.attempts > 0 and one.here != wish
                 delay_s = job.spec.costs.restart_s if starts_again else 0.0
@@ -228,6 +232,7 @@ class _Room:
     """What is offered of each kind, and what queues may hold, less what winners took."""
 
     def __init__(self, plan: Plan, asking: Sequence[_Standing]) -> None:
+        self._reaches = Reaches(plan.ledger)
         self._nodes = capacity(plan, [one.job.id for one in asking])
         self._sizes: dict[str, list[int]] = {kind: [] for kind in self._nodes}
         self._limits = {
@@ -248,6 +253,15 @@ class _Room:
             uses[at, kinds.index(kind)] = gpus
         left = [sum(self._nodes[kind]) - sum(self._sizes[kind]) for kind in kinds]
         return uses, np.array(left, dtype=float)
+
+    def allows(self, job: Job, wish: Wish) -> bool:
+        """Whether a job may have that at all; else it would win it again and again, and wait."""
+        milli = job.spec.gpu_milli(wish.workers)
+        if self._limits.get(job.queue, milli) < milli:
+            return False
+        if wish.workers == job.spec.workers.min or not regular(job):
+            return True  # as far as is known
+        return self._reaches.holds(job, wish.kind, wish.workers)
 
     def holds(self, wanted: Sequence[tuple[Job, Wish]]) -> bool:
         """Whether all of these wishes fit together; limits of queues are not looked at."""

@@ -14,6 +14,7 @@ from roost.core import (
     Deleted,
     Exited,
     GpuFailed,
+    GpuRestored,
     JobState,
     Launch,
     NodeLost,
@@ -368,6 +369,20 @@ def test_a_run_that_its_user_or_a_failure_ends_does_not_stay() -> None:
     core.handle(Protected(2.0, A, WHY), Protected(2.0, B, WHY))
 
     assert all(r.stopping is not None for r in core.runs.values())
+    validate(core)
+
+
+def test_a_run_that_a_failure_hit_while_it_grew_does_not_stay() -> None:
+    script = Scripted()
+    core = core_with(script, node("n0", 1), node("n1", 1))
+    core.handle(Submitted(0.0, A, spec(1, workers=(1, 2))))
+    started(core, script.at(core, 0.0, lambda plan: plan.place(plan.jobs[A])), 0.0)
+    script.at(core, 1.0, lambda plan: plan.resize(plan.runs[run("a")], 2))
+    core.handle(GpuFailed(2.0, node("n1").id, 0))
+
+    core.handle(GpuRestored(3.0, node("n1").id, 0), Protected(3.0, A, WHY))
+
+    assert core.runs[run("a")].stopping is not None
     validate(core)
 
 

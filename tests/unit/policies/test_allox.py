@@ -10,11 +10,12 @@ import pytest
 from tests.oracles.played import job, play
 from tests.unit.policies.test_gavel import TWO_KINDS, Table, rated, start
 
-from roost.core import Suspend
+from roost.core import Submitted, Suspend
 from roost.errors import InvalidSpec
 from roost.policies.allox import AlloX, Slot, match
 from roost.policies.fractions import Floats
-from roost.testing.builders import node, queue
+from roost.testing.builders import core_with, node, queue, spec
+from roost.testing.builders import job as name
 
 
 def total(times: Floats, slots: list[Slot], found: list[tuple[int, int]]) -> float:
@@ -98,6 +99,14 @@ def test_queues_that_hold_least_come_first() -> None:
         queues=(queue("red"), queue("blue")),
     )
     assert {played.times["b0"][0], played.times["b1"][0]} <= {300, 600}
+
+
+def test_parts_of_gpus_are_no_place_in_line() -> None:
+    core = core_with(AlloX(), node("n0", 1))
+    core.handle(Submitted(0.0, name("half"), spec(0.5)), Submitted(0.0, name("whole"), spec(1)))
+    assert core.job(name("half")).run is not None
+    assert core.job(name("whole")).waiting
+    assert match(np.ones((2, 1)), np.ones(2), []) == [(-1, 0), (-1, 0)]
 
 
 def test_a_fraction_of_nobody_is_refused() -> None:

@@ -19,7 +19,7 @@ from roost.core import (
     Woke,
 )
 from roost.core.allocation import Allocation
-from roost.core.spec import JobSpec, NodeId
+from roost.core.spec import JobSpec, Level, NodeId
 from roost.errors import InvalidSpec, NotFound
 from roost.perf.speed import Speed
 from roost.policies.gavel import Gavel
@@ -103,6 +103,21 @@ def test_newcomers_wait_for_the_next_round_and_are_told_so() -> None:
     assert found is not None
     assert found.reason.text == "waits for the next round, which begins in 260 s"
     core.handle(Started(100.0, run("a")), Woke(360.0))
+    assert core.job(name("b")).run is not None
+
+
+def test_where_nothing_runs_a_round_begins_at_once() -> None:
+    jobs = (job("a", 1, 50), job("b", 2, 50), job("c", 100, 900), job("d", 110, 900))
+    played = play(Gavel(), *jobs, nodes=[node("n0", 1)])
+    # c has had 259 s of the first round when the next begins, and d none.
+    assert played.began == {"a": [1], "b": [51], "c": [101, 720, 1440], "d": [360, 1080, 1721]}
+
+
+def test_who_can_never_run_keeps_nobody_from_an_empty_cluster() -> None:
+    core = core_with(Gavel(), node("n0", 2))
+    scattered = spec(1, workers=2, within=Level.GPU)
+    core.handle(Submitted(0.0, name("a"), scattered), Submitted(0.0, name("b"), spec(2)))
+    assert core.job(name("a")).waiting
     assert core.job(name("b")).run is not None
 
 

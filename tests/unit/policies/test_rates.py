@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from roost.core import JobSpec, Plan, Progressed, Started, Submitted, Woke
+from roost.core.spec import Level
 from roost.policies.fifo import fifo
 from roost.policies.rates import Floats, Kinds, claimants, left_of, table
 from roost.testing.builders import core_with, job, node, run, spec
@@ -71,12 +72,34 @@ def test_the_unaware_see_no_difference() -> None:
         (spec(1, workers=2), [False, True]),
         (spec(1, workers=3), [False, False]),
         (spec(1, cpu_milli=9000), [True, True]),
+        (spec(1, workers=2, within=Level.NODE), [False, True]),
+        (spec(2, within=Level.GPU), [False, False]),
+        (spec(1, within=Level.SOCKET), [True, True]),
     ],
 )
 def test_where_a_job_cannot_run_its_rate_is_nothing(wanted: JobSpec, able: list[bool]) -> None:
     policy = rates()
     core_with(policy, *NODES).handle(Submitted(1.0, job("a"), wanted))
     assert (policy.seen > 0).tolist() == [able]
+
+
+@pytest.mark.parametrize(
+    ("within", "able"),
+    [
+        (None, True),
+        (Level.CLUSTER, True),
+        (Level.SWITCH, True),
+        (Level.NODE, False),
+        (Level.SOCKET, False),
+    ],
+)
+def test_a_gang_has_to_fit_in_a_cell_of_its_level(within: Level | None, able: bool) -> None:  # noqa: FBT001
+    policy = rates()
+    core = core_with(
+        policy, *(node(f"n{at}", 4, sockets=2, switch=s) for at, s in enumerate("xxy"))
+    )
+    core.handle(Submitted(1.0, job("a"), spec(1, workers=6, within=within)))
+    assert (policy.seen > 0).tolist() == [[able]]
 
 
 def test_of_an_unknown_run_time_as_much_is_left_as_was_done() -> None:

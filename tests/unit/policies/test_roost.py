@@ -15,7 +15,7 @@ from roost.errors import InvalidSpec
 from roost.policies import policy
 from roost.policies.assignment.assign import Wish, standing
 from roost.policies.prospects import offered, worth
-from roost.policies.roost import Roost
+from roost.policies.roost import Roost, _weights
 from roost.testing.builders import core_with, job, node, queue, run, spec
 from roost.testing.engine import FakeEngine
 
@@ -127,6 +127,27 @@ def test_a_kind_that_will_not_do_is_not_given() -> None:
     submit(world, "a", picky)
 
     assert later(world, 60.0)["a"].kind == "old"
+
+
+def test_who_will_be_the_last_of_all_does_not_wait_for_the_short() -> None:
+    world = engine()
+    for name in ("a", "b", "c", "d"):
+        submit(world, name)
+    jobs = list(world.core.jobs.values())
+
+    short_first = _weights(jobs, [400.0, 100.0, 200.0, 300.0], [200.0] * 4, 4.0, 1.0)
+    last = _weights(jobs, [4000.0, 100.0, 200.0, 300.0], [2000.0, 50.0, 90.0, 150.0], 4.0, 1.0)
+
+    assert short_first.tolist() == [0.25, 1.75, 1.25, 0.75]
+    assert last.tolist() == [0.5, 1.75, 1.25, 0.75]
+
+
+def test_without_any_gpu_a_job_waits() -> None:
+    world = FakeEngine(core_with(Roost(), node("cpus", 0)))
+
+    submit(world, "a")
+
+    assert world.core.jobs[job("a")].waiting
 
 
 def test_limits_of_queues_hold() -> None:

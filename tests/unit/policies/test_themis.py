@@ -81,6 +81,18 @@ def test_limits_of_queues_are_respected() -> None:
     assert sorted(start(played, one) for one in "ab") == [0, 500]
 
 
+def test_nobody_bids_for_more_than_its_queue_may_have() -> None:
+    # In the middle of the auction a size beyond the limit would win, and then be refused.
+    played = play(
+        Themis(),
+        job("a", 0, 500, workers=(1, 4), queue="red"),
+        job("other", 0, 5000),
+        nodes=[node("n0", 8)],
+        queues=(queue("red", limit_milli=2000),),
+    )
+    assert start(played, "a") == 0
+
+
 def test_who_waits_is_told_why() -> None:
     core = core_with(Themis(), node("n0", 1))
     core.handle(Submitted(0.0, name("a"), spec(1)), Woke(0.0))

@@ -71,8 +71,9 @@ def jobs(count: int, seed: int) -> list[TraceJob]:
     return found
 
 
-#: These look at the clock now and then, and a restart sets it anew.
-BY_THE_CLOCK = ("gittins", "las", "tiresias", "timeslice")
+#: These look at the clock now and then, and a restart sets it anew. AlloX draws lines whenever it
+#: is asked, as a forecast does between events: whoever holds GPUs is then nearer to its end.
+BY_THE_CLOCK = ("allox", "gittins", "las", "tiresias", "timeslice")
 #: These remember rounds, leases or what they learnt, and a restart lets them begin anew.
 FORGETFUL = ("bundles", "gavel", "optimus", "pollux", "roost", "sia", "themis")
 

@@ -51,6 +51,7 @@ __all__ = [
     "movable",
     "rooms",
     "rounds",
+    "sleep",
     "standing",
 ]
 
@@ -79,6 +80,12 @@ def rounds(plan: Plan, round_s: float) -> bool:
     plan.memo[_ROUNDS] = (round_s, due)
     plan.wake(due)
     return now
+
+
+def sleep(plan: Plan) -> None:
+    """Let no round begin until something happens: each would be as this one."""
+    plan.memo.pop(_ROUNDS, None)
+    plan.wake_at = math.inf
 
 
 # -- an assignment -------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ Whole: TypeAlias = NDArray[np.int64]
 
 _ROUNDS = 40
 _SWEEPS = 6
+#: After so many steps that made nothing better they are halved.
+_FAILED = 3
 #: A gain below this is none.
 _NOTHING = 1e-9
 
@@ -42,8 +44,8 @@ def choose(  # noqa: PLR0913 - a knapsack is what it is
     search begins at ``start`` and at what ``prices`` of an earlier choice suggest.
     """
     search = _Search(cost, kind, gpus, capacity, fits)
-    prices = search.price(prices)
     best = search.improved(search.mended(start))
+    prices = search.price(prices, search.total(best))
     other = search.improved(search.mended(search.at(prices)))
     if search.total(other) < search.total(best) - _NOTHING:
         best = other
@@ -66,23 +68,30 @@ class _Search:
 
     # -- prices --------------------------------------------------------------------------------
 
-    def price(self, prices: Reals) -> Reals:
-        """Prices at which about as much is asked for as there is, from earlier ones."""
-        scale = _spread(self.cost) / max(1.0, float(self.capacity.max(initial=1)))
-        best, best_value = prices, -np.inf
-        step = scale * 0.5
-        for turn in range(_ROUNDS):
+    def price(self, prices: Reals, upper: float) -> Reals:
+        """Prices at which about as much is asked for as there is, from earlier ones.
+
+        ``upper``: what a choice that fits costs. Steps go that far (Polyak), and are halved when
+        they go too far.
+        """
+        best, most, part, failed = prices, -np.inf, 1.0, 0
+        for _ in range(_ROUNDS):
             priced = self.cost + prices @ self.use
             chosen = priced.argmin(axis=1)
             value = float(priced[self.rows, chosen].sum() - prices @ self.capacity)
-            if value > best_value:
-                best, best_value = prices, value
+            if value > most + _NOTHING:
+                best, most, failed = prices, value, 0
+            else:
+                failed += 1
+                if failed >= _FAILED:
+                    part, failed, prices = part / 2.0, 0, best
+                    continue
             excess = self.use[:, chosen].sum(axis=1) - self.capacity
-            if not (excess > 0).any() and not (prices[excess < 0] > 0).any():
+            excess[(prices <= 0) & (excess < 0)] = 0.0
+            square = float(excess @ excess)
+            if square == 0 or upper - most <= _NOTHING:
                 break
-            slope = excess / np.maximum(self.capacity, 1)
-            prices = np.maximum(0.0, prices + step * slope)
-            step *= 0.9 if turn else 1.0
+            prices = np.maximum(0.0, prices + part * (upper - value) / square * excess)
         return best
 
     def at(self, prices: Reals) -> Whole:
@@ -206,11 +215,3 @@ class _Search:
         for row, column in before:
             chosen[row] = column
         return False
-
-
-def _spread(cost: Reals) -> float:
-    """How much is at stake."""
-    finite = np.where(np.isfinite(cost), cost, np.nan)
-    if not len(cost):
-        return 1.0
-    return float(np.nanmax(np.nanmax(finite, axis=1) - np.nanmin(finite, axis=1)))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
+from roost.policies.assignment.packing import Reaches
 from roost.policies.assignment.stepping import Wish, regular
 
 
@@ -59,6 +60,11 @@ class Menu:
     plan: Plan
     offered: dict[str, Sizes]
     columns: dict[Configuration, int] = field(default_factory=dict)
+    _reaches: Reaches = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is known of reaches yet."""
+        self._reaches = Reaches(self.plan.ledger)
 
     def of(self, job: Job, held: Wish | None, most: float) -> list[Configuration]:
         """What a job may have: up to so many GPUs, on kinds that will do; also what it holds."""
@@ -78,6 +84,11 @@ class Menu:
         for one in found:
             self.columns.setdefault(one, len(self.columns))
         return list(found)
+
+    def seats(self, job: Job, one: Configuration) -> bool:
+        """Whether a job could have that of an empty cluster; of other shapes the placer knows."""
+        each = job.spec.resources.gpus
+        return not regular(job) or self._reaches.holds(job, one.kind, one.gpus // each)
 
     def uses(self, kinds: Sequence[str]) -> NDArray[np.float64]:
         """GPUs of each kind (columns) that each configuration (rows) takes."""

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from roost.core.allocation import Part
 from roost.core.ledger import Ledger
@@ -79,6 +80,50 @@ def _fit(size: int, free: list[int], whole: Sequence[int], most: int) -> bool:
         left += had
         free[at] = 0
     return True
+
+
+class Reach(NamedTuple):
+    """How many workers of a job can be seated on nodes, were these empty.
+
+    Up to ``alone`` are on one node, and more than ``beyond`` but at most ``together`` on several.
+    """
+
+    alone: int
+    beyond: int
+    together: int
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], job: Job) -> Reach:
+        """What ``Packing`` would make of these nodes for a regular job."""
+        need, few = job.spec.resources, list(nodes)
+        rooms = [empty_room(node.spec, need) for node in few]
+        alone, together = max(rooms, default=0), sum(rooms)
+        if job.spec.within is Level.NODE:
+            return cls(alone, alone, alone)
+        if job.spec.elastic:
+            return cls(alone, max((_full(node) // need.gpus for node in few), default=0), together)
+        return cls(alone, alone, together)
+
+    def holds(self, workers: int) -> bool:
+        """Whether so many can be seated."""
+        return workers <= self.alone or self.beyond < workers <= self.together
+
+
+@dataclass(slots=True)
+class Reaches:
+    """What jobs could have of each kind, were the cluster empty."""
+
+    ledger: Ledger
+    _found: dict[tuple[str, Resources, Level | None, bool], Reach] = field(default_factory=dict)
+
+    def holds(self, job: Job, kind: str, workers: int) -> bool:
+        """Whether so many workers of a regular job can be seated on a kind."""
+        spec, ledger = job.spec, self.ledger
+        key = (kind, spec.resources, spec.within, spec.elastic)
+        if key not in self._found:
+            mask = ledger.eligible(spec.resources) & ledger.kinds.get(kind, 0)
+            self._found[key] = Reach.of(ledger.select(mask), job)
+        return self._found[key].holds(workers)
 
 
 @dataclass(slots=True)

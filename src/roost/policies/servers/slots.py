@@ -23,6 +23,7 @@ from roost.core.spec import JobId, NodeId, NodeSpec, Shape
 from roost.core.state import Job, Run, needs
 from roost.placement.even import Poor, divisible, even
 from roost.policies.fifo import arrival
+from roost.policies.rates import start_somebody
 from roost.policies.servers.marginal import Size, Vector
 from roost.policies.servers.outlook import bounds
 
@@ -58,6 +59,7 @@ class Slots:
             runs = [run for run in plan.running if counts(run)]
             waiting = sorted(plan.pending, key=arrival)
             self.apply(plan, runs, waiting, sizing(runs, waiting))
+            start_somebody(plan)
         elif plan.ledger.releases != self.releases:
             self.carry_on(plan)
         self.releases = plan.ledger.releases

@@ -70,6 +70,15 @@ def test_the_one_who_gains_most_gets_the_last_gpus() -> None:
     assert sorted(GPUS[columns].tolist())[-2:] == [4, 4]
 
 
+def test_a_price_is_what_one_more_would_save_whatever_cannot_be() -> None:
+    # All want two, there is one for each and two more: the second saves 3.
+    cost = np.array([[-5.0, -8.0, -10.0, 1e12, 1e12, 0.0]] * 6)
+
+    _, prices = choose(cost, KIND, GPUS, CAPACITY, np.full(6, NONE), packs, np.zeros(2))
+
+    assert prices.tolist() == pytest.approx([3.0, 0.0], abs=0.1)
+
+
 def test_jobs_that_pack_badly_are_not_moved_around_for_ever() -> None:
     kind, gpus = np.array([0, 1, 0]), np.array([3, 3, 0])
     cost = np.array([[-1.0, -1.0, 0.0]] * 4)

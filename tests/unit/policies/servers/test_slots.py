@@ -10,6 +10,7 @@ from roost.core import (
     Launch,
     NodeJoined,
     Outcome,
+    Policy,
     Range,
     ScaleRequested,
     Started,
@@ -17,6 +18,7 @@ from roost.core import (
 )
 from roost.placement import placer
 from roost.policies.bundles import Bundles
+from roost.policies.optimus import Optimus
 from roost.policies.servers.marginal import Size
 from roost.testing.builders import job, node, spec
 
@@ -36,3 +38,16 @@ def test_a_job_whose_bounds_changed_while_it_waited_starts_within_them(wanted: R
 
     (launch,) = (action for action in actions if isinstance(action, Launch))
     assert wanted.min <= launch.allocation.workers <= wanted.max
+
+
+@pytest.mark.parametrize("policy", [Bundles(), Optimus()])
+def test_who_finds_no_place_keeps_nobody_from_an_empty_cluster(policy: Policy) -> None:
+    core = Core(policy, placer("even"))
+    core.handle(NodeJoined(0.0, node("n0", 1)), NodeJoined(0.0, node("n1", 1)))
+    # There are two GPUs in all, but no node has both.
+    core.handle(Submitted(0.0, job("a"), spec(2)))
+
+    core.handle(Submitted(1.0, job("b"), spec(1)))
+
+    assert core.job(job("a")).waiting
+    assert core.job(job("b")).run is not None
