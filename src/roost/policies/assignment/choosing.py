@@ -19,6 +19,8 @@ Whole: TypeAlias = NDArray[np.int64]
 
 _ROUNDS = 40
 _SWEEPS = 6
+#: The larger the table, the fewer changes are tried: so many entries are looked at in all.
+_EFFORT = 1_000_000
 #: After so many steps that made nothing better they are halved.
 _FAILED = 3
 #: A gain below this is none.
@@ -44,6 +46,9 @@ def choose(  # noqa: PLR0913 - a knapsack is what it is
     search begins at ``start`` and at what ``prices`` of an earlier choice suggest.
     """
     search = _Search(cost, kind, gpus, capacity, fits)
+    everything = search.at(np.zeros_like(prices))
+    if search.fits_all(everything):
+        return everything, np.zeros_like(prices)
     best = search.improved(search.mended(start))
     prices = search.price(prices, search.total(best))
     other = search.improved(search.mended(search.at(prices)))
@@ -113,6 +118,11 @@ class _Search:
                     return chosen
             used = self._relieve(chosen, used, kind, elsewhere=crowded)
 
+    def fits_all(self, chosen: Whole) -> bool:
+        """Whether all of that is there at once."""
+        used = self.use[:, chosen].sum(axis=1)
+        return bool((used <= self.capacity).all()) and self._unpacked(chosen) < 0
+
     def _unpacked(self, chosen: Whole) -> int:
         """A kind whose jobs cannot be packed though there is enough; -1: there is none."""
         for kind in range(self.kinds):
@@ -151,7 +161,7 @@ class _Search:
     def improved(self, chosen: Whole) -> Whole:
         """Change one job, or one at the expense of another, while that helps."""
         chosen = chosen.copy()
-        for _ in range(_SWEEPS * len(chosen)):
+        for _ in range(min(_SWEEPS * len(chosen), max(_SWEEPS, _EFFORT // self.cost.size))):
             if not self._one_better(chosen) and not self._two_better(chosen):
                 break
         return chosen
@@ -160,20 +170,22 @@ class _Search:
         return np.asarray(self.cost[self.rows, chosen][:, None] - self.cost)
 
     def _one_better(self, chosen: Whole) -> bool:
+        """Let all who gain by something that is free have it, those first who gain most."""
         gains = self._gains(chosen)
         used = self.use[:, chosen]
         spare = self.capacity - used.sum(axis=1)
         for kind in range(self.kinds):
             gains[self.use[kind][None, :] > (spare[kind] + used[kind])[:, None]] = -np.inf
-        for _ in range(8):
-            flat = int(gains.argmax())
-            row, column = divmod(flat, gains.shape[1])
-            if gains[row, column] <= _NOTHING:
-                return False
-            if self._try(chosen, (row, column)):
-                return True
-            gains[row, column] = -np.inf
-        return False
+        best = gains.argmax(axis=1)
+        most = gains[self.rows, best]
+        changed = False
+        for row in np.argsort(-most, kind="stable").tolist():
+            if most[row] <= _NOTHING:
+                break
+            left = spare + self.use[:, chosen[row]] - self.use[:, best[row]]
+            if (left >= 0).all() and self._try(chosen, (row, int(best[row]))):
+                spare, changed = left, True
+        return changed
 
     def _two_better(self, chosen: Whole) -> bool:
         """Let the most eager take what it lacks from the one that misses it least."""

@@ -187,7 +187,10 @@ class Packing:
     found: dict[JobId, tuple[Part, ...]] = field(default_factory=dict)
     failed: list[JobId] = field(default_factory=list)
     _sizes: dict[NodeId, int] = field(default_factory=dict)
+    #: The most GPUs of one node.
+    _widest: int = 0
     _largest: dict[Resources, int] = field(default_factory=dict)
+    _whole_nodes: dict[Resources, tuple[int, int]] = field(default_factory=dict)
     _queue: list[tuple[int, int, Job, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -199,6 +202,7 @@ class Packing:
             for part in run.allocation.parts:
                 if part.node in self._sizes:
                     self._sizes[part.node] += len(part.gpus)
+        self._widest = max(self._sizes.values(), default=0)
 
     def pack(self, wants: Iterable[tuple[Job, int]]) -> bool:
         """Find seats for all, largest first; says whether everybody has one."""
@@ -235,8 +239,7 @@ class Packing:
             most = max((self._most(node, need) for node in ledger.select(mask)), default=0)
             self._largest[need] = most
         if job.spec.elastic:  # it had better have another size than be spread over leftovers
-            whole = sum(node.bit for node in ledger.select(mask) if self._untouched(node))
-            most = max((_full(node) // need.gpus for node in ledger.select(mask)), default=0)
+            whole, most = self._untouched(need, mask)
         if workers > most and job.spec.within is Level.NODE:
             return None
         left, parts = workers, list[Part]()
@@ -253,9 +256,14 @@ class Packing:
             left -= count
         return tuple(parts)
 
-    def _untouched(self, node: Node) -> bool:
-        """Whether all of a node may be given out."""
-        return self._sizes[node.id] == _full(node)
+    def _untouched(self, need: Resources, mask: int) -> tuple[int, int]:
+        """Nodes of which all may be given out; and how many workers the largest node has."""
+        if need not in self._whole_nodes:
+            nodes = list(self.changes.ledger.select(mask))
+            whole = sum(node.bit for node in nodes if self._sizes[node.id] == _full(node))
+            most = max((_full(node) // need.gpus for node in nodes), default=0)
+            self._whole_nodes[need] = whole, most
+        return self._whole_nodes[need]
 
     def _most(self, node: Node, need: Resources) -> int:
         """How many workers a node holds of which all is given out that may be."""
@@ -286,6 +294,13 @@ class Packing:
         """The largest node of which nobody holds anything that could be given out."""
         best: tuple[tuple[int, int, bool, int], Node] | None = None
         ledger = self.changes.ledger
+        if plain(need) and 0 < self._widest < len(ledger.at_least):
+            # None is larger, and nobody is in the way: often there is one, and it is quickly found.
+            empty = ledger.at_least[self._widest] & mask
+            mine = sum(ledger.nodes[name].bit for name in own) & empty
+            node = next(ledger.select(mine or empty), None)
+            if node is not None and ledger.room(node, need) == self._widest // need.gpus:
+                return node
         for node in ledger.select(mask):
             runs = self._in_the_way(node)
             held = sum(_gpus_on(run, node) for run in runs)

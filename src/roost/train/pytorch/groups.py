@@ -38,6 +38,8 @@ _MEET = timedelta(seconds=300)
 #: How long workers that have met may take to connect before they meet anew: one of them may die.
 _CONNECT = timedelta(seconds=20)
 _POLL_S = 0.004
+#: How long who hosts the meeting of workers that cannot train together waits until all know why.
+_READ_S = 5.0
 _INET, _INET6 = socket.AF_INET, socket.AF_INET6
 _TYPE = dist.ProcessGroup.BackendType
 
@@ -229,9 +231,21 @@ def _greet(
         _check_loops(store, view, hello.loop)
         _pause(given_up)
     said = [json.loads(store.get(key)) for key in keys]
-    for other, theirs in enumerate(said):
-        _compare(said[0]["same"], theirs["same"], other)
+    store.set(f"read/{hello.loop}/{rank}", "")
+    try:
+        for other, theirs in enumerate(said):
+            _compare(said[0]["same"], theirs["same"], other)
+    except Misuse:
+        if rank == 0:  # the store goes with it: the others shall know why
+            _until_read(store, [f"read/{hello.loop}/{other}" for other in range(view.size)])
+        raise
     return [theirs["seat"] for theirs in said]
+
+
+def _until_read(store: Any, keys: list[str]) -> None:
+    deadline = time.monotonic() + _READ_S
+    while time.monotonic() < deadline and not store.check(keys):
+        time.sleep(_POLL_S)
 
 
 def _check_loops(store: Any, view: View, mine: int) -> None:
