@@ -14,14 +14,14 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.policies.assignment.assign import Wish, assign, sleep
-from roost.policies.assignment.packing import plain
+from roost.policies.assignment.packing import picky
 from roost.policies.rates import idle, start_others, start_somebody
 
 
 def start_leftovers(plan: Plan) -> None:
     """Start, where there is room, those who might wait for ever; sleep if nobody can start."""
     start_others(plan)
-    wishes = {job.id: Wish("", job.spec.workers.min) for job in plan.pending if _picky(job)}
+    wishes = {job.id: Wish("", job.spec.workers.min) for job in plan.pending if _odd(job)}
     if wishes:
         assign(plan, wishes)
     start_somebody(plan)
@@ -34,8 +34,6 @@ def on_one_kind(held: Mapping[JobId, Wish], job: Job) -> bool:
     return job.id in held and bool(held[job.id].kind)
 
 
-def _picky(job: Job) -> bool:
-    """Whether a job needs more than GPUs, or certain nodes."""
-    spec = job.spec
-    odd = bool(spec.roles) or spec.within is not None or bool(spec.resources.pool)
-    return odd or not plain(spec.resources)
+def _odd(job: Job) -> bool:
+    """Whether a job is more than equal workers with GPUs, anywhere."""
+    return bool(job.spec.roles) or job.spec.within is not None or picky(job)

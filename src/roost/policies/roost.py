@@ -32,7 +32,7 @@ from roost.errors import InvalidSpec
 from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, movable, standing
 from roost.policies.assignment.choosing import choose
 from roost.policies.assignment.configurations import caps
-from roost.policies.assignment.packing import Reaches, Room, plain
+from roost.policies.assignment.packing import Reaches, Room, picky
 from roost.policies.assignment.stepping import regular
 from roost.policies.prospects import (
     IMPOSSIBLE,
@@ -160,11 +160,6 @@ class Roost:
             _Decision(self, plan, notes, free, window).make()
 
 
-def _picky(job: Job) -> bool:
-    """Whether a job needs more of a node than GPUs, or certain nodes."""
-    return bool(job.spec.resources.pool) or not plain(job.spec.resources)
-
-
 def _able(job: Job, now: float) -> bool:
     return job.run is not None and movable(job.run, now)
 
@@ -216,7 +211,7 @@ class _Decision:
             assign(plan, self._wishes(chosen), self._reasons(cost, chosen))
         for row, job in enumerate(self.jobs):
             # It may fit on several kinds at once, or beside others: the placer knows.
-            if job.waiting and (_picky(job) or cost[row, :-1].min() >= IMPOSSIBLE):
+            if job.waiting and (picky(job) or cost[row, :-1].min() >= IMPOSSIBLE):
                 plan.place(job)
 
     # -- costs ---------------------------------------------------------------------------------
@@ -256,7 +251,7 @@ class _Decision:
         """Columns that the job could not have of an empty cluster, as far as GPUs do not tell."""
         table, each = self.table, job.spec.resources.gpus
         away = np.zeros(len(table.kind), dtype=bool)
-        if _picky(job):
+        if picky(job):
             for kind in table.kinds:
                 away[kind.columns] = [
                     not self.reaches.holds(job, kind.name, gpus // each)

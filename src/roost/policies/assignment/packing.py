@@ -389,6 +389,11 @@ def plain(need: Resources) -> bool:
     return not (need.cpu_milli or need.memory_mib or need.gpu_memory_mib)
 
 
+def picky(job: Job) -> bool:
+    """Whether a job needs more of a node than GPUs, or certain nodes."""
+    return bool(job.spec.resources.pool) or not plain(job.spec.resources)
+
+
 def devices_of(run: Run | None) -> dict[NodeId, int]:
     """The devices that a run holds, by node."""
     found: dict[NodeId, int] = {}
