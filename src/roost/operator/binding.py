@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from roost.engines.kubernetes.api import Api, Object, Unpermitted
 from roost.engines.kubernetes.kinds import PODS
 from roost.engines.kubernetes.lease import Deposed
+from roost.engines.kubernetes.transport import GUARD
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Binder:
         """
         async with self._slots:
             self.check()
+            guard = GUARD.set(self.check)
             try:
                 return await request()
             except Unpermitted as error:
@@ -78,6 +80,8 @@ class Binder:
                     self._denied.add((error.verb, error.resource))
                     _log.warning("a permission is missing: %s", error)
                 raise
+            finally:
+                GUARD.reset(guard)
 
     async def bind(self, binding: Binding) -> Fate:
         """Bind a pod, and say what became of it; returns when that is certain."""

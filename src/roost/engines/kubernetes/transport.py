@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from roost.engines.kubernetes.access import Access
@@ -29,6 +31,10 @@ CONNECT_S = 5.0
 TRIES = 5
 #: Longer waits than this are the caller's.
 PATIENCE_S = 10.0
+#: Asked before a request is sent, each time, and once more the moment its body leaves: raises if
+#: the caller may not change anything any more. Between its question and that moment a process may
+#: have stood still, or waited for a connection, while another one took over.
+GUARD: ContextVar[Callable[[], None] | None] = ContextVar("GUARD", default=None)
 
 
 class Request(NamedTuple):
@@ -117,18 +123,37 @@ class Transport:
 
     async def _exchange(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
         headers = {"Content-Type": request.content, "Accept": "application/json"}
+        headers |= await self._way.headers()
+        body: bytes | _Guarded | None = request.body
+        if (check := GUARD.get()) is not None:
+            check()
+            body = _Guarded(request.body, check) if request.body is not None else None
         with _broken(request.asked):
             async with self._way.session.request(
                 request.method,
                 request.url(self._way.host),
-                data=request.body,
-                headers=headers | await self._way.headers(),
+                data=body,
+                headers=headers,
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S, sock_connect=CONNECT_S),
                 allow_redirects=False,
                 **self._way.options,
             ) as answer:
                 with _aborting(answer):
                     return answer, await answer.read()
+
+
+class _Guarded(aiohttp.BytesPayload):
+    """A body that does not leave if ``check`` raises; the server drops a request without it."""
+
+    def __init__(self, value: bytes, check: Callable[[], None]) -> None:
+        super().__init__(value)
+        self._check = check
+
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
+        self._check()
+        await super().write_with_length(writer, content_length)
 
 
 def _refusal(asked: Asked, answer: aiohttp.ClientResponse, raw: bytes) -> RoostError:

@@ -13,7 +13,7 @@ from tests.unit.engines.kubernetes.faulty_server import Answer, Faulty, faulty, 
 
 from roost.engines.kubernetes.api import Api, Disrupted, Expired, Unpermitted
 from roost.engines.kubernetes.kinds import LEASES, NODES, PODS
-from roost.engines.kubernetes.transport import TRIES
+from roost.engines.kubernetes.transport import GUARD, TRIES
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 
 PATH = "/api/v1/namespaces/lab/pods"
@@ -87,6 +87,31 @@ def test_creating_and_binding_are_sent_once(tmp_path: Path) -> None:
         }
 
     assert play(tmp_path, scenario) == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_may_no_longer_be_written_does_not_leave(tmp_path: Path, times: int) -> None:
+    """Neither a request that waited, nor one of which only the body is still here."""
+    asked = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked >= times:
+            raise Conflict("somebody else leads")
+
+    async def scenario(server: Faulty, api: Api) -> None:
+        server.say("POST", f"{PATH}/a/binding", Answer({}))
+        guard = GUARD.set(check)
+        try:
+            with pytest.raises((Conflict, Retryable)):
+                await api.bind("lab", "a", "uid", "node", {})
+        finally:
+            GUARD.reset(guard)
+        assert asked == times
+        assert server.asked == []
+
+    play(tmp_path, scenario)
 
 
 def test_a_page_that_breaks_off_is_asked_for_again(tmp_path: Path) -> None:
