@@ -158,6 +158,10 @@ class Training:
     bound the samples that a GPU takes at once. ``alone`` is how many samples per second one GPU of
     a kind was seen to do beforehand: only the ratios matter.
 
+    A worker is one GPU, or a replica of the model whose GPUs are split over ``pipeline`` stages:
+    micro-batches of ``micro`` samples then pass these one behind the other, and the bounds of
+    samples are those of a replica.
+
     Work of such a job is counted in steps at its own ``batch``.
     """
 
@@ -167,6 +171,8 @@ class Training:
     local_min: int = 1
     local_max: tuple[tuple[str, int], ...] = ()
     alone: tuple[tuple[str, float], ...] = ()
+    pipeline: int = 1
+    micro: int = 1
 
     def __post_init__(self) -> None:
         """Refuse batches of nothing and speeds that are none."""
@@ -174,6 +180,10 @@ class Training:
             raise InvalidSpec(f"batch sizes must be at least 1, got {self}")
         if self.batch_max and self.batch_max < self.batch:
             raise InvalidSpec(f"batch_max {self.batch_max} is below the batch {self.batch}")
+        if self.pipeline < 1 or self.micro < 1:
+            raise InvalidSpec(f"a pipeline needs at least one stage and sample, got {self}")
+        if self.micro > min((self.batch, *(most for _, most in self.local_max))):
+            raise InvalidSpec(f"micro {self.micro} is above the batch or local_max, got {self}")
         _not_negative("epochs", self.epochs)
         _check_rates("alone", self.alone)
 
@@ -255,6 +265,18 @@ class JobSpec:
             _not_negative("run_time_s", self.run_time_s)
         _not_negative("min_run_s", self.min_run_s)
         _check_rates("rates", self.rates)
+        if self.training is not None and self.training.pipeline > 1:
+            self._check_stages(self.training.pipeline)
+
+    def _check_stages(self, stages: int) -> None:
+        """Refuse workers whose GPUs cannot be split evenly over their pipeline."""
+        if self.resources.share_milli < WHOLE:
+            raise InvalidSpec(f"a pipeline of {stages} stages needs whole GPUs, not a share of one")
+        if not self.resources.gpus or self.resources.gpus % stages:
+            raise InvalidSpec(
+                f"a pipeline of {stages} stages needs a multiple of {stages} GPUs for each worker,"
+                f" got {self.resources.gpus}"
+            )
 
     @property
     def elastic(self) -> bool:

@@ -168,18 +168,21 @@ class Run:
         return held
 
     def disturbance_s(self, now: float) -> float:
-        """What a stop would cost the job: its restart, and on average half a checkpoint period.
+        """What a stop would cost the job: its restart, and the work that would be lost.
 
         A restart costs what restarts of such jobs were measured to, else what its user declared.
         """
-        job = self.job
-        costs, spent = job.spec.costs, job.spent
-        restart_s = costs.restart_s
+        restart_s, spent = self.job.spec.costs.restart_s, self.job.spent
         if spent is not None and spent.start.count:
             restart_s = spent.start.mean
-        if self.started_at is None or costs.checkpoint_every_s == 0:
-            return restart_s
-        return restart_s + min(now - self.started_at, costs.checkpoint_every_s / 2)
+        return restart_s + self.unsaved_s(now)
+
+    def unsaved_s(self, now: float) -> float:
+        """Seconds of work that a stop would lose: on average half a checkpoint period."""
+        every_s = self.job.spec.costs.checkpoint_every_s
+        if self.started_at is None or every_s == 0:
+            return 0.0
+        return min(now - self.started_at, every_s / 2)
 
 
 @dataclass(slots=True, eq=False)

@@ -128,6 +128,8 @@ class Training(Part):
     local_min: fields.Count = 1
     local_max: fields.CountByKind = ()
     alone: fields.AmountByKind = ()
+    pipeline: fields.Count = 1
+    micro: fields.Count = 1
 
     @model_validator(mode="before")
     @classmethod
@@ -145,6 +147,10 @@ class Training(Part):
                 raise wrong(
                     f"local_max.{kind or OTHER}", "'training.local_max' is below 'local_min'"
                 )
+            if most < self.micro:
+                raise wrong(f"local_max.{kind or OTHER}", "'training.local_max' is below 'micro'")
+        if self.micro > self.batch:
+            raise wrong("micro", "'training.micro' is above 'training.batch'")
         return self
 
     def known(self) -> core.Training:
@@ -156,6 +162,8 @@ class Training(Part):
             self.local_min,
             self.local_max,
             self.alone,
+            self.pipeline,
+            self.micro,
         )
 
 

@@ -34,7 +34,7 @@ _BEYOND = 4
 
 def profile_views(core: Core, user: str | None, application: str = "") -> list[dict[str, Any]]:
     """Profiles by user and application, for JSON."""
-    history = core.history
+    history, specs = core.history, _specs(core)
     found = [
         (owner, name)
         for owner, name in sorted(history.profiles.keys() | history.costs.keys())
@@ -48,7 +48,11 @@ def profile_views(core: Core, user: str | None, application: str = "") -> list[d
                 "user": whose[0],
                 "application": whose[1],
                 **_measured(profile),
-                "models": _models(core, profile.observed) if len(found) <= _MODELS else [],
+                "models": (
+                    _models(core, profile.observed, specs.get(whose))
+                    if len(found) <= _MODELS
+                    else []
+                ),
                 "costs": _costs(history.costs.get(whose) or Spent()),
             }
         )
@@ -73,15 +77,25 @@ def _measured(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _models(core: Core, observed: Observed) -> list[dict[str, Any]]:
+def _specs(core: Core) -> dict[tuple[str, str], JobSpec]:
+    """The last job of each application that says how it learns."""
+    specs = (job.spec for job in core.jobs.values())
+    return {(spec.user, spec.application): spec for spec in specs if spec.training is not None}
+
+
+def _models(core: Core, observed: Observed, last: JobSpec | None) -> list[dict[str, Any]]:
     """What a step is expected to take by kind and size, beside what it was seen to take.
 
     The batch of all workers is the one that was seen most often on that kind. ``error`` is relative
-    and one standard deviation. Nothing is foretold of kinds of which no batch is known.
+    and one standard deviation. Nothing is foretold of kinds of which no batch is known. Whether
+    there is a pipeline is told by the ``last`` job of the application.
     """
     if not observed.timings:
         return []
-    fits = _estimates().fits(observed)
+    from roost.perf.kinds import shape_of  # noqa: PLC0415 - as below
+
+    split = None if last is None else shape_of(last.training, last.resources.gpus)
+    fits = _estimates().fits(observed, shape=split)
     return [_model(core, observed, kind, fit) for kind, fit in sorted(fits.items())]
 
 
@@ -100,9 +114,10 @@ def _model(core: Core, observed: Observed, kind: str, fit: Fit) -> dict[str, Any
     seen = {at: one for at, one in observed.timings.items() if at.kind == kind and not at.servers}
     usual = max((at for at in seen if at.local_batch), key=lambda at: seen[at].step.count)
     batch = usual.workers * usual.local_batch
-    nodes, workers = np.array(_sizes(core, kind, seen)).T
+    gpus = 1 if fit.shape is None else fit.shape.gpus
+    nodes, workers = np.array(_sizes(core, kind, seen, gpus)).T
     local, belief = -(-batch // workers), believe(fit)
-    steps, errors = belief.model.step_s(nodes, workers, local), belief.error(nodes, workers, local)
+    steps, errors = belief.pace.step_s(nodes, workers, local), belief.error(nodes, workers, local)
     rows = []
     for spread, size, each, step_s, error in np.column_stack(
         [nodes, workers, local, steps, errors]
@@ -124,13 +139,15 @@ def _model(core: Core, observed: Observed, kind: str, fit: Fit) -> dict[str, Any
     return {"kind": kind, "batch": batch, "sizes": rows}
 
 
-def _sizes(core: Core, kind: str, seen: Mapping[Setting, object]) -> list[tuple[int, int]]:
-    """Nodes and workers: those seen, and powers of two that the cluster has room for."""
+def _sizes(
+    core: Core, kind: str, seen: Mapping[Setting, object], each: int
+) -> list[tuple[int, int]]:
+    """Nodes and workers of ``each`` GPUs: those seen, and powers of two that there is room for."""
     known = {(at.nodes, at.workers) for at in seen}
     whole, _, _ = kind.partition(":")
-    gpus = [node.spec.gpus for node in core.ledger.order if node.spec.kind == whole]
-    most = min(sum(gpus), _BEYOND * max(workers for _, workers in known))
-    here = max(gpus, default=1) or 1
+    room = [node.spec.gpus // each for node in core.ledger.order if node.spec.kind == whole]
+    most = min(sum(room), _BEYOND * max(workers for _, workers in known))
+    here = max(room, default=1) or 1
     sizes = {workers for _, workers in known}
     more = [1 << power for power in range(most.bit_length())]
     return sorted(known | {(-(-size // here), size) for size in more if size not in sizes})

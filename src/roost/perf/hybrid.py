@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias, overload
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Shape:
         """GPUs of one replica."""
         return self.tensor * self.pipeline
 
-    def slots(self, local: Numbers) -> Reals:
+    def slots(self, local: float | Numbers) -> Reals:
         """How long a step of so many samples per replica is, in turns of one stage."""
         return np.ceil(np.asarray(local) / self.micro) + (self.pipeline - 1)
 
@@ -69,32 +70,71 @@ class HybridModel:
     shape: Shape
     model: StepModel
 
-    def compute_s(self, local: Numbers) -> Reals:
+    @overload
+    def compute_s(self, local: float) -> float: ...
+    @overload
+    def compute_s(self, local: Numbers) -> Reals: ...
+    def compute_s(self, local: float | Numbers) -> float | Reals:
         """Seconds until the gradients of so many samples have left the pipeline."""
         return self.model.compute_s(self.shape.slots(local))
 
-    def step_s(self, nodes: Numbers, workers: Numbers, local: Numbers) -> Reals:
+    @overload
+    def step_s(self, nodes: float, workers: float, local: float) -> float: ...
+    @overload
+    def step_s(self, nodes: Numbers, workers: Numbers, local: Numbers) -> Reals: ...
+    def step_s(
+        self, nodes: float | Numbers, workers: float | Numbers, local: float | Numbers
+    ) -> float | Reals:
         """Seconds of a whole step of so many replicas.
 
         One replica has nobody to agree with, however many nodes it spans.
         """
-        spread = np.where(np.asarray(workers) > 1, nodes, 1)
-        return self.model.step_s(spread, workers, self.shape.slots(local))
+        replicas = np.asarray(workers)
+        spread = np.where(replicas > 1, nodes, 1)
+        return self.model.step_s(spread, replicas, self.shape.slots(local))
+
+    def scaled(self, factor: float) -> HybridModel:
+        """The same job on GPUs that take ``factor`` times as long for everything."""
+        return HybridModel(self.shape, self.model.scaled(factor))
+
+
+#: What tells the step times of a job, whether or not it is split into stages.
+Model: TypeAlias = StepModel | HybridModel
+
+
+def paced(model: StepModel, shape: Shape | None) -> Model:
+    """The model in samples of one that is in slots; without a shape, the model itself."""
+    return model if shape is None else HybridModel(shape, model)
+
+
+def in_slots(shape: Shape, samples: Sequence[Sample]) -> list[Sample]:
+    """Samples of replicas, with batches counted in slots."""
+    slots = shape.slots(np.array([sample.local_batch for sample in samples])).astype(int).tolist()
+    return [
+        Sample(seen.nodes if seen.workers > 1 else 1, seen.workers, count, *seen[3:])
+        for seen, count in zip(samples, slots, strict=True)
+    ]
 
 
 def fit_hybrid(shape: Shape, samples: Sequence[Sample]) -> HybridModel:
     """Fit to samples whose workers are replicas, and whose batches are samples per replica."""
-    slots = shape.slots(np.array([sample.local_batch for sample in samples])).astype(int).tolist()
-    model = fit_steps(
-        [
-            Sample(seen.nodes if seen.workers > 1 else 1, seen.workers, count, *seen[3:])
-            for seen, count in zip(samples, slots, strict=True)
-        ]
-    )
-    if len(set(slots)) == 1:
+    turned = in_slots(shape, samples)
+    model = fit_steps(turned)
+    slots = {sample.local_batch for sample in turned}
+    if len(slots) == 1:
         # Of one length of the pipeline alone, all is taken for turns: overhead beside is small.
-        model = replace(model, ac=LEAST, bc=float(model.compute_s(slots[0])) / slots[0])
+        length = slots.pop()
+        model = replace(model, ac=LEAST, bc=float(model.compute_s(length)) / length)
     return HybridModel(shape, model)
+
+
+def bounded(limits: Limits, micro: int) -> Limits:
+    """Limits of a job with a pipeline.
+
+    A replica takes a whole micro-batch at least. Micro-batches show the noise of gradients, so
+    that one replica needs no second round to see it.
+    """
+    return limits._replace(local_min=max(limits.local_min, micro), lone_rounds=1)
 
 
 def tune_hybrid(
@@ -102,10 +142,9 @@ def tune_hybrid(
 ) -> Tuned:
     """Find the batch that learns fastest for each number of GPUs, on nodes of ``per_node``.
 
-    Numbers that are no multiple of the block go at rate 0. Micro-batches show the noise of
-    gradients, so that one replica needs no second round to see it.
+    Numbers that are no multiple of the block go at rate 0.
     """
     shape = hybrid.shape
     replicas = shape.replicas(gpus)
-    bounds = limits._replace(local_min=max(limits.local_min, shape.micro), lone_rounds=1)
+    bounds = bounded(limits, shape.micro)
     return tune(hybrid, noise, bounds, shape.nodes(replicas, per_node), replicas)

@@ -2,7 +2,8 @@
 
 A model is carried over by the ratio of what one GPU of each kind was seen to do beforehand
 (``Training.alone``), as Sia (SOSP'23) does it. Jobs of one application teach each other: see
-``job_models``. ``Estimates`` keeps the fits, so that policies may ask as often as they like.
+``job_models``. A job with a pipeline is fitted as ``hybrid`` has it. ``Estimates`` keeps the fits,
+so that policies may ask as often as they like.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from roost.core.observed import Observed
 from roost.core.spec import Training
 from roost.core.state import Job
 from roost.perf.goodput import Limits
+from roost.perf.hybrid import Model, Shape, bounded, fit_hybrid, in_slots, paced
 from roost.perf.steps import Numbers, Reals, Sample, StepModel, fit_steps
 
 #: How many observed jobs and applications are remembered, and how many fits.
@@ -43,11 +45,24 @@ def samples(observed: Observed) -> dict[str, list[Sample]]:
     return found
 
 
+def shape_of(training: Training | None, gpus: int) -> Shape | None:
+    """How a worker of so many GPUs is split; None: it has no pipeline."""
+    if training is None or training.pipeline == 1:
+        return None
+    return Shape(max(gpus // training.pipeline, 1), training.pipeline, training.micro)
+
+
 class Fit(NamedTuple):
-    """A model and the samples it was fitted to."""
+    """A model and the samples it was fitted to; with a shape, batches of both are in slots."""
 
     model: StepModel
     samples: tuple[Sample, ...]
+    shape: Shape | None = None
+
+    @property
+    def pace(self) -> Model:
+        """The model in samples per worker."""
+        return paced(self.model, self.shape)
 
     def scaled(self, factor: float) -> Fit:
         """The same with all times multiplied."""
@@ -57,7 +72,7 @@ class Fit(NamedTuple):
             seen._replace(step_s=factor * seen.step_s, sync_s=factor * seen.sync_s)
             for seen in self.samples
         )
-        return Fit(self.model.scaled(factor), longer)
+        return Fit(self.model.scaled(factor), longer, self.shape)
 
 
 class Estimates:
@@ -65,30 +80,33 @@ class Estimates:
 
     def __init__(self, most: int = _REMEMBERED) -> None:
         self._most = most
-        self._fits: dict[tuple[Sample, ...], StepModel] = {}
+        self._fits: dict[tuple[Shape | None, tuple[Sample, ...]], Fit] = {}
         # By identity, beside the observed themselves: so no other can come to have the same.
-        self._known: dict[tuple[int, int], _Known] = {}
+        self._known: dict[tuple[int, int, Shape | None], _Known] = {}
 
-    def fit(self, seen: Iterable[Sample]) -> Fit:
-        """The model of these samples; jobs that saw the same share it."""
-        key = tuple(seen)
-        model = self._fits.pop(key, None)
-        if model is None:
-            model = fit_steps(key)
-        _keep(self._fits, key, model, self._most)
-        return Fit(model, key)
+    def fit(self, seen: Iterable[Sample], shape: Shape | None = None) -> Fit:
+        """The model of these samples; jobs that saw the same, in one shape, share it."""
+        key = shape, tuple(seen)
+        fit = self._fits.pop(key, None)
+        if fit is None:
+            fit = _fit(*key)
+        _keep(self._fits, key, fit, self._most)
+        return fit
 
-    def fits(self, own: Observed, shared: Observed | None = None) -> Mapping[str, Fit]:
+    def fits(
+        self, own: Observed, shared: Observed | None = None, shape: Shape | None = None
+    ) -> Mapping[str, Fit]:
         """The fit of each kind on which something was measured.
 
         ``shared`` is what was seen of other jobs like this one. Where it has more settings than
         the job's ``own``, it counts, at the pace of the job itself in the settings of both.
         """
-        key = (id(own), id(shared))
+        key = (id(own), id(shared), shape)
         versions = (own.version, 0 if shared is None else shared.version)
         known = self._known.pop(key, None)
         if known is None or known.versions != versions:
-            known = _Known((own, shared), versions, MappingProxyType(self._fit_all(own, shared)))
+            found = self._fit_all(own, shared, shape)
+            known = _Known((own, shared), versions, MappingProxyType(found))
         _keep(self._known, key, known, self._most)
         return known.fits
 
@@ -96,14 +114,24 @@ class Estimates:
         """The model of each kind on which something was measured."""
         return {kind: fit.model for kind, fit in self.fits(observed).items()}
 
-    def _fit_all(self, own: Observed, shared: Observed | None) -> dict[str, Fit]:
+    def _fit_all(
+        self, own: Observed, shared: Observed | None, shape: Shape | None
+    ) -> dict[str, Fit]:
         mine, theirs = samples(own), {} if shared is None else samples(shared)
         found = {}
         for kind in {**mine, **theirs}:
             few, many = mine.get(kind, []), theirs.get(kind, [])
-            own_counts = len(few) >= len(many)
-            found[kind] = self.fit(few) if own_counts else self.fit(many).scaled(_pace(few, many))
+            if len(few) >= len(many):
+                found[kind] = self.fit(few, shape)
+            else:
+                found[kind] = self.fit(many, shape).scaled(_pace(few, many))
         return found
+
+
+def _fit(shape: Shape | None, seen: tuple[Sample, ...]) -> Fit:
+    if shape is None:
+        return Fit(fit_steps(seen), seen)
+    return Fit(fit_hybrid(shape, seen).model, tuple(in_slots(shape, seen)), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +156,22 @@ def _pace(mine: Sequence[Sample], theirs: Sequence[Sample]) -> float:
 
 
 def models(
-    observed: Observed, training: Training | None, kinds: Sequence[str], estimates: Estimates
-) -> dict[str, StepModel]:
+    observed: Observed,
+    training: Training | None,
+    kinds: Sequence[str],
+    estimates: Estimates,
+    gpus: int = 1,
+) -> dict[str, Model]:
     """A model for each of ``kinds``, from what was observed of one job or one application.
 
     Empty when nothing was. A kind without measurements takes the model of the first of ``kinds``
-    that has some.
+    that has some. ``gpus`` are those of a worker.
     """
-    return _carried(estimates.fits(observed), training, kinds)
+    fits = estimates.fits(observed, shape=shape_of(training, gpus))
+    return _carried(fits, training, kinds)
 
 
-def job_models(job: Job, kinds: Sequence[str], estimates: Estimates) -> dict[str, StepModel]:
+def job_models(job: Job, kinds: Sequence[str], estimates: Estimates) -> dict[str, Model]:
     """A model for each of ``kinds``, from the job itself and from others of its application.
 
     Empty when nobody has measured anything.
@@ -152,18 +185,19 @@ def job_fits(job: Job, estimates: Estimates) -> Mapping[str, Fit]:
     own = job.observed or shared
     if own is None:
         return {}
-    return estimates.fits(own, None if own is shared else shared)
+    split = shape_of(job.spec.training, job.spec.resources.gpus)
+    return estimates.fits(own, None if own is shared else shared, split)
 
 
 def _carried(
     fits: Mapping[str, Fit], training: Training | None, kinds: Sequence[str]
-) -> dict[str, StepModel]:
+) -> dict[str, Model]:
     """The fitted models, and the first of them in the place of those that are missing."""
-    found: dict[str, StepModel] = {}
+    found: dict[str, Model] = {}
     for kind in kinds:
         origin = source(fits, kinds, kind)
         if origin is not None:
-            found[kind] = fits[origin].model.scaled(slower(training, kind, origin))
+            found[kind] = fits[origin].pace.scaled(slower(training, kind, origin))
     return found
 
 
@@ -182,7 +216,8 @@ def slower(training: Training | None, kind: str, than: str) -> float:
 def limits(training: Training, kind: str) -> Limits:
     """The batches that a job may use on a kind."""
     most = max(training.batch, training.batch_max)
-    return Limits(training.batch, most, training.local_min, training.most_local(kind))
+    found = Limits(training.batch, most, training.local_min, training.most_local(kind))
+    return found if training.pipeline == 1 else bounded(found, training.micro)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ import numpy as np
 
 from roost.core.observed import Observed
 from roost.core.state import Job
+from roost.perf.hybrid import Model, Shape, paced
 from roost.perf.kinds import Estimates, Fit, job_fits, slower, source
 from roost.perf.steps import Numbers, Reals, StepModel
 
@@ -142,12 +143,19 @@ class Belief:
     """A model, and how sure it is.
 
     ``axes`` are steps of one standard deviation from the logarithms of its parameters, each
-    independent of the others; ``misfit`` is the error that stays even where they are known.
+    independent of the others; ``misfit`` is the error that stays even where they are known. With
+    a ``shape`` the model is in slots, as a fit is; ``pace`` and ``error`` are in samples.
     """
 
     model: StepModel
     axes: Reals
     misfit: float
+    shape: Shape | None = None
+
+    @property
+    def pace(self) -> Model:
+        """The model in samples per worker."""
+        return paced(self.model, self.shape)
 
     def error(
         self,
@@ -164,8 +172,9 @@ class Belief:
         """
 
         def log_s(model: StepModel) -> Reals:
-            seconds = model.step_s(nodes, workers, local)
-            rounds = 0.0 if accumulation is None else accumulation * model.compute_s(local)
+            pace = paced(model, self.shape)
+            seconds = pace.step_s(nodes, workers, local)
+            rounds = 0.0 if accumulation is None else accumulation * pace.compute_s(local)
             return np.log(seconds + rounds)
 
         middle = log_s(self.model)
@@ -177,7 +186,8 @@ class Belief:
 
     def scaled(self, factor: float, doubt: float) -> Belief:
         """The same on GPUs that take ``factor`` times as long, give or take ``doubt``."""
-        return Belief(self.model.scaled(factor), self.axes, math.hypot(self.misfit, doubt))
+        doubt = math.hypot(self.misfit, doubt)
+        return Belief(self.model.scaled(factor), self.axes, doubt, self.shape)
 
 
 def _moved(model: StepModel, logs: Reals) -> StepModel:
@@ -202,7 +212,7 @@ def believe(fit: Fit, prior: Prior = PRIOR) -> Belief:
         ]
     )
     sure, directions = np.linalg.eigh(rows.T @ rows)
-    return Belief(model, (directions / np.sqrt(sure)).T, misfit)
+    return Belief(model, (directions / np.sqrt(sure)).T, misfit, fit.shape)
 
 
 def priors(applications: Iterable[Observed], estimates: Estimates) -> dict[str, Prior]:

@@ -29,7 +29,7 @@ from roost.core.spec import WHOLE, JobId, NodeId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.goodput import tune
-from roost.perf.kinds import Estimates, limits, samples
+from roost.perf.kinds import Estimates, limits, samples, shape_of
 from roost.perf.steps import Sample
 from roost.policies.assignment.assign import arrange, carry_on, movable, rooms, rounds, standing
 from roost.policies.assignment.configurations import caps
@@ -231,8 +231,9 @@ class _Round:
         else:
             estimates: Estimates = self.plan.memo.setdefault("estimates", Estimates())
             first = next(iter(self.plan.ledger.kinds))
+            split = shape_of(training, job.spec.resources.gpus)
             tuned = tune(
-                estimates.fit(_mixed(observed)).model,
+                estimates.fit(_mixed(observed), split).pace,
                 observed.noise or 0.0,
                 limits(training, first),
                 np.repeat([1, 2], most),

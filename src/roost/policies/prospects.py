@@ -24,8 +24,8 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.perf.goodput import tune
+from roost.perf.hybrid import Model
 from roost.perf.kinds import Estimates, job_models, limits, models
-from roost.perf.steps import StepModel
 
 Reals: TypeAlias = NDArray[np.float64]
 Whole: TypeAlias = NDArray[np.int64]
@@ -187,6 +187,8 @@ class Prospects:
     def _modelled(self, job: Job, table: Sizes, noise: float | None) -> Reals | None:
         """Rates by the models of a job that learns; None before there are any."""
         training, each = job.spec.training, max(job.spec.resources.gpus, 1)
+        if training is not None and training.pipeline > 1 and not training.adaptive:
+            noise = noise or 0.0  # pipelines seldom tell it, and a batch that stays needs none
         if training is None or noise is None:
             return None
         fitted = self._models(job, [kind.name for kind in table.kinds])
@@ -199,12 +201,13 @@ class Prospects:
             rates[kind.columns] = tune(fitted[kind.name], noise, bounds, kind.nodes, workers).rate
         return rates
 
-    def _models(self, job: Job, kinds: Sequence[str]) -> dict[str, StepModel]:
+    def _models(self, job: Job, kinds: Sequence[str]) -> dict[str, Model]:
         if self.library:
             return job_models(job, kinds, self.estimates)
         if job.observed is None:
             return {}
-        return models(job.observed, job.spec.training, kinds, self.estimates)
+        spec = job.spec
+        return models(job.observed, spec.training, kinds, self.estimates, spec.resources.gpus)
 
     # -- how long ------------------------------------------------------------------------------
 
@@ -214,6 +217,10 @@ class Prospects:
         if work is not None:
             return max(work, 0.0) / usual
         return max(now - job.submitted_at, _NEW_S)
+
+    def knows_end(self, job: Job, now: float) -> bool:
+        """Whether it is known, and not guessed, how much work is left."""
+        return self._work(job, now) is not None
 
     def _work(self, job: Job, now: float) -> float | None:
         """Work that is left; None: nobody knows."""

@@ -19,7 +19,7 @@ priority counts double. Jobs of other shapes (shares, roles, ``within``) are pla
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +52,8 @@ _MEMO = "roost"
 #: How many arrivals tell how long things stay as they are, and what is taken for it before.
 _ARRIVALS = 9
 _GAP_S = 600.0
+#: However long nothing has come: what has to pay, has to by then.
+_LONGEST_S = 3600.0
 #: Nothing is decided again within this time, unless a job came or went.
 _CALM_S = 1.0
 #: Over such a time the usual number of jobs is forgotten.
@@ -62,11 +64,12 @@ _PROMISED = 1e6
 _LAST = 0.5
 #: What a rank counts that is guessed.
 _GUESSED = 0.4
-#: Steps of priority that count.
-_STEPS = 10
+#: Steps of priority between the least and the most that count double each; more count less.
+_STEPS = 10.0
 #: A waiting job loses at least so much of the window beyond its worst choice.
 _WAITING = 0.2
-#: What is worth telling.
+#: What GPUs that are given back early count for, of what they are worth to others now.
+_RETURNED = 0.5
 _MINUTE_S = 60.0
 
 
@@ -154,14 +157,36 @@ class Roost:
 
     def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         notes.prospects.forget(plan)
-        window = max(self.least_s, self.patience * notes.gap_s(plan.now))
+        window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_S))
+        promised = _promised(jobs)
         free = [job for job in jobs if job.waiting or _able(job, plan.now)]
+        free = _not_precious(free, promised, plan.now, window)
         if free and any(node.spec.gpus for node in plan.ledger.order):
-            _Decision(self, plan, notes, free, window).make()
+            _Decision(self, plan, notes, free, promised, len(free) / len(jobs), window).make()
 
 
 def _able(job: Job, now: float) -> bool:
     return job.run is not None and movable(job.run, now)
+
+
+def _not_precious(
+    jobs: list[Job], promised: Collection[JobId], now: float, window: float
+) -> list[Job]:
+    """Jobs without rigid runs that would lose too much work by a stop.
+
+    They are left alone unless somebody waits who counts more, or was promised room.
+    """
+    precious = {
+        job.id: _priority(job)
+        for job in jobs
+        if job.run is not None and not job.spec.elastic and job.run.unsaved_s(now) > window
+    }
+    if not precious:
+        return jobs
+    least = min(precious.values())
+    if any(job.waiting and (job.id in promised or _priority(job) > least) for job in jobs):
+        return jobs
+    return [job for job in jobs if job.id not in precious]
 
 
 @dataclass(slots=True)
@@ -172,11 +197,18 @@ class _Decision:
     plan: Plan
     notes: _Notes
     jobs: Sequence[Job]
+    promised: Collection[JobId]
+    #: The part of all jobs that these are: others are in motion, or left alone.
+    part: float
     window: float
     table: Sizes = field(init=False)
     held: dict[JobId, Wish] = field(init=False)
     current: Whole = field(init=False)
     reaches: Reaches = field(init=False)
+    #: Of each job: work per second by column, and seconds left at its usual rate.
+    rates: list[Reals] = field(init=False)
+    usual: list[float] = field(init=False)
+    left: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
         """Find out what there is, and who holds what."""
@@ -184,6 +216,14 @@ class _Decision:
         self.held = standing(self.plan)
         self.reaches = Reaches(self.plan.ledger)
         self.current = np.array([self._column(job) for job in self.jobs])
+        prospects, table = self.notes.prospects, self.table
+        share = max(1.0, sum(kind.total for kind in table.kinds) / self.notes.crowd)
+        self.rates = [prospects.rates(job, table) for job in self.jobs]
+        self.usual = [usual(row, table, share) for row in self.rates]
+        self.left = [
+            prospects.left_s(job, rate, self.plan.now) if rate else 0.0
+            for job, rate in zip(self.jobs, self.usual, strict=True)
+        ]
 
     def make(self) -> None:
         """Choose, and make it real."""
@@ -206,9 +246,10 @@ class _Decision:
         )
         for kind, price in zip(table.kinds, prices / self.window, strict=True):
             before = self.notes.prices.get(kind.name, 0.0)
-            self.notes.prices[kind.name] = (before + float(price)) / 2.0
+            # While most are in motion, what the others would pay says little.
+            self.notes.prices[kind.name] = before + (float(price) - before) * self.part / 2.0
         if (chosen != self.current).any():
-            assign(plan, self._wishes(chosen), self._reasons(cost, chosen))
+            assign(plan, self._wishes(chosen), self._reasons(chosen))
         for row, job in enumerate(self.jobs):
             # It may fit on several kinds at once, or beside others: the placer knows.
             if job.waiting and (picky(job) or cost[row, :-1].min() >= IMPOSSIBLE):
@@ -217,33 +258,26 @@ class _Decision:
     # -- costs ---------------------------------------------------------------------------------
 
     def _costs(self, prices: Reals) -> Reals:
-        table, prospects, now = self.table, self.notes.prospects, self.plan.now
-        share = max(1.0, sum(kind.total for kind in table.kinds) / self.notes.crowd)
-        rates = [prospects.rates(job, table) for job in self.jobs]
-        ordinary = [usual(row, table, share) for row in rates]
-        left = [
-            prospects.left_s(job, rate, now) if rate else 0.0
-            for job, rate in zip(self.jobs, ordinary, strict=True)
-        ]
+        table, left = self.table, self.left
         fastest = [
             seconds * rate / row.max() if rate else 0.0
-            for seconds, rate, row in zip(left, ordinary, rates, strict=True)
+            for seconds, rate, row in zip(left, self.usual, self.rates, strict=True)
         ]
         # A guess from the age of a job is worth less than what its epochs tell.
         rank = self.policy.rank * (1.0 if self.policy.library else _GUESSED)
         weights = _weights(self.jobs, left, fastest, self.notes.crowd, rank)
         pull = prices[table.kind] * table.gpus
-        promised, most = _promised(self.jobs), caps(self.jobs, self.held)
+        most = caps(self.jobs, self.held)
         cost = np.full((len(self.jobs), len(table.kind)), IMPOSSIBLE)
         for row, job in enumerate(self.jobs):
-            if ordinary[row]:
-                pace = rates[row] / ordinary[row]
+            if self.usual[row]:
+                pace = self.rates[row] / self.usual[row]
                 pace[(table.gpus > most[job.id]) | self._out_of_reach(job)] = 0.0
                 cost[row] = self._cost(job, pace, left[row], int(self.current[row]), pull)
                 cost[row][cost[row] < IMPOSSIBLE] *= weights[row]
             else:
                 cost[row, -1] = 0.0
-            if job.id in promised:
+            if job.id in self.promised:
                 cost[row, -1] += _PROMISED
         return cost
 
@@ -274,18 +308,21 @@ class _Decision:
         early = ends + left - whole * worth(np.full(1, left / whole), bend)
         cost = np.where(ends <= whole, early, whole + left - whole * worth(mean, bend))
         worst = float(cost[possible].max(initial=0.0))
-        cost -= pull * (whole - np.minimum(ends, whole))
+        cost -= _RETURNED * pull * (whole - np.minimum(ends, whole))
         cost[~possible] = IMPOSSIBLE
         # Who has waited long is let in, whoever is shorter.
         waited = self.plan.now - job.queued_at if job.waiting else 0.0
         cost[none] = max(whole + left + restart, worst + _WAITING * whole) + waited
         possible[none] = True
         cost[possible] *= self.window / whole
-        if current != none:
-            # What of a restart is beyond the window counts in full.
-            beyond = max(0.0, restart - self.window) * float(pace[current])
+        if job.run is not None and current != none:
+            # What of a restart is beyond the window counts in full, and what would be lost.
+            beyond, lost = max(0.0, restart - self.window), job.run.unsaved_s(self.plan.now)
             possible[current] = False
-            cost[possible] += beyond
+            cost[possible] += beyond * float(pace[current])
+            # Elastic jobs take their state with them, unless they have to leave.
+            possible[:none] &= not job.spec.elastic
+            cost[possible] += lost * float(pace[current])
         return cost
 
     # -- wishes --------------------------------------------------------------------------------
@@ -312,27 +349,27 @@ class _Decision:
         kind = self.table.kinds[int(self.table.kind[column])].name
         return Wish(kind, int(self.table.gpus[column]) // max(job.spec.resources.gpus, 1))
 
-    def _reasons(self, cost: Reals, chosen: Whole) -> Mapping[JobId, str]:
+    def _reasons(self, chosen: Whole) -> Mapping[JobId, str]:
         """Why runs change, in words."""
         found = {}
         for row, job in enumerate(self.jobs):
             before, after = int(self.current[row]), int(chosen[row])
             wish = self._wish(job, after)
             if before not in (after, self.table.none) and wish is not None:
-                saved = float(cost[row, before] - cost[row, after])
-                found[job.id] = _told(job, wish, saved, self.window)
+                size = f"{wish.workers} on {wish.kind}" if wish.kind else f"{wish.workers}"
+                found[job.id] = f"to {size}: {self._gain(row, before, after)}"
         return found
 
-
-def _told(job: Job, wish: Wish, saved: float, window: float) -> str:
-    """One change in a sentence."""
-    size = f"{wish.workers} on {wish.kind}" if wish.kind else f"{wish.workers}"
-    if saved <= 0:
-        return f"to {size}: others make more of what it held"
-    return (
-        f"to {size}: worth {saved / _MINUTE_S:.1f} min within {window / _MINUTE_S:.0f} min, "
-        f"costs {restart_s(job):.0f} s"
-    )
+    def _gain(self, row: int, before: int, after: int) -> str:
+        """What a job has of a change, and what it costs."""
+        job, slow, fast = self.jobs[row], self.rates[row][before], self.rates[row][after]
+        if fast <= slow:
+            return "others make more of what it held"
+        price = f"costs {restart_s(job):.0f} s"
+        if not self.notes.prospects.knows_end(job, self.plan.now):
+            return f"{fast / slow:.1f} times as fast, {price}" if slow else price
+        saved = self.left[row] * self.usual[row] * (1.0 / slow - 1.0 / fast)
+        return f"saves {saved / _MINUTE_S:.0f} min, {price}"
 
 
 def _weights(
@@ -355,8 +392,13 @@ def _weights(
     # By then all others will be done: to let them go first only makes the last day longer.
     last = np.array(fastest) > sum(left) / crowd
     weights[last] = np.maximum(weights[last], _LAST)
-    steps = [job.queue.spec.priority + job.spec.priority for job in jobs]
-    return np.asarray(weights * 2.0 ** np.clip(steps, -_STEPS, _STEPS))
+    steps = np.array([_priority(job) for job in jobs], dtype=float)
+    steps -= steps.min()
+    return np.asarray(weights * 2.0 ** (steps * min(1.0, _STEPS / max(steps.max(), 1.0))))
+
+
+def _priority(job: Job) -> int:
+    return job.queue.spec.priority + job.spec.priority
 
 
 def _promised(jobs: Sequence[Job]) -> set[JobId]:

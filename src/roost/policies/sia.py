@@ -176,10 +176,11 @@ class _Problem:
         observed = job.observed
         if observed is None or not observed.timings:
             return np.ones(len(offered))
-        fitted = models(observed, training, list(self.menu.offered), self.estimates)
+        each, kinds = job.spec.resources.gpus, list(self.menu.offered)
+        fitted = models(observed, training, kinds, self.estimates, each)
         goodput = np.zeros(len(offered))
         table = np.array([(one.nodes, one.gpus) for one in offered])
-        workers = table[:, 1] // job.spec.resources.gpus
+        workers = table[:, 1] // each
         for kind, model in fitted.items():
             here = np.array([one.kind == kind for one in offered])
             if here.any():

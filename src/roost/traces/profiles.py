@@ -105,6 +105,7 @@ class Steps:
     _grid: list[tuple[int, int, int, StepTime]]
     _largest: dict[int, int] = field(default_factory=dict)
     _memo: dict[tuple[Counts, int], StepTime] = field(default_factory=dict)
+    _between: dict[tuple[int, int], int] = field(default_factory=dict)
     _field: LinearNDInterpolator | None = None
 
     def time(self, counts: Counts, local: int) -> StepTime:
@@ -115,11 +116,21 @@ class Steps:
         return found
 
     def most_local(self, counts: Counts) -> int:
-        """The most samples per GPU that were profiled for this placement, or for its size."""
+        """The most samples per GPU that were profiled for this placement, or for its size.
+
+        Between sizes of which one was profiled further than the other, it is in between as well.
+        """
         known = self._lines.get(_rotated(counts))
         if known is not None:
             return min(known[0][-1], self.local_max)
-        return min(self._largest_at(sum(counts)), self.local_max)
+        nodes, workers = len(counts), sum(counts)
+        found = self._between.get((nodes, workers))
+        if found is None:
+            found = min(self._largest_at(workers), self.local_max)
+            while found > self.local_min and self._interpolate(nodes, workers, found) is None:
+                found -= 1
+            self._between[nodes, workers] = found
+        return found
 
     def alone(self) -> float:
         """Samples per second of one GPU: the largest profiled batch by its longest step."""

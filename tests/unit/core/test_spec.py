@@ -6,9 +6,25 @@ from collections.abc import Callable
 
 import pytest
 
-from roost.core import Costs, JobSpec, NodeId, NodeSpec, QueueId, QueueSpec, Range, Resources, Role
+from roost.core import (
+    Costs,
+    JobSpec,
+    NodeId,
+    NodeSpec,
+    QueueId,
+    QueueSpec,
+    Range,
+    Resources,
+    Role,
+    Training,
+)
 from roost.errors import InvalidSpec
 from roost.testing.builders import node, role, spec, worker
+
+
+def staged(resources: Resources) -> JobSpec:
+    return JobSpec(resources=resources, training=Training(8, pipeline=4))
+
 
 WRONG: list[tuple[str, Callable[[], object]]] = [
     ("gpus", lambda: Resources(gpus=-1)),
@@ -27,6 +43,13 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("ps", lambda: spec(1, roles=(role("ps"), role("ps", cpu_milli=1)))),
     ("restart_s", lambda: Costs(restart_s=-1.0)),
     ("checkpoint_every_s", lambda: Costs(checkpoint_every_s=float("nan"))),
+    ("pipeline", lambda: Training(8, pipeline=0)),
+    ("micro", lambda: Training(8, micro=0)),
+    ("micro 16 is above the batch", lambda: Training(8, micro=16)),
+    ("micro 4 is above", lambda: Training(8, local_max=(("T4", 2),), micro=4)),
+    ("multiple of 4 GPUs", lambda: staged(Resources(gpus=6))),
+    ("multiple of 4 GPUs", lambda: staged(Resources(gpus=0))),
+    ("whole GPUs", lambda: staged(Resources(share_milli=500))),
     ("gpus", lambda: NodeSpec(NodeId("n"), gpus=-1)),
     ("sockets", lambda: NodeSpec(NodeId("n"), sockets=0)),
     ("weight", lambda: QueueSpec(QueueId("q"), weight=0.0)),

@@ -114,6 +114,8 @@ LEARNS = replace(
         local_min=8,
         local_max=(("A100", 512), ("", 64)),
         alone=(("A100", 812.5),),
+        pipeline=2,
+        micro=4,
     ),
     rates=(("A100", 3.5), ("T4", 1.0)),
 )
@@ -241,6 +243,11 @@ def test_numbers_come_back_to_the_last_bit(number: float) -> None:
 @given(specs())
 def test_specs_come_back(wanted: JobSpec) -> None:
     assert decode(JobSpec, there_and_back(encode(wanted))) == wanted
+
+
+def test_journals_from_before_pipelines_are_read() -> None:
+    assert decode(Training, {"batch": 8, "local_min": 2}) == Training(8, local_min=2)
+    assert encode(Training(8)) == {"batch": 8}
 
 
 @given(nodes("n0"), queues())

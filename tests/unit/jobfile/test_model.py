@@ -146,6 +146,19 @@ def test_a_number_of_samples_holds_for_every_kind() -> None:
     assert (role.workers, role.most, role.sizes) == (1, 0, Range(1, 1))
 
 
+def test_a_replica_is_a_worker_whose_gpus_are_its_stages() -> None:
+    given = job(gpus=8, workers="1..4", training={"batch": 64, "pipeline": 4, "micro": "2"})
+    assert given.spec("ada").training == Training(64, pipeline=4, micro=2)
+    assert given.document()["training"] == {"batch": 64, "pipeline": 4, "micro": 2}
+
+
+def test_gpus_that_are_no_whole_stages_are_refused() -> None:
+    learns = {"batch": 8, "pipeline": 4}
+    told = refused(gpus=6, training=learns)
+    assert "a pipeline of 4 stages needs a multiple of 4 GPUs for each worker, got 6" in told
+    assert "needs whole GPUs, not a share of one" in refused(gpus=0.5, training=learns)
+
+
 _COUNT = "a whole number from 1 to 1000000000"
 _KINDS = "a mapping by GPU kind such as {A100: 256, T4: 64}"
 
@@ -159,6 +172,9 @@ _KINDS = "a mapping by GPU kind such as {A100: 256, T4: 64}"
         ({"batch": 2.5}, f"training.batch: expected {_COUNT}, found 2.5"),
         ({"batch": 8, "batch_max": 4}, "'training.batch_max' is below 'training.batch'"),
         ({"batch": 8, "local_min": 4, "local_max": 2}, "'training.local_max' is below 'local_min'"),
+        ({"batch": 8, "micro": 4, "local_max": 2}, "'training.local_max' is below 'micro'"),
+        ({"batch": 8, "micro": 16}, "'training.micro' is above 'training.batch'"),
+        ({"batch": 8, "pipeline": 0}, f"training.pipeline: expected {_COUNT}, found 0"),
         (
             {"batch": 8, "local_max": {"A100": "x"}},
             f"training.local_max: expected for A100 {_COUNT}, found a mapping",
@@ -451,7 +467,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "checkpoint": st.sampled_from([{}, {"every": 5}, {"path": "/x y"}]),
     "preemptible": st.booleans(),
     "training": st.sampled_from(
-        [{"batch": 8}, {"batch": 8, "epochs": 0.5, "local_max": 4, "alone": {"A100": 0.1}}]
+        [
+            {"batch": 8, "micro": 2},
+            {"batch": 8, "epochs": 0.5, "local_max": 4, "alone": {"A100": 0.1}},
+        ]
     ),
     "rates": st.dictionaries(
         st.sampled_from(["A100", "cpu-slot"]), st.floats(1e-3, 1e6), min_size=1

@@ -11,11 +11,20 @@ import pytest
 from roost.core.events import Measured
 from roost.core.history import History
 from roost.core.observed import Observed
-from roost.core.spec import JobId, Training
+from roost.core.spec import JobId, Resources, Training
 from roost.core.state import Job, Queue
 from roost.perf import kinds
 from roost.perf.goodput import Limits, tune
-from roost.perf.kinds import Estimates, corrected, job_models, limits, models, samples
+from roost.perf.hybrid import HybridModel, Shape
+from roost.perf.kinds import (
+    Estimates,
+    corrected,
+    job_fits,
+    job_models,
+    limits,
+    models,
+    samples,
+)
 from roost.perf.steps import Sample, StepModel, fit_steps
 from roost.testing.builders import queue, run, spec
 
@@ -30,9 +39,13 @@ TRAINING = Training(
 ALONE = [(1, 1, 64), (1, 1, 128)]
 SIZES = [*ALONE, (1, 2, 64), (1, 4, 64), (2, 8, 64), (4, 16, 64)]
 KINDS = ("T4", "A100")
+#: Replicas of four stages: two of them have room on a node, and all were seen with 16 samples each.
+STAGED = HybridModel(Shape(1, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
+STAGES = replace(TRAINING, local_min=1, pipeline=4, micro=2)
+REPLICAS = [(1, 1, 16), (1, 2, 16), (2, 3, 16), (2, 4, 16)]
 
 
-def measured(truth: StepModel, kind: str, size: tuple[int, int, int]) -> Measured:
+def measured(truth: StepModel | HybridModel, kind: str, size: tuple[int, int, int]) -> Measured:
     nodes, workers, local = size
     step = truth.step_s(*size)
     sync = step - truth.compute_s(local)
@@ -40,7 +53,7 @@ def measured(truth: StepModel, kind: str, size: tuple[int, int, int]) -> Measure
     return replace(seen, kind=kind, sync_s=sync)
 
 
-def observed(truth: StepModel, kind: str, *sizes: tuple[int, int, int]) -> Observed:
+def observed(truth: StepModel | HybridModel, kind: str, *sizes: tuple[int, int, int]) -> Observed:
     seen = Observed()
     for size in sizes:
         seen.add(measured(truth, kind, size))
@@ -204,6 +217,70 @@ def test_limits_are_those_of_the_kind() -> None:
     assert limits(TRAINING, "A100") == Limits(128, 4096, 32, 1024)
     assert limits(TRAINING, "T4") == Limits(128, 4096, 32, 256)
     assert limits(Training(32), "T4") == Limits(32, 32, 1, 32)
+
+
+def test_a_pipeline_is_foretold_where_a_plain_model_is_wrong() -> None:
+    seen = observed(STAGED, "T4", *REPLICAS)
+    nodes, replicas, local = np.array([(1, 1, 4), (1, 1, 64), (1, 2, 64), (4, 8, 8), (4, 8, 64)]).T
+    truth = STAGED.step_s(nodes, replicas, local)
+    found = models(seen, STAGES, KINDS, Estimates(), gpus=4)["T4"]
+    plain = models(seen, TRAINING, KINDS, Estimates(), gpus=4)["T4"]
+
+    assert isinstance(found, HybridModel)
+    assert found.shape == STAGED.shape
+    assert np.abs(found.step_s(nodes, replicas, local) / truth - 1).max() < 0.06
+    assert np.abs(plain.step_s(nodes, replicas, local) / truth - 1)[[0, 1, 2, 4]].min() > 0.15
+
+
+def test_a_pipeline_is_carried_over_to_other_kinds() -> None:
+    found = models(observed(STAGED, "T4", *REPLICAS), STAGES, KINDS, Estimates(), gpus=4)
+
+    assert found["A100"] == found["T4"].scaled(0.25)
+    assert found["A100"].step_s(1, 2, 8) == pytest.approx(found["T4"].step_s(1, 2, 8) / 4)
+
+
+def test_the_same_samples_of_other_shapes_have_other_fits() -> None:
+    estimates, seen = Estimates(), observed(STAGED, "T4", *REPLICAS)
+    shapes = [(1, 1), (2, 2), (4, 2), (4, 4), (4, 2)]
+    found = [
+        models(seen, replace(STAGES, pipeline=stages, micro=micro), ("T4",), estimates, 4)["T4"]
+        for stages, micro in shapes
+    ]
+
+    assert found[2] == found[4]
+    assert len(set(found)) == 4
+    assert found[0] == fit_steps(samples(seen)["T4"])
+
+
+def test_a_pipeline_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimates, seen = Estimates(), observed(STAGED, "T4", *REPLICAS)
+    first = models(seen, STAGES, KINDS, estimates, gpus=4)
+    monkeypatch.delattr(kinds, "fit_hybrid")
+
+    assert models(seen, STAGES, KINDS, estimates, gpus=4) == first
+    assert models(observed(STAGED, "T4", *REPLICAS), STAGES, KINDS, estimates, gpus=4) == first
+
+
+def test_jobs_with_pipelines_teach_each_other() -> None:
+    history = History()
+    taught = learner(history)
+    taught.spec = replace(taught.spec, training=STAGES, resources=Resources(gpus=8))
+    for size in REPLICAS:
+        history.measure(taught.spec, measured(STAGED, "T4", size))
+    taught.observed = observed(STAGED.scaled(1.5), "T4", (1, 1, 16))
+
+    found = job_models(taught, KINDS, Estimates())["T4"]
+    assert isinstance(found, HybridModel)
+    assert found.shape == Shape(2, 4, 2)
+    assert found.step_s(4, 8, 64) == pytest.approx(1.5 * float(STAGED.step_s(4, 8, 64)), rel=0.06)
+    assert job_fits(taught, Estimates())["T4"].pace == found
+
+
+def test_a_replica_takes_whole_micro_batches_and_sees_its_noise_alone() -> None:
+    staged = replace(TRAINING, local_min=1, pipeline=4, micro=2)
+
+    assert limits(staged, "T4") == Limits(128, 4096, 2, 256, lone_rounds=1)
+    assert limits(replace(staged, local_min=32), "T4").local_min == 32
 
 
 def test_a_corrected_model_says_what_was_measured() -> None:

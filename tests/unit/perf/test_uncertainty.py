@@ -12,8 +12,9 @@ import pytest
 from roost.core.events import Measured
 from roost.core.history import History
 from roost.core.observed import Observed
-from roost.core.spec import JobId, Training
+from roost.core.spec import JobId, Resources, Training
 from roost.core.state import Job, Queue
+from roost.perf.hybrid import HybridModel, Shape
 from roost.perf.kinds import Estimates, Fit
 from roost.perf.steps import Reals, Sample, StepModel, fit_steps
 from roost.perf.uncertainty import (
@@ -220,3 +221,23 @@ def test_real_applications_are_foreseen_from_one_gpu(
     # T4 0.59 to 0.31, RTX 0.40 to 0.19; A100s are so well connected that hope was near the truth.
     assert np.mean(expected) < (0.7 if machine != "dgx-ext" else 1.2) * np.mean(hoped)
     assert np.mean(inside) > 0.7
+
+
+def test_pipelines_are_believed_in_samples_of_a_replica() -> None:
+    truth = HybridModel(Shape(2, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
+    training = Training(64, alone=(("slow", 1.0), ("fast", 2.0)), pipeline=4, micro=2)
+    wanted = replace(spec(1), resources=Resources(gpus=8), training=training)
+    own = Job(JobId("j"), 0, wanted, Queue(queue()), 0.0, None)
+    own.observed = Observed()
+    for nodes, replicas, local in ((1, 1, 16), (1, 1, 64), (2, 2, 16), (4, 4, 16)):
+        step = float(truth.step_s(nodes, replicas, local))
+        seen = Measured(0.0, run("j"), replicas, step, kind="slow", nodes=nodes, local_batch=local)
+        own.observed.add(replace(seen, sync_s=step - float(truth.compute_s(local))))
+
+    found = job_beliefs(own, ("slow", "fast"), Estimates(), {})
+    sizes = np.array([1, 2, 8]), np.array([1, 2, 8]), np.array([32, 64, 8])
+    for kind, factor in (("slow", 1.0), ("fast", 0.5)):
+        belief = found[kind]
+        off = np.log(belief.pace.step_s(*sizes) / (factor * truth.step_s(*sizes)))
+        assert (np.abs(off) < 2 * belief.error(*sizes)).all()
+        assert np.abs(off).max() < 0.1

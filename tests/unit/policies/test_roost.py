@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -102,7 +104,7 @@ def test_it_says_what_a_change_is_worth() -> None:
         for decision in _decided(world, float(at))
         if isinstance(decision, Reshape | SetAside)
     ]
-    assert any("worth" in text and "costs" in text for text in told)
+    assert any(re.search(r"saves \d+ min, costs 30 s", text) for text in told)
 
 
 def _decided(world: FakeEngine, at: float) -> list[object]:
@@ -119,6 +121,43 @@ def test_a_rigid_job_of_which_nothing_is_known_runs_as_it_asks() -> None:
 
     gpus = {run.job.id: run.gpu_milli for run in world.core.runs.values()}
     assert gpus == {job("a"): 2000, job("b"): 4000}
+
+
+UNSAVED = spec(8, workers=2, costs=Costs(checkpoint_every_s=math.inf))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "aside"),
+    [
+        (UNSAVED, spec(8, workers=2), False),
+        (UNSAVED, spec(8, 10.0, workers=2), False),
+        (UNSAVED, spec(8, workers=2, priority=60), True),
+        (UNSAVED, spec(8, workers=2, queue="team"), True),
+        (replace(UNSAVED, costs=Costs()), spec(8, 10.0, workers=2), True),
+    ],
+)
+def test_what_a_stop_would_lose_counts(first: JobSpec, second: JobSpec, *, aside: bool) -> None:
+    world = FakeEngine(core_with(Roost(), *(node(f"n{index}", 8) for index in range(2))))
+    world.tell(QueueChanged(0.0, queue("team", quota_milli=16_000)))
+    submit(world, "old", first)
+    submit(world, "new", second, at=7200.0)
+    for at in range(7260, 7260 + 1800, 60):
+        later(world, float(at))
+
+    assert world.core.jobs[job("old")].waiting == aside
+
+
+def test_every_step_of_priority_counts_double_unless_there_are_many() -> None:
+    world = engine()
+    for name, priority in (("a", 50), ("b", 51), ("c", 50)):
+        submit(world, name, replace(LEARNS, priority=priority))
+    few = _weights(list(world.core.jobs.values()), [100.0] * 3, [50.0] * 3, 3.0, 0.0)
+    submit(world, "d", replace(LEARNS, priority=100))
+    many = _weights(list(world.core.jobs.values()), [100.0] * 4, [50.0] * 4, 4.0, 0.0)
+
+    assert few.tolist() == [1.0, 2.0, 1.0]
+    assert many.max() == pytest.approx(1024.0)
+    assert many[0] < many[1] < many[3]
 
 
 def test_a_kind_that_will_not_do_is_not_given() -> None:

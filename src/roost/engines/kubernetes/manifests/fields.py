@@ -265,6 +265,8 @@ OWN: dict[str, Schema] = {
     "training.alone": _mapping(
         _amount("Samples per second."), _MAX_KINDS, "What one GPU of a kind does by itself."
     ),
+    "training.pipeline": _count("Stages over which the GPUs of a worker are split."),
+    "training.micro": _count("Samples of a micro-batch of the pipeline."),
     "rates": _mapping(
         _amount("Work per second."), _MAX_KINDS, "How fast it is with its least workers, by kind."
     ),

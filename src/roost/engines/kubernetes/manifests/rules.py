@@ -147,6 +147,10 @@ BETWEEN: dict[str, list[Rule]] = {
             "!has(self.batch) || !has(self.batch_max) || self.batch_max >= self.batch",
             "batch_max is below batch",
         ),
+        rule(
+            "!has(self.batch) || !has(self.micro) || self.micro <= self.batch",
+            "micro is above batch",
+        ),
     ],
     "roles.*": [
         rule("!has(self.run) || !has(self.command)", "run and command exclude each other"),
