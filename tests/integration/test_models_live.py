@@ -41,7 +41,9 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def cluster(home: Path) -> Cluster:
-    return Cluster(open_store(f"sqlite:///{home}/roost.db"), LocalEngine(home, 4), home)
+    store = open_store(f"sqlite:///{home}/roost.db")
+    # Under it sizes change by hand alone.
+    return Cluster(store, LocalEngine(home, 4), home, policy="backfill")
 
 
 async def until(seen: Callable[[], bool]) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from roost.defaults import POLICY
 from roost.errors import Fatal
 
 #: A server that ends with us even if we are killed: PR_SET_PDEATHSIG is 1.
@@ -56,7 +57,7 @@ class Load(NamedTuple):
 class Server:
     """A server of one folder, started, stopped, killed and started again."""
 
-    def __init__(self, home: Path, slots: int, *, policy: str = "backfill") -> None:
+    def __init__(self, home: Path, slots: int, *, policy: str = POLICY) -> None:
         self.home, self.slots, self.policy, self.placer = home, slots, policy, "consolidate"
         self.url = self.token = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -168,7 +169,7 @@ def _cpu_s(pid: int) -> float:
 
 
 @contextmanager
-def scratch(name: str, slots: int, *, policy: str = "backfill") -> Iterator[Server]:
+def scratch(name: str, slots: int, *, policy: str = POLICY) -> Iterator[Server]:
     """A folder for a server, which is not started yet; afterwards nothing of both is left."""
     server: Server | None = None
     try:

@@ -20,6 +20,7 @@ import click
 from roost.cli.kinds import Verb, option
 from roost.cli.options import complete_placers, complete_policies
 from roost.client import places
+from roost.defaults import POLICY
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ Examples:
 @option(
     "--policy",
     section="Policy",
-    default="backfill",
+    default=POLICY,
     show_default=True,
     metavar="NAME",
     shell_complete=complete_policies,

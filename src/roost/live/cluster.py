@@ -40,6 +40,7 @@ from roost.core import (
     snapshot,
 )
 from roost.core.wire import decode_decision
+from roost.defaults import POLICY
 from roost.engines import Engine, Usage
 from roost.errors import (
     Conflict,
@@ -97,7 +98,7 @@ class Cluster:
         engine: Engine,
         home: Path,
         *,
-        policy: str = "backfill",
+        policy: str = POLICY,
         placer: str = "consolidate",
         clock: Clock | None = None,
         by_account: bool = False,

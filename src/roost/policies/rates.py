@@ -11,7 +11,7 @@ A rate is work per second with a job's least workers. Where a job cannot run at 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -169,9 +169,10 @@ def start_somebody(plan: Plan) -> None:
             plan.place(job)
 
 
-def say_all(plan: Plan, text: str) -> None:
+def say_all(plan: Plan, text: str, to: Callable[[Job], bool] = lambda _: True) -> None:
     """Tell all who wait and were told nothing yet, but for those whose queue is at its limit."""
-    lines: list[Line] = [line for line in plan.waiting.open if line not in plan.said]
+    open_lines = plan.waiting.open
+    lines: list[Line] = [line for line in open_lines if line not in plan.said and to(line.head)]
     for line in lines:
         if line.queue is None or not plan.over_limit(line.head, line.gpu_milli):
             plan.say(line, text)

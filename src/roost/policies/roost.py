@@ -13,7 +13,8 @@ chosen together (``choosing``), and made real with as little movement as can be 
 decides when a job comes or goes and once a minute, not in rounds.
 
 Queues keep their limits, jobs within the quota of their queue run before others, every step of
-priority counts double. Jobs of other shapes (shares, roles, ``within``) are placed as they come.
+priority counts double. Rigid runs are left in peace (``contenders``), jobs of other shapes (shares,
+roles, ``within``) are placed as they come.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, movable, standing
+from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, standing
 from roost.policies.assignment.choosing import choose
 from roost.policies.assignment.configurations import caps
 from roost.policies.assignment.packing import Reaches, Room, picky
-from roost.policies.assignment.stepping import regular
+from roost.policies.contenders import Round, active, place_all, priority, promised, rounds
 from roost.policies.prospects import (
     IMPOSSIBLE,
     Prospects,
@@ -60,6 +61,8 @@ _CALM_S = 1.0
 _MEMORY_S = 1800.0
 #: What it costs, in seconds, to let a job wait that its queue was promised room for.
 _PROMISED = 1e6
+#: What it costs to set aside who must not be.
+_STAYS = 1e9
 #: What a job counts at least that will be the last of all.
 _LAST = 0.5
 #: What a rank counts that is guessed.
@@ -71,6 +74,8 @@ _WAITING = 0.2
 #: What GPUs that are given back early count for, of what they are worth to others now.
 _RETURNED = 0.5
 _MINUTE_S = 60.0
+#: As many jobs are named.
+_NAMED = 2
 
 
 @dataclass(slots=True)
@@ -135,14 +140,11 @@ class Roost:
         """Weigh all sizes of all jobs against each other, when a job came or went or it is time."""
         carry_on(plan)
         notes: _Notes = plan.memo.setdefault(_MEMO, _Notes(Prospects(self.library)))
-        jobs = [job for job in plan.jobs.values() if job.waiting or job.run is not None]
-        with_servers = [job for job in jobs if served.is_served(job)]
+        jobs, others = active(plan)
+        with_servers = [job for job in others if served.is_served(job)]
         if with_servers:
             served.decide(plan, with_servers)
-        for job in plan.pending:
-            if not regular(job) and not served.is_served(job):
-                plan.place(job)
-        jobs = [job for job in jobs if regular(job)]
+        place_all(plan, (job for job in others if not served.is_served(job)))
         if not jobs:
             return
         plan.await_starts()
@@ -153,40 +155,18 @@ class Roost:
         else:
             plan.wake(notes.decided_at + _CALM_S)
         start_somebody(plan)
-        say_all(plan, "others make more of the GPUs for now")
+        # What a rigid job lacks can be counted.
+        say_all(plan, "others make more of the GPUs for now", lambda job: job.spec.elastic)
 
     def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         notes.prospects.forget(plan)
+        if not any(node.spec.gpus for node in plan.ledger.order):
+            return
         window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_S))
-        promised = _promised(jobs)
-        free = [job for job in jobs if job.waiting or _able(job, plan.now)]
-        free = _not_precious(free, promised, plan.now, window)
-        if free and any(node.spec.gpus for node in plan.ledger.order):
-            _Decision(self, plan, notes, free, promised, len(free) / len(jobs), window).make()
-
-
-def _able(job: Job, now: float) -> bool:
-    return job.run is not None and movable(job.run, now)
-
-
-def _not_precious(
-    jobs: list[Job], promised: Collection[JobId], now: float, window: float
-) -> list[Job]:
-    """Jobs without rigid runs that would lose too much work by a stop.
-
-    They are left alone unless somebody waits who counts more, or was promised room.
-    """
-    precious = {
-        job.id: _priority(job)
-        for job in jobs
-        if job.run is not None and not job.spec.elastic and job.run.unsaved_s(now) > window
-    }
-    if not precious:
-        return jobs
-    least = min(precious.values())
-    if any(job.waiting and (job.id in promised or _priority(job) > least) for job in jobs):
-        return jobs
-    return [job for job in jobs if job.id not in precious]
+        owed = promised(plan, jobs)
+        for part in rounds(plan, jobs, owed, window):
+            if part.jobs and _Decision(self, plan, notes, part, owed, len(jobs), window).make():
+                break
 
 
 @dataclass(slots=True)
@@ -196,11 +176,12 @@ class _Decision:
     policy: Roost
     plan: Plan
     notes: _Notes
-    jobs: Sequence[Job]
-    promised: Collection[JobId]
-    #: The part of all jobs that these are: others are in motion, or left alone.
-    part: float
+    round: Round
+    owed: Collection[JobId]
+    #: How many jobs there are: others are in motion, or left alone.
+    many: int
     window: float
+    jobs: list[Job] = field(init=False)
     table: Sizes = field(init=False)
     held: dict[JobId, Wish] = field(init=False)
     current: Whole = field(init=False)
@@ -212,6 +193,7 @@ class _Decision:
 
     def __post_init__(self) -> None:
         """Find out what there is, and who holds what."""
+        self.jobs = self.round.jobs
         self.table = sizes(self.plan, self.jobs)
         self.held = standing(self.plan)
         self.reaches = Reaches(self.plan.ledger)
@@ -225,9 +207,10 @@ class _Decision:
             for job, rate in zip(self.jobs, self.usual, strict=True)
         ]
 
-    def make(self) -> None:
-        """Choose, and make it real."""
+    def make(self) -> bool:
+        """Choose, and make it real; says whether anything is to change."""
         table, plan = self.table, self.plan
+        before = len(plan.decisions)
         room = capacity(plan, [job.id for job in self.jobs])
         nodes = [room.get(kind.name, []) for kind in table.kinds]
         total = np.array([sum(gpus) for gpus in nodes])
@@ -244,16 +227,18 @@ class _Decision:
             lambda kind, gpus: rooms[kind].fits(gpus),
             prices * self.window,
         )
+        part = len(self.jobs) / self.many
         for kind, price in zip(table.kinds, prices / self.window, strict=True):
-            before = self.notes.prices.get(kind.name, 0.0)
+            known = self.notes.prices.get(kind.name, 0.0)
             # While most are in motion, what the others would pay says little.
-            self.notes.prices[kind.name] = before + (float(price) - before) * self.part / 2.0
+            self.notes.prices[kind.name] = known + (float(price) - known) * part / 2.0
         if (chosen != self.current).any():
             assign(plan, self._wishes(chosen), self._reasons(chosen))
         for row, job in enumerate(self.jobs):
             # It may fit on several kinds at once, or beside others: the placer knows.
             if job.waiting and (picky(job) or cost[row, :-1].min() >= IMPOSSIBLE):
                 plan.place(job)
+        return len(plan.decisions) > before
 
     # -- costs ---------------------------------------------------------------------------------
 
@@ -277,8 +262,10 @@ class _Decision:
                 cost[row][cost[row] < IMPOSSIBLE] *= weights[row]
             else:
                 cost[row, -1] = 0.0
-            if job.id in self.promised:
+            if job.id in self.owed:
                 cost[row, -1] += _PROMISED
+            if job.id in self.round.stay:
+                cost[row, -1] += _STAYS
         return cost
 
     def _out_of_reach(self, job: Job) -> NDArray[np.bool_]:
@@ -320,6 +307,8 @@ class _Decision:
             beyond, lost = max(0.0, restart - self.window), job.run.unsaved_s(self.plan.now)
             possible[current] = False
             cost[possible] += beyond * float(pace[current])
+            # Who has just got in has its turn.
+            cost[none] += max(0.0, self.window + job.run.changed_at - self.plan.now)
             # Elastic jobs take their state with them, unless they have to leave.
             possible[:none] &= not job.spec.elastic
             cost[possible] += lost * float(pace[current])
@@ -351,11 +340,20 @@ class _Decision:
 
     def _reasons(self, chosen: Whole) -> Mapping[JobId, str]:
         """Why runs change, in words."""
-        found = {}
+        found, none = {}, self.table.none
+        new = [
+            job.id
+            for job, before, after in zip(self.jobs, self.current, chosen, strict=True)
+            if before == none != after
+        ]
         for row, job in enumerate(self.jobs):
             before, after = int(self.current[row]), int(chosen[row])
             wish = self._wish(job, after)
-            if before not in (after, self.table.none) and wish is not None:
+            if before in (after, none):
+                continue
+            if wish is None:
+                found[job.id] = _listed(new)
+            else:
                 size = f"{wish.workers} on {wish.kind}" if wish.kind else f"{wish.workers}"
                 found[job.id] = f"to {size}: {self._gain(row, before, after)}"
         return found
@@ -370,6 +368,12 @@ class _Decision:
             return f"{fast / slow:.1f} times as fast, {price}" if slow else price
         saved = self.left[row] * self.usual[row] * (1.0 / slow - 1.0 / fast)
         return f"saves {saved / _MINUTE_S:.0f} min, {price}"
+
+
+def _listed(names: Sequence[JobId]) -> str:
+    """Some names, and how many more."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _weights(
@@ -392,25 +396,6 @@ def _weights(
     # By then all others will be done: to let them go first only makes the last day longer.
     last = np.array(fastest) > sum(left) / crowd
     weights[last] = np.maximum(weights[last], _LAST)
-    steps = np.array([_priority(job) for job in jobs], dtype=float)
+    steps = np.array([priority(job) for job in jobs], dtype=float)
     steps -= steps.min()
     return np.asarray(weights * 2.0 ** (steps * min(1.0, _STEPS / max(steps.max(), 1.0))))
-
-
-def _priority(job: Job) -> int:
-    return job.queue.spec.priority + job.spec.priority
-
-
-def _promised(jobs: Sequence[Job]) -> set[JobId]:
-    """Jobs for which their queue was promised room: those that run first, then by arrival."""
-    left: dict[str, int] = {}
-    found = set()
-    for job in sorted(jobs, key=lambda job: (job.run is None, job.seq)):
-        quota = job.queue.spec.quota_milli
-        if quota is None:
-            continue
-        rest = left.setdefault(job.queue.spec.id, quota)
-        if job.gpu_milli <= rest:
-            left[job.queue.spec.id] = rest - job.gpu_milli
-            found.add(job.id)
-    return found

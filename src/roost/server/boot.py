@@ -16,6 +16,7 @@ from typing import Any
 
 from roost import __version__
 from roost.core.spec import CPU_SLOT
+from roost.defaults import POLICY
 from roost.engines.local import LocalEngine
 from roost.errors import InvalidSpec
 from roost.live.clock import Clock
@@ -37,7 +38,7 @@ class Start:
     host: str = "127.0.0.1"
     port: int = PORT
     store: str = ""
-    policy: str = "backfill"
+    policy: str = POLICY
     placer: str = "consolidate"
     slots: int | None = None
     tls: Tls | None = None

@@ -15,7 +15,7 @@ NODES = [{"id": "here", "gpus": 2, "kind": "cpu-slot", "cpus": 2.0}]
 
 
 def foreseen(*lessons: Lesson) -> dict[str, float]:
-    return predict(lessons, Server(Path(), 2), NODES, PACES)
+    return predict(lessons, Server(Path(), 2, policy="backfill"), NODES, PACES)
 
 
 def test_a_lesson_declares_what_was_measured() -> None:

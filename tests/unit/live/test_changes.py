@@ -85,7 +85,7 @@ class World:
 async def world(home: Path, *nodes: NodeSpec) -> AsyncIterator[World]:
     engine, hands = PuppetEngine(*(nodes or (node("n0", 4),))), Hands()
     store = open_store(f"sqlite:///{home}/roost.db")
-    it = Cluster(store, engine, home, clock=hands)  # type: ignore[arg-type]
+    it = Cluster(store, engine, home, policy="backfill", clock=hands)  # type: ignore[arg-type]
     await it.start()
     try:
         yield World(it, engine, hands)
@@ -356,6 +356,26 @@ def test_where_and_how_a_step_was_done_is_measured_with_it(tmp_path: Path) -> No
             assert (seen.epochs, seen.losses[3], len(seen.timings)) == (3.25, 0.25, 2)
             # Its work is counted in steps: those that it tells.
             assert ran.done(ran.measured_at) == 60.0
+
+    run(scenario)
+
+
+def test_models_of_a_pipeline_are_foretold_by_whole_replicas(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        nodes = [node(f"n{index}", 4) for index in range(2)]
+        async with world(tmp_path, *nodes) as here:
+            learns = {"batch": 64, "pipeline": 4, "micro": 2}
+            job = await here.submit(application="llm", gpus=4, training=learns)
+            await here.reported(Started(0.0, job))
+            here.hands.time += SETTLE_S
+            await here.reported(Told(0.0, job, step_s=3.5, batch=64, world=1))
+            (model,) = here.it.profiles()[0]["models"]
+            alone, two = model["sizes"]
+            assert (alone["local_batch"], alone["step_s"]) == (64, pytest.approx(3.5, rel=0.01))
+            assert (two["nodes"], two["workers"], two["local_batch"]) == (2, 2, 32)
+            # 16 micro-batches and 3 stages behind the first, of 32 and 3; and the network.
+            assert two["step_s"] > 3.5 * 19 / 35
+            assert two["error"] > alone["error"] > 0
 
     run(scenario)
 

@@ -133,10 +133,12 @@ UNSAVED = spec(8, workers=2, costs=Costs(checkpoint_every_s=math.inf))
         (UNSAVED, spec(8, 10.0, workers=2), False),
         (UNSAVED, spec(8, workers=2, priority=60), True),
         (UNSAVED, spec(8, workers=2, queue="team"), True),
-        (replace(UNSAVED, costs=Costs()), spec(8, 10.0, workers=2), True),
+        (replace(UNSAVED, costs=Costs()), spec(8, 10.0, workers=2), False),
     ],
 )
-def test_what_a_stop_would_lose_counts(first: JobSpec, second: JobSpec, *, aside: bool) -> None:
+def test_a_rigid_run_is_set_aside_for_who_counts_more_alone(
+    first: JobSpec, second: JobSpec, *, aside: bool
+) -> None:
     world = FakeEngine(core_with(Roost(), *(node(f"n{index}", 8) for index in range(2))))
     world.tell(QueueChanged(0.0, queue("team", quota_milli=16_000)))
     submit(world, "old", first)

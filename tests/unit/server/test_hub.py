@@ -250,7 +250,7 @@ async def test_two_hundred_viewers_at_ten_ticks_a_second_cost_little(tmp_path: P
 
 @looped
 async def test_a_job_that_waits_for_another_reason_is_told_again(tmp_path: Path) -> None:
-    async with world(tmp_path, SWEEPING) as here, here.client() as client:
+    async with world(tmp_path, SWEEPING, policy="backfill") as here, here.client() as client:
         await here.add("ada")
         await here.submit("root", "large", workers=4, run_time="1h")
         first = await here.submit("ada", "first", workers=4, run_time="1h")

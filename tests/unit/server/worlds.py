@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.events import NodeJoined, Resized, Started, Suspended
 from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, RunId
+from roost.defaults import POLICY
 from roost.engines import (
     Assigned,
     Ended,
@@ -341,7 +342,7 @@ async def world(
     home: Path,
     options: Options | None = None,
     engine: Puppets | None = None,
-    policy: str = "backfill",
+    policy: str = POLICY,
 ) -> AsyncIterator[World]:
     """A server that is up."""
     puppets = engine or Puppets()

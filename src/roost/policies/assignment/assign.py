@@ -99,7 +99,7 @@ def assign(
     None: the job stands aside. A run that must not be disturbed (it is in motion, not preemptible,
     or younger than its minimum time) is at most resized where it is. A wish beyond a queue's limit
     is not granted. A waiting job that does not fit waits, and a run that does not keeps its place.
-    ``reasons`` are for people: why runs change.
+    ``reasons`` are for people: why runs change, or for whom they stand aside.
     """
     _Assignment(plan, reasons=reasons).make(wishes)
 
@@ -129,7 +129,7 @@ class _Assignment:
         self._sort(wishes)
         self._keep_limits()
         for run in self.leavers:
-            step_aside(self.plan, run, None)
+            step_aside(self.plan, run, None, reason=(self.reasons or {}).get(run.job.id, ""))
         for name, wish in self.odd.items():
             self._shrink(self.plan.jobs[name], wish)
         targets = self._lay_out()

@@ -182,12 +182,16 @@ def promises(plan: Plan) -> dict[JobId, Promise]:
 def step_aside(
     plan: Plan, run: Run, wish: Wish | None, parts: tuple[Part, ...] = (), reason: str = ""
 ) -> bool:
-    """Take a run off its devices, keeping its state if it can be, to go on as wished."""
-    why = "makes room for others"
-    if wish is not None:
-        why = f"goes on with {wish.workers} workers on {wish.kind}"
-    if reason:
+    """Take a run off its devices, keeping its state if it can be, to go on as wished.
+
+    The ``reason`` says for whom it makes room, or what it changes to and why.
+    """
+    if wish is None:
+        why = f"makes room for {reason or 'others'}"
+    elif reason:
         why = f"changes {reason}"
+    else:
+        why = f"goes on with {wish.workers} workers on {wish.kind}"
     if not (plan.suspend(run, why) or plan.evict(run, why)):
         return False
     if wish is not None:
