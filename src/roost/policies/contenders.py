@@ -93,14 +93,16 @@ def rounds(
     free = [
         job
         for job in able
-        if job.spec.elastic or (_known(job) and job.run and job.run.unsaved_s(plan.now) <= window)
+        if job.spec.elastic
+        or (flexible(job) and job.run is not None and job.run.unsaved_s(plan.now) <= window)
     ]
     yield Round(_ordered([*free, *waiting]), {job.id for job in rigid})
 
 
-def _known(job: Job) -> bool:
-    """Whether anything is known of how a rigid job would do elsewhere."""
-    return job.spec.training is not None or bool(job.spec.rates)
+def flexible(job: Job) -> bool:
+    """Whether a job is elastic, or it is known how it would do elsewhere."""
+    spec = job.spec
+    return spec.elastic or spec.training is not None or bool(spec.rates)
 
 
 def _in_line(plan: Plan, waiting: Sequence[Job]) -> list[Job]:
@@ -109,7 +111,7 @@ def _in_line(plan: Plan, waiting: Sequence[Job]) -> list[Job]:
     found: list[Job] = []
     alike: dict[Line, list[Job]] = {}
     for job in waiting:
-        if job.spec.elastic or _known(job):
+        if flexible(job):
             found.append(job)
         else:
             alike.setdefault(plan.waiting.line_of(job), []).append(job)

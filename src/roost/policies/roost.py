@@ -34,7 +34,15 @@ from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, s
 from roost.policies.assignment.choosing import choose
 from roost.policies.assignment.configurations import caps
 from roost.policies.assignment.packing import Reaches, Room, picky
-from roost.policies.contenders import Round, active, place_all, priority, promised, rounds
+from roost.policies.contenders import (
+    Round,
+    active,
+    flexible,
+    place_all,
+    priority,
+    promised,
+    rounds,
+)
 from roost.policies.prospects import (
     IMPOSSIBLE,
     Prospects,
@@ -148,7 +156,6 @@ class Roost:
         if not jobs:
             return
         plan.await_starts()
-        plan.wake(plan.now + self.every_s)
         if notes.look(plan.now, jobs) or plan.now >= notes.decided_at + _CALM_S:
             notes.decided_at = plan.now
             self._decide(plan, notes, jobs)
@@ -164,7 +171,11 @@ class Roost:
             return
         window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_S))
         owed = promised(plan, jobs)
-        for part in rounds(plan, jobs, owed, window):
+        parts = list(rounds(plan, jobs, owed, window))
+        if len(parts) > 1 or any(map(flexible, jobs)):
+            # Of rigid jobs that count alike, only what happens changes anything.
+            plan.wake(plan.now + self.every_s)
+        for part in parts:
             if part.jobs and _Decision(self, plan, notes, part, owed, len(jobs), window).make():
                 break
 
