@@ -23,10 +23,14 @@ from roost.policies.assignment.stepping import movable, regular
 
 
 class Round(NamedTuple):
-    """Jobs that are weighed against each other, and those of them that must not be set aside."""
+    """Jobs that are weighed against each other, and those of them that must not be set aside.
+
+    ``urgent``: what is taken from runs is for those who wait, and no run may grow by it.
+    """
 
     jobs: list[Job]
     stay: Collection[JobId]
+    urgent: bool = False
 
 
 def active(plan: Plan) -> tuple[list[Job], list[Job]]:
@@ -43,7 +47,7 @@ def active(plan: Plan) -> tuple[list[Job], list[Job]]:
 def place_all(plan: Plan, jobs: Iterable[Job]) -> None:
     """Start those who wait, by priority; where one of a line finds no room, none of it does."""
     refused = set()
-    for job in sorted(jobs, key=lambda job: (-priority(job), job.seq)):
+    for job in sorted(jobs, key=place):
         if job.waiting:
             line = plan.waiting.line_of(job)
             if line not in refused and not plan.place(job):
@@ -77,8 +81,9 @@ def rounds(
     plan: Plan, jobs: Sequence[Job], owed: Collection[JobId], window: float
 ) -> Iterator[Round]:
     """Who decides together: those who count more than a rigid run first, if there are any."""
-    waiting = _in_line(plan, [job for job in jobs if job.waiting])
-    able = [job for job in jobs if job.run is not None and movable(job.run, plan.now)]
+    now = plan.now
+    waiting = _in_line(plan, [job for job in jobs if job.waiting and job.spec.preempts])
+    able = [job for job in jobs if job.run is not None and movable(job.run, now)]
     rigid = [job for job in able if not job.spec.elastic]
     if rigid and waiting:
         least = min(priority(job) for job in rigid)
@@ -89,14 +94,44 @@ def rounds(
             firm = {
                 job.id for job in rigid if priority(job) >= top and (job.id in owed or not claims)
             }
-            yield Round(_ordered([*able, *(job for job in waiting if job.id in urgent)]), firm)
-    free = [
-        job
-        for job in able
-        if job.spec.elastic
-        or (flexible(job) and job.run is not None and job.run.unsaved_s(plan.now) <= window)
+            first = [*able, *(job for job in waiting if job.id in urgent)]
+            yield Round(_ordered(first), firm, urgent=True)
+    free, stay = [], {job.id for job in rigid}
+    for job in able:
+        run = job.run
+        if run is None or not flexible(job):
+            continue
+        if job.spec.elastic and now < run.changed_at + window:
+            stay.add(job.id)  # it has its turn
+        if job.spec.elastic or run.unsaved_s(now) <= window:
+            free.append(job)
+    yield Round(_ordered([*free, *waiting]), stay)
+
+
+def next_able(plan: Plan) -> float:
+    """When the first run that may not be disturbed yet may be, if anybody waits."""
+    if not plan.waiting.count:
+        return math.inf
+    ends = [
+        run.started_at + run.job.spec.min_run_s
+        for run in plan.running
+        if run.started_at is not None
     ]
-    yield Round(_ordered([*free, *waiting]), {job.id for job in rigid})
+    return min((end for end in ends if end > plan.now), default=math.inf)
+
+
+def before(jobs: Sequence[Job]) -> tuple[float, int]:
+    """The place in line of the first rigid job that waits: who stands behind it lets it go first.
+
+    Elastic ones find room later as well: they grow and shrink.
+    """
+    places = [place(job) for job in jobs if job.waiting and not job.spec.elastic]
+    return min(places, default=(math.inf, 0))
+
+
+def place(job: Job) -> tuple[float, int]:
+    """The place in line of a job: by priority, then by arrival."""
+    return -priority(job), job.seq
 
 
 def flexible(job: Job) -> bool:
@@ -120,7 +155,7 @@ def _in_line(plan: Plan, waiting: Sequence[Job]) -> list[Job]:
         if len(jobs) <= most:
             found += jobs
             continue
-        first = nsmallest(most, jobs, key=lambda job: (-priority(job), job.seq))
+        first = nsmallest(most, jobs, key=place)
         short = nsmallest(most, jobs, key=_shortness)
         found += {job.id: job for job in (*first, *short)}.values()
     return found

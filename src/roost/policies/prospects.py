@@ -216,7 +216,8 @@ class Prospects:
         work = self._work(job, now)
         if work is not None:
             return max(work, 0.0) / usual
-        return max(now - job.started_at, _NEW_S) if job.started_at is not None else _NEW_S
+        waited = math.fsum(job.waits) + (now - job.queued_at if job.waiting else 0.0)
+        return max(now - job.submitted_at - waited, _NEW_S)
 
     def knows_end(self, job: Job, now: float) -> bool:
         """Whether it is known, and not guessed, how much work is left."""

@@ -34,10 +34,14 @@ from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, s
 from roost.policies.assignment.choosing import choose
 from roost.policies.assignment.configurations import caps
 from roost.policies.assignment.packing import Reaches, Room, picky
+from roost.policies.assignment.stepping import promises
 from roost.policies.contenders import (
     Round,
     active,
+    before,
     flexible,
+    next_able,
+    place,
     place_all,
     priority,
     promised,
@@ -54,7 +58,7 @@ from roost.policies.prospects import (
     usual,
     worth,
 )
-from roost.policies.rates import say_all, start_somebody
+from roost.policies.rates import start_somebody
 from roost.policies.servers import served
 
 _MEMO = "roost"
@@ -69,6 +73,10 @@ _CALM_S = 1.0
 _MEMORY_S = 1800.0
 #: What it costs, in seconds, to let a job wait that its queue was promised room for.
 _PROMISED = 1e6
+#: So often a choice is made anew without those who found no room.
+_TRIES = 3
+#: What a GPU is worth at most, in seconds for each second.
+_DEAREST = 1.0
 #: What it costs to set aside who must not be.
 _STAYS = 1e9
 #: What a job counts at least that will be the last of all.
@@ -152,9 +160,16 @@ class Roost:
         with_servers = [job for job in others if served.is_served(job)]
         if with_servers:
             served.decide(plan, with_servers)
-        place_all(plan, (job for job in others if not served.is_served(job)))
-        if not jobs:
-            return
+        others = [job for job in others if not served.is_served(job)]
+        first = before(jobs)
+        place_all(plan, (job for job in others if place(job) < first))
+        if jobs:
+            self._look(plan, notes, jobs)
+        # Those, too, for whom nobody is to make room.
+        place_all(plan, (*others, *(job for job in jobs if not job.spec.preempts)))
+
+    def _look(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
+        """Decide, if there is a reason to."""
         plan.await_starts()
         if notes.look(plan.now, jobs) or plan.now >= notes.decided_at + _CALM_S:
             notes.decided_at = plan.now
@@ -162,8 +177,6 @@ class Roost:
         else:
             plan.wake(notes.decided_at + _CALM_S)
         start_somebody(plan)
-        # What a rigid job lacks can be counted.
-        say_all(plan, "others make more of the GPUs for now", lambda job: job.spec.elastic)
 
     def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         notes.prospects.forget(plan)
@@ -175,6 +188,7 @@ class Roost:
         if len(parts) > 1 or any(map(flexible, jobs)):
             # Of rigid jobs that count alike, only what happens changes anything.
             plan.wake(plan.now + self.every_s)
+        plan.wake(next_able(plan))
         for part in parts:
             if part.jobs and _Decision(self, plan, notes, part, owed, len(jobs), window).make():
                 break
@@ -226,30 +240,60 @@ class _Decision:
         nodes = [room.get(kind.name, []) for kind in table.kinds]
         total = np.array([sum(gpus) for gpus in nodes])
         rooms = [Room(gpus, kind.per_node) for gpus, kind in zip(nodes, table.kinds, strict=True)]
-        prices = np.array([self.notes.prices.get(kind.name, 0.0) for kind in table.kinds])
-        cost = self._costs(prices)
+        known = np.array([self.notes.prices.get(kind.name, 0.0) for kind in table.kinds])
+        cost = self._costs(known)
         cost[:, np.append(table.gpus[:-1] > total[table.kind[:-1]], np.False_)] = IMPOSSIBLE
-        chosen, prices = choose(
-            cost,
-            table.kind,
-            table.gpus,
-            total,
-            self.current,
-            lambda kind, gpus: rooms[kind].fits(gpus),
-            prices * self.window,
-        )
+        for _ in range(_TRIES):
+            chosen, prices = choose(
+                cost,
+                table.kind,
+                table.gpus,
+                total,
+                self.current,
+                lambda kind, gpus: rooms[kind].fits(gpus),
+                known * self.window,
+            )
+            in_vain = self._assign(chosen)
+            if not in_vain:
+                break
+            cost[in_vain, :-1] = IMPOSSIBLE
         part = len(self.jobs) / self.many
-        for kind, price in zip(table.kinds, prices / self.window, strict=True):
-            known = self.notes.prices.get(kind.name, 0.0)
+        for kind, old, price in zip(table.kinds, known, prices / self.window, strict=True):
             # While most are in motion, what the others would pay says little.
-            self.notes.prices[kind.name] = known + (float(price) - known) * part / 2.0
-        if (chosen != self.current).any():
-            assign(plan, self._wishes(chosen), self._reasons(chosen))
+            new = min(float(price), _DEAREST)
+            self.notes.prices[kind.name] = float(old) + (new - float(old)) * part / 2.0
         for row, job in enumerate(self.jobs):
             # It may fit on several kinds at once, or beside others: the placer knows.
             if job.waiting and (picky(job) or cost[row, :-1].min() >= IMPOSSIBLE):
                 plan.place(job)
+            elif job.waiting and job.spec.elastic:
+                line = plan.waiting.line_of(job)
+                if line.head is job and line not in plan.said:
+                    plan.say(line, "others make more of the GPUs for now")
         return len(plan.decisions) > before
+
+    def _assign(self, chosen: Whole) -> list[int]:
+        """Make it real; if somebody found no room, take it back and say who that was.
+
+        GPUs are not all that a job needs, and a gang not only a number of them: what others would
+        lose for who cannot start after all they keep. Where runs are on their way to other seats,
+        those who wait find theirs once these have left.
+        """
+        if not (chosen != self.current).any():
+            return []
+        plan, none = self.plan, self.table.none
+        mark, under_way = plan.mark(), dict(promises(plan))
+        assign(plan, self._wishes(chosen), self._reasons(chosen))
+        in_vain = [row for row, job in enumerate(self.jobs) if job.waiting and chosen[row] != none]
+        in_vain = [row for row in in_vain if self.current[row] == none]
+        leave = bool(((chosen == none) & (self.current != none)).any())
+        moved = promises(plan).keys() != under_way.keys()
+        if not in_vain or plan.mark() == mark or (moved and not leave):
+            return []
+        plan.undo(mark)
+        promises(plan).clear()
+        promises(plan).update(under_way)
+        return in_vain
 
     # -- costs ---------------------------------------------------------------------------------
 
@@ -263,13 +307,16 @@ class _Decision:
         rank = self.policy.rank * (1.0 if self.policy.library else _GUESSED)
         weights = _weights(self.jobs, left, fastest, self.notes.crowd, rank)
         pull = prices[table.kind] * table.gpus
-        most = caps(self.jobs, self.held)
+        most, waited = caps(self.jobs, self.held), self._waited()
         cost = np.full((len(self.jobs), len(table.kind)), IMPOSSIBLE)
         for row, job in enumerate(self.jobs):
             if self.usual[row]:
                 pace = self.rates[row] / self.usual[row]
                 pace[(table.gpus > most[job.id]) | self._out_of_reach(job)] = 0.0
-                cost[row] = self._cost(job, pace, left[row], int(self.current[row]), pull)
+                now = int(self.current[row])
+                if self.round.urgent and now != table.none:
+                    pace[table.gpus > table.gpus[now]] = 0.0
+                cost[row] = self._cost(job, pace, left[row], now, pull, waited.get(job.id, 0.0))
                 cost[row][cost[row] < IMPOSSIBLE] *= weights[row]
             else:
                 cost[row, -1] = 0.0
@@ -291,7 +338,20 @@ class _Decision:
                 ]
         return away
 
-    def _cost(self, job: Job, pace: Reals, left: float, current: int, pull: Reals) -> Reals:
+    def _waited(self) -> dict[JobId, float]:
+        """How long those wait who do; nobody longer than somebody of a higher priority."""
+        found: dict[JobId, float] = {}
+        longest, level, above = math.inf, math.inf, 0.0
+        for job in sorted((job for job in self.jobs if job.waiting), key=place):
+            if priority(job) < level:
+                longest, level = (above if found else math.inf), priority(job)
+            found[job.id] = min(self.plan.now - job.queued_at, longest)
+            above = max(above, found[job.id])
+        return found
+
+    def _cost(  # noqa: PLR0913 - what is known of a job
+        self, job: Job, pace: Reals, left: float, current: int, pull: Reals, waited: float
+    ) -> Reals:
         """What each column costs a job, in seconds by which it is later."""
         restart, none = restart_s(job), self.table.none
         toll = restart if current == none else restart * self.policy.toll
@@ -306,10 +366,10 @@ class _Decision:
         early = ends + left - whole * worth(np.full(1, left / whole), bend)
         cost = np.where(ends <= whole, early, whole + left - whole * worth(mean, bend))
         worst = float(cost[possible].max(initial=0.0))
-        cost -= _RETURNED * pull * (whole - np.minimum(ends, whole))
+        if job.spec.training is not None or job.run_time_s is not None:
+            cost -= _RETURNED * pull * (whole - np.minimum(ends, whole))
         cost[~possible] = IMPOSSIBLE
         # Who has waited long is let in, whoever is shorter.
-        waited = self.plan.now - job.queued_at if job.waiting else 0.0
         cost[none] = max(whole + left + restart, worst + _WAITING * whole) + waited
         possible[none] = True
         cost[possible] *= self.window / whole
@@ -318,8 +378,6 @@ class _Decision:
             beyond, lost = max(0.0, restart - self.window), job.run.unsaved_s(self.plan.now)
             possible[current] = False
             cost[possible] += beyond * float(pace[current])
-            # Who has just got in has its turn.
-            cost[none] += max(0.0, self.window + job.run.changed_at - self.plan.now)
             # Elastic jobs take their state with them, unless they have to leave.
             possible[:none] &= not job.spec.elastic
             cost[possible] += lost * float(pace[current])

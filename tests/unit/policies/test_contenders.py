@@ -90,12 +90,12 @@ def test_rigid_runs_are_left_out_unless_somebody_counts_more() -> None:
         submit(engine, name, replace(RIGID, costs=Costs(checkpoint_every_s=math.inf)))
     submit(engine, "e", ELASTIC)
     engine.core.handle(Submitted(1.0, job("same"), RIGID))
-    assert told(engine.core._plan) == [({"e", "same"}, {"a", "b", "c"})]
+    assert told(engine.core._plan) == [({"e", "same"}, {"a", "b", "c", "e"})]
 
     engine.core.handle(Submitted(2.0, job("more"), spec(4, priority=1)))
     first, second = told(engine.core._plan)
     assert first == ({"a", "b", "c", "e", "more"}, set())
-    assert second == ({"e", "same", "more"}, {"a", "b", "c"})
+    assert second == ({"e", "same", "more"}, {"a", "b", "c", "e"})
 
 
 def test_who_was_promised_room_stays_when_another_claims_it() -> None:
@@ -120,3 +120,95 @@ def test_of_equals_as_many_are_looked_at_as_there_could_be_room_for(
 
     ((names, _),) = told(plan)
     assert len(names & {str(one.id) for one in plan.waiting}) == looked_at
+
+
+def after(engine: FakeEngine, until: int, since: int = 60) -> set[str]:
+    for at in range(since, until, 60):
+        engine.tell(Woke(float(at)))
+        engine.answer_all()
+    return running(engine)
+
+
+@pytest.mark.parametrize(
+    ("held", "wants"),
+    [
+        (spec(0, cpu_milli=6000), spec(1, priority=5, cpu_milli=4000)),
+        (spec(2, preemptible=False), spec(3, workers=2, priority=5)),
+    ],
+)
+def test_nobody_makes_room_for_who_does_not_fit_after_all(held: JobSpec, wants: JobSpec) -> None:
+    nodes = [node(f"n{index}", 4, cpu_milli=8000) for index in range(2 if held.gpu_milli(1) else 1)]
+    engine = FakeEngine(core_with(Roost(), *nodes))
+    submit(engine, "held", held)
+    submit(engine, "low", spec(4))
+    submit(engine, "high", wants, at=600.0)
+
+    assert after(engine, 6000, 660) == {"held", "low"}
+    assert engine.core.jobs[job("low")].preemptions == 0
+
+
+def test_elastic_jobs_share_the_limit_of_their_queue() -> None:
+    engine = world()
+    engine.tell(QueueChanged(0.0, queue("team", limit_milli=3000)))
+    for name in ("a", "b"):
+        submit(engine, name, spec(1, workers=(1, 3), queue="team"))
+
+    assert after(engine, 3600) == {"a", "b"}
+
+
+def test_a_higher_priority_gets_in_when_the_least_time_of_a_run_is_over() -> None:
+    engine = world(1)
+    submit(engine, "low", spec(1, min_run_s=600.0))
+    submit(engine, "high", spec(1, priority=5), at=100.0)
+
+    assert engine.core.wake_at == pytest.approx(600.0)
+    engine.tell(Woke(engine.core.wake_at))
+    engine.answer_all()
+    assert running(engine) == {"high"}
+
+
+def test_no_run_grows_by_what_is_taken_for_those_who_wait() -> None:
+    engine = world()
+    submit(engine, "rigid")
+    submit(engine, "elastic", spec(1, workers=(1, 8), priority=5))
+    submit(engine, "large", spec(4, priority=1), at=600.0)
+
+    assert after(engine, 3600, 660) == {"rigid", "elastic"}
+
+
+def test_for_who_does_not_preempt_nobody_makes_room() -> None:
+    engine = world(1)
+    submit(engine, "low")
+    submit(engine, "polite", spec(1, priority=5, preempts=False), at=600.0)
+
+    assert after(engine, 3600, 660) == {"low"}
+    engine.end(run("low"), Outcome.SUCCEEDED)
+    engine.answer_all()
+    assert running(engine) == {"polite"}
+
+
+def test_elastic_jobs_that_do_not_fit_at_once_take_turns_of_some_length() -> None:
+    engine = world(1)
+    names = [f"e{index}" for index in range(4)]
+    for name in names:
+        submit(engine, name, spec(1, workers=(1, 2)))
+    turns = dict.fromkeys(names, 0)
+    changes, last = 0, names[0]
+    for at in range(60, 86_400, 60):
+        (now,) = after(engine, at + 1, at)
+        changes, last = changes + (now != last), now
+        turns[now] += 1
+
+    assert min(turns.values()) > 0.15 * sum(turns.values())
+    assert changes < 150
+
+
+def test_a_share_does_not_pass_an_older_job_that_counts_more() -> None:
+    engine = world(1)
+    submit(engine, "old", spec(1, preemptible=False))
+    submit(engine, "vip", spec(1, priority=50), at=10.0)
+    submit(engine, "half", spec(0.5), at=20.0)
+    engine.end(run("old"), Outcome.SUCCEEDED)
+    engine.answer_all()
+
+    assert running(engine) == {"vip"}

@@ -98,8 +98,8 @@ def assign(
 
     None: the job stands aside. A run that must not be disturbed (it is in motion, not preemptible,
     or younger than its minimum time) is at most resized where it is. A wish beyond a queue's limit
-    is not granted. A waiting job that does not fit waits, and a run that does not keeps its place.
-    ``reasons`` are for people: why runs change, or for whom they stand aside.
+    is granted as far as that goes. A waiting job that does not fit waits, and a run that does not
+    keeps its place. ``reasons`` are for people: why runs change, or for whom they stand aside.
     """
     _Assignment(plan, reasons=reasons).make(wishes)
 
@@ -199,9 +199,26 @@ class _Assignment:
             if queue not in limited:
                 continue
             if extra[name] > max(0, limited[queue]):
-                self._forget(plan.jobs[name])
-            else:
-                limited[queue] -= extra[name]
+                extra[name] = self._within(plan.jobs[name], extra[name], max(0, limited[queue]))
+            limited[queue] -= extra[name]
+
+    def _within(self, job: Job, extra: int, left: int) -> int:
+        """Wish for as many workers as the limit of a queue allows, or for no change; what it takes.
+
+        ``extra`` is what the wish would take.
+        """
+        wishes = self.movers if job.id in self.movers else self.odd
+        wish = wishes[job.id]
+        now = job.run.workers if job.run is not None and not job.run.parked else 0
+        asked = job.spec.gpu_milli(wish.workers)
+        least = max(job.spec.workers.min, now + 1)
+        for workers in range(wish.workers - 1, least - 1, -1) if not self.told else ():
+            taken = extra - asked + job.spec.gpu_milli(workers)
+            if taken <= left:
+                wishes[job.id] = wish._replace(workers=workers)
+                return taken
+        self._forget(job)
+        return 0
 
     def _forget(self, job: Job) -> None:
         """Leave a job as it is."""

@@ -135,10 +135,10 @@ class _Search:
         return self.fits(kind, sizes.tolist())
 
     def _relieve(self, chosen: Whole, used: Reals, kind: int, *, elsewhere: bool) -> Reals:
-        """Take GPUs of a kind from the job for which that costs least for each of them.
+        """Take GPUs of a kind from jobs for which that costs least for each of them.
 
-        It may get others ``elsewhere``; not if all is only a matter of packing, which would go on
-        for ever.
+        They may get others ``elsewhere``, and then it goes on until enough are taken; not if all
+        is only a matter of packing, which would go on for ever.
         """
         held = self.use[kind, chosen]
         freed = held[:, None] - self.use[kind][None, :]
@@ -152,8 +152,16 @@ class _Search:
         loss = self.cost - self.cost[self.rows, chosen][:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             each = np.where((freed > 0) & room, loss / freed, np.inf)
-        row, column = np.unravel_index(int(each.argmin()), each.shape)
-        chosen[row] = column
+        best = each.argmin(axis=1)
+        least = each[self.rows, best]
+        for row in np.argsort(least, kind="stable")[: int(np.isfinite(least).sum())].tolist():
+            to = used - self.use[:, chosen[row]] + self.use[:, best[row]]
+            others = np.arange(self.kinds) != kind
+            if (to > np.maximum(used, self.capacity))[others].any():
+                continue  # somebody else has got that meanwhile
+            chosen[row], used = best[row], to
+            if not elsewhere or used[kind] <= self.capacity[kind]:
+                break
         return np.asarray(self.use[:, chosen].sum(axis=1))
 
     # -- making it better ----------------------------------------------------------------------

@@ -225,7 +225,7 @@ def test_limits_of_queues_hold() -> None:
     trial.engine.tell(QueueChanged(0.0, queue("red", limit_milli=6000)))
     submit(trial, "x", "y", queue="red")
     trial.wish(1.0, x=Wish("a", 4), y=Wish("a", 4))
-    assert trial.where() == {"x": ("a", (4,))}
+    assert trial.where() == {"x": ("a", (4,)), "y": ("a", (2,))}
     trial.wish(2.0, x=Wish("a", 2), y=Wish("a", 4))
     assert trial.where() == {"x": ("a", (2,)), "y": ("a", (4,))}
     assert trial.wish(3.0, x=Wish("a", 3)) == []
