@@ -75,6 +75,18 @@ class Fit(NamedTuple):
         return Fit(self.model.scaled(factor), longer, self.shape)
 
 
+class _Seen(NamedTuple):
+    """What had been observed at a version of it, and the fits of that."""
+
+    observed: Observed | None
+    version: int
+    samples: dict[str, tuple[Sample, ...]]
+    fits: dict[tuple[str, Shape | None], Fit]
+
+
+_NOTHING = _Seen(None, 0, {}, {})
+
+
 class Estimates:
     """Fits, kept until something new was observed; those not asked for the longest go first."""
 
@@ -83,6 +95,7 @@ class Estimates:
         self._fits: dict[tuple[Shape | None, tuple[Sample, ...]], Fit] = {}
         # By identity, beside the observed themselves: so no other can come to have the same.
         self._known: dict[tuple[int, int, Shape | None], _Known] = {}
+        self._seen: dict[int, _Seen] = {}
 
     def fit(self, seen: Iterable[Sample], shape: Shape | None = None) -> Fit:
         """The model of these samples; jobs that saw the same, in one shape, share it."""
@@ -117,15 +130,30 @@ class Estimates:
     def _fit_all(
         self, own: Observed, shared: Observed | None, shape: Shape | None
     ) -> dict[str, Fit]:
-        mine, theirs = samples(own), {} if shared is None else samples(shared)
+        mine, theirs = self._look(own), _NOTHING if shared is None else self._look(shared)
         found = {}
-        for kind in {**mine, **theirs}:
-            few, many = mine.get(kind, []), theirs.get(kind, [])
+        for kind in {**mine.samples, **theirs.samples}:
+            few, many = mine.samples.get(kind, ()), theirs.samples.get(kind, ())
             if len(few) >= len(many):
-                found[kind] = self.fit(few, shape)
+                found[kind] = self._fit_seen(mine, kind, shape)
             else:
-                found[kind] = self.fit(many, shape).scaled(_pace(few, many))
+                found[kind] = self._fit_seen(theirs, kind, shape).scaled(_pace(few, many))
         return found
+
+    def _look(self, observed: Observed) -> _Seen:
+        """What was measured, looked at once for all jobs that share it."""
+        seen = self._seen.pop(id(observed), None)
+        if seen is None or seen.version != observed.version:
+            found = {kind: tuple(some) for kind, some in samples(observed).items()}
+            seen = _Seen(observed, observed.version, found, {})
+        _keep(self._seen, id(observed), seen, self._most)
+        return seen
+
+    def _fit_seen(self, seen: _Seen, kind: str, shape: Shape | None) -> Fit:
+        fit = seen.fits.get((kind, shape))
+        if fit is None:
+            fit = seen.fits[kind, shape] = self.fit(seen.samples[kind], shape)
+        return fit
 
 
 def _fit(shape: Shape | None, seen: tuple[Sample, ...]) -> Fit:
