@@ -47,7 +47,7 @@ def active(plan: Plan) -> tuple[list[Job], list[Job]]:
 def place_all(plan: Plan, jobs: Iterable[Job]) -> None:
     """Start those who wait, by priority; where one of a line finds no room, none of it does."""
     refused = set()
-    for job in sorted(jobs, key=place):
+    for job in sorted(jobs, key=turn):
         if job.waiting:
             line = plan.waiting.line_of(job)
             if line not in refused and not plan.place(job):
@@ -82,7 +82,7 @@ def rounds(
 ) -> Iterator[Round]:
     """Who decides together: those who count more than a rigid run first, if there are any."""
     now = plan.now
-    waiting = _in_line(plan, [job for job in jobs if job.waiting and job.spec.preempts])
+    waiting = _in_line(plan, [job for job in jobs if job.waiting and job.spec.preempts], owed)
     able = [job for job in jobs if job.run is not None and movable(job.run, now)]
     rigid = [job for job in able if not job.spec.elastic]
     if rigid and waiting:
@@ -120,16 +120,16 @@ def next_able(plan: Plan) -> float:
     return min((end for end in ends if end > plan.now), default=math.inf)
 
 
-def before(jobs: Sequence[Job]) -> tuple[float, int]:
+def first_in_line(jobs: Sequence[Job]) -> tuple[float, int]:
     """The place in line of the first rigid job that waits: who stands behind it lets it go first.
 
     Elastic ones find room later as well: they grow and shrink.
     """
-    places = [place(job) for job in jobs if job.waiting and not job.spec.elastic]
+    places = [turn(job) for job in jobs if job.waiting and not job.spec.elastic]
     return min(places, default=(math.inf, 0))
 
 
-def place(job: Job) -> tuple[float, int]:
+def turn(job: Job) -> tuple[float, int]:
     """The place in line of a job: by priority, then by arrival."""
     return -priority(job), job.seq
 
@@ -140,7 +140,7 @@ def flexible(job: Job) -> bool:
     return spec.elastic or spec.training is not None or bool(spec.rates)
 
 
-def _in_line(plan: Plan, waiting: Sequence[Job]) -> list[Job]:
+def _in_line(plan: Plan, waiting: Sequence[Job], owed: Collection[JobId]) -> list[Job]:
     """Waiting jobs without those of whose shape others will do."""
     gpus = sum(node.spec.gpus for node in plan.ledger.order)
     found: list[Job] = []
@@ -155,7 +155,7 @@ def _in_line(plan: Plan, waiting: Sequence[Job]) -> list[Job]:
         if len(jobs) <= most:
             found += jobs
             continue
-        first = nsmallest(most, jobs, key=place)
+        first = nsmallest(most, jobs, key=lambda job: (job.id not in owed, turn(job)))
         short = nsmallest(most, jobs, key=_shortness)
         found += {job.id: job for job in (*first, *short)}.values()
     return found

@@ -38,14 +38,14 @@ from roost.policies.assignment.stepping import promises
 from roost.policies.contenders import (
     Round,
     active,
-    before,
+    first_in_line,
     flexible,
     next_able,
-    place,
     place_all,
     priority,
     promised,
     rounds,
+    turn,
 )
 from roost.policies.prospects import (
     IMPOSSIBLE,
@@ -161,8 +161,8 @@ class Roost:
         if with_servers:
             served.decide(plan, with_servers)
         others = [job for job in others if not served.is_served(job)]
-        first = before(jobs)
-        place_all(plan, (job for job in others if place(job) < first))
+        first = first_in_line(jobs)
+        place_all(plan, (job for job in others if turn(job) < first))
         if jobs:
             self._look(plan, notes, jobs)
         # Those, too, for whom nobody is to make room.
@@ -342,7 +342,7 @@ class _Decision:
         """How long those wait who do; nobody longer than somebody of a higher priority."""
         found: dict[JobId, float] = {}
         longest, level, above = math.inf, math.inf, 0.0
-        for job in sorted((job for job in self.jobs if job.waiting), key=place):
+        for job in sorted((job for job in self.jobs if job.waiting), key=turn):
             if priority(job) < level:
                 longest, level = (above if found else math.inf), priority(job)
             found[job.id] = min(self.plan.now - job.queued_at, longest)

@@ -122,6 +122,16 @@ def test_of_equals_as_many_are_looked_at_as_there_could_be_room_for(
     assert len(names & {str(one.id) for one in plan.waiting}) == looked_at
 
 
+def test_who_was_promised_room_is_looked_at_however_many_are_ahead() -> None:
+    engine = world()
+    engine.tell(QueueChanged(0.0, queue("team", quota_milli=1000)))
+    for index in range(40):
+        submit(engine, f"j{index}")
+    submit(engine, "mine", spec(1, queue="team"), at=1.0)
+
+    assert "mine" in after(engine, 1800)
+
+
 def after(engine: FakeEngine, until: int, since: int = 60) -> set[str]:
     for at in range(since, until, 60):
         engine.tell(Woke(float(at)))
