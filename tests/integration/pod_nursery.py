@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from roost.core.spec import JobId, RunId
-from roost.engines.kubernetes.building import digest_of
 from roost.engines.local.shim import tree
-from roost.operator.meeting import Meeting
-from roost.operator.membership import (
+from roost.kubernetes.jobs.building import digest_of
+from roost.kubernetes.jobs.meeting import Meeting
+from roost.kubernetes.jobs.membership import (
     Changed,
     Dismiss,
     Effect,

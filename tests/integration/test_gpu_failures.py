@@ -10,7 +10,7 @@ from tests.integration.gpu_programs import PROGRAMS, told
 
 from roost.core import JobId, RunId
 from roost.engines import Ended, WorkerExit
-from roost.live.failures import classify
+from roost.jobs.failures.classify import classify
 
 
 def has_cuda() -> bool:

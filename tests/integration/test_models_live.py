@@ -17,7 +17,7 @@ from roost.core.observed import Observed
 from roost.core.spec import CPU_SLOT
 from roost.engines.local import LocalEngine
 from roost.jobfile import JobFile
-from roost.live import figures
+from roost.jobs import figures
 from roost.live.cluster import Cluster, Submission
 from roost.perf.kinds import Estimates, models
 from roost.perf.uncertainty import believe

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.integration.pod_nursery import RUN, Nursery, address, kill
 
-from roost.operator.membership import Publish, Stop, WentOn
+from roost.kubernetes.jobs.membership import Publish, Stop, WentOn
 from roost.train.example.learner import BATCH, Lessons, Network
 
 WIDTH = 8

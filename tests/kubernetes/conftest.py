@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.engines.kubernetes.api import Api
 from roost.errors import NotFound
+from roost.kubernetes.client.api import Api
 from roost.testing.kubernetes.plane import ControlPlane
 
 #: Users without rights, for tests that grant them some.

@@ -17,14 +17,14 @@ import aiohttp
 from aiohttp import web
 from tests.kubernetes.oracles import Witness
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.building import Site
-from roost.engines.kubernetes.kinds import LEASES
-from roost.engines.kubernetes.pods import is_bound
 from roost.errors import NotFound
-from roost.operator.jobs import JobOptions, Jobs
-from roost.operator.loop import Operator, Options
-from roost.operator.workload import Opening
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import LEASES
+from roost.kubernetes.jobs import JobOptions, Jobs
+from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.objects.pods import is_bound
+from roost.kubernetes.operator.loop import Operator, Options
+from roost.kubernetes.operator.workload import Opening
 from roost.testing.kubernetes.nodes import until
 from roost.testing.kubernetes.proxy import FaultyProxy
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from tests.kubernetes.operating import operating
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.building import Site
-from roost.engines.kubernetes.kinds import JOBS, PODS, Kind, Object
-from roost.engines.kubernetes.manifests import definitions
 from roost.errors import Conflict, NotFound
-from roost.operator.jobs import JobOptions, Jobs
-from roost.operator.loop import Operator
-from roost.operator.workload import Opening
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, PODS, Kind, Object
+from roost.kubernetes.crds import definitions
+from roost.kubernetes.jobs import JobOptions, Jobs
+from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.operator.loop import Operator
+from roost.kubernetes.operator.workload import Opening
 from roost.testing.kubernetes.nodes import until
 from roost.testing.kubernetes.plane import ControlPlane
 

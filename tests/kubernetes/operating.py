@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import NODES, PODS, Object
-from roost.engines.kubernetes.needs import needs
-from roost.engines.kubernetes.pods import devices_of, is_bound, is_over
-from roost.operator.loop import Operator, Options
-from roost.operator.workload import Opening
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import NODES, PODS, Object
+from roost.kubernetes.objects.needs import needs
+from roost.kubernetes.objects.pods import devices_of, is_bound, is_over
+from roost.kubernetes.operator.loop import Operator, Options
+from roost.kubernetes.operator.workload import Opening
 from roost.testing.kubernetes.nodes import pod, until
 from roost.testing.kubernetes.plane import ControlPlane
 

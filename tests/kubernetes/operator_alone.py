@@ -6,11 +6,11 @@ import asyncio
 import logging
 import sys
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.building import Site
-from roost.operator.jobs import JobOptions, Jobs
-from roost.operator.loop import Operator, Options
-from roost.operator.workload import Opening
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.jobs import JobOptions, Jobs
+from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.operator.loop import Operator, Options
+from roost.kubernetes.operator.workload import Opening
 
 
 async def main(kubeconfig: str) -> None:

@@ -23,12 +23,12 @@ from typing import NamedTuple, Self
 from tests.kubernetes.operating import GROUP, SIZE
 
 from roost.core import JobState
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import JOBS, NODES, PODS, Object
-from roost.engines.kubernetes.mirror import Mirror
-from roost.engines.kubernetes.needs import needs
-from roost.engines.kubernetes.pods import devices_of, is_bound, is_leaving, is_over
-from roost.engines.kubernetes.quantities import milli
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object
+from roost.kubernetes.client.mirror import Mirror
+from roost.kubernetes.objects.needs import needs
+from roost.kubernetes.objects.pods import devices_of, is_bound, is_leaving, is_over
+from roost.kubernetes.objects.quantities import milli
 
 _OVER = frozenset(str(state) for state in JobState if state.over)
 _JOB = "roost.dev/job"

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from roost.engines.kubernetes import access as ways
-from roost.engines.kubernetes.api import Api, Disrupted, Expired, Object, Unpermitted
-from roost.engines.kubernetes.kinds import (
+from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
+from roost.kubernetes.client import access as ways
+from roost.kubernetes.client.api import Api, Disrupted, Expired, Object, Unpermitted
+from roost.kubernetes.client.kinds import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,
     EVENTS,
@@ -20,7 +21,6 @@ from roost.engines.kubernetes.kinds import (
     PODS,
     Kind,
 )
-from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
 from roost.testing.kubernetes.nodes import node, pod, timestamp
 from roost.testing.kubernetes.plane import ControlPlane
 

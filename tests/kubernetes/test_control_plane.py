@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import BATCH_JOBS, CONFIG_MAPS, NAMESPACES, NODES, PODS, Object
 from roost.errors import Forbidden, NotFound
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import BATCH_JOBS, CONFIG_MAPS, NAMESPACES, NODES, PODS, Object
 from roost.testing.kubernetes import keys
 from roost.testing.kubernetes.nodes import create, nodes, pod, until
 from roost.testing.kubernetes.plane import ControlPlane, NotStarted

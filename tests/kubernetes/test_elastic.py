@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from tests.kubernetes.jobbing import SPACE, define, job, jobbing, pods, reaches, status
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.building import Site
-from roost.engines.kubernetes.kinds import JOBS, Object
 from roost.errors import NotFound
-from roost.operator.jobs.generation import Generation
-from roost.operator.loop import Operator
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, Object
+from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.jobs.generation import Generation
+from roost.kubernetes.operator.loop import Operator
 from roost.testing.kubernetes.kubelet import Kubelet
 from roost.testing.kubernetes.nodes import until
 from roost.testing.kubernetes.plane import ControlPlane

@@ -17,8 +17,9 @@ from tests.kubernetes.jobbing import DEFINITIONS, define, job
 from tests.kubernetes.operating import gang
 from tests.kubernetes.oracles import Witness
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import (
+from roost.errors import NotFound
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
     JOBS,
     NAMESPACES,
@@ -26,7 +27,6 @@ from roost.engines.kubernetes.kinds import (
     QUEUES,
     Object,
 )
-from roost.errors import NotFound
 from roost.testing.kubernetes.nodes import create, nodes, pod, until
 from roost.testing.kubernetes.plane import ControlPlane
 

@@ -26,10 +26,10 @@ from tests.kubernetes.jobbing import SPACE, define, job, patched, pretend
 from tests.kubernetes.operating import gang
 from tests.kubernetes.oracles import Witness
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import JOBS, NODES, PODS, Object
-from roost.engines.kubernetes.pods import is_bound, is_over
 from roost.failpoints import ON_KUBERNETES
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object
+from roost.kubernetes.objects.pods import is_bound, is_over
 from roost.testing.kubernetes.nodes import create, nodes, pod, until
 from roost.testing.kubernetes.plane import ControlPlane
 

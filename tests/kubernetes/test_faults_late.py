@@ -10,10 +10,10 @@ from tests.kubernetes.jobbing import SPACE, define, job, pretend, reaches, statu
 from tests.kubernetes.operating import bound, gang, over_committed, pods
 from tests.kubernetes.oracles import Witness
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import JOBS, PODS, PRIORITY_CLASSES
-from roost.engines.kubernetes.pods import is_bound
-from roost.operator.loop import Operator
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, PODS, PRIORITY_CLASSES
+from roost.kubernetes.objects.pods import is_bound
+from roost.kubernetes.operator.loop import Operator
 from roost.testing.kubernetes.nodes import create, nodes, pod, until
 from roost.testing.kubernetes.plane import ControlPlane
 

@@ -16,9 +16,9 @@ from tests.kubernetes.jobbing import define, job
 from tests.kubernetes.operating import gang
 from tests.kubernetes.oracles import Witness
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import JOBS, NODES, PODS, Object
-from roost.engines.kubernetes.pods import is_bound, is_over
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object
+from roost.kubernetes.objects.pods import is_bound, is_over
 from roost.testing.kubernetes.nodes import create, nodes, until
 from roost.testing.kubernetes.plane import ControlPlane
 from roost.testing.kubernetes.proxy import Chances, FaultyProxy, Way

@@ -15,10 +15,10 @@ import yaml
 from tests.kubernetes.jobbing import define, jobbing
 
 from roost.client import Client, JobHandle
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import CLUSTER_QUEUES, QUEUES
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
-from roost.gateway.local import Gateway
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES
+from roost.kubernetes.gateway.local import Gateway
 from roost.testing.kubernetes.kubelet import Kubelet
 from roost.testing.kubernetes.nodes import nodes
 from roost.testing.kubernetes.plane import ControlPlane

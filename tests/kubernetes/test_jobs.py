@@ -19,8 +19,9 @@ from tests.kubernetes.jobbing import (
     status,
 )
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import (
+from roost.errors import InvalidSpec
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
     EVENTS,
     JOBS,
@@ -29,7 +30,6 @@ from roost.engines.kubernetes.kinds import (
     Kind,
     Object,
 )
-from roost.errors import InvalidSpec
 from roost.testing.kubernetes.nodes import nodes, pod, until
 from roost.testing.kubernetes.plane import ControlPlane
 from roost.testing.kubernetes.proxy import Chances, FaultyProxy

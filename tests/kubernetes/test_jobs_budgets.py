@@ -8,15 +8,15 @@ from typing import Any
 from tests.kubernetes.jobbing import SPACE, define, job, jobbing, pods, reaches, status
 
 from roost.core import JobId
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import (
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import (
     DISRUPTION_BUDGETS,
     EVENTS,
     JOBS,
     PRIORITY_CLASSES,
     Object,
 )
-from roost.operator.loop import Operator
+from roost.kubernetes.operator.loop import Operator
 from roost.testing.kubernetes.nodes import nodes, until
 from roost.testing.kubernetes.plane import ControlPlane
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.kubernetes.jobbing import DEFINITIONS, define, job, jobbing
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import CONFIG_MAPS, JOBS, NAMESPACES, PODS, SERVICES
 from roost.errors import NotFound
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import CONFIG_MAPS, JOBS, NAMESPACES, PODS, SERVICES
 from roost.testing.kubernetes.nodes import nodes, until
 from roost.testing.kubernetes.plane import ControlPlane
 

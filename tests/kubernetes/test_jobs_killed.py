@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.kubernetes.jobbing import SPACE, all_gone, define, job, patched, pods, reaches
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import JOBS
 from roost.failpoints import ON_KUBERNETES
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS
 from roost.testing.kubernetes.nodes import nodes, until
 from roost.testing.kubernetes.plane import ControlPlane
 

@@ -18,8 +18,8 @@ from tests.kubernetes.jobbing import (
     status,
 )
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import JOBS, Object
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, Object
 from roost.testing.kubernetes.kubelet import Kubelet
 from roost.testing.kubernetes.nodes import until
 from roost.testing.kubernetes.plane import ControlPlane

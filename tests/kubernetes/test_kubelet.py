@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import CONFIG_MAPS, NODES, PODS, SECRETS, Object
 from roost.engines.local.shim import tree
 from roost.errors import NotFound
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, PODS, SECRETS, Object
 from roost.testing.kubernetes.kubelet import Kubelet
 from roost.testing.kubernetes.nodes import pod, until
 from roost.testing.kubernetes.plane import ControlPlane

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import LEASES
-from roost.engines.kubernetes.lease import Leader
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import LEASES
+from roost.kubernetes.client.lease import Leader
 from roost.testing.kubernetes.nodes import until
 from roost.testing.kubernetes.plane import ControlPlane
 from roost.testing.kubernetes.proxy import FaultyProxy
@@ -27,8 +27,8 @@ TIMES = {"lease_s": 3.0, "renew_s": 2.0, "retry_s": 0.3}
 PROGRAM = """
 import asyncio, json, sys, time
 from pathlib import Path
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.lease import Leader
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.lease import Leader
 
 async def main(kubeconfig, name, book, times):
     api = await Api.connect(kubeconfig=kubeconfig)

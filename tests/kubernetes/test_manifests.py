@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.docs.pages import ROOT, page
 from tests.unit.cli.told import roost
-from tests.unit.engines.kubernetes.test_manifests import EXAMPLES
 from tests.unit.jobfile.test_model import VALUES
+from tests.unit.kubernetes.test_manifests import EXAMPLES
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import CLUSTER_QUEUES, JOBS, Kind, Object
-from roost.engines.kubernetes.manifests import as_yaml, definitions, job_file, job_object
 from roost.errors import InvalidSpec, RoostError
 from roost.jobfile import JobFile
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, Kind, Object
+from roost.kubernetes.crds import as_yaml, definitions, job_file, job_object
 from roost.testing.kubernetes.plane import ControlPlane
 
 DEPLOY = ROOT / "deploy"

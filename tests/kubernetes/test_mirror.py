@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import pytest
 
-from roost.engines.kubernetes import mirror as module
-from roost.engines.kubernetes.api import Api, Object
-from roost.engines.kubernetes.kinds import CONFIG_MAPS, NODES, PODS, Kind
-from roost.engines.kubernetes.mirror import Mirror
+from roost.kubernetes.client import mirror as module
+from roost.kubernetes.client.api import Api, Object
+from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, PODS, Kind
+from roost.kubernetes.client.mirror import Mirror
 from roost.testing.kubernetes.nodes import node, nodes
 from roost.testing.kubernetes.plane import ControlPlane
 from roost.testing.kubernetes.proxy import Chances, FaultyProxy

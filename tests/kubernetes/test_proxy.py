@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.faults import Expired
-from roost.engines.kubernetes.kinds import CONFIG_MAPS, NODES, Object
-from roost.engines.kubernetes.mirror import Mirror
 from roost.errors import Conflict, NotFound, Retryable
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.faults import Expired
+from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, Object
+from roost.kubernetes.client.mirror import Mirror
 from roost.testing.kubernetes.nodes import node, nodes, until
 from roost.testing.kubernetes.plane import ControlPlane
 from roost.testing.kubernetes.proxy import Chances, FaultyProxy

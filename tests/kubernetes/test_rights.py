@@ -17,13 +17,13 @@ from tests.kubernetes.helm import helm
 from tests.kubernetes.operating import bound, gang, operating
 from tests.kubernetes.test_manifests import CRDS, MONITORS, OPERATOR, Kubectl
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import JOBS, PODS, Object
-from roost.engines.kubernetes.manifests import definitions
 from roost.errors import Forbidden
-from roost.operator.jobs import Jobs
-from roost.operator.loop import Operator
-from roost.operator.workload import Opening
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS, PODS, Object
+from roost.kubernetes.crds import definitions
+from roost.kubernetes.jobs import Jobs
+from roost.kubernetes.operator.loop import Operator
+from roost.kubernetes.operator.workload import Opening
 from roost.testing.kubernetes.nodes import create, nodes, until
 from roost.testing.kubernetes.plane import ControlPlane
 

@@ -19,8 +19,8 @@ from tests.kubernetes.operating import (
     pods,
 )
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import (
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import (
     BATCH_JOBS,
     EVENTS,
     JOB_SETS,
@@ -30,8 +30,8 @@ from roost.engines.kubernetes.kinds import (
     Kind,
     Object,
 )
-from roost.engines.kubernetes.plans import GPUS, PLAN, SEAT
-from roost.engines.kubernetes.pods import is_bound
+from roost.kubernetes.objects.plans import GPUS, PLAN, SEAT
+from roost.kubernetes.objects.pods import is_bound
 from roost.testing.kubernetes.nodes import create, node, nodes, pod, until
 from roost.testing.kubernetes.plane import ControlPlane
 

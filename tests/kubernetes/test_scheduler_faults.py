@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.kubernetes.operating import bound, by_gang, gang, operating, over_committed, pods
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import (
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import (
     DISRUPTION_BUDGETS,
     LEASES,
     NODES,
@@ -23,8 +23,8 @@ from roost.engines.kubernetes.kinds import (
     PRIORITY_CLASSES,
     Object,
 )
-from roost.engines.kubernetes.plans import PLAN
-from roost.engines.kubernetes.pods import is_bound, is_over
+from roost.kubernetes.objects.plans import PLAN
+from roost.kubernetes.objects.pods import is_bound, is_over
 from roost.testing.kubernetes.nodes import create, nodes, pod, timestamp, until
 from roost.testing.kubernetes.plane import ControlPlane
 

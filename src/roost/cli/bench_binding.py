@@ -28,12 +28,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from pathlib import Path
 
 from roost.cli.bench_kubernetes import GANGS, MEMORY, ROOST, SINGLE, Row, Sizes
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import NODES, PODS, Kind, Object
-from roost.engines.kubernetes.manifests import definitions
-from roost.engines.kubernetes.mirror import Mirror
-from roost.engines.kubernetes.pods import devices_of, is_running
 from roost.errors import Fatal, InvalidSpec, NotFound
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
+from roost.kubernetes.client.mirror import Mirror
+from roost.kubernetes.crds import definitions
+from roost.kubernetes.objects.pods import devices_of, is_running
 from roost.testing.kubernetes.nodes import node, pod
 from roost.testing.kubernetes.plane import ControlPlane
 from roost.testing.kubernetes.processes import Process

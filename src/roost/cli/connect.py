@@ -23,7 +23,7 @@ from roost.client.views import STATES
 
 if TYPE_CHECKING:
     from roost.client import Client, JobView
-    from roost.gateway.local import Gateway
+    from roost.kubernetes.gateway.local import Gateway
 
 #: How long a verb asks a server again that does not answer.
 _PATIENCE_S = 2.0
@@ -79,7 +79,7 @@ def connect() -> Client:
 
 def _gateway() -> type[Gateway]:
     try:
-        from roost.gateway.local import Gateway
+        from roost.kubernetes.gateway.local import Gateway
     except ModuleNotFoundError as error:
         from roost.errors import InvalidSpec
 

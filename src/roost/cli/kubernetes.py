@@ -13,7 +13,7 @@ from roost.cli.kinds import Verb, option
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from roost.engines.kubernetes.api import Api
+    from roost.kubernetes.client.api import Api
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def kubernetes() -> None:
 @kubernetes.command("crds", cls=Verb)
 def crds() -> None:
     """Print the custom resource definitions as YAML, ready for kubectl apply."""
-    from roost.engines.kubernetes.manifests import as_yaml, definitions
+    from roost.kubernetes.crds import as_yaml, definitions
 
     click.echo(as_yaml(definitions()), nl=False)
 
@@ -52,7 +52,7 @@ Examples:
 @click.pass_context
 def check(ctx: click.Context, namespace: str, user: str | None) -> None:
     """Say which permissions of the operator the current context lacks; exit 1 if any."""
-    from roost.engines.kubernetes.manifests.questions import lacking
+    from roost.kubernetes.crds.questions import lacking
 
     missing = _with_api(ctx, lambda api: lacking(api, namespace, user or ""))
     for permission in missing:
@@ -79,7 +79,7 @@ def release(ctx: click.Context, yes: bool) -> None:  # noqa: FBT001 - click's wa
     are deleted would stay for ever.
     """
     from roost.cli.connect import agreed
-    from roost.engines.kubernetes.manifests.questions import left, released
+    from roost.kubernetes.crds.questions import left, released
 
     question = "Take Roost's finalizers off all jobs? Do this when the operator is stopped."
     if not agreed(question, yes=yes, usual=False):
@@ -100,7 +100,7 @@ def release(ctx: click.Context, yes: bool) -> None:  # noqa: FBT001 - click's wa
 def _with_api(ctx: click.Context, act: Callable[[Api], Awaitable[T]]) -> T:
     """What comes of talking to the cluster of the context that was named, or the current one."""
     try:
-        from roost.engines.kubernetes.api import Api
+        from roost.kubernetes.client.api import Api
     except ModuleNotFoundError as error:
         wanted = "pip install 'roost[kubernetes]'"
         raise InvalidSpec(f"this needs {error.name}, which is missing: {wanted}") from None

@@ -17,8 +17,8 @@ from roost.cli.kinds import Duration, Verb, option
 from roost.cli.options import complete_placers, complete_policies
 
 if TYPE_CHECKING:
-    from roost.engines.kubernetes.api import Api
-    from roost.operator.loop import Operator, Options
+    from roost.kubernetes.client.api import Api
+    from roost.kubernetes.operator.loop import Operator, Options
 
 #: New objects until the garbage collector runs. A burst of pods makes many that live on, and each
 #: time it walks much of what is mirrored, which took the operator about a tenth of its time.
@@ -150,7 +150,7 @@ def operator(ctx: click.Context, /, **given: Any) -> None:
 
 
 async def _operate(given: dict[str, Any]) -> None:
-    from roost.engines.kubernetes.api import Api
+    from roost.kubernetes.client.api import Api
 
     api = await Api.connect(
         context=given["context"],
@@ -172,10 +172,10 @@ async def _operate(given: dict[str, Any]) -> None:
 
 
 def _made(api: Api, given: dict[str, Any]) -> Operator:
-    from roost.engines.kubernetes.building import Site
-    from roost.operator.jobs import JobOptions, Jobs
-    from roost.operator.loop import Operator
-    from roost.operator.workload import Opening
+    from roost.kubernetes.jobs import JobOptions, Jobs
+    from roost.kubernetes.jobs.building import Site
+    from roost.kubernetes.operator.loop import Operator
+    from roost.kubernetes.operator.workload import Opening
 
     options = _options(api, given)
     site = Site(image=given["image"], meeting=_meeting(given, options), scheduler=options.scheduler)
@@ -184,7 +184,7 @@ def _made(api: Api, given: dict[str, Any]) -> Operator:
 
 
 def _options(api: Api, given: dict[str, Any]) -> Options:
-    from roost.operator.loop import Options
+    from roost.kubernetes.operator.loop import Options
 
     names = (
         "policy",

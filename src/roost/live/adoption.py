@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from roost.core import Action, Core, JobId, NodeJoined, NodeLost, RunId
 from roost.engines import Assigned, Ended, Order, Report
 from roost.errors import Conflict
-from roost.live.records import Record
+from roost.jobs.record import Record
 from roost.live.recovery import pending
 
 

@@ -52,19 +52,19 @@ from roost.errors import (
     unknown,
 )
 from roost.jobfile import JobFile
-from roost.live import explain as explaining
-from roost.live.amounts import counted
+from roost.jobs import explain as explaining
+from roost.jobs.amounts import counted
+from roost.jobs.profiles import known, profile_views, too_small, unheld
+from roost.jobs.record import Record
+from roost.jobs.views import node_view, over_view, queue_views, state_view, view_of
 from roost.live.clock import Clock
 from roost.live.drafts import Counts, Draft, Health
 from roost.live.driver import Driver
 from roost.live.feed import Feed
 from roost.live.intake import Command
-from roost.live.profiles import known, profile_views, too_small, unheld
-from roost.live.records import Record
 from roost.live.shelf import Shelf, reference
 from roost.live.snapshots import Clone, Snapshots
 from roost.live.vault import Vault
-from roost.live.views import node_view, over_view, queue_views, state_view, view_of
 from roost.policies import RESIZING
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User

@@ -41,19 +41,19 @@ from roost.core.wire import encode_decision, encode_event
 from roost.engines import Engine, Report, Told
 from roost.errors import Conflict, Fatal, InvalidSpec, Retryable, RoostError
 from roost.failpoints import hit
-from roost.live import history
+from roost.jobs import history
+from roost.jobs.record import Record
+from roost.jobs.reports import Reports
+from roost.jobs.views import row_of
 from roost.live.adoption import assigned, check_hardware, left_behind
 from roost.live.clock import Clock
 from roost.live.drafts import Counts, Draft, Health
 from roost.live.effects import Effects
 from roost.live.feed import Change, Feed
 from roost.live.intake import Arrivals, Command, Inbox, Item
-from roost.live.records import Record
 from roost.live.recovery import FORMAT, check_past, recover, snapshot_of
-from roost.live.reports import Reports
 from roost.live.shelf import Shelf
 from roost.live.vault import Vault
-from roost.live.views import row_of
 from roost.store import Store
 from roost.store.rows import Entry, EventRow, JobRow
 

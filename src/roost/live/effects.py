@@ -14,8 +14,8 @@ from pathlib import Path
 from roost.core import Action, JobId, Launch, Resume, Stop
 from roost.engines import Ended, Engine, Order, Report
 from roost.failpoints import hit
+from roost.jobs.record import Record
 from roost.live.clock import Clock
-from roost.live.records import Record
 from roost.live.shelf import Shelf
 from roost.live.vault import Vault
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from roost.core import Event, RunId
 from roost.engines import Report, Told
 from roost.errors import RoostError
-from roost.live.records import Record
+from roost.jobs.record import Record
 
 if TYPE_CHECKING:
     from roost.live.drafts import Draft

@@ -29,7 +29,7 @@ from roost.core import (
 from roost.core import snapshot as core_snapshot
 from roost.core.wire import decode_decision, decode_event
 from roost.errors import Fatal, InvalidSpec
-from roost.live.records import Record
+from roost.jobs.record import Record
 from roost.store import Store
 from roost.store.rows import Entry
 

@@ -22,7 +22,7 @@ from roost.engines import SnapshotInfo
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobfile import JobFile
-from roost.live.changes import seconds
+from roost.jobs.changes import seconds
 from roost.live.shelf import Shelf, check_name, reference, trouble
 from roost.store.rows import JobRow, PointRow
 

@@ -28,9 +28,9 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, fits
-from roost.policies.fractions import Floats
-from roost.policies.rates import (
+from roost.policies.kit.assignment.assign import Wish, assign, capacity, carry_on, fits
+from roost.policies.kit.fractions import Floats
+from roost.policies.kit.rates import (
     Kinds,
     gpus_of,
     left_of,

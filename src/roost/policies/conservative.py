@@ -27,7 +27,7 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
-from roost.policies.profile import Booking, Profile, to_a_gpu
+from roost.policies.kit.profile import Booking, Profile, to_a_gpu
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Queue
 from roost.errors import InvalidSpec, unknown
-from roost.policies.assignment.assign import (
+from roost.policies.kit.assignment.assign import (
     Wish,
     assign,
     capacity,
@@ -37,8 +37,8 @@ from roost.policies.assignment.assign import (
     rounds,
     standing,
 )
-from roost.policies.fractions import Floats, Sharing, finish_fair, makespan, max_min, max_sum
-from roost.policies.rates import (
+from roost.policies.kit.fractions import Floats, Sharing, finish_fair, makespan, max_min, max_sum
+from roost.policies.kit.rates import (
     Kinds,
     claimants,
     gpus_of,

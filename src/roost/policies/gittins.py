@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roost.core.plan import Plan
-from roost.policies.levels import Levels
+from roost.policies.kit.levels import Levels
 
 #: Limits of the levels in GPU-seconds: a minute of one GPU, doubling to two GPU-years.
 _LIMITS = [60.0 * 2**k for k in range(21)]

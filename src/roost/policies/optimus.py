@@ -26,10 +26,10 @@ from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.errors import InvalidSpec
 from roost.perf.convergence import Rule
-from roost.policies.servers.marginal import Demand, Size, Vector, apportion, dominant
-from roost.policies.servers.outlook import Outlook
-from roost.policies.servers.probing import Probing
-from roost.policies.servers.slots import Slots, capacity_of, held, usual_node
+from roost.policies.kit.servers.marginal import Demand, Size, Vector, apportion, dominant
+from roost.policies.kit.servers.outlook import Outlook
+from roost.policies.kit.servers.probing import Probing
+from roost.policies.kit.servers.slots import Slots, capacity_of, held, usual_node
 
 
 @dataclass(slots=True)

@@ -31,13 +31,13 @@ from roost.errors import InvalidSpec
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, samples, shape_of
 from roost.perf.steps import Sample
-from roost.policies.assignment.assign import arrange, carry_on, movable, rooms, rounds, standing
-from roost.policies.assignment.configurations import caps
-from roost.policies.assignment.stepping import regular
-from roost.policies.genetic import Problem, Search
-from roost.policies.leftovers import on_one_kind, start_leftovers
-from roost.policies.rates import say_all
-from roost.policies.restarts import Restarts
+from roost.policies.kit.assignment.assign import arrange, carry_on, movable, rooms, rounds, standing
+from roost.policies.kit.assignment.configurations import caps
+from roost.policies.kit.assignment.stepping import regular
+from roost.policies.kit.genetic import Problem, Search
+from roost.policies.kit.leftovers import on_one_kind, start_leftovers
+from roost.policies.kit.rates import say_all
+from roost.policies.kit.restarts import Restarts
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -30,12 +30,12 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.assignment.assign import Wish, assign, capacity, carry_on, standing
-from roost.policies.assignment.choosing import choose
-from roost.policies.assignment.configurations import caps
-from roost.policies.assignment.packing import Reaches, Room, picky
-from roost.policies.assignment.stepping import promises
-from roost.policies.contenders import (
+from roost.policies.kit.assignment.assign import Wish, assign, capacity, carry_on, standing
+from roost.policies.kit.assignment.choosing import choose
+from roost.policies.kit.assignment.configurations import caps
+from roost.policies.kit.assignment.packing import Reaches, Room, picky
+from roost.policies.kit.assignment.stepping import promises
+from roost.policies.kit.contenders import (
     Round,
     active,
     first_in_line,
@@ -47,7 +47,7 @@ from roost.policies.contenders import (
     rounds,
     turn,
 )
-from roost.policies.prospects import (
+from roost.policies.kit.prospects import (
     IMPOSSIBLE,
     Prospects,
     Reals,
@@ -58,8 +58,8 @@ from roost.policies.prospects import (
     usual,
     worth,
 )
-from roost.policies.rates import start_somebody
-from roost.policies.servers import served
+from roost.policies.kit.rates import start_somebody
+from roost.policies.kit.servers import served
 
 _MEMO = "roost"
 #: How many arrivals tell how long things stay as they are, and what is taken for it before.

@@ -28,7 +28,7 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, models
-from roost.policies.assignment.assign import (
+from roost.policies.kit.assignment.assign import (
     Wish,
     assign,
     capacity,
@@ -37,12 +37,12 @@ from roost.policies.assignment.assign import (
     rounds,
     standing,
 )
-from roost.policies.assignment.configurations import Configuration, Menu, caps, sizes
-from roost.policies.assignment.programs import choose
-from roost.policies.assignment.stepping import regular
-from roost.policies.leftovers import on_one_kind, start_leftovers
-from roost.policies.rates import Seen, say_all, seen
-from roost.policies.restarts import Restarts, restart_s
+from roost.policies.kit.assignment.configurations import Configuration, Menu, caps, sizes
+from roost.policies.kit.assignment.programs import choose
+from roost.policies.kit.assignment.stepping import regular
+from roost.policies.kit.leftovers import on_one_kind, start_leftovers
+from roost.policies.kit.rates import Seen, say_all, seen
+from roost.policies.kit.restarts import Restarts, restart_s
 
 Reals = NDArray[np.float64]
 

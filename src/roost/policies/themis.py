@@ -28,7 +28,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.assignment.assign import (
+from roost.policies.kit.assignment.assign import (
     Wish,
     assign,
     capacity,
@@ -38,12 +38,12 @@ from roost.policies.assignment.assign import (
     rounds,
     standing,
 )
-from roost.policies.assignment.packing import Reaches
-from roost.policies.assignment.programs import choose
-from roost.policies.assignment.stepping import regular
-from roost.policies.fractions import Floats, Sharing
-from roost.policies.leftovers import start_leftovers
-from roost.policies.rates import (
+from roost.policies.kit.assignment.packing import Reaches
+from roost.policies.kit.assignment.programs import choose
+from roost.policies.kit.assignment.stepping import regular
+from roost.policies.kit.fractions import Floats, Sharing
+from roost.policies.kit.leftovers import start_leftovers
+from roost.policies.kit.rates import (
     Kinds,
     claimants,
     gpus_of,

@@ -14,7 +14,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.levels import Levels
+from roost.policies.kit.levels import Levels
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What the server serves: a cluster, wherever it runs and whoever decides in it.
 
-``roost.live.Cluster`` is one, with a journal of its own; ``roost.gateway`` makes one of a cluster
-of Kubernetes. Commands return when they are durable.
+``roost.live.Cluster`` is one, with a journal of its own; ``roost.kubernetes.gateway`` makes one of
+a cluster of Kubernetes. Commands return when they are durable.
 """
 
 from __future__ import annotations

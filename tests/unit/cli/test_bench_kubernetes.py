@@ -16,10 +16,10 @@ from tests.unit.cli.told import roost
 from roost.cli import bench_binding, bench_kubernetes
 from roost.cli.bench_binding import GANG, Course, cpu_s, faults, gang, made, paused, peak_rss_mib
 from roost.cli.bench_kubernetes import GANGS, KUBE, MEMORY, ROOST, SINGLE, Row, Sizes, goals
-from roost.engines.kubernetes import access
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import Object
 from roost.errors import Fatal
+from roost.kubernetes.client import access
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import Object
 from roost.testing.kubernetes.processes import Process
 
 Asked = list[tuple[list[str], Sizes]]

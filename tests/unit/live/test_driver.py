@@ -31,12 +31,12 @@ from roost.core import (
 from roost.engines import Ended, Told, WorkerExit
 from roost.errors import Conflict, InvalidSpec, Retryable
 from roost.jobfile import JobFile
+from roost.jobs.record import Record
 from roost.live import driver as driving
 from roost.live.clock import Clock
 from roost.live.drafts import Draft
 from roost.live.driver import Driver
 from roost.live.intake import Command, Inbox
-from roost.live.records import Record
 from roost.live.recovery import recover
 from roost.live.vault import Vault
 from roost.policies.fifo import fifo

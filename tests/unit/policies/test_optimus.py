@@ -29,11 +29,11 @@ from roost.core.spec import Training
 from roost.errors import InvalidSpec
 from roost.placement import placer
 from roost.policies.bundles import Bundles
+from roost.policies.kit.servers.marginal import Demand, Gains, Size
+from roost.policies.kit.servers.outlook import Outlook
+from roost.policies.kit.servers.probing import DESIGN, untried
+from roost.policies.kit.servers.slots import held, size_of
 from roost.policies.optimus import Optimus, pays, restart_s
-from roost.policies.servers.marginal import Demand, Gains, Size
-from roost.policies.servers.outlook import Outlook
-from roost.policies.servers.probing import DESIGN, untried
-from roost.policies.servers.slots import held, size_of
 from roost.testing.builders import job, node, run, spec
 from roost.testing.checks import validate
 from roost.testing.conformance import PolicyConformance

@@ -15,9 +15,9 @@ from roost.perf.goodput import tune
 from roost.perf.hybrid import HybridModel, Shape
 from roost.perf.kinds import limits
 from roost.perf.steps import StepModel
-from roost.policies.assignment.assign import standing
+from roost.policies.kit.assignment.assign import standing
+from roost.policies.kit.prospects import Prospects, sizes
 from roost.policies.pollux import Pollux
-from roost.policies.prospects import Prospects, sizes
 from roost.policies.roost import Roost
 from roost.policies.sia import Sia
 from roost.testing.builders import core_with, job, node, run

@@ -7,10 +7,10 @@ import pytest
 from roost.core import Costs, Measured, QueueChanged, Submitted, Training, Woke
 from roost.core.spec import JobSpec, Range
 from roost.errors import InvalidSpec
-from roost.policies.assignment.assign import standing
-from roost.policies.assignment.configurations import sizes
-from roost.policies.assignment.stepping import Wish
-from roost.policies.restarts import Restarts
+from roost.policies.kit.assignment.assign import standing
+from roost.policies.kit.assignment.configurations import sizes
+from roost.policies.kit.assignment.stepping import Wish
+from roost.policies.kit.restarts import Restarts
 from roost.policies.sia import Sia
 from roost.testing.builders import core_with, job, node, queue, run, spec
 from roost.testing.engine import FakeEngine

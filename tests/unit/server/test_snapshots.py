@@ -11,7 +11,8 @@ from tests.unit.server.worlds import World, eventually, job, looped, world
 
 from roost.core.spec import JobId, RunId
 from roost.core.state import JobState
-from roost.live import figures, snapshots
+from roost.jobs import figures
+from roost.live import snapshots
 from roost.server import models, profiles
 
 

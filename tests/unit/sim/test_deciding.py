@@ -10,7 +10,7 @@ from roost.core.spec import JobId
 from roost.core.state import JobState
 from roost.placement import placer
 from roost.policies import policy
-from roost.policies.assignment.assign import Wish, assign, carry_on
+from roost.policies.kit.assignment.assign import Wish, assign, carry_on
 from roost.sim.deciding import Crowd, Rigid, Trainees, _Stage, time_decisions
 
 

@@ -17,8 +17,8 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.errors import Fatal
 from roost.policies.allox import AlloX
-from roost.policies.assignment.assign import Wish, assign, carry_on, rounds
 from roost.policies.gavel import Gavel
+from roost.policies.kit.assignment.assign import Wish, assign, carry_on, rounds
 from roost.policies.pollux import Pollux
 from roost.policies.roost import Roost
 from roost.policies.sia import Sia

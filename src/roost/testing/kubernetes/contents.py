@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import CONFIG_MAPS, SECRETS, Kind, Object
 from roost.errors import InvalidSpec, NotFound
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import CONFIG_MAPS, SECRETS, Kind, Object
 
 ADDRESS = "127.0.0.1"
 _NAME = re.compile(r"\b[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*){1,2}\.svc(?:\.cluster\.local)?\b")

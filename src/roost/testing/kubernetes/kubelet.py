@@ -22,10 +22,10 @@ from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import LEASES, NODES, PODS, Object
-from roost.engines.kubernetes.mirror import Mirror
 from roost.errors import Conflict, NotFound, Retryable, RoostError
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import LEASES, NODES, PODS, Object
+from roost.kubernetes.client.mirror import Mirror
 from roost.testing.kubernetes import keys
 from roost.testing.kubernetes.contents import ADDRESS, Contents
 from roost.testing.kubernetes.life import Container, Life

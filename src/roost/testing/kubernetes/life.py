@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roost.engines.kubernetes.kinds import Object
 from roost.engines.local.shim import tree
 from roost.errors import NotFound, RoostError
+from roost.kubernetes.client.kinds import Object
 from roost.testing.kubernetes.contents import ADDRESS, Contents, words
 from roost.testing.kubernetes.nodes import condition, timestamp
 

@@ -14,9 +14,9 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from roost.engines.kubernetes.api import Api
-from roost.engines.kubernetes.kinds import NODES, Kind, Object
 from roost.errors import Retryable
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import NODES, Kind, Object
 from roost.testing.kubernetes.stages import LABEL, PRETEND
 
 _LOOK_S = 0.02

@@ -1,0 +1,1 @@
+"""What every driver knows of a job: its record, its reports, its failures, how it is shown."""

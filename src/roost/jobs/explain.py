@@ -1,0 +1,286 @@
+"""Why a job is where it is, when it will start, and the smallest change that would start it now.
+
+    explain(core, job, ...)    of a job that was submitted
+    plan(core, spec, ...)      of one that was not
+
+Nothing here changes the core: questions are answered on copies of it, with the simulator for the
+times. What would start a job now is found in ``remedies``.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import itemgetter
+from typing import Any
+
+from roost.core.controller import Core, Policy
+from roost.core.events import Submitted
+from roost.core.ledger import Ledger
+from roost.core.plan import Placer
+from roost.core.reasons import Cause, Explanation, gpus
+from roost.core.spec import WHOLE, JobId, JobSpec, Shape
+from roost.core.state import Job, Run
+from roost.jobs.amounts import asked, counted, missing, there
+from roost.jobs.remedies import remedies
+from roost.jobs.views import placement_of
+from roost.sim.forecast import Forecast, Present, forecast
+
+#: How far to look, how much to simulate for one answer, and how wrong estimates may be.
+_HORIZON_S = 30 * 86400.0
+_EVENTS = 20_000
+_PACES = (0.7, 1.5)
+#: How many of those ahead are named, and of those that hold what a job needs.
+_AHEAD = 20
+_HOLDERS = 5
+_PLANNED = JobId("(planned)")
+
+
+def explain(  # noqa: PLR0913 - the core, the question, and who decides
+    core: Core,
+    job_id: JobId,
+    policy: Policy,
+    placer: Placer,
+    now: float,
+    *,
+    said: Explanation | None = None,
+) -> dict[str, Any]:
+    """Why a job is where it is, ready for JSON; raises NotFound for one that nobody knows.
+
+    ``said`` is what the policy said, where ``core`` is a copy to which it said nothing yet.
+    """
+    job = core.job(job_id)
+    cause, reason, times = _situation(job, now)
+    why = said or core.explain(job_id, limit=core.waiting.count)
+    if why is not None and job.waiting:
+        cause, reason = why.reason.cause.token, why.reason.text
+    found = {
+        "job": job.id,
+        "state": job.state.value,
+        "cause": cause,
+        "reason": reason,
+        "since": None,
+        "not_before": None,
+        **times,
+        **_ahead(core, job, why),
+        "held_by": [],
+        "starts_at": None,
+        "starts_between": None,
+        "ends_at": None,
+        "assumptions": [],
+        "remedies": [],
+    }
+    if job.state.over or job.held or job.cancelling:
+        return found
+    present = Present.of(core, now)
+    expected = _forecast(present, job.id, policy, placer, to_its_end=True)
+    if job.waiting and why is not None:
+        found["held_by"] = _holders(core, job, why.reason.cause, expected)
+    return found | _foreseen(present, job, policy, placer, expected)
+
+
+def _foreseen(
+    present: Present, job: Job, policy: Policy, placer: Placer, expected: Forecast
+) -> dict[str, Any]:
+    """What only trying can tell: when a job starts and ends, and what would start it now."""
+    times = expected.times[job.id]
+    found: dict[str, Any] = {
+        "starts_at": times.starts_at,
+        "ends_at": times.ends_at,
+        "assumptions": list(expected.assumptions),
+    }
+    if times.starts_at is None or times.starts_at > present.now:
+        others = (_forecast(present, job.id, policy, placer, pace=pace) for pace in _PACES)
+        starts = [forecast.times[job.id].starts_at for forecast in others]
+        found["starts_between"] = _between(times.starts_at, *starts)
+    if job.waiting:
+        found["remedies"] = remedies(present, job.id, policy, placer)
+    return found
+
+
+def plan(  # noqa: PLR0913 - as above
+    core: Core, spec: JobSpec, policy: Policy, placer: Placer, now: float, *, quick: bool = False
+) -> dict[str, Any]:
+    """What would become of a job that was not submitted yet, ready for JSON.
+
+    ``quick`` only says whether it could ever run, and why not.
+    """
+    never = impossible(core, spec, placer)
+    found: dict[str, Any] = {
+        "fits": False,
+        "never": never is not None,
+        "reason": never or "",
+        "starts_at": None,
+        "ends_at": None,
+        "placement": [],
+        "assumptions": [],
+    }
+    if never is not None or quick:
+        return found
+    copy = Present.of(core, now).core(policy, placer)
+    copy.handle(Submitted(copy.now, _PLANNED, spec))
+    run, why = copy.jobs[_PLANNED].run, copy.explain(_PLANNED)
+    fits = run is not None and not run.after
+    expected = _forecast(Present.of(copy), _PLANNED, policy, placer, to_its_end=True)
+    times = expected.times[_PLANNED]
+    place = expected.places.get(_PLANNED) if run is None else run.allocation
+    return found | {
+        "fits": fits,
+        "reason": _planned_reason(run, why),
+        "starts_at": copy.now if fits else times.starts_at,
+        "ends_at": times.ends_at,
+        "placement": [] if place is None else placement_of(place),
+        "assumptions": list(expected.assumptions),
+    }
+
+
+def _planned_reason(run: Run | None, why: Explanation | None) -> str:
+    if why is not None:
+        return why.reason.text
+    return _starting(run) if run is not None and run.after else "there is room for it now"
+
+
+def impossible(core: Core, spec: JobSpec, placer: Placer) -> str | None:
+    """Why a job can never run here, even if all were empty and mended; None: it can."""
+    queue = core.queues.get(spec.queue)
+    limit = None if queue is None else queue.spec.limit_milli
+    least = spec.gpu_milli(spec.workers.min)
+    if limit is not None and least > limit:
+        return (
+            f"it asks for {gpus(least)}, its queue {spec.queue!r} is limited to {limit / WHOLE:g}"
+        )
+    empty = Ledger()
+    for node in core.ledger.order:
+        empty.join(node.spec)
+    for name, members in core.ledger.members.items():
+        empty.set_pool(name, members)
+    if not empty.order:
+        return "the cluster has no nodes"
+    if placer(empty, Shape(spec.workers.min, spec.resources, spec.roles, spec.within)) is None:
+        return _too_large(core, spec)
+    return None
+
+
+def _too_large(core: Core, spec: JobSpec) -> str:
+    nodes = [node.spec for node in core.ledger.order]
+    wanted = [spec.resources, *(role.resources for role in spec.roles)]
+    instead = missing(nodes, wanted) or (
+        f"there is no such place, even if nothing else ran: {there(nodes, wanted)}"
+    )
+    return f"it asks for {asked(spec)}; {instead}"
+
+
+# -- what the core knows ---------------------------------------------------------------------------
+
+
+def _situation(job: Job, now: float) -> tuple[str, str, dict[str, float | None]]:
+    """One cause token, a sentence, and the times that go with them."""
+    run = job.run
+    since: dict[str, float | None] = {"since": job.queued_at}
+    if job.state.over:
+        return "over", _ended(job), {"since": job.finished_at}
+    if run is not None and (run.stopping is not None or job.cancelling):
+        return "leaving", f"its run is being stopped: {run.stopping or 'cancelled'}", since
+    if job.held:
+        return "held", f"suspended by its user; it goes on with: roost resume {job.id}", since
+    if run is None and not job.waiting:
+        return "back-off", _next_try(job, now), {**since, "not_before": job.not_before}
+    if run is not None and run.started_at is not None:
+        return "running", _running(run), {"since": run.started_at}
+    if run is not None and not run.parked:
+        return "starting", _starting(run), {"since": run.placed_at}
+    return "", "", since
+
+
+def _ended(job: Job) -> str:
+    if job.started_at is None:
+        return f"{job.state.value} before it ran"
+    failed = f", {job.failures} of them failed" if job.failures else ""
+    return f"{job.state.value} after {counted(job.attempts, 'run')}{failed}"
+
+
+def _next_try(job: Job, now: float) -> str:
+    left = max(0.0, job.not_before - now)
+    return (
+        f"its last run failed ({job.failures} of {job.spec.max_retries + 1} tries); "
+        f"the next one comes in {left:.0f} s"
+    )
+
+
+def _running(run: Run) -> str:
+    if run.target is None:
+        return f"runs with {counted(run.workers, 'worker')}"
+    if run.target.workers == run.workers:
+        return "runs, and is being moved"
+    return f"runs, and is being changed from {run.workers} to {run.target.workers} workers"
+
+
+def _starting(run: Run) -> str:
+    if not run.after:
+        return "its workers are being started"
+    others = counted(len(run.after), "other job")
+    return f"a place is reserved for it, as soon as {others} left"
+
+
+def _ahead(core: Core, job: Job, why: Explanation | None) -> dict[str, Any]:
+    """Those that go first or have to leave, nearest to the front first, and how many they are."""
+    names = list(why.ahead) if why is not None and job.waiting else []
+    if job.run is not None:
+        names += sorted({run_id.job for run_id in job.run.after})
+    return {
+        "ahead": [
+            {"job": name, "gpus": core.jobs[name].spec.gpus, "user": core.jobs[name].spec.user}
+            for name in names[:_AHEAD]
+        ],
+        "ahead_count": len(names),
+    }
+
+
+def _holders(core: Core, job: Job, cause: Cause, expected: Forecast) -> list[dict[str, Any]]:
+    """The jobs that hold what a waiting one needs, those that will end first of all first."""
+    found = []
+    for run in core.runs.values():
+        if not run.parked and _in_the_way(core, run, job, cause):
+            end = expected.times[run.id.job].ends_at
+            found.append((math.inf if end is None else end, run.job.seq, run))
+    return [
+        {
+            "job": run.id.job,
+            "user": run.job.spec.user,
+            "gpus": run.gpu_milli / WHOLE,
+            "ends_at": None if math.isinf(end) else end,
+        }
+        for end, _, run in sorted(found, key=itemgetter(0, 1))[:_HOLDERS]
+    ]
+
+
+def _in_the_way(core: Core, run: Run, job: Job, cause: Cause) -> bool:
+    """Whether a run holds what a job lacks: a part of its queue's limit, or devices that would do.
+
+    Where the job lacks nothing but its turn, nobody does.
+    """
+    if cause is Cause.QUOTA:
+        return run.job.queue is job.queue
+    needs = (job.spec.resources, *(role.resources for role in job.spec.roles))
+    kinds = {core.ledger.nodes[part.node].spec.kind for part in run.allocation.parts}
+    return cause is not Cause.TURN and any(
+        (run.gpu_milli > 0 or not need.gpu_milli)
+        and (not need.kinds or not kinds.isdisjoint(need.kinds))
+        for need in needs
+    )
+
+
+# -- what the simulator says -----------------------------------------------------------------------
+
+
+def _forecast(present: Present, job: JobId, policy: Policy, placer: Placer, **how: Any) -> Forecast:
+    return forecast(
+        present, policy, placer, horizon_s=_HORIZON_S, limit_events=_EVENTS, job=job, **how
+    )
+
+
+def _between(*starts: float | None) -> list[float | None]:
+    """The earliest and the latest of several estimates; None: later than anyone looked."""
+    known = [at for at in starts if at is not None]
+    if not known:
+        return [None, None]
+    return [min(known), max(known) if len(known) == len(starts) else None]

@@ -1,0 +1,266 @@
+"""How jobs, nodes and queues are shown: the same keys in every interface.
+
+One view of a job serves the API, the streams, the command line and the portal. Who may see what is
+the server's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from roost.core import (
+    WHOLE,
+    Allocation,
+    Core,
+    Job,
+    JobSpec,
+    JobState,
+    Node,
+    QueueId,
+    snapshot,
+)
+from roost.core.node import devices
+from roost.jobs.changes import under_way
+from roost.jobs.record import Record
+from roost.store.rows import JobRow, QueueRow
+
+
+def row_of(core: Core, job: Job, record: Record, seq: int) -> JobRow:
+    """A job as the store lists it."""
+    view = view_of(core, job, record, seq)
+    return JobRow(
+        id=job.id,
+        name=view["name"],
+        user=record.user,
+        queue=job.spec.queue,
+        state=job.state.value,
+        cause=view["cause"],
+        priority=job.spec.priority,
+        gpus=job.spec.gpus,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        request=record.request,
+        labels=view["labels"],
+        rev=seq,
+        view=view,
+        document=record.document,
+    )
+
+
+def view_of(core: Core, job: Job, record: Record, seq: int) -> dict[str, Any]:
+    """A job as everybody sees it: the same keys in every interface."""
+    spec, run = job.spec, job.run
+    cause, reason, starts_at = why(core, job, record)
+    held = run.allocation if run is not None and not run.parked else Allocation(())
+    return {
+        "id": job.id,
+        "name": record.file.name,
+        "user": record.user,
+        "unix": record.unix,
+        "queue": spec.queue,
+        "state": job.state.value,
+        "cause": cause,
+        "reason": reason,
+        "starts_at": starts_at,
+        "priority": spec.priority,
+        "labels": dict(record.file.labels),
+        "application": spec.application,
+        "workers": {"min": spec.workers.min, "max": spec.workers.max, "now": held.workers},
+        "gpus": spec.gpus,
+        "gpus_held": held.gpu_milli / WHOLE,
+        "kinds": list(spec.resources.kinds),
+        **sharing_of(core, spec, held),
+        "placement": placement_of(held),
+        "target": None if run is None or run.target is None else placement_of(run.target),
+        "attempt": job.attempts,
+        "failures": job.failures,
+        "platform_failures": record.platform_failures,
+        "preemptions": job.preemptions,
+        "resizes": job.resizes,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "ran_s": record.ran_s,
+        "running_since": None if run is None else run.started_at,
+        "not_before": job.not_before or None,
+        "progress": record.progress,
+        "saved": record.saved,
+        "step": record.step,
+        "loss": record.loss if record.loss is None or math.isfinite(record.loss) else None,
+        **_observed(record),
+        "run_time_s": job.run_time_s,
+        "exit_code": record.exit_code,
+        "verdict": record.verdict,
+        "held": job.held,
+        "cancelling": job.cancelling,
+        "cancelled_by": record.cancelled_by,
+        "elastic": spec.elastic,
+        "clone_of": record.clone_of,
+        "restored": record.restored,
+        "rev": seq,
+    }
+
+
+def sharing_of(core: Core, spec: JobSpec, held: Allocation) -> dict[str, Any]:
+    """Which part of a GPU each worker has, how, and how much of its memory.
+
+    The limit of the memory in MiB follows from the GPUs that are held; 0: nobody knows it.
+    """
+    need = spec.resources
+    limit = need.gpu_memory_mib
+    if not limit and need.share_milli < WHOLE:
+        sizes = [core.ledger.nodes[name].spec.gpu_memory_mib for name in held.nodes]
+        limit = min(sizes, default=0) * need.share_milli // WHOLE
+    shared = need.share_milli < WHOLE
+    return {
+        "share": need.share_milli / WHOLE,
+        "way": need.way.value if shared else "",
+        "qos": need.qos.value if shared else "",
+        "memory_limit_mib": limit,
+    }
+
+
+def _observed(record: Record) -> dict[str, Any]:
+    """What a job says of its training."""
+    step_s, batch = record.step_s, record.batch
+    return {
+        "step_s": step_s,
+        "batch": batch,
+        "samples_per_s": None if not step_s or batch is None else batch / step_s,
+        "world": record.world,
+        "memory_mib": record.memory_mib,
+        "predicted_mib": record.predicted_mib,
+        "noise": record.noise,
+        "resizable": record.resizable,
+        "busy": record.busy,
+        "note": record.note,
+        "change": None if record.change is None else dict(record.change),
+    }
+
+
+def placement_of(allocation: Allocation) -> list[dict[str, Any]]:
+    """Where a job runs, for JSON."""
+    return [
+        {
+            "node": part.node,
+            "gpus": list(part.gpus),
+            "share": part.share_milli / WHOLE,
+            "workers": part.workers,
+            "role": part.role,
+        }
+        for part in allocation.parts
+    ]
+
+
+def why(core: Core, job: Job, record: Record) -> tuple[str, str, float | None]:
+    """A cause token, a sentence and, where it was promised, when a job starts at the latest."""
+    if job.state is JobState.FAILED:
+        return "", str(record.verdict["phrase"]) if record.verdict else "", None
+    if job.state.over:
+        by = job.state is JobState.CANCELLED and record.cancelled_by
+        return "", f"cancelled by {by}" if by else "", None
+    run = job.run
+    if run is not None and run.stopping is not None:
+        return "leaving", f"is being stopped: {run.stopping}", None
+    if run is not None and run.after:
+        return "reserved", "waits until others have left its place", None
+    if run is not None and run.target is not None:
+        return "", under_way(run), None
+    if run is not None and run.still:
+        return "held", "suspended where it is: its place and its GPU memory stay taken", None
+    if job.held and (run is None or run.parked):
+        return "held", "suspended by its user", None
+    if job.not_before > core.now and run is None:
+        phrase = record.verdict["phrase"] if record.verdict else "its last run failed"
+        return "back-off", f"waits for its next try: {phrase}", job.not_before
+    explained = core.explain(job.id, limit=0)
+    if explained is None:
+        return "", "", None
+    reason = explained.reason
+    return reason.cause.token, reason.text, reason.starts_at
+
+
+def over_view(row: JobRow) -> dict[str, Any]:
+    """What there is to say of a job that is over."""
+    verdict = row.view.get("verdict")
+    return {
+        "job": row.id,
+        "state": row.state,
+        "cause": "over",
+        "reason": verdict["sentence"]
+        if verdict and row.state == "failed"
+        else row.view.get("reason") or row.state,
+        "since": row.finished_at,
+        "not_before": None,
+        "ahead": [],
+        "ahead_count": 0,
+        "held_by": [],
+        "starts_at": None,
+        "starts_between": None,
+        "ends_at": None,
+        "assumptions": [],
+        "remedies": [],
+        "verdict": verdict,
+    }
+
+
+def node_view(node: Node) -> dict[str, Any]:
+    """A node with its devices and who is on them."""
+    spec = node.spec
+    used: dict[int, list[dict[str, Any]]] = {gpu: [] for gpu in range(spec.gpus)}
+    for run in node.runs:
+        for part in placement_of(run.allocation):
+            if part["node"] == spec.id:
+                for gpu in part["gpus"]:
+                    used[gpu].append({"job": run.job.id, "share": part["share"]})
+    broken = set(devices(((1 << spec.gpus) - 1) & ~node.healthy))
+    return {
+        "id": spec.id,
+        "state": "up" if node.up else "lost",
+        "kind": spec.kind,
+        "gpus": spec.gpus,
+        "gpus_free": node.shown_milli / WHOLE,
+        "gpus_failed": len(broken),
+        "gpu_memory_mib": spec.gpu_memory_mib,
+        "cpus": spec.cpu_milli / 1000,
+        "memory_mib": spec.memory_mib,
+        "devices": [
+            {"index": gpu, "healthy": gpu not in broken, "jobs": used[gpu]} for gpu in used
+        ],
+    }
+
+
+def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
+    """Queues with what they hold and how many wait."""
+    waiting = Counter(job.spec.queue for line in core.waiting.open for _, _, job in line.entries)
+    running = Counter(run.job.spec.queue for run in core.runs.values())
+    used = {name: queue.used_milli for name, queue in core.queues.items()}
+    return [
+        {
+            "id": row.id,
+            "quota": None if row.quota_milli is None else row.quota_milli / WHOLE,
+            "limit": None if row.limit_milli is None else row.limit_milli / WHOLE,
+            "weight": row.weight,
+            "priority": row.priority,
+            "submitters": list(row.submitters),
+            "gpus_used": used.get(QueueId(row.id), 0) / WHOLE,
+            "waiting": waiting[QueueId(row.id)],
+            "running": running[QueueId(row.id)],
+        }
+        for row in rows
+    ]
+
+
+def state_view(core: Core, seq: int, policy: str, placer: str) -> dict[str, Any]:
+    """Everything that a core knows and who decides in it, for ``roost simulate --from``."""
+    return {
+        "seq": seq,
+        "policy": policy,
+        "placer": placer,
+        "digest": snapshot.digest(core),
+        "core": snapshot.dump(core),
+    }

@@ -1,0 +1,1 @@
+"""Talks to an API server: who we are there, requests, watches, the lease."""

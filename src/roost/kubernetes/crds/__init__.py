@@ -1,0 +1,31 @@
+"""Roost's own objects on Kubernetes: their definitions, and Jobs from and to job files."""
+
+from roost.kubernetes.crds.conversion import (
+    cluster_queue_object,
+    is_suspended,
+    job_file,
+    job_object,
+    pod_of,
+    queue_spec,
+    secrets_name,
+    ttl_s,
+    wanted_replicas,
+)
+from roost.kubernetes.crds.definitions import definitions
+from roost.kubernetes.crds.fields import MAX_NAME
+from roost.kubernetes.crds.written import as_yaml
+
+__all__ = [
+    "MAX_NAME",
+    "as_yaml",
+    "cluster_queue_object",
+    "definitions",
+    "is_suspended",
+    "job_file",
+    "job_object",
+    "pod_of",
+    "queue_spec",
+    "secrets_name",
+    "ttl_s",
+    "wanted_replicas",
+]

@@ -1,0 +1,48 @@
+"""Write the generated files of ``deploy/``: ``python -m roost.kubernetes.crds``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from roost.kubernetes.crds import as_yaml, definitions
+from roost.kubernetes.crds.permissions import (
+    CLUSTER,
+    LOCAL,
+    READERS,
+    USERS,
+    VIEWERS,
+    roles,
+)
+
+NAMESPACE = "roost-system"
+_HEAD = "# Made by python -m roost.kubernetes.crds; do not edit.\n"
+
+
+def files() -> dict[str, str]:
+    """Every generated file below ``deploy/``, with its text."""
+    crds = _HEAD + as_yaml(definitions())
+    rules = {"cluster": CLUSTER, "local": LOCAL, "edit": USERS, "view": VIEWERS, "reader": READERS}
+    return {
+        "crds/roost.dev.yaml": crds,
+        "helm/roost/crds/roost.dev.yaml": crds,
+        "operator/roles.yaml": _HEAD + as_yaml(roles(NAMESPACE)),
+        **{
+            f"helm/roost/files/{name}.yaml": _HEAD
+            + as_yaml([{"rules": [grant.rule for grant in grants]}]).removeprefix("---\n")
+            for name, grants in rules.items()
+        },
+    }
+
+
+def main() -> None:
+    """Write them all below the folder that is named, ``deploy`` unless it is."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "deploy")
+    for name, text in files().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What the operator and its users may do: verbs and resources, and nothing more.
+
+One table serves the roles in ``deploy/`` and ``roost kubernetes check``. Each line is here because
+a request is made; what is not in it, the operator cannot do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from roost.kubernetes.client.kinds import Object
+
+_FOLLOW = ("list", "watch")
+_READ = ("get", *_FOLLOW)
+
+
+class Permission(NamedTuple):
+    """One verb on one resource; ``local`` ones hold in the operator's own namespace only."""
+
+    verb: str
+    group: str
+    resource: str
+    local: bool = False
+
+    def __str__(self) -> str:
+        kind, _, sub = self.resource.partition("/")
+        named = f"{kind}.{self.group}" if self.group else kind
+        return f"{self.verb} {named}/{sub}" if sub else f"{self.verb} {named}"
+
+
+class Grant(NamedTuple):
+    """Verbs on resources of one group."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+    @property
+    def rule(self) -> Object:
+        """The same as a rule of a role."""
+        return {
+            "apiGroups": [self.group],
+            "resources": list(self.resources),
+            "verbs": list(self.verbs),
+        }
+
+
+#: Kinds of others whose pods Roost places: it reads how large their gangs are.
+_OWNERS = (
+    Grant("batch", ("jobs",), _FOLLOW),
+    Grant("scheduling.x-k8s.io", ("podgroups",), _FOLLOW),
+    Grant("jobset.x-k8s.io", ("jobsets",), _FOLLOW),
+    Grant("kubeflow.org", ("pytorchjobs", "tfjobs", "mpijobs"), _FOLLOW),
+)
+#: In the whole cluster.
+CLUSTER = (
+    Grant("", ("nodes",), _FOLLOW),
+    Grant("", ("pods",), ("get", *_FOLLOW, "create", "delete")),
+    Grant("", ("pods/binding", "pods/eviction"), ("create",)),
+    Grant("", ("pods/status",), ("patch",)),
+    # The end of what a failed worker printed says whose fault it was.
+    Grant("", ("pods/log",), ("get",)),
+    Grant("", ("services",), ("get", "create", "delete")),
+    Grant("", ("configmaps",), ("get", "create", "patch", "delete")),
+    # No right to read one: tokens of runs are written, and kept as digests.
+    Grant("", ("secrets",), ("create", "delete")),
+    Grant("events.k8s.io", ("events",), ("create",)),
+    Grant("policy", ("poddisruptionbudgets",), _FOLLOW),
+    # What the class that a Job names is worth; of a pod the API server has worked it out.
+    Grant("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
+    Grant("roost.dev", ("jobs",), (*_FOLLOW, "patch", "delete")),
+    Grant("roost.dev", ("queues", "clusterqueues"), _FOLLOW),
+    Grant("roost.dev", ("jobs/status", "queues/status", "clusterqueues/status"), ("patch",)),
+    # Owner references that block the deletion of a job, where the API server checks them.
+    Grant("roost.dev", ("jobs/finalizers",), ("update",)),
+    *_OWNERS,
+)
+#: In the operator's own namespace.
+LOCAL = (Grant("coordination.k8s.io", ("leases",), ("get", "create", "update")),)
+#: Those who use ``roost --context``: it shows the cluster as the operator sees it.
+READERS = (
+    Grant("", ("nodes", "pods"), _READ),
+    Grant("events.k8s.io", ("events",), _READ),
+    Grant("policy", ("poddisruptionbudgets",), _READ),
+    Grant("scheduling.k8s.io", ("priorityclasses",), _READ),
+    Grant("roost.dev", ("jobs", "queues", "clusterqueues"), _READ),
+    *_OWNERS,
+)
+#: Those who submit: added to Kubernetes' own role ``edit``.
+USERS = (
+    Grant("roost.dev", ("jobs",), (*_READ, "create", "update", "patch", "delete")),
+    Grant("roost.dev", ("jobs/scale",), ("get", "update", "patch")),
+)
+#: Those who look: added to ``view``.
+VIEWERS = (
+    Grant("roost.dev", ("jobs", "jobs/status", "queues"), _READ),
+    Grant("roost.dev", ("clusterqueues",), _READ),
+)
+
+
+def needed() -> Iterator[Permission]:
+    """All that the operator needs, one by one."""
+    yield from _each(CLUSTER, local=False)
+    yield from _each(LOCAL, local=True)
+
+
+def _each(grants: Iterable[Grant], *, local: bool) -> Iterator[Permission]:
+    for grant in grants:
+        for resource in grant.resources:
+            for verb in grant.verbs:
+                yield Permission(verb, grant.group, resource, local)
+
+
+def roles(namespace: str) -> list[Object]:
+    """The roles of the operator and of its users, as objects."""
+    return [
+        _role("roost-operator", CLUSTER),
+        _role("roost-operator", LOCAL, namespace),
+        _role("roost-reader", READERS),
+        _role("roost-edit", USERS, to=("edit", "admin")),
+        _role("roost-view", VIEWERS, to=("view", "edit", "admin")),
+    ]
+
+
+def _role(
+    name: str, grants: Iterable[Grant], namespace: str = "", to: tuple[str, ...] = ()
+) -> Object:
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in to}
+    where = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role" if namespace else "ClusterRole",
+        "metadata": {"name": name, **where, **({"labels": labels} if labels else {})},
+        "rules": [grant.rule for grant in grants],
+    }

@@ -1,0 +1,1 @@
+"""Schedules pods that others made: finds their gangs, seats them, binds them."""

@@ -1,0 +1,161 @@
+"""What can be done with pods that others made: bind them to seats, and ask them to leave.
+
+Requests go on beside the loop. What came of them is noted here and told by the gang, which is
+touched when it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from roost.core import JobId, NodeId, Run
+from roost.core.allocation import Seat
+from roost.errors import Forbidden, InvalidSpec, Retryable
+from roost.failpoints import hit
+from roost.kubernetes.client.api import Disrupted
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.gangs import seated
+from roost.kubernetes.gangs.crew import vacant
+from roost.kubernetes.gangs.roster import Roster
+from roost.kubernetes.objects.pods import attempt_of, devices_of, is_bound, is_leaving
+from roost.kubernetes.operator.binding import Binding, Fate
+
+if TYPE_CHECKING:
+    from roost.kubernetes.gangs.gangs import Gangs
+    from roost.kubernetes.operator.workload import Desk
+
+_log = logging.getLogger(__name__)
+
+#: How often those are evicted again who did not go, and a place is asked for again that is taken.
+AGAIN_S = 2.0
+#: A gang whose pods the server does not let be bound is left alone for so long.
+_REFUSED_S = 10.0
+#: Up to so many seats, every pod carries the plan; of more, the one that is bound first.
+_PLANS = 64
+
+
+class Moving(Roster):
+    """Binds and evicts the pods of a gang."""
+
+    __slots__ = ("_evicting", "_not_before", "_source")
+
+    def __init__(self, desk: Desk, job: JobId, source: Gangs) -> None:
+        super().__init__(desk, job)
+        self._source = source
+        #: Whether some are being asked to leave, and before when nobody is bound.
+        self._evicting = False
+        self._not_before = 0.0
+
+    def _leave(self, run: Run) -> None:
+        """Ask all pods to leave, unless that is under way."""
+        if not self._evicting:
+            self._evicting = True
+            self._desk.spawn(self._evict(run), f"evicting {self.id}")
+
+    def _fill(self, run: Run, waits: list[str]) -> None:
+        """Bind those that wait to the seats that are vacant."""
+        free = vacant(run.allocation, self._seats.values())
+        if not free:
+            return
+        if len(waits) == 1 and len(free) == 1 and not self._last:
+            found = {waits[0]: free[0]}
+        else:
+            found = self._crew().seat(waits, free, self._last)
+        if not found:
+            return
+        self._seats.update(found)
+        self._done.difference_update(seat.name for seat in found.values())
+        self._busy.update(found)
+        if len(self.pods) > 1:
+            self._remember()
+        self._desk.spawn(self._bind(run, found), f"binding {self.id}")
+
+    async def _bind(self, run: Run, found: dict[str, Seat]) -> None:
+        bindings = seated.bindings(run, found, self.pods, _PLANS)
+        try:
+            first = next(iter(bindings))
+            if len(bindings) == 1 or len(found) > _PLANS:
+                await self._bind_one(first, bindings.pop(first))
+            if bindings:
+                await asyncio.gather(*(self._bind_one(uid, b) for uid, b in bindings.items()))
+        finally:
+            self._busy.difference_update(found)
+            self._desk.touch(self.id)
+
+    async def _bind_one(self, uid: str, binding: Binding) -> None:
+        hit("pods.before-bind")
+        fate = await self._desk.binder.bind(binding)
+        hit("pods.after-bind")
+        pod = self.pods.get(uid)
+        if fate is Fate.BOUND:
+            if pod is not None and not is_bound(pod):
+                self._assumed[uid] = binding.node
+                self._desk.tell(pod, "Scheduled", f"bound to {binding.node}")
+            return
+        self._seats.pop(uid, None)
+        if pod is not None and fate in (Fate.GONE, Fate.ELSEWHERE):
+            self._dead.add(uid)  # until the mirror knows better
+        elif fate is Fate.REFUSED:
+            self._not_before = self._desk.now() + _REFUSED_S
+        _log.info("%s/%s was not bound to %s: %s", *binding[:2], binding.node, fate)
+
+    async def _evict(self, run: Run) -> None:
+        """Ask all pods of a run to leave, again and again, until none is left."""
+        reason = run.stopping or "it has to move"
+        try:
+            # The run itself and not its name: the next gang of this name begins to count anew.
+            while self._desk.core.runs.get(run.id) is run and run.stopping is not None:
+                held = self._sorted()[0]
+                await asyncio.gather(*(self._evict_one(uid, reason) for uid in held))
+                await asyncio.sleep(AGAIN_S)
+        finally:
+            self._evicting = False
+            self._desk.touch(self.id)
+
+    async def _evict_one(self, uid: str, reason: str) -> None:
+        pod = self.pods.get(uid)
+        if pod is None:
+            return
+        try:
+            if self._desk.deserted(self._node(uid)):
+                await self._desk.binder.remove(pod, 0)
+            elif not is_leaving(pod):
+                await self._desk.binder.evict(pod)
+                self._desk.tell(pod, "Preempted", f"evicted: {reason}", warning=True)
+        except Disrupted as error:
+            self._desk.tell(pod, "EvictionRefused", str(error), warning=True)
+            if not any(map(is_leaving, self.pods.values())):
+                self._source.protect(self.id, str(error))  # else it has begun, and must be ended
+        except Retryable as error:
+            _log.info("%s: %s", self.id, error)
+        except Forbidden as error:  # somebody has to do something first; it is asked again
+            _log.warning("%s cannot be evicted: %s", self.id, error)
+
+    async def _yield(self) -> None:
+        """Let those leave that a binding of ours put where others are: it came late."""
+        try:
+            ours = [uid for uid in self._sorted()[0] if self._is_late(uid)]
+            reason = "it was bound to where others are by now"
+            await asyncio.gather(*(self._evict_one(uid, reason) for uid in ours))
+        finally:
+            self._evicting = False
+
+    def _is_late(self, uid: str) -> bool:
+        """Whether Roost bound a pod to devices that its node has: then they are others' by now."""
+        pod, node = self.pods[uid], self._desk.core.ledger.nodes.get(NodeId(self._node(uid)))
+        try:
+            given = devices_of(pod) if attempt_of(pod) else ()
+        except InvalidSpec:
+            return False
+        return node is not None and bool(given) and max(given) < node.spec.gpus
+
+    async def _remove(self, pods: list[Object]) -> None:
+        try:
+            for pod in pods:
+                await self._desk.binder.remove(pod, 0)
+        except (Retryable, Forbidden) as error:
+            _log.info("%s: %s", self.id, error)
+        finally:
+            self._evicting = False

@@ -1,0 +1,197 @@
+"""The pods of a gang as they are known, and what they make it: a job of so many workers.
+
+What the API server answered counts before the mirror has it: a pod that was bound is bound, one
+that was found gone is not tried again. What became of pods is for ``gang``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from roost.core import WORKER, JobId, JobSpec, QueueId
+from roost.core.allocation import Allocation, Seat
+from roost.errors import InvalidSpec
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.gangs import seated
+from roost.kubernetes.gangs.crew import Crew, Member
+from roost.kubernetes.objects.gangs import index_of, role_of
+from roost.kubernetes.objects.needs import Need
+from roost.kubernetes.objects.pods import is_bound, is_gated, is_leaving, is_over
+from roost.kubernetes.operator.queues import DEFAULT, queue_of
+from roost.kubernetes.operator.status import Trouble
+
+if TYPE_CHECKING:
+    from roost.kubernetes.operator.workload import Desk
+
+#: A job, where it is, and who sits where.
+Found = tuple[JobSpec, Allocation, dict[str, Seat]]
+
+#: How many sorts of pods a gang may have.
+_MOST_ROLES = 64
+
+
+class Roster:
+    """Who belongs to a gang, and who has which seat."""
+
+    __slots__ = (
+        *("_assumed", "_busy", "_dead", "_desk", "_done", "_last", "_needs", "_seats"),
+        *("id", "pods"),
+    )
+
+    def __init__(self, desk: Desk, job: JobId) -> None:
+        self.id, self._desk = job, desk
+        #: Its pods by uid.
+        self.pods: dict[str, Object] = {}
+        self._needs: dict[str, Need] = {}
+        self._seats: dict[str, Seat] = {}
+        #: The seat that a role and number had last, for those that come after them.
+        self._last: dict[tuple[str, int], str] = {}
+        #: Pods that the server says are bound, of which the mirror does not know yet.
+        self._assumed: dict[str, str] = {}
+        #: Pods that are being bound, and pods that were found gone.
+        self._busy: set[str] = set()
+        self._dead: set[str] = set()
+        #: Seats whose pods have done their part: nobody comes to take them again.
+        self._done: set[str] = set()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has no pod left."""
+        return not self.pods and not self._busy
+
+    def saw(self, old: Object | None, new: Object | None) -> None:
+        """Note a pod as it is now."""
+        if new is not None:
+            uid = new["metadata"]["uid"]
+            self.pods[uid] = new
+            if uid in self._assumed and is_bound(new):
+                del self._assumed[uid]
+            if uid in self._seats and is_over(new):
+                seat = self._seats.pop(uid)  # for whoever comes next
+                if new["status"].get("phase") == "Succeeded":
+                    self._done.add(seat.name)
+        elif old is not None:
+            uid = old["metadata"]["uid"]
+            for known in (self.pods, self._needs, self._seats, self._assumed):
+                known.pop(uid, None)
+            self._dead.discard(uid)
+
+    def waiting(self) -> list[Object]:
+        """Pods that wait to be bound."""
+        return [self.pods[uid] for uid in self._sorted()[1]]
+
+    def _sorted(self) -> tuple[list[str], list[str]]:
+        """Pods that are bound and alive, and pods that wait to be bound."""
+        held, waits = [], []
+        for uid, pod in self.pods.items():
+            if is_over(pod):
+                continue
+            if is_bound(pod) or uid in self._assumed:
+                held.append(uid)
+            elif not (uid in self._busy or uid in self._dead or is_leaving(pod) or is_gated(pod)):
+                waits.append(uid)
+        return held, waits
+
+    def _node(self, uid: str) -> str:
+        """Where a pod is."""
+        return str(self.pods[uid]["spec"].get("nodeName") or self._assumed.get(uid, ""))
+
+    def _misplaced(self, uid: str) -> bool:
+        """Whether a pod is where nobody put it."""
+        seat = self._seats.get(uid)
+        return seat is None or seat.node != self._node(uid)
+
+    # -- what they make it -----------------------------------------------------------------------
+
+    def _need(self, uid: str) -> Need:
+        found = self._needs.get(uid)
+        if found is None:
+            found = self._needs[uid] = self._told(self.pods[uid])
+        return found
+
+    def _told(self, pod: Object) -> Need:
+        try:
+            return self._desk.needed(pod)
+        except InvalidSpec:
+            if not is_bound(pod):
+                raise
+            return seated.taken(pod)  # it is there, whatever Roost thinks of it
+
+    def _crew(self, uids: Iterable[str] | None = None) -> Crew:
+        """Some of them, or all, by their roles."""
+        return Crew(
+            Member(
+                uid,
+                self.pods[uid]["metadata"]["name"],
+                *_place(self.pods[uid]),
+                self._need(uid).resources,
+            )
+            for uid in (self.pods if uids is None else uids)
+        )
+
+    def _spec(self, uids: Iterable[str]) -> JobSpec:
+        crew = self._crew(uids)
+        if len(crew.roles) > _MOST_ROLES:
+            raise InvalidSpec(f"its pods ask for more than {_MOST_ROLES} different things")
+        queue = self._queue()
+        if isinstance(queue, Trouble):
+            raise InvalidSpec(queue.sentence)
+        return crew.spec(self._template(queue))
+
+    def _template(self, queue: QueueId) -> JobSpec:
+        """What of a job is not in the needs of its members."""
+        needs = self._needs.values()
+        return JobSpec(
+            queue=queue,
+            priority=max(need.priority for need in needs),
+            preempts=all(need.preempts for need in needs),
+            user=self._namespace,
+        )
+
+    @property
+    def _namespace(self) -> str:
+        return str(next(iter(self.pods.values()))["metadata"].get("namespace", ""))
+
+    def _queue(self) -> QueueId | Trouble:
+        """The core's queue behind the one that it asks for: to have a Queue is the permission."""
+        name = seated.queue_named(next(iter(self.pods.values())))
+        return queue_of(self._desk, self._namespace, name)
+
+    def _there(self) -> JobSpec:
+        """The template of what is bound already: that goes on, whatever became of its queue."""
+        queue = self._queue()
+        return self._template(DEFAULT if isinstance(queue, Trouble) else queue)
+
+    def _remember(self) -> None:
+        """Note who sits where, for those that come after them."""
+        for uid, seat in self._seats.items():
+            self._last[_place(self.pods[uid])] = seat.name
+
+    # -- as it was found -------------------------------------------------------------------------
+
+    def _planned(self, held: list[str]) -> Found | None:
+        """The gang as the plan on its pods has it; None: there is none that fits them."""
+        if len(self.pods) == 1:
+            return None
+        crew = self._crew()
+        found = seated.by_plan([self.pods[uid] for uid in held], crew, self._sorted()[1])
+        if found is None:
+            return None
+        allocation, sitting, counts = found
+        return crew.spec(self._there(), counts), allocation, sitting
+
+    def _as_is(self, held: list[str]) -> Found | None:
+        """The gang where its bound pods are; None: there is no room for it."""
+        crew = self._crew(held)
+        places = {uid: self._node(uid) for uid in held}
+        found = seated.where_it_is(self.pods, places, crew, self._desk.core.ledger)
+        return None if found is None else (crew.spec(self._there()), *found)
+
+
+def _place(pod: Object) -> tuple[str, int]:
+    """Its role and number; a label that is no number orders nothing, and hides nobody."""
+    try:
+        return role_of(pod), index_of(pod)
+    except InvalidSpec:
+        return WORKER, 0

@@ -1,0 +1,188 @@
+"""Seats written on pods when they are bound, and read from them by whoever comes next."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from roost.core import WORKER, Resources, Run
+from roost.core.allocation import Allocation, Part, Seat, seats
+from roost.core.ledger import Ledger
+from roost.core.node import Node, lowest, mask_of
+from roost.core.spec import WHOLE, NodeId
+from roost.errors import InvalidSpec
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.gangs.crew import Crew, counts_of
+from roost.kubernetes.objects.constraints import Constraints
+from roost.kubernetes.objects.needs import Need, needs
+from roost.kubernetes.objects.plans import (
+    ATTEMPT,
+    GPUS,
+    PLAN,
+    SEAT,
+    decode_plan,
+    encode_gpus,
+    encode_plan,
+)
+from roost.kubernetes.objects.pods import devices_of
+from roost.kubernetes.objects.shapes import annotations_of, labels_of
+from roost.kubernetes.operator.binding import Binding
+from roost.kubernetes.operator.queues import DEFAULT
+
+_log = logging.getLogger(__name__)
+
+_QUEUE = "roost.dev/queue"
+#: What decides where a pod may go, and is of no interest once it is there.
+_WISHES = ("affinity", "topologySpreadConstraints", "resourceClaims", "nodeSelector")
+
+
+def queue_named(pod: Object) -> str:
+    """The queue of its namespace that a pod asks for."""
+    return str(labels_of(pod).get(_QUEUE) or annotations_of(pod).get(_QUEUE) or DEFAULT)
+
+
+def taken(pod: Object) -> Need:
+    """What a pod takes where it is, wherever it may go and whatever else it asks for."""
+    spec = {name: value for name, value in pod["spec"].items() if name not in _WISHES}
+    meta = pod["metadata"]
+    # Annotations may say anything: what its containers are given by number is there all the same.
+    for notes in (meta.get("annotations"), None):
+        try:
+            need = needs({"metadata": {**meta, "annotations": notes}, "spec": spec})
+        except InvalidSpec as error:
+            _log.debug("%s/%s is not understood: %s", meta["namespace"], meta["name"], error)
+        else:
+            return need._replace(resources=replace(need.resources, pool="", kinds=()))
+    return Need(Resources(gpus=0), Constraints())
+
+
+def bindings(
+    run: Run, found: Mapping[str, Seat], pods: Mapping[str, Object], most_plans: int
+) -> dict[str, Binding]:
+    """The bindings of pods to seats; what is bound first knows where all the others belong."""
+    several = len(run.allocation.parts) > 1 or run.allocation.parts[0].workers > 1
+    plan = encode_plan(run.allocation) if several else ""
+    made: dict[str, Binding] = {}
+    for uid, seat in found.items():
+        notes = {
+            GPUS: encode_gpus(seat.gpus),
+            SEAT: seat.name,
+            ATTEMPT: str(run.id.attempt),
+        }
+        if plan and (not made or len(found) <= most_plans):
+            notes[PLAN] = plan
+        meta = pods[uid]["metadata"]
+        made[uid] = Binding(meta["namespace"], meta["name"], uid, seat.node, notes)
+    return made
+
+
+def by_plan(
+    pods: Sequence[Object], crew: Crew, waits: Iterable[str]
+) -> tuple[Allocation, dict[str, Seat], dict[str, int]] | None:
+    """The allocation that bound pods tell of, who sits where, and how many of each role there are.
+
+    Seats are kept for pods that wait, and no others: anybody can write a plan for the whole
+    cluster. None if there is no plan, or one that does not fit what is there.
+    """
+    text = next((notes[PLAN] for pod in pods if PLAN in (notes := annotations_of(pod))), None)
+    if text is None:
+        return None
+    try:
+        allocation = decode_plan(text)
+    except InvalidSpec:
+        return None
+    if not counts_of(allocation).keys() <= crew.roles.keys():
+        return None
+    places = {seat.name: seat for seat in seats(allocation)}
+    sitting: dict[str, Seat] = {}
+    for pod in pods:
+        uid, seat = pod["metadata"]["uid"], places.pop(annotations_of(pod).get(SEAT, ""), None)
+        if seat is None or seat.node != pod["spec"].get("nodeName"):
+            return None
+        if crew.role_of.get(uid) != seat.role or devices_of(pod) != seat.gpus:
+            return None
+        sitting[uid] = seat
+    allocation, sitting = _needed(allocation, sitting, Counter(crew.role_of[uid] for uid in waits))
+    counts = counts_of(allocation)
+    return (allocation, sitting, counts) if WORKER in counts else None
+
+
+def _needed(
+    allocation: Allocation, sitting: dict[str, Seat], waits: Counter[str]
+) -> tuple[Allocation, dict[str, Seat]]:
+    """An allocation with the seats that are taken, and as many vacant ones as pods wait for."""
+    taken = {seat.name for seat in sitting.values()}
+    kept: list[Seat] = []
+    for seat in seats(allocation):
+        if seat.name in taken:
+            kept.append(seat)
+        elif waits[seat.role] > 0:
+            waits[seat.role] -= 1
+            kept.append(seat)
+    if len(kept) == sum(part.workers for part in allocation.parts):
+        return allocation, sitting
+    fewer, now = reduced(kept)
+    return fewer, {uid: now[seat.name] for uid, seat in sitting.items()}
+
+
+def reduced(kept: Sequence[Seat]) -> tuple[Allocation, dict[str, Seat]]:
+    """An allocation of these seats alone, and each of them there by the name that it had."""
+    fewer = Allocation(tuple(Part(s.node, s.gpus, s.share_milli, 1, s.role) for s in kept))
+    return fewer, {old.name: new for old, new in zip(kept, seats(fewer), strict=True)}
+
+
+def where_it_is(
+    pods: Mapping[str, Object], places: Mapping[str, str], crew: Crew, ledger: Ledger
+) -> tuple[Allocation, dict[str, Seat]] | None:
+    """The allocation of pods where they are bound; None: there is no room for them."""
+    parts: list[Part] = []
+    order: list[str] = []
+    taken: dict[str, int] = {}
+    for role, members in crew.roles.items():
+        for member in members:
+            node = ledger.nodes[NodeId(places[member.uid])]
+            gpus = _devices(pods[member.uid], node, member.resources, taken.get(node.id, 0))
+            if gpus is None:
+                return None
+            if member.resources.share_milli == WHOLE:
+                for gpu in gpus:
+                    taken[node.id] = taken.get(node.id, 0) | 1 << gpu
+            parts.append(Part(node.id, gpus, member.resources.share_milli, 1, role))
+            order.append(member.uid)
+    allocation = Allocation(tuple(parts))
+    # Parts of one worker each: seats come in the order of parts, main ones first, as roles do.
+    return allocation, dict(zip(order, seats(allocation), strict=True))
+
+
+def _devices(pod: Object, node: Node, need: Resources, taken: int) -> tuple[int, ...] | None:
+    """The devices of a pod: those it was given, or such as nobody is known to use."""
+    if not need.gpus:
+        return ()
+    try:
+        given = devices_of(pod)
+    except InvalidSpec:
+        given = ()
+    if len(given) == need.gpus and _is_free(node, need, given, taken):
+        return given
+    return pick(node, need, taken)
+
+
+def _is_free(node: Node, need: Resources, given: tuple[int, ...], taken: int) -> bool:
+    """Whether nobody is known to use devices in a way that leaves no room for such a need."""
+    wanted = mask_of(given)
+    if not wanted & ~(node.free & ~taken):
+        return True
+    shared = node.shared.get(given[0]) if need.share_milli < WHOLE else None
+    return shared is not None and shared.left_milli >= need.share_milli
+
+
+def pick(node: Node, need: Resources, taken: int = 0) -> tuple[int, ...] | None:
+    """Devices of a node that are free for such a need; None: there are not enough."""
+    free = node.free & ~taken
+    if need.share_milli < WHOLE:
+        for gpu, device in sorted(node.shared.items()):
+            if device.way is need.way and device.left_milli >= need.share_milli:
+                return (gpu,)
+    return lowest(free, need.gpus) if free.bit_count() >= need.gpus else None

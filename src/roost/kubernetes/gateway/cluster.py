@@ -1,0 +1,344 @@
+"""A cluster of Kubernetes as the server serves it.
+
+    reading   mirrors of the objects; lists of Jobs and Events in a store of our own, which is a
+              view and nothing more; questions are asked of a core folded from the objects
+    writing   requests to the API server with the rights of whoever asks: the operator sees them
+
+Nothing here schedules. A command is durable when the API server has taken it; what comes of it is
+the operator's business and appears when its status does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from roost import placement, policies
+from roost.core import Core, JobId, NodeId, RunId, snapshot
+from roost.engines import Usage
+from roost.errors import NotFound, RoostError
+from roost.jobs import explain as explaining
+from roost.jobs.profiles import profile_views
+from roost.jobs.views import node_view, over_view, queue_views, state_view
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import (
+    CLUSTER_QUEUES,
+    EVENTS,
+    JOBS,
+    NODES,
+    PODS,
+    QUEUES,
+    Kind,
+    Object,
+)
+from roost.kubernetes.client.mirror import Mirror
+from roost.kubernetes.gateway.commands import Commands
+from roost.kubernetes.gateway.missing import NoSnapshots, unavailable
+from roost.kubernetes.gateway.outputs import PodOutputs
+from roost.kubernetes.gateway.rows import event_row, job_id, job_row, place_of, queue_row
+from roost.kubernetes.jobs import Jobs
+from roost.kubernetes.objects.gangs import INDEX, ROLE
+from roost.kubernetes.objects.plans import ATTEMPT
+from roost.kubernetes.operator.folding import fold
+from roost.kubernetes.operator.loop import openings
+from roost.kubernetes.operator.workload import Opening
+from roost.live.cluster import Submission
+from roost.live.drafts import Counts, Health
+from roost.live.feed import Change, Feed
+from roost.live.snapshots import Clone
+from roost.store import Store
+from roost.store.rows import Entry, EventRow, JobRow, QueueRow, User
+
+#: How long the first look at everything may take.
+_SYNC_S = 60.0
+#: Changes are gathered for so long before they are told.
+_TICK_S = 0.1
+#: How long an answer waits for the operator to heed a wish.
+_HEED_S = 2.0
+_POLICY, _PLACER = "priority", "topology"
+_LABELS = (ATTEMPT, ROLE, INDEX)
+
+
+class KubernetesCluster(Commands):
+    """A cluster of Kubernetes, for one server."""
+
+    def __init__(self, api: Api, store: Store, folder: Path) -> None:
+        super().__init__(api, self)
+        self.store, self.feed, self.counts = store, Feed(), Counts()
+        self.health = Health()
+        self.snapshots = NoSnapshots()
+        self.engine = PodOutputs(api, self._pods, folder)
+        self.epoch = self.seq = 0
+        self.policy_name, self.placer_name = _POLICY, _PLACER
+        self._policy, self._placer = policies.policy(_POLICY), placement.placer(_PLACER)
+        self._core = Core(self._policy, self._placer)
+        self._folded = False
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._news, self._noted, self._noting = asyncio.Event(), asyncio.Event(), asyncio.Lock()
+        self._changed: dict[JobId, None] = {}
+        self._heard: list[Object] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sources = [Opening(Jobs.kinds, Jobs), *openings()]
+        wanted = [kind for source in self._sources for kind in source.kinds]
+        self._mirrors = {
+            kind: Mirror(api, kind, self._listener(kind))
+            for kind in dict.fromkeys((NODES, PODS, *wanted, EVENTS))
+        }
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Look at everything once, and follow it from then on."""
+        self.epoch = await asyncio.to_thread(self.store.serve)
+        self._tasks = [asyncio.create_task(mirror.run()) for mirror in self._mirrors.values()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SYNC_S):
+                for mirror in self._mirrors.values():
+                    await self._synced(mirror)
+        await self._note()
+        self._tasks.append(asyncio.create_task(self._keep_noting()))
+
+    async def _synced(self, mirror: Mirror) -> None:
+        """Wait for the first list; one that may not be read is not waited for."""
+        while not mirror.synced.is_set() and not mirror.trouble:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await mirror.synced.wait()
+        if mirror.trouble and mirror.kind is JOBS:
+            raise RoostError(mirror.trouble)
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.engine.close()
+
+    def stop(self) -> None:
+        """Let whoever serves this end."""
+        if not self._broken.done():
+            self._broken.set_result(None)
+
+    @property
+    def broken(self) -> asyncio.Future[None]:
+        """Done when it shall end."""
+        return self._broken
+
+    def halt(self, error: RoostError) -> None:
+        """Stop: the views turned out to be broken."""
+        if not self._broken.done():
+            self._broken.set_exception(error)
+
+    # -- following -----------------------------------------------------------------------------
+
+    def _listener(self, kind: Kind) -> Callable[[Object | None, Object | None], None]:
+        def changed(old: Object | None, new: Object | None) -> None:
+            found = new or old
+            if kind is JOBS and found is not None:
+                self._changed[job_id(found)] = None
+            elif kind is EVENTS and new is not None:
+                self._heard.append(new)
+            if kind is not EVENTS:
+                self._folded = False
+            self._news.set()
+
+        return changed
+
+    async def _keep_noting(self) -> None:
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(_TICK_S)
+            self._news.clear()
+            await self._note()
+
+    async def _note(self) -> None:
+        """Bring the views up to date with what changed."""
+        async with self._noting:
+            await self._note_changes()
+
+    async def _note_changes(self) -> None:
+        names, self._changed = self._changed, {}
+        heard, self._heard = self._heard, []
+        jobs = self._mirrors[JOBS].objects
+        there = {job_id(job): job for job in jobs.values()}
+        for queue in self._queue_names():
+            await asyncio.to_thread(self.store.set_queue, QueueRow(queue))
+        seq = self.seq + 1
+        rows = [row for name in names if name in there and (row := self._row_of(there[name], seq))]
+        known = [await asyncio.to_thread(self.store.job, name) for name in names]
+        gone = [row.id for row in known if row is not None and row.id not in there]
+        for row in rows:
+            if row.finished_at is not None:
+                await self.engine.complete(JobId(row.id))
+        lines = _lines(heard, seq)
+        if not (rows or gone or lines):
+            return
+        entry = Entry(seq, uuid4().hex, time.time(), {})
+        await asyncio.to_thread(self.store.append, [entry], rows, lines, gone)
+        self.seq = seq
+        self._noted.set()
+        self.feed.publish(Change(seq, rows, lines, gone))
+
+    @staticmethod
+    def _row_of(job: Object, seq: int) -> JobRow | None:
+        try:
+            return job_row(job, seq)
+        except RoostError:  # what nobody can read, nobody can list; its status says why
+            return None
+
+    def _queue_names(self) -> set[str]:
+        """Queues that Jobs may name: one that is nowhere is refused by the operator, too."""
+        names = {name for _, name in self._mirrors[QUEUES].objects}
+        known = {row.id for row in self.store.queues()}
+        return {"default", *names} - known
+
+    # -- questions -----------------------------------------------------------------------------
+
+    @property
+    def core(self) -> Core:
+        """The core as the objects tell it."""
+        self._fold()
+        return self._core
+
+    def _fold(self) -> None:
+        if not self._folded:
+            objects = {kind: mirror.objects.values() for kind, mirror in self._mirrors.items()}
+            self._core = fold(objects, self._policy, self._placer, time.time(), self._sources)
+            self._folded = True
+
+    def view(self, row: JobRow) -> dict[str, Any]:
+        """A job as everybody sees it."""
+        return dict(row.view)
+
+    async def plan(self, request: Submission) -> dict[str, Any]:
+        """Where and when a job would start if it were submitted now; changes nothing."""
+        # The operator tells users of one name in two namespaces apart.
+        spec = request.job.spec(f"{self._api.namespace}/{request.user}")
+        core = self._copy()
+        found = await asyncio.to_thread(
+            lambda: explaining.plan(core(), spec, self._policy, self._placer, time.time())
+        )
+        return {**found, "notes": []}
+
+    async def explain(self, job: JobId) -> dict[str, Any]:
+        """Why a job is where it is, who is ahead, when it will start, what would start it now."""
+        row = await asyncio.to_thread(self.store.job, job)
+        known = self.core.jobs.get(job)
+        if row is None:
+            raise NotFound(f"no job {job!r}")
+        if known is None or row.finished_at is not None:
+            return over_view(row)
+        core = self._copy()
+        found = await asyncio.to_thread(
+            lambda: explaining.explain(core(), job, self._policy, self._placer, time.time())
+        )
+        if row.view.get("reason"):  # the operator knows what its policy said
+            found |= {"cause": row.view["cause"], "reason": row.view["reason"]}
+        if known.waiting:
+            found["since"] = row.submitted_at
+        return {**found, "verdict": row.view.get("verdict")}
+
+    def _copy(self) -> Callable[[], Core]:
+        state = snapshot.dump(self.core, over=False)
+        return lambda: snapshot.load(state, self._policy, self._placer)
+
+    def profiles(self, user: str | None = None, application: str = "") -> list[dict[str, Any]]:
+        """What was learned of applications."""
+        return profile_views(self.core, user, application)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """All nodes with their devices and who is on them."""
+        return [node_view(node) for node in self.core.ledger.order]
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """All queues of the cluster with what they hold and who waits."""
+        rows = [queue_row(queue) for queue in self._mirrors[CLUSTER_QUEUES].objects.values()]
+        return queue_views(self.core, rows or [QueueRow("default")])
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the objects tell, for ``roost simulate --from live``."""
+        return state_view(self.core, self.seq, self.policy_name, self.placer_name)
+
+    def usage(self) -> Mapping[RunId, Usage]:
+        """What processes use is known to their kubelets alone."""
+        return {}
+
+    def _pods(self, run: RunId) -> dict[str, Object]:
+        """The pods of a run by the name of their worker, main ones first."""
+        namespace = run.job.partition(".")[0]
+        owner = self._mirrors[JOBS].objects.get(place_of(run.job))
+        uid = "" if owner is None else owner["metadata"]["uid"]
+        found = {}
+        for (space, _), pod in self._mirrors[PODS].objects.items():
+            if space != namespace or not _is_owned(pod, uid):  # anybody can write labels
+                continue
+            labels = pod["metadata"].get("labels") or {}
+            attempt, role, index = (labels.get(label, "") for label in _LABELS)
+            if attempt == str(run.attempt) and index.isdecimal():
+                found[role != "worker", role, int(index)] = pod
+        return {f"{role}-{index}": found[key] for key in sorted(found) for _, role, index in [key]}
+
+    async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
+        """Create or change a queue; Jobs may name it from now on."""
+        made = await super().set_queue(queue, actor)
+        await asyncio.to_thread(self.store.set_queue, QueueRow(queue.id))
+        return made
+
+    # -- for commands --------------------------------------------------------------------------
+
+    async def row(self, job: JobId) -> JobRow:
+        """A job as it is listed."""
+        row = await asyncio.to_thread(self.store.job, job)
+        if row is None:
+            raise NotFound(f"no job {job!r}")
+        return row
+
+    async def made(self, job: Object) -> JobRow:
+        """A Job that was just made, as it is listed from now on."""
+        self._mirrors[JOBS].objects.setdefault(
+            (job["metadata"]["namespace"], job["metadata"]["name"]), job
+        )
+        self._folded = False
+        self._changed[job_id(job)] = None
+        await self._note()
+        return await self.row(job_id(job))
+
+    async def asked_before(self, user: str, key: str) -> JobRow | None:
+        """The job that this request has made already."""
+        return await asyncio.to_thread(self.store.by_request, user, key)
+
+    async def newer(self, row: JobRow) -> JobRow:
+        """A job once its operator has said something new of it; as it was, where it does not."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HEED_S):
+                while (now := await self.row(JobId(row.id))).view.get("state") == row.state:
+                    self._noted.clear()
+                    await self._noted.wait()
+                return now
+        return await self.row(JobId(row.id))
+
+    async def clone(self, clone: Clone) -> tuple[JobRow, bool]:
+        """There are no snapshots to begin from."""
+        raise unavailable(f"snapshot {clone.point.job}@{clone.point.name}")
+
+    async def user_changed(self, user: User, actor: str) -> None:
+        """Users of a cluster are Kubernetes' business; ours are for one command line."""
+
+    async def restore_gpu(self, node: NodeId, gpu: int, actor: str) -> None:  # noqa: ARG002
+        """Devices are Kubernetes' business."""
+        raise unavailable(f"GPU {gpu} of {node}")
+
+
+def _is_owned(pod: Object, uid: str) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(one.get("controller") and one.get("uid") == uid for one in owners)
+
+
+def _lines(heard: list[Object], seq: int) -> list[EventRow]:
+    rows = [event_row(event, seq, n) for n, event in enumerate(heard)]
+    return [row for row in rows if row is not None]

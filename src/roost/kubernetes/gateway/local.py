@@ -1,0 +1,79 @@
+"""A gateway for one command line: in a thread, on a port of loopback, gone when it ends.
+
+The command line and everything it is made of talk to it as to any server: with an address and a
+token that nobody else has. It has the rights of whoever runs it, by their kubeconfig.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import tempfile
+import threading
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.gateway.cluster import KubernetesCluster
+from roost.server.app import create_app
+from roost.server.wire import listen, serve
+from roost.store import User, open_store
+
+
+class Door(NamedTuple):
+    """Where a gateway is, and what opens it."""
+
+    url: str
+    token: str
+
+
+class Gateway:
+    """A gateway to the cluster of a kubeconfig's context, while it is open."""
+
+    def __init__(self, context: str, kubeconfig: str = "") -> None:
+        self._context, self._kubeconfig = context, kubeconfig
+        self._ready: Future[Door] = Future()
+        self._cluster: KubernetesCluster | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
+
+    def open(self) -> Door:
+        """Begin to serve; raises what is wrong with the way to the cluster."""
+        self._thread.start()
+        return self._ready.result()
+
+    def close(self) -> None:
+        """Stop serving."""
+        if self._loop is not None and self._cluster is not None:
+            self._loop.call_soon_threadsafe(self._cluster.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - for whoever opens it
+            if not self._ready.done():
+                self._ready.set_exception(error)
+
+    async def _serve(self) -> None:
+        async with AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-")))
+            api = await Api.connect(context=self._context, kubeconfig=self._kubeconfig)
+            stack.push_async_callback(api.close)
+            store = stack.enter_context(open_store(f"sqlite://{folder / 'views.db'}"))
+            cluster = KubernetesCluster(api, store, folder)
+            await cluster.start()
+            stack.push_async_callback(cluster.close)
+            name = getpass.getuser()
+            store.add_user(User(name, "admin", unix=name), actor="gateway")
+            _, token = store.add_token(name, "gateway", actor="gateway")
+            sock = stack.enter_context(listen("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+            self._loop, self._cluster = asyncio.get_running_loop(), cluster
+            await serve(
+                create_app(cluster),
+                sock,
+                ready=lambda: self._ready.set_result(Door(url, token)),
+            )

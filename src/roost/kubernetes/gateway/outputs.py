@@ -1,0 +1,142 @@
+"""The output of pods as files: what the API server tells of a log is kept in a folder of our own.
+
+A server reads logs by offset, again and again; Kubernetes tells a log from its beginning. So each
+log that somebody asks for is followed once, into a file, for as long as the gateway runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from roost.core import JobId, RunId
+from roost.engines import LogFile
+from roost.errors import NotFound, RoostError
+from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import Object
+
+T = TypeVar("T")
+
+#: How long an answer of the API server may take, seen from a thread that waits for it.
+_PATIENCE_S = 30.0
+_AGAIN_S = 1.0
+_LOOK_S = 0.01
+#: How long the end of a log may be on its way after the end of its job.
+_END_S = 5.0
+
+#: The pods of a run, by the name of their worker.
+Pods = Callable[[RunId], Mapping[str, Object]]
+
+
+class _File:
+    """A log as it was copied so far; the copying goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def size(self) -> int:
+        """Bytes there are by now."""
+        return os.fstat(self._file).st_size
+
+    def read(self, offset: int, n: int) -> bytes:
+        """At most so many bytes from there."""
+        return os.pread(self._file, n, offset)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class PodOutputs:
+    """Finds and copies the logs of pods; ``logs`` and ``workers`` are called from threads."""
+
+    def __init__(self, api: Api, pods: Pods, folder: Path) -> None:
+        self._api, self._pods, self._folder = api, pods, folder
+        self._loop = asyncio.get_running_loop()
+        self._copies: dict[str, tuple[Path, asyncio.Task[None]]] = {}
+        self._tasks: dict[JobId, set[asyncio.Task[None]]] = {}
+
+    def workers(self, run: RunId) -> tuple[str, ...]:
+        """The workers of a run whose pods are still there, main ones first."""
+        return tuple(self._pods(run))
+
+    def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
+        """The output of a worker, with all that it wrote until now."""
+        return _File(self._wait(self._copied(run, worker)))
+
+    def result(self, run: RunId) -> LogFile | None:  # noqa: ARG002 - of no run
+        """Functions are not submitted to Kubernetes: there is none."""
+        return None
+
+    async def complete(self, job: JobId) -> None:
+        """Wait until all that a job wrote is here: whoever hears of its end reads no further."""
+        if tasks := self._tasks.pop(job, None):
+            await asyncio.wait(tasks, timeout=_END_S)
+
+    async def close(self) -> None:
+        """Stop copying."""
+        for _, task in self._copies.values():
+            task.cancel()
+        for _, task in self._copies.values():
+            with contextlib.suppress(asyncio.CancelledError, RoostError):
+                await task
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
+
+    async def _copied(self, run: RunId, worker: str) -> Path:
+        """The file that a log is copied to, once it has all that was written when it was asked."""
+        pod = self._pods(run).get(worker)
+        if pod is None:
+            raise NotFound(f"the pod of {worker} of {_named(run.job)} is gone, and its log with it")
+        meta = pod["metadata"]
+        if meta["uid"] not in self._copies:
+            path = self._folder / meta["uid"]
+            path.touch(0o600)
+            task = asyncio.create_task(self._copy(meta["namespace"], meta["name"], path))
+            self._copies[meta["uid"]] = path, task
+            self._tasks.setdefault(run.job, set()).add(task)
+        path, task = self._copies[meta["uid"]]
+        there = len(await self._written(meta["namespace"], meta["name"]))
+        while path.stat().st_size < there and not task.done():  # noqa: ASYNC110 - a file grows
+            await asyncio.sleep(_LOOK_S)
+        return path
+
+    async def _written(self, namespace: str, name: str) -> bytes:
+        """What the log has now; nothing where the container has not begun."""
+        try:
+            return await self._api.log(namespace, name, container="worker")
+        except RoostError:
+            return b""
+
+    async def _copy(self, namespace: str, name: str, path: Path) -> None:
+        """Follow a log into a file until its container has ended."""
+        with path.open("ab", buffering=0) as file:
+            while True:
+                try:
+                    follow = self._api.follow(
+                        namespace, name, container="worker", since_bytes=file.tell()
+                    )
+                    async for piece in follow:
+                        file.write(piece)
+                except NotFound:
+                    return  # the pod is gone
+                except RoostError:
+                    pass  # not begun yet, or a connection that broke
+                else:
+                    return
+                await asyncio.sleep(_AGAIN_S)
+
+
+def _named(job: JobId) -> str:
+    return job.partition(".")[2] or job

@@ -1,0 +1,114 @@
+"""Objects of a cluster as the rows of lists: Jobs, Queues and what was said of Jobs.
+
+The operator puts the whole view of a job into its status. A Job that no operator has looked at yet
+is shown as waiting, and the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from roost import placement
+from roost.core import Core, JobId, Submitted
+from roost.core.plan import Plan
+from roost.jobs.record import Record
+from roost.jobs.views import view_of
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.crds import job_file, queue_spec
+from roost.kubernetes.jobs.asked import REQUEST, USER, id_of, submitted_at
+from roost.kubernetes.operator.status import moment
+from roost.store.rows import EventRow, JobRow, QueueRow
+
+#: What its user calls a job whose object has a name of its own.
+NAME = "roost.dev/name"
+_UNSEEN = "no operator has looked at it yet: is it running?"
+_OPERATOR = "roost"
+
+
+def job_id(job: Object) -> JobId:
+    """What a Job is called: its namespace and its name."""
+    return id_of(job["metadata"]["namespace"], job["metadata"]["name"])
+
+
+def place_of(job: JobId) -> tuple[str, str]:
+    """The namespace and the name in an id."""
+    namespace, _, name = job.partition(".")
+    return namespace, name
+
+
+def record_of(job: Object) -> Record:
+    """A Job as the driver would remember it; raises JobFileErrors."""
+    file = job_file(job)
+    noted: Mapping[str, str] = job["metadata"].get("annotations") or {}
+    return Record(
+        job_id(job),
+        file,
+        noted.get(USER, ""),
+        request=noted.get(REQUEST, ""),
+        document=file.document(),
+    )
+
+
+def job_row(job: Object, rev: int) -> JobRow:
+    """A Job as lists show it: as the operator says, or as one that nobody has looked at."""
+    record = record_of(job)
+    view = (job.get("status") or {}).get("view") or {}
+    if "workers" not in view:  # the core does not know it, or nobody has looked at it
+        view = {**_unseen(job, record, rev), **view}
+    noted: Mapping[str, str] = job["metadata"].get("annotations") or {}
+    name = noted.get(NAME, record.file.name)
+    view = {**view, "name": name, "rev": rev}
+    spec = record.file.spec(record.user)
+    return JobRow(
+        id=record.id,
+        name=name,
+        user=record.user,
+        queue=spec.queue,
+        state=view["state"],
+        cause=view.get("cause") or "",
+        priority=spec.priority,
+        gpus=spec.gpus,
+        submitted_at=submitted_at(job),
+        started_at=view.get("started_at"),
+        finished_at=view.get("finished_at"),
+        request=record.request,
+        labels=dict(record.file.labels),
+        rev=rev,
+        view=view,
+        document=record.document,
+    )
+
+
+def _unseen(job: Object, record: Record, rev: int) -> dict[str, Any]:
+    """The view of a job that has just been handed in, and of which nobody has said anything."""
+    core = Core(_nobody, placement.placer("consolidate"))
+    core.fold(Submitted(submitted_at(job), JobId(record.id), record.file.spec(record.user)))
+    view = view_of(core, core.jobs[JobId(record.id)], record, rev)
+    return {**view, "cause": "unseen", "reason": _UNSEEN}
+
+
+def _nobody(plan: Plan) -> None:
+    """Decide nothing."""
+
+
+def event_row(event: Object, seq: int, n: int) -> EventRow | None:
+    """An Event about a Job as a line of the log; None if it is about something else."""
+    about = event.get("regarding") or {}
+    if about.get("kind") != "Job" or not str(about.get("apiVersion", "")).startswith("roost.dev/"):
+        return None
+    return EventRow(
+        seq,
+        n,
+        moment(event.get("eventTime")) or submitted_at(event),
+        actor=_OPERATOR,
+        job=f"{about['namespace']}.{about['name']}",
+        kind=event.get("reason") or "",  # its action is the same for all of them
+        text=event.get("note") or "",
+    )
+
+
+def queue_row(cluster_queue: Object) -> QueueRow:
+    """A ClusterQueue as lists show it; who may submit is who may create Jobs beside a Queue."""
+    spec = queue_spec(cluster_queue)
+    return QueueRow(spec.id, spec.quota_milli, spec.limit_milli, spec.weight, spec.priority)

@@ -1,0 +1,179 @@
+"""A Job object as the operator reads it: what is to run, for whom, and what its user wants now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from roost.core import Allocation, JobId, JobSpec, QueueId, Range, RunId
+from roost.jobfile import JobFile
+from roost.jobs.record import Record
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.crds import (
+    is_suspended,
+    job_file,
+    pod_of,
+    secrets_name,
+    wanted_replicas,
+)
+from roost.kubernetes.jobs.allowed import Allowed, allowed
+from roost.kubernetes.jobs.building import Blueprint, Owner, Seats, Site
+from roost.kubernetes.objects.gangs import JOB
+from roost.kubernetes.operator.status import Said, moment
+from roost.store.rows import JobRow
+
+USER = "roost.dev/user"
+REQUEST = "roost.dev/request"
+CANCEL = "roost.dev/cancel"
+MIGRATE = "roost.dev/migrate"
+
+
+def id_of(namespace: str, name: str) -> JobId:
+    """What a Job is called in the core."""
+    return JobId(f"{namespace}.{name}")
+
+
+def key_of(job: JobId) -> tuple[str, str] | None:
+    """The namespace and the name of a Job; None for what is no Job's name."""
+    namespace, dot, name = job.partition(".")
+    return (namespace, name) if dot and name and "." not in name else None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a Job object asks for."""
+
+    owner: Owner
+    file: JobFile
+    #: What it was declared for, with the nodes that will do; its queue is the core's.
+    spec: JobSpec
+    allowed: Allowed
+    user: str
+    secrets_from: str
+
+    @classmethod
+    def of(cls, found: Object) -> Asked:
+        """Read an object; raises InvalidSpec with all that is wrong."""
+        meta = found["metadata"]
+        notes = meta.get("annotations") or {}
+        file, user = job_file(found), notes.get(USER, "")
+        file.program()  # refuses what cannot be run
+        return cls(
+            Owner(meta["namespace"], meta["name"], meta["uid"]),
+            file,
+            # What is learnt of somebody's jobs counts in their namespace: anybody writes any name.
+            file.spec(f"{meta['namespace']}/{user}" if user else meta["namespace"]),
+            allowed(pod_of(found)),
+            user,
+            secrets_name(found),
+        )
+
+    def blueprint(self, run: RunId, allocation: Allocation, crew: Seats, site: Site) -> Blueprint:
+        """The objects of a run of it."""
+        return Blueprint(
+            self.owner,
+            self.file,
+            self.spec,
+            run,
+            allocation,
+            crew,
+            site,
+            self.allowed,
+            self.user,
+            secrets_from=self.secrets_from,
+        )
+
+    def placed(self, site: Site, queue: QueueId, needs: Any) -> Asked:
+        """The same with the pools of nodes that its pods may go to; raises InvalidSpec.
+
+        ``needs`` tells what a pod needs (``Desk.pooled``).
+        """
+        run = RunId(id_of(self.owner.namespace, self.owner.name), 1)
+        plan = self.blueprint(run, Allocation(()), Seats((), ()), site)
+
+        def pooled(role: str, resources: Any) -> Any:
+            found = needs(plan.probe(role))
+            return replace(
+                resources,
+                pool=found.pool,
+                cpu_milli=found.cpu_milli,
+                memory_mib=found.memory_mib,
+            )
+
+        spec = replace(
+            self.spec,
+            queue=queue,
+            resources=pooled("worker", self.spec.resources),
+            roles=tuple(
+                replace(role, resources=pooled(role.name, role.resources))
+                for role in self.spec.roles
+            ),
+        )
+        return replace(self, spec=spec)
+
+    @property
+    def priority_class(self) -> str:
+        """The PriorityClass of its pods; empty if it names none."""
+        return str(self.allowed.pod.get("priorityClassName") or "")
+
+    def ranked(self, found: Object) -> Asked:
+        """The same with the priority of a PriorityClass, in place of its own."""
+        preempts = found.get("preemptionPolicy") != "Never"
+        priority = int(found.get("value") or 0)
+        return replace(self, spec=replace(self.spec, priority=priority, preempts=preempts))
+
+    def wanted(self, found: Object) -> JobSpec:
+        """What its user wants now: of so many workers, if they said."""
+        return replace(self.spec, workers=self.workers(found))
+
+    def workers(self, found: Object) -> Range:
+        """How many workers its user wants now."""
+        replicas = wanted_replicas(found)
+        low, high = self.spec.workers
+        if replicas is None:
+            return self.spec.workers
+        exactly = min(max(replicas, low), high)
+        return Range(exactly, exactly)
+
+    def record(self, found: Object) -> Record:
+        """What is kept of it beside the core, as its status remembers it."""
+        meta = found["metadata"]
+        view = (found.get("status") or {}).get("view") or {}
+        return Record.of(
+            JobRow(
+                id=id_of(self.owner.namespace, self.owner.name),
+                name=meta["name"],
+                user=self.user,
+                queue=self.file.queue,
+                state=str(view.get("state") or "queued"),
+                request=(meta.get("annotations") or {}).get(REQUEST, ""),
+                view=view,
+                document=self.file.document(),
+            )
+        )
+
+
+def said_of(found: Object, status: Object | None = None) -> Said:
+    """What an object says of itself so far."""
+    meta = found["metadata"]
+    return Said(
+        found.get("status") or {} if status is None else status,
+        int(meta.get("generation") or 0),
+        f"{JOB}={meta['name']}",
+    )
+
+
+def submitted_at(found: Object) -> float:
+    """When the object was made."""
+    return moment(found["metadata"].get("creationTimestamp")) or 0.0
+
+
+def note(found: Object, name: str) -> str | None:
+    """An annotation of the object."""
+    value = (found["metadata"].get("annotations") or {}).get(name)
+    return None if value is None else str(value)
+
+
+def held(found: Object) -> bool:
+    """Whether its user wants it to stand aside."""
+    return is_suspended(found)

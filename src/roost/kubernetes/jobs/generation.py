@@ -1,0 +1,395 @@
+"""One start of a run: its pods, from the first request until the last of them has ended.
+
+    made -> up -> over
+
+It is told what becomes of its pods (``saw``) and judges from that (``look``): whether all are up,
+and whether it has to end. Then, or when it is told to (``end``), the pods that are left are asked
+to leave, and it is over when none of them runs. Requests are made in two tasks that follow each
+other, so nothing is made any more while things are taken away. What all of it means for the job is
+for ``workload``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, NamedTuple
+
+from roost.core import WORKER, Allocation, JobId
+from roost.core.allocation import Seat
+from roost.engines import Ending, Report, WorkerExit
+from roost.errors import (
+    Conflict,
+    Fatal,
+    Forbidden,
+    InvalidSpec,
+    NotFound,
+    Retryable,
+    RoostError,
+)
+from roost.failpoints import hit
+from roost.jobs.reports import TAILS
+from roost.kubernetes.client.kinds import CONFIG_MAPS, PODS, SECRETS, SERVICES, Object
+from roost.kubernetes.client.lease import Deposed
+from roost.kubernetes.jobs.building import Blueprint
+from roost.kubernetes.jobs.ends import End, end_of, stuck
+from roost.kubernetes.jobs.leaving import Departure
+from roost.kubernetes.jobs.making import made, pause
+from roost.kubernetes.jobs.tails import tails_of
+from roost.kubernetes.objects.plans import PLAN
+from roost.kubernetes.objects.pods import is_leaving, is_over, is_running, node_of
+from roost.kubernetes.operator.binding import Binding, Fate
+from roost.kubernetes.operator.workload import Desk
+
+_log = logging.getLogger(__name__)
+
+#: How long pods may take until all are up, and how often it is seen whether those that are to leave
+#: have left, in seconds.
+START_S = 1800.0
+_LOOK_S = 2.0
+
+
+class Why(NamedTuple):
+    """Why a generation ends."""
+
+    cause: Ending
+    detail: str = ""
+
+
+class Generation:
+    """The pods of one start of a run."""
+
+    def __init__(self, desk: Desk, job: JobId, plan: Blueprint, token: str = "") -> None:
+        self._desk, self._job, self.plan = desk, job, plan
+        self._token = token
+        self.seats: dict[str, Seat] = {plan.pod_name(seat): seat for seat in plan.crew.seats}
+        self.pods: dict[str, Object] = {}
+        self.ends: dict[str, End] = {}
+        self.tails: dict[str, bytes] = {}
+        self.why: Why | None = None
+        #: Whether all pods were made and bound; whether all were up; whether none is left.
+        self.is_made = self.is_running = self.is_over = False
+        self.began_at = desk.now()
+        self._stuck_since: dict[str, float] = {}
+        self._making: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._removed: set[str] = set()
+        #: Whom it makes room for; None: it ends whatever others say.
+        self._departure: Departure | None = None
+
+    # -- what is told of it ----------------------------------------------------------------------
+
+    def has(self, pod: Object) -> bool:
+        """Whether a pod is one of its own."""
+        return pod["metadata"]["name"] in self.seats and self.plan.owner.owns(pod)
+
+    def saw(self, name: str, pod: Object | None) -> None:
+        """A pod of it came, changed or is gone."""
+        if pod is None:
+            gone = self.pods.pop(name, None)
+            if gone is not None and (end := end_of(gone)) is not None:
+                self.ends.setdefault(name, end)
+        else:
+            self.pods[name] = pod
+            if (end := end_of(pod)) is not None:
+                self.ends.setdefault(name, end)
+        self._news.set()
+
+    def adopt(self, pods: Iterable[Object], *, up: bool, kept: str = "") -> None:
+        """Take over what another operator began; what is missing is made unless all were up.
+
+        ``kept`` is what that one had written down last, if anything.
+        """
+        del kept
+        for pod in pods:
+            self.saw(pod["metadata"]["name"], pod)
+        if up:
+            self.is_made = self.is_running = True
+        else:
+            self.begin()
+
+    def begin(self) -> None:
+        """Make what is not there yet."""
+        self._making = self._desk.spawn(self._make(), f"pods of {self.plan.run}")
+        self._desk.later(self._job, self.began_at + START_S)
+
+    def end(self, cause: Ending, detail: str = "", departure: Departure | None = None) -> None:
+        """Let all pods that are left leave; the first reason counts.
+
+        With a ``departure`` they are asked to, and it may come to nothing.
+        """
+        if self.why is None:
+            self.why, self._departure = Why(cause, detail), departure
+            self._news.set()
+            self._desk.spawn(self._wind_up(), f"the end of {self.plan.run}")
+            if departure is None:
+                self._part()
+        elif departure is None and self._departure is not None:
+            self._departure.has_begun = True  # there is another reason now
+            self._news.set()
+
+    def _part(self) -> None:
+        """It ends, and nothing will keep it."""
+
+    def change(self, allocation: Allocation, now: float) -> bool:
+        """Begin to change its size or place while it runs; False: it has to start anew for that.
+
+        One that began and cannot be ends as if it was stopped.
+        """
+        del allocation, now
+        return False
+
+    def hear(self, member: str, line: dict[str, Any]) -> None:
+        """A worker said something."""
+
+    def polled(self, member: str, version: int) -> None:
+        """A worker asked who its fellows are, and has seen that version."""
+
+    def news(self, now: float) -> list[Report]:
+        """What is to be reported of it besides its beginning and its end."""
+        del now
+        return []
+
+    # -- what it comes to ------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Judge what is known of the pods."""
+        if self.why is None:
+            why = self._reason_to_end(now)
+            if why is not None:
+                self.end(*why)
+            elif self.is_made and all(map(self._is_up, self.seats)):
+                self.is_running = True
+
+    @property
+    def exits(self) -> tuple[WorkerExit, ...]:
+        """How its workers ended, in the order in which they did."""
+        return tuple(end.exit for end in sorted(self.ends.values(), key=lambda end: end.at))
+
+    @property
+    def cause(self) -> Ending:
+        """Why it is over: one whose workers all got there before they were stopped succeeded."""
+        if self.why is None:
+            return "lost"
+        return "exit" if self.why.cause == "stopped" and self._succeeded() else self.why.cause
+
+    @property
+    def detail(self) -> str:
+        """More about it."""
+        return self.why.detail if self.why is not None else ""
+
+    @property
+    def alive(self) -> list[Object]:
+        """Pods that may still run."""
+        return [pod for pod in self.pods.values() if not is_over(pod)]
+
+    def _is_up(self, name: str) -> bool:
+        pod = self.pods.get(name)
+        return pod is not None and (is_running(pod) or is_over(pod))
+
+    def _succeeded(self) -> bool:
+        main = [name for name, seat in self.seats.items() if seat.role == WORKER]
+        return all(name in self.ends and self.ends[name].exit.code == 0 for name in main)
+
+    def _reason_to_end(self, now: float) -> Why | None:
+        for name, end in self.ends.items():
+            if end.lost:
+                return Why("lost", end.lost)
+            if end.exit.code != 0 and name in self.seats:
+                return Why("exit")
+        if self._succeeded():
+            return Why("exit")
+        for name in self.seats:
+            pod = self.pods.get(name)
+            if pod is None and self.is_made and name not in self.ends:
+                return Why("lost", f"pod {name} was deleted")
+            if pod is not None and is_leaving(pod) and not is_over(pod):
+                return Why("lost", f"pod {name} was deleted, and not by Roost")
+        return None if self.is_running else self._too_late(now)
+
+    def _too_late(self, now: float) -> Why | None:
+        """Whether pods that do not begin have taken too long."""
+        wait_until = self.began_at + START_S
+        for name, pod in self.pods.items():
+            found = stuck(pod)
+            if found is None:
+                self._stuck_since.pop(name, None)
+                continue
+            until = self._stuck_since.setdefault(name, now) + found.patience_s
+            if until <= now:
+                return Why("never-started", f"pod {name}: {found.why}")
+            wait_until = min(wait_until, until)
+        if wait_until <= now:
+            waiting = [name for name in self.seats if not self._is_up(name)]
+            return Why("never-started", f"pod {waiting[0]} did not start in {START_S / 60:g} min")
+        if self._stuck_since:
+            self._desk.later(self._job, wait_until)
+        return None
+
+    # -- making ----------------------------------------------------------------------------------
+
+    async def _make(self) -> None:
+        tried = 0
+        try:
+            while self.why is None:
+                try:
+                    await self._objects()
+                    await self._pods()
+                    await self._bind()
+                    break
+                except Retryable as error:
+                    _log.info("%s: %s", self.plan.run, error)
+                    await pause(error, tried)
+                    tried += 1
+        except Deposed:
+            raise
+        except (InvalidSpec, Forbidden, Conflict, NotFound) as error:
+            self.end("never-started", f"{type(error).__name__}: {error}")
+        finally:
+            self.is_made = True
+            self._desk.touch(self._job)
+
+    async def _objects(self) -> None:
+        hit("pods.before-objects")
+        plan, owner = self.plan, self.plan.owner
+        await made(self._desk, owner, SERVICES, plan.service())
+        wanted = plan.config_map()
+        found = await made(self._desk, owner, CONFIG_MAPS, wanted)
+        if found.get("data") != wanted["data"]:
+            name, data = plan.record_name, {"data": wanted["data"]}
+            await self._desk.binder.write(
+                lambda: self._desk.api.patch(CONFIG_MAPS, name, data, owner.namespace)
+            )
+        if self._token:
+            await self._secret()
+
+    async def _secret(self) -> None:
+        """A token of its own; one that nobody knows any more, and no pod has, is replaced."""
+        plan, owner = self.plan, self.plan.owner
+        body = plan.secret(self._token)
+        try:
+            await self._desk.binder.write(
+                lambda: self._desk.api.create(SECRETS, body, owner.namespace)
+            )
+        except Deposed:
+            raise
+        except Conflict:
+            name = plan.token_name
+            await self._desk.binder.write(
+                lambda: self._desk.api.delete(SECRETS, name, owner.namespace)
+            )
+            raise Retryable(f"the token of {plan.run} is made anew", 0.0) from None
+        self._token = ""
+
+    async def _pods(self) -> None:
+        bodies = [body for body in self.plan.pods() if body["metadata"]["name"] not in self.pods]
+        # Whoever finds a pod must find one that tells of all.
+        first = [body for body in bodies if PLAN in body["metadata"]["annotations"]]
+        await _all(self._create(body) for body in first)
+        rest = [body for body in bodies if PLAN not in body["metadata"]["annotations"]]
+        await _all(self._create(body) for body in rest)
+
+    async def _create(self, body: Object) -> None:
+        if self.why is not None:
+            return
+        hit("pods.before-create")
+        found = await made(self._desk, self.plan.owner, PODS, body)
+        hit("pods.after-create")
+        name = body["metadata"]["name"]
+        if name not in self.pods and name not in self.ends:
+            self.saw(name, found)
+
+    async def _bind(self) -> None:
+        await _all(self._seat(name) for name in self.seats)
+
+    async def _seat(self, name: str) -> None:
+        pod, seat = self.pods.get(name), self.seats[name]
+        if pod is None or self.why is not None or is_over(pod):
+            return
+        if found := node_of(pod):
+            if found != seat.node:
+                self.end("lost", f"pod {name} went to {found} in place of {seat.node}")
+            return
+        hit("pods.before-bind")
+        meta = pod["metadata"]
+        notes = meta.get("annotations") or {}
+        fate = await self._desk.binder.bind(
+            Binding(meta["namespace"], name, meta["uid"], seat.node, notes)
+        )
+        hit("pods.after-bind")
+        match fate:
+            case Fate.GONE:
+                self.end("lost", f"pod {name} was deleted")
+            case Fate.ELSEWHERE:
+                self.end("lost", f"another scheduler bound pod {name}")
+            case Fate.REFUSED:
+                self.end("never-started", f"pod {name} cannot be bound to {seat.node}")
+            case _:
+                return
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    async def _wind_up(self) -> None:
+        if self._making is not None:
+            await asyncio.wait([self._making])
+        if self.cause in ("exit", "never-started"):
+            await self._read()
+        while alive := self.alive:
+            self._news.clear()
+            try:
+                if await self._is_kept(alive):
+                    return
+            except (Deposed, Fatal):
+                raise
+            except Retryable as error:
+                _log.info("%s: %s", self.plan.run, error)
+            except RoostError as error:  # somebody has to do something; until then it is asked
+                _log.warning("%s cannot be ended: %s", self.plan.run, error)
+            with_news = asyncio.ensure_future(self._news.wait())
+            await asyncio.wait([with_news], timeout=_LOOK_S)
+            with_news.cancel()
+        self.is_over = True
+        self._desk.touch(self._job)
+
+    async def _is_kept(self, alive: list[Object]) -> bool:
+        """Have pods leave that are left; True: they stay, the core has taken it back."""
+        departure = self._departure
+        if departure is not None and departure.is_gentle:
+            if departure.stays:
+                self.why = self._departure = None
+                self._desk.touch(self._job)
+                return True
+            self._removed |= await departure.ask(alive)
+            if departure.is_gentle:
+                return False
+        if departure is not None:
+            self._departure = None
+            self._part()
+        await _all(self._remove(pod) for pod in alive)
+        return False
+
+    async def _remove(self, pod: Object) -> None:
+        name = pod["metadata"]["name"]
+        node = node_of(pod)
+        nobody = self._desk.deserted(node) if node else False
+        if name in self._removed and not nobody:
+            return
+        hit("pods.before-remove")
+        await self._desk.binder.remove(pod, 0 if nobody or not node else None)
+        hit("pods.after-remove")
+        self._removed.add(name)
+
+    async def _read(self) -> None:
+        """The ends of the logs of those that ended, to understand why."""
+        ended = sorted(self.ends, key=lambda name: self.ends[name].at)
+        pods = [self.pods[name] for name in ended if name in self.pods]
+        self.tails |= await tails_of(self._desk, pods[:TAILS])
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of it; when all have ended the worst error, if there was any."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    errors = [result for result in results if result is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, Retryable)):
+        raise error

@@ -1,0 +1,103 @@
+"""What Queues and ClusterQueues say of themselves: what they hold, who waits, and if they work.
+
+It is counted from the core's jobs, now and then, and written where it is another than before. Pods
+of others count in the Queue of their namespace that leads to the ClusterQueue they are in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from roost.core import WHOLE, JobId
+from roost.jobs.record import Record
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Kind, Object
+from roost.kubernetes.jobs.queues import promise
+from roost.kubernetes.operator.queues import queue_of, target_of
+from roost.kubernetes.operator.status import Condition, Said, Trouble, conditions_of, word
+from roost.kubernetes.operator.workload import Desk
+
+_Place = tuple[str, str]
+
+
+class Told(NamedTuple):
+    """A queue, and what it should say."""
+
+    kind: Kind
+    queue: Object
+    status: dict[str, Any]
+
+
+def due(desk: Desk, records: Mapping[JobId, Record]) -> list[Told]:
+    """Queues that do not say what they should."""
+    used, waiting, running = _counts(desk, records)
+    found = []
+    for kind in (QUEUES, CLUSTER_QUEUES):
+        for place, queue in desk.objects(kind).items():
+            before = queue.get("status") or {}
+            status = {
+                "used": used[place] / WHOLE,
+                "waiting": waiting[place],
+                "running": running[place],
+                "observedGeneration": _generation(queue),
+                "conditions": _conditions(desk, kind, queue),
+            }
+            if any(before.get(name) != value for name, value in status.items()):
+                found.append(Told(kind, queue, status))
+    return found
+
+
+async def tell(desk: Desk, told: Told) -> None:
+    """Write down what a queue should say."""
+    kind, meta = told.kind, told.queue["metadata"]
+    body = {"metadata": {"uid": meta["uid"]}, "status": told.status}
+    await desk.binder.write(
+        lambda: desk.api.patch(kind, meta["name"], body, meta.get("namespace") or "", sub="status")
+    )
+
+
+def _counts(
+    desk: Desk, records: Mapping[JobId, Record]
+) -> tuple[Counter[_Place], Counter[_Place], Counter[_Place]]:
+    """GPUs in use, jobs that wait and jobs that run, by namespace and name of their queues."""
+    used: Counter[_Place] = Counter()
+    waiting: Counter[_Place] = Counter()
+    running: Counter[_Place] = Counter()
+    ways = {
+        (namespace, target_of(queue)): name
+        for (namespace, name), queue in sorted(desk.objects(QUEUES).items(), reverse=True)
+    }
+    for job in desk.core.jobs.values():
+        record, namespace = records.get(job.id), job.id.partition(".")[0]
+        own = record.file.queue if record is not None else ways.get((namespace, job.spec.queue))
+        run = job.run
+        holds = run is not None and not run.parked
+        for place in _places(str(job.spec.queue), namespace, own):
+            waiting[place] += job.waiting
+            running[place] += holds
+            used[place] += run.gpu_milli if run is not None and holds else 0
+    return used, waiting, running
+
+
+def _places(queue: str, namespace: str, own: str | None) -> Iterator[_Place]:
+    yield "", queue
+    if own is not None:
+        yield namespace, own
+
+
+def _conditions(desk: Desk, kind: Kind, queue: Object) -> list[Object]:
+    """Whether jobs can wait in it, since when, and why not."""
+    meta = queue["metadata"]
+    leads = kind is QUEUES
+    found = queue_of(desk, meta["namespace"], meta["name"]) if leads else promise(queue)
+    ready = Condition("Ready", holds=True, reason="Ready")
+    if isinstance(found, Trouble):
+        reason, message = word(found.cause), found.sentence
+        ready = Condition("Ready", holds=False, reason=reason, message=message)
+    said = Said(queue.get("status") or {}, _generation(queue), "")
+    return conditions_of((ready,), said, desk.now())
+
+
+def _generation(queue: Object) -> int:
+    return int(queue["metadata"].get("generation") or 0)

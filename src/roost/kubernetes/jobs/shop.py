@@ -1,0 +1,74 @@
+"""What the workload of one Job needs of the source that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from roost.core import Event, JobId, QueueId, RunId
+from roost.engines import Report
+from roost.jobs.record import Record
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.operator.status import Trouble
+from roost.kubernetes.operator.workload import Desk
+
+if TYPE_CHECKING:
+    from roost.kubernetes.jobs.asked import Asked
+    from roost.kubernetes.jobs.meeting import Meeting
+
+
+class Shop(Protocol):
+    """The source of Jobs, as a workload sees it."""
+
+    desk: Desk
+    records: dict[JobId, Record]
+
+    @property
+    def meeting(self) -> Meeting | None:
+        """Where pods call."""
+        ...
+
+    def site(self) -> Site:
+        """What is known of the cluster."""
+        ...
+
+    def queue(self, namespace: str, name: str) -> QueueId | Trouble:
+        """The core's queue behind a queue of a namespace, or why there is none."""
+        ...
+
+    def never(self, asked: Asked) -> str | None:
+        """Why a job can never run here, empty if it can; None: nobody knows yet."""
+        ...
+
+    def understood(self, report: Report, now: float) -> list[Event]:
+        """What a report means to the core."""
+        ...
+
+    def keep_tails(self, run: RunId, tails: dict[str, bytes]) -> None:
+        """Keep the ends of logs until they are understood; none: forget them."""
+        ...
+
+    def is_told(self, job: JobId) -> bool:
+        """Whether the status of a job says all that there is to say."""
+        ...
+
+    def mark(self, job: JobId) -> None:
+        """Something is to be said about a job."""
+        ...
+
+    def forsake(self, pod: Object) -> None:
+        """A pod is no part of its job any more: until it is gone it takes room, and no more."""
+        ...
+
+    def makes_room(self, job: JobId) -> bool:
+        """Whether the policy has just chosen a job to make room for others."""
+        ...
+
+    def forbids(self, pods: Sequence[Object]) -> str:
+        """Why disruption budgets do not let pods go; empty if they do."""
+        ...
+
+    async def keep(self, job: JobId, text: str) -> None:
+        """Write down what whoever leads next has to know of a run."""
+        ...

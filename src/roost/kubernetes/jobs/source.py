@@ -1,0 +1,391 @@
+"""All Jobs of a cluster, as the loop wants them: whose a pod is, who is told what."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from roost import placement
+from roost.core import (
+    Event,
+    Evict,
+    JobId,
+    NodeChanged,
+    NodeId,
+    NodeJoined,
+    PoolChanged,
+    QueueId,
+    RunId,
+    SetAside,
+)
+from roost.engines import LogFile, Report
+from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
+from roost.jobs import history
+from roost.jobs.explain import impossible
+from roost.jobs.record import Record
+from roost.jobs.reports import Reports
+from roost.jobs.views import view_of
+from roost.kubernetes.client.kinds import (
+    CLUSTER_QUEUES,
+    DISRUPTION_BUDGETS,
+    JOBS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    Kind,
+    Object,
+)
+from roost.kubernetes.client.lease import Deposed
+from roost.kubernetes.jobs import queue_status, queues
+from roost.kubernetes.jobs.asked import Asked, id_of, key_of, said_of, submitted_at
+from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.jobs.meeting import Meeting
+from roost.kubernetes.jobs.statuses import Statuses, Wanted
+from roost.kubernetes.jobs.tails import Tail
+from roost.kubernetes.jobs.workload import JobWorkload
+from roost.kubernetes.objects.nodes import DEVICES
+from roost.kubernetes.operator.budgets import Budgets
+from roost.kubernetes.operator.others import OTHER, Other, other_id
+from roost.kubernetes.operator.queues import queue_of
+from roost.kubernetes.operator.status import Trouble, status_of, status_without, word
+from roost.kubernetes.operator.workload import Batch, Desk
+
+_log = logging.getLogger(__name__)
+
+#: How often the reasons of waiting jobs are looked at, in seconds, and how many then.
+_REASONS_S = 5.0
+_REASONS = 500
+#: How often it is looked at whom budgets protect.
+_BUDGETS_S = 1.0
+#: What may make room for a job that could never run.
+_ROOM = (NodeJoined, NodeChanged, PoolChanged)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What the operator knows of itself that its Jobs need."""
+
+    site: Site = field(default_factory=Site)
+    #: Who says whether a job could ever be placed.
+    placer: str = "topology"
+    #: Where pods of elastic jobs call; None: nowhere, and they start anew to change their size.
+    meeting_port: int | None = None
+
+
+class Jobs:
+    """The source of Roost Jobs."""
+
+    kinds = (JOBS, QUEUES, CLUSTER_QUEUES, PRIORITY_CLASSES, DISRUPTION_BUDGETS)
+
+    def __init__(self, desk: Desk, options: JobOptions | None = None) -> None:
+        self.desk = desk
+        self._options = options or JobOptions()
+        self.records: dict[JobId, Record] = {}
+        self._workloads: dict[JobId, JobWorkload] = {}
+        self._tails: dict[RunId, dict[str, bytes]] = {}
+        #: Pods of no run that goes on, by uid, and where they are.
+        self._forsaken: dict[str, tuple[str, str]] = {}
+        self._statuses = Statuses(desk, self._wanted)
+        self._reports = Reports(self, lambda _: ())
+        self._chronicle: history.Chronicle | None = None
+        self._never: dict[Any, str] = {}
+        self._seq = 0
+        port = self._options.meeting_port
+        self.meeting = None if port is None else Meeting(self._heard, self._polled)
+        self._placer = placement.placer(self._options.placer)
+        where = "" if port is None else self._options.site.meeting
+        self._site = replace(self._options.site, meeting=where, vendors=_Vendors(desk))
+        self._budgets = Budgets(desk)
+        #: Jobs that the policy has just chosen to make room.
+        self._making_room: frozenset[JobId] = frozenset()
+
+    # -- what the loop asks ----------------------------------------------------------------------
+
+    def claim(self, pod: Object) -> JobId | None:
+        """Whose pod it is: that of the Job that controls it."""
+        meta = pod["metadata"]
+        if meta["uid"] in self._forsaken:
+            return other_id(pod)
+        for one in meta.get("ownerReferences") or ():
+            ours = one.get("kind") == JOBS.kind and one.get("apiVersion") == JOBS.api_version
+            if ours and one.get("controller"):
+                job = id_of(meta["namespace"], one["name"])
+                return job if key_of(job) is not None else None  # no Job can be called so
+        return None
+
+    def open(self, job: JobId) -> JobWorkload | Other | None:
+        """The workload of that name."""
+        key = key_of(job)
+        if key is None:
+            mine = any(job == f"{space}.{OTHER}.{name}" for space, name in self._forsaken.values())
+            return Other(self.desk, job) if mine else None
+        found = self._workloads.get(job)
+        if found is None or found.over:
+            found = self._workloads[job] = JobWorkload(self, job, key)
+        return found
+
+    def known(self) -> Iterable[JobId]:
+        """All Jobs there are, oldest first; the core hears of their queues before that."""
+        for found in self.desk.objects(CLUSTER_QUEUES).values():
+            self._queue_changed(None, found)
+        if self.meeting is not None and self._options.meeting_port is not None:
+            work = self._meet(self.meeting, self._options.meeting_port)
+            self.desk.spawn(work, "the meeting of elastic jobs")
+        self.desk.spawn(self._keep_reasons(), "reasons of waiting jobs")
+        self.desk.spawn(self._look_at_budgets(), "budgets of jobs")
+        jobs = sorted(
+            self.desk.objects(JOBS).items(), key=lambda one: (submitted_at(one[1]), one[0])
+        )
+        return [id_of(*key) for key, _ in jobs]
+
+    def changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+        """An object of one of its kinds changed."""
+        found = new or old
+        if found is None:
+            return
+        meta = found["metadata"]
+        if kind is JOBS:
+            job = id_of(meta["namespace"], meta["name"])
+            if new is None:
+                self._statuses.forget(job)
+            elif old is not None and _generation(old) != _generation(new):
+                self.mark(job)
+            self.desk.touch(job)
+            return
+        if kind is DISRUPTION_BUDGETS:
+            self._budgets.changed(found)
+            return
+        if kind is CLUSTER_QUEUES:
+            self._queue_changed(old, new)
+        self._look_again()
+
+    def decided(self, batch: Batch) -> None:
+        """Say what the core decided: Events of what happened, statuses of how it stands."""
+        core = self.desk.core
+        self._seq += 1
+        aside = (one for one in batch.decisions if isinstance(one, Evict | SetAside))
+        self._making_room = frozenset(one.job for one in aside)
+        if any(isinstance(event, _ROOM) for event in batch.events):
+            self._never.clear()
+            self._look_again()
+        jobs = [job for job in batch.jobs if job in self.records]
+        if self._chronicle is None:
+            self._chronicle = history.Chronicle(core)
+        mine = [event for event in batch.events if _job_of(event) in self.records]
+        decisions = [one for one in batch.decisions if one.job in self.records]
+        for line in self._chronicle.lines(core, mine, decisions, jobs, self.records):
+            self._tell(line)
+        for job_id in jobs:
+            self.mark(job_id)
+            job = core.jobs.get(job_id)
+            if job is not None and job.state.over:
+                self.desk.touch(job_id)
+
+    # -- what workloads ask ----------------------------------------------------------------------
+
+    def site(self) -> Site:
+        """What is known of the cluster: the operator, and whose devices nodes have."""
+        return self._site
+
+    def queue(self, namespace: str, name: str) -> QueueId | Trouble:
+        """The core's queue behind a queue of a namespace, or why there is none."""
+        return queue_of(self.desk, namespace, name)
+
+    def never(self, asked: Asked) -> str | None:
+        """Why a job can never run here, empty if it can; None: nobody knows yet."""
+        spec, core = asked.spec, self.desk.core
+        needs = (spec.resources, *(role.resources for role in spec.roles))
+        if any(need.pool and need.pool not in core.ledger.pools for need in needs):
+            return None
+        shape = (spec.workers.min, spec.resources, spec.roles, spec.within, spec.queue)
+        if shape not in self._never:
+            self._never[shape] = impossible(core, spec, self._placer) or ""
+        return self._never[shape]
+
+    def understood(self, report: Report, now: float) -> list[Event]:
+        """What a report means to the core."""
+        return self._reports.understood(self.desk.core, self.records, report, now)
+
+    def keep_tails(self, run: RunId, tails: dict[str, bytes]) -> None:
+        """Keep the ends of logs until they are understood; none: forget them."""
+        if tails:
+            self._tails[run] = tails
+        else:
+            self._tails.pop(run, None)
+
+    def workers(self, run: RunId) -> tuple[str, ...]:
+        """The workers of a run of whose output something is known."""
+        return tuple(self._tails.get(run, ()))
+
+    def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
+        """The end of the output of a worker."""
+        tail = self._tails.get(run, {}).get(worker)
+        if tail is None:
+            raise NotFound(f"no output of {worker} of {run}")
+        return Tail(tail)
+
+    def makes_room(self, job: JobId) -> bool:
+        """Whether the policy has just chosen a job to make room for others."""
+        return job in self._making_room
+
+    def forbids(self, pods: Sequence[Object]) -> str:
+        """Why disruption budgets do not let pods go; empty if they do."""
+        return self._budgets.forbids(pods)
+
+    def is_told(self, job: JobId) -> bool:
+        """Whether the status of a job says all that there is to say."""
+        return self._statuses.is_told(job)
+
+    def mark(self, job: JobId) -> None:
+        """Something is to be said about a job."""
+        self._statuses.mark(job)
+
+    def forsake(self, pod: Object) -> None:
+        """A pod is no part of its job any more: until it is gone it takes room, and no more."""
+        meta = pod["metadata"]
+        there = self.desk.objects(PODS)
+        self._forsaken = {
+            uid: key
+            for uid, key in self._forsaken.items()
+            if key in there and there[key]["metadata"]["uid"] == uid
+        }
+        self._forsaken[meta["uid"]] = meta["namespace"], meta["name"]
+        self.desk.observe(PODS, None, pod)
+
+    async def keep(self, job: JobId, text: str) -> None:
+        """Write down what whoever leads next has to know of a run."""
+        workload = self._workloads.get(job)
+        found = None if workload is None else workload.object
+        if workload is None or found is None:
+            return
+        workload.kept = text
+        meta = found["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "status": {"members": text}}
+        await self.desk.binder.write(
+            lambda: self.desk.api.patch(JOBS, meta["name"], body, meta["namespace"], sub="status")
+        )
+
+    # -- pods that call --------------------------------------------------------------------------
+
+    async def _meet(self, meeting: Meeting, port: int) -> None:
+        await meeting.start(port=port)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await meeting.stop()
+
+    def _heard(self, run: RunId, member: str, line: dict[str, Any]) -> None:
+        if (workload := self._workloads.get(run.job)) is not None:
+            workload.heard(run, member, line)
+
+    def _polled(self, run: RunId, member: str, version: int) -> None:
+        if (workload := self._workloads.get(run.job)) is not None:
+            workload.polled(run, member, version)
+
+    # -- what is said ----------------------------------------------------------------------------
+
+    def _wanted(self, job_id: JobId) -> Wanted | None:
+        """The object of a job, and the status that it should have."""
+        workload = self._workloads.get(job_id)
+        found = None if workload is None else workload.object
+        if workload is None or found is None:
+            return None
+        said = said_of(found, self._statuses.said(job_id, found))
+        core, now = self.desk.core, self.desk.now()
+        if workload.trouble is not None:
+            return Wanted(found, status_without(workload.trouble, job_id, said, now))
+        job, record = core.jobs.get(job_id), self.records.get(job_id)
+        if job is None or record is None:
+            return None
+        view = view_of(core, job, record, self._seq)
+        view["queue"] = record.file.queue
+        kept = {"members": workload.kept} if workload.kept else {}
+        return Wanted(found, {**status_of(view, said, now), **kept})
+
+    def _tell(self, line: history.Line) -> None:
+        workload = self._workloads.get(JobId(line.job))
+        found = None if workload is None else workload.object
+        if found is None or line.kind == "submitted":
+            return
+        reason = word(line.new or line.kind)
+        text = line.text or f"it is {line.new}"
+        self.desk.tell(found, reason, text, warning=line.new == "failed")
+
+    async def _keep_reasons(self) -> None:
+        """Tell waiting jobs why they wait, and queues what they hold; forget who is gone."""
+        cursor = 0
+        while True:
+            await asyncio.sleep(_REASONS_S)
+            for job_id in [one for one, found in self._workloads.items() if found.over]:
+                del self._workloads[job_id]
+            core = self.desk.core
+            waiting = [job for job in self.records if job in core.jobs and core.jobs[job].waiting]
+            cursor = cursor + _REASONS if cursor + _REASONS < len(waiting) else 0
+            for job_id in waiting[cursor : cursor + _REASONS]:
+                self._statuses.mark(job_id)
+            for told in queue_status.due(self.desk, self.records):
+                try:
+                    await queue_status.tell(self.desk, told)
+                except (NotFound, Retryable, Forbidden, Conflict, InvalidSpec) as error:
+                    if isinstance(error, Deposed):
+                        raise
+                    _log.info("the status of a queue was not written: %s", error)
+
+    async def _look_at_budgets(self) -> None:
+        """Let the core know whom budgets protect, before it chooses somebody to make room."""
+        while True:
+            await asyncio.sleep(_BUDGETS_S)
+            for event in self._budgets.changes(self._workloads, self.desk.now()):
+                self.desk.report(event)
+
+    # -- queues and nodes ------------------------------------------------------------------------
+
+    def _queue_changed(self, old: Object | None, new: Object | None) -> None:
+        event = queues.event_of(self.desk, old, new, self.desk.now())
+        if event is not None:
+            self._never.clear()
+            self.desk.report(event)
+
+    def _look_again(self) -> None:
+        """Something changed that jobs may have waited for which the core does not know."""
+        for job_id, workload in self._workloads.items():
+            if workload.trouble is not None and not workload.trouble.final:
+                self.desk.touch(job_id)
+
+
+class _Vendors(Mapping[NodeId, str]):
+    """What a GPU of a node is called, read when it is asked for."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def __getitem__(self, node: NodeId) -> str:
+        found = self._desk.objects(NODES)["", node]
+        offered = (found.get("status") or {}).get("allocatable") or {}
+        return next(name for name in (*DEVICES, "nvidia.com/gpu") if name in offered)
+
+    def get(self, node: NodeId, default: Any = None) -> Any:
+        """The same; ``default`` where nobody knows."""
+        try:
+            return self[node]
+        except (KeyError, StopIteration):
+            return default
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return (NodeId(name) for _, name in self._desk.objects(NODES))
+
+    def __len__(self) -> int:
+        return len(self._desk.objects(NODES))
+
+
+def _generation(found: Object) -> Any:
+    return found["metadata"].get("generation")
+
+
+def _job_of(event: Event) -> JobId | None:
+    run = getattr(event, "run", None)
+    return run.job if run is not None else getattr(event, "job", None)

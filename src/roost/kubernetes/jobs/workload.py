@@ -1,0 +1,395 @@
+"""One Job: what its object asks for and what its pods do, told to the core; and back.
+
+It serves one object, known by its uid. When that is deleted, or another of its name is in its
+place, it ends what runs, waits until nothing is left, and only then begins anew. What the core
+wants of a run is for ``runs``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from roost.core import (
+    Action,
+    Adopted,
+    CancelRequested,
+    Deleted,
+    Event,
+    Job,
+    JobId,
+    JobState,
+    Launch,
+    MigrateRequested,
+    NodeId,
+    ResumeRequested,
+    RunId,
+    ScaleRequested,
+    Submitted,
+    SuspendRequested,
+)
+from roost.errors import InvalidSpec, NotFound, RoostError
+from roost.kubernetes.client.kinds import JOBS, PRIORITY_CLASSES, Object
+from roost.kubernetes.crds import ttl_s
+from roost.kubernetes.jobs.arriving import adopted, waiting
+from roost.kubernetes.jobs.asked import CANCEL, MIGRATE, USER, Asked, held, note
+from roost.kubernetes.jobs.elastic import recalled
+from roost.kubernetes.jobs.ends import attempt_of
+from roost.kubernetes.jobs.found import Past, Run, kept_of, past_of, run_of
+from roost.kubernetes.jobs.runs import Runs
+from roost.kubernetes.jobs.shop import Shop
+from roost.kubernetes.jobs.strays import Strays
+from roost.kubernetes.objects.pods import is_over, node_of
+from roost.kubernetes.operator.queues import DEFAULT
+from roost.kubernetes.operator.status import Trouble
+
+_log = logging.getLogger(__name__)
+
+#: Attempts before the one under way whose pods are kept for their logs.
+_KEPT = 2
+
+
+class JobWorkload:
+    """A Job between its object, its pods and the core."""
+
+    def __init__(self, shop: Shop, job: JobId, key: tuple[str, str]) -> None:
+        self._shop, self._desk = shop, shop.desk
+        self.id, self._key = job, key
+        #: Its pods by name, over or not.
+        self.pods: dict[str, Object] = {}
+        self._strays = Strays(self._desk, job)
+        #: What was read last, and of what.
+        self._read: tuple[tuple[str, ...], Asked] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Serve nothing yet."""
+        self.asked: Asked | None = None
+        self.trouble: Trouble | None = None
+        self.past = Past(None)
+        #: What was written down of the members of its run.
+        self.kept = ""
+        self._uid = ""
+        self._is_known = self._is_done = False
+        self._runs = Runs(self._shop, self.id)
+        #: The wish to move that was heard last, until it is taken off.
+        self._heard: str | None = None
+
+    # -- what the loop asks ----------------------------------------------------------------------
+
+    @property
+    def object(self) -> Object | None:
+        """The object that is served, as it is now; None if it is gone."""
+        found = self._desk.objects(JOBS).get(self._key)
+        return found if found is not None and found["metadata"]["uid"] == self._uid else None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left in the cluster."""
+        job = self._desk.core.jobs.get(self.id)
+        gone = self._desk.objects(JOBS).get(self._key) is None
+        return gone and not self.pods and (job is None or job.state.over)
+
+    def saw(self, old: Object | None, new: Object | None) -> None:
+        """A pod of it came, changed or is gone."""
+        pod = new or old
+        if pod is None:
+            return
+        name = pod["metadata"]["name"]
+        if new is None:
+            self.pods.pop(name, None)
+        else:
+            self.pods[name] = new
+        self._runs.saw(name, pod, gone=new is None)
+
+    def heard(self, run: RunId, member: str, line: dict[str, Any]) -> None:
+        """A worker of a run said something."""
+        self._runs.heard(run, member, line)
+
+    def polled(self, run: RunId, member: str, version: int) -> None:
+        """A worker of a run asked for its fellows."""
+        self._runs.polled(run, member, version)
+
+    def reconcile(self, now: float) -> Iterator[Event]:
+        """What became of it since the last time; and, once that is folded, who is of no run."""
+        yield from self._reconciled(now)
+        for pod in [pod for pod in self.pods.values() if self._is_forsaken(pod)]:
+            self.saw(pod, None)
+            self._shop.forsake(pod)
+        alive = [pod for pod in self.pods.values() if not is_over(pod)]
+        self._strays.keep_off(
+            node for pod in alive if (node := node_of(pod)) and not self._runs.counts(pod)
+        )
+
+    def _is_forsaken(self, pod: Object) -> bool:
+        """Whether a pod is of no run that goes on, and still takes its time to leave."""
+        current = self._runs.current
+        if is_over(pod) or not node_of(pod) or not pod["metadata"].get("deletionTimestamp"):
+            return False
+        return current is None or not current.has(pod)
+
+    def _reconciled(self, now: float) -> Sequence[Event]:
+        found = self._desk.objects(JOBS).get(self._key)
+        if self._uid and (found is None or found["metadata"]["uid"] != self._uid):
+            return self._depart(now, found)
+        if found is None:
+            self._sweep(bool)
+            return ()
+        if found["metadata"].get("deletionTimestamp"):
+            self._uid = found["metadata"]["uid"]
+            return self._depart(now, found)
+        if self._is_done:
+            return self._linger(found, now)
+        if not self._is_known:
+            return self._arrive(found, now)
+        self._sweep(self._is_stray)
+        return [*self._news(now), *self._wishes(found, now)]
+
+    def refused(self, event: Event, error: RoostError) -> None:
+        """The core did not take an event, and knows nothing of it."""
+        _log.warning("%s: %s", self.id, error)
+        if not isinstance(event, Adopted | Submitted):
+            return
+        self._is_known = False
+        if isinstance(event, Adopted) and event.allocation is not None:
+            # Its place is taken: its pods have to go before it can wait for another.
+            self._runs.give_up(f"its place is not free: {error}")
+        self._desk.later(self.id, self._desk.now() + 1.0)
+
+    # -- coming and going ------------------------------------------------------------------------
+
+    def _arrive(self, found: Object, now: float) -> Sequence[Event]:
+        """An object that the core does not know: how it stands."""
+        self._uid = found["metadata"]["uid"]
+        self.past = past_of(found)
+        if self.past.over:
+            self._is_done = True
+            return self._linger(found, now)
+        before, self.trouble = self.trouble, None
+        given_up = self._runs.current
+        if given_up is not None and not given_up.is_over:  # it had to give up its place
+            return ()
+        run: Run | None = None
+        try:
+            asked = self._asked(found)
+            run = run_of(asked.owner, self.past, self.pods.values())
+            if run is not None:
+                run = _recalled(run, kept_of(found))
+            self.asked = self._placed(asked, run)
+        except InvalidSpec as error:
+            self.trouble = Trouble("invalid-job", str(error), final=True)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            # It did not go through the schema; whatever it is, other objects may be fine.
+            self.trouble = Trouble("invalid-job", f"it makes no sense: {error!r}", final=True)
+        self._sweep_strays(run)
+        if self.trouble is not None or self.asked is None:
+            self._tell_trouble(before)
+            return self._failed(found, now) if self.trouble and self.trouble.final else ()
+        self._is_known = True
+        self._shop.records[self.id] = self.asked.record(found)
+        self._shop.mark(self.id)
+        if given_up is not None or run is None:
+            self._runs = Runs(self._shop, self.id)
+            last = 0 if given_up is None else given_up.plan.run.attempt
+            attempts = max(self.past.attempts, last)
+            spec = self.asked.wanted(found)
+            arrival = waiting(self.id, spec, found, self.past, attempts, now)
+        else:
+            arrival = self._adopted(self.asked, found, run, now)
+        # At once: the core must not start first what nobody wants any more.
+        return [arrival, *self._cancelled(found, now)]
+
+    def _asked(self, found: Object) -> Asked:
+        """What an object asks for, read once: one that waits for a queue is looked at often."""
+        meta = found["metadata"]
+        key = (meta["uid"], str(meta.get("generation")), note(found, USER) or "")
+        if self._read is None or self._read[0] != key:
+            self._read = key, Asked.of(found)
+        return self._read[1]
+
+    def _placed(self, asked: Asked, run: Run | None) -> Asked | None:
+        """What is asked with queue, rank and nodes; None if it cannot be: ``trouble`` says why."""
+        queue = self._shop.queue(asked.owner.namespace, asked.file.queue)
+        if isinstance(queue, Trouble):
+            if run is None:
+                self.trouble = queue
+                return None
+            queue = DEFAULT  # what runs goes on
+        rank = self._desk.objects(PRIORITY_CLASSES).get(("", asked.priority_class))
+        if rank is not None:
+            asked = asked.ranked(rank)
+        elif asked.priority_class and run is None:
+            sentence = f"there is no PriorityClass {asked.priority_class!r}"
+            self.trouble = Trouble("unknown-priority-class", sentence)
+            return None
+        placed = asked.placed(self._shop.site(), queue, self._desk.pooled)
+        why = "" if run is not None else self._shop.never(placed)
+        if why:
+            self.trouble = Trouble("can-never-fit", f"it can never run here: {why}")
+        elif why is None:
+            self._desk.touch(self.id)
+        return None if why or why is None else placed
+
+    def _failed(self, found: Object, now: float) -> Sequence[Event]:
+        """It is over before it began."""
+        self._is_done = True
+        self.past = self.past._replace(state=JobState.FAILED, finished_at=now)
+        return self._linger(found, now)
+
+    def _tell_trouble(self, before: Trouble | None) -> None:
+        trouble, found = self.trouble, self.object
+        if trouble is None or found is None or trouble == before:
+            return
+        self._shop.mark(self.id)
+        reason = "Failed" if trouble.final else "Blocked"
+        self._desk.tell(found, reason, trouble.sentence, warning=True)
+
+    def _adopted(self, asked: Asked, found: Object, run: Run, now: float) -> Event:
+        self.kept = kept_of(found)
+        self._runs.adopt(asked, run, self.kept)
+        self._desk.touch(self.id)  # it may have ended while nobody looked
+        return adopted(self.id, asked.wanted(found), found, self.past, run, now)
+
+    def _depart(self, now: float, found: Object | None) -> Sequence[Event]:
+        """The object is gone: so shall be all that it had, and then the core's memory of it."""
+        job = self._desk.core.jobs.get(self.id)
+        if job is not None and not job.state.over:
+            events = [*self._news(now)]
+            if not events and not job.cancelling:
+                events.append(CancelRequested(now, self.id))
+            return events
+        uid = self._uid
+        self._sweep(lambda pod: _owned_by(pod, uid))
+        if any(_owned_by(pod, uid) for pod in self.pods.values()):
+            return ()
+        if found is not None and found["metadata"]["uid"] == uid:  # others are not done with it
+            return ()
+        self._shop.records.pop(self.id, None)
+        self._begin()
+        if found is None:
+            return ()
+        self._desk.touch(self.id)
+        return () if job is None else (Deleted(now, self.id),)
+
+    def _linger(self, found: Object, now: float) -> Sequence[Event]:
+        """The job is over: its object stays for a while, and nothing of it runs."""
+        self._sweep(lambda pod: not is_over(pod))
+        finished_at = self.past.finished_at or now
+        ttl = _ttl(found)
+        if ttl is not None:
+            if now >= finished_at + ttl:
+                self._desk.spawn(self._delete(found), f"the end of {self.id}'s time")
+            else:
+                self._desk.later(self.id, finished_at + ttl)
+        job = self._desk.core.jobs.get(self.id)
+        if job is None or not self._shop.is_told(self.id):
+            return ()
+        self._shop.records.pop(self.id, None)
+        return (Deleted(now, self.id),)
+
+    async def _delete(self, found: Object) -> None:
+        meta = found["metadata"]
+        await self._desk.binder.write(
+            lambda: self._desk.api.delete(JOBS, meta["name"], meta["namespace"], uid=meta["uid"])
+        )
+
+    # -- what its user wants ---------------------------------------------------------------------
+
+    def _wishes(self, found: Object, now: float) -> list[Event]:
+        job, asked = self._desk.core.jobs.get(self.id), self.asked
+        if job is None or asked is None:
+            return []
+        if job.state.over:
+            self._finish(job)
+            return list(self._linger(found, now))
+        if cancelled := self._cancelled(found, now):
+            return [] if job.cancelling else cancelled
+        events: list[Event] = []
+        if held(found) != job.held:
+            events.append((SuspendRequested if held(found) else ResumeRequested)(now, self.id))
+        if (workers := asked.workers(found)) != job.spec.workers:
+            events.append(ScaleRequested(now, self.id, workers))
+        where, before = note(found, MIGRATE), self._heard
+        self._heard = where
+        if where is not None and where != before:
+            self._desk.spawn(self._take_off(found), f"the wish to move {self.id}")
+            if job.run is not None and job.run.settled:
+                events.append(MigrateRequested(now, self.id, NodeId(where) if where else None))
+        return events
+
+    def _cancelled(self, found: Object, now: float) -> list[Event]:
+        by = note(found, CANCEL)
+        if by is None:
+            return []
+        record = self._shop.records[self.id]
+        record.cancelled_by = record.cancelled_by or by or "its user"
+        return [CancelRequested(now, self.id)]
+
+    def _finish(self, job: Job) -> None:
+        """The core says that it is over."""
+        self._is_done = True
+        self.past = self.past._replace(state=job.state, finished_at=job.finished_at)
+        self._shop.mark(self.id)
+
+    async def _take_off(self, found: Object) -> None:
+        """A wish that was heard is not heard again."""
+        meta = found["metadata"]
+        patch = {"metadata": {"uid": meta["uid"], "annotations": {MIGRATE: None}}}
+        await self._desk.binder.write(
+            lambda: self._desk.api.patch(JOBS, meta["name"], patch, meta["namespace"])
+        )
+
+    def perform(self, action: Action) -> None:
+        """Make an action of the core real."""
+        if self.asked is None:
+            raise NotFound(f"job {self.id} has nothing to run")
+        if isinstance(action, Launch):
+            self.kept = ""  # it is of an earlier run
+        self._runs.perform(self.asked, action)
+        self._shop.mark(self.id)
+
+    def _news(self, now: float) -> list[Event]:
+        return [] if self.asked is None else self._runs.news(self.asked, now)
+
+    # -- what nobody needs any more --------------------------------------------------------------
+
+    def _sweep_strays(self, run: Run | None) -> None:
+        """Pods that belong to no run that goes on: of an earlier attempt, or another's object."""
+        kept = {pod["metadata"]["name"] for pod in run.pods} if run is not None else set()
+        uid = self._uid
+        self._sweep(
+            lambda pod: (
+                pod["metadata"]["name"] not in kept and not (_owned_by(pod, uid) and is_over(pod))
+            )
+        )
+
+    def _is_stray(self, pod: Object) -> bool:
+        """Whether nobody wants a pod: a request that was late made it, or it ended long ago."""
+        current = self._runs.current
+        if not _owned_by(pod, self._uid):
+            return True
+        if is_over(pod):  # kept for its log, as long as there are not too many
+            return current is not None and attempt_of(pod) < current.plan.run.attempt - _KEPT
+        return current is None or pod["metadata"]["name"] not in current.seats
+
+    def _sweep(self, unwanted: Callable[[Object], bool]) -> None:
+        self._strays.sweep([pod for pod in self.pods.values() if unwanted(pod)])
+
+
+def _recalled(run: Run, kept: str) -> Run:
+    """A run with those who sit in it now, if its members changed since it began."""
+    now = recalled(kept, run.attempt, run.generation, run.allocation)
+    return run if now is None else run._replace(allocation=now[0], crew=now[1])
+
+
+def _owned_by(pod: Object, uid: str) -> bool:
+    references = pod["metadata"].get("ownerReferences") or ()
+    return any(one.get("uid") == uid for one in references)
+
+
+def _ttl(found: Object) -> float | None:
+    try:
+        return ttl_s(found)
+    except ValueError:
+        return None

@@ -1,0 +1,204 @@
+"""What a pod needs: resources, the nodes that will do, its priority.
+
+Requests are those that Kubernetes' own scheduler counts: the sum over the containers and over the
+init containers that keep running (``restartPolicy: Always``), or more if a plain init container,
+with those that were started before it, needs more; what the pod as a whole asks for takes the place
+of its containers' CPU and memory; the overhead of its runtime class comes on top. A limit without a
+request is a request.
+
+Devices, and parts of them, are read in ``shares``. Of everything else that a pod may ask for (local
+disk, huge pages, network devices) the core keeps no books: a node must have as much as one pod asks
+for, and what others there use of it is not subtracted.
+
+What Roost cannot do it refuses in a sentence, and never leaves out silently: required affinity
+between pods, hard spreading over a topology, and claims of devices (``resourceClaims``).
+Preferences may be left out by anybody, and are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roost.core.spec import Resources
+from roost.errors import InvalidSpec
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.objects import quantities
+from roost.kubernetes.objects.constraints import Constraints, constraints_of
+from roost.kubernetes.objects.shapes import annotations_of, integer, section, sections, text
+from roost.kubernetes.objects.shares import PARTS, UNDERSTOOD, devices_asked
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_COUNTED = UNDERSTOOD | {"cpu", "memory"}
+_MOST_PRIORITY = 2_147_483_647
+
+
+class Need(NamedTuple):
+    """What a pod needs.
+
+    ``resources`` carries the name of the pool of ``constraints``. ``preempts``: whether others may
+    have to go for it. ``gates`` are what somebody else has to remove before it may be placed, and
+    ``claims`` the volumes that must be there.
+    """
+
+    resources: Resources
+    constraints: Constraints
+    priority: int = 0
+    preempts: bool = True
+    gates: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+    @property
+    def pool(self) -> str:
+        """The pool of nodes that will do."""
+        return self.constraints.name
+
+
+def needs(pod: Object) -> Need:
+    """What a pod needs; InvalidSpec with a sentence if it cannot be had here."""
+    spec = section(pod, "spec")
+    _refuse(spec)
+    requests = _requests(spec)
+    asked = devices_asked(annotations_of(pod), requests)
+    offers = {name: amount for name, amount in requests.items() if name not in _COUNTED and amount}
+    if asked.offer:
+        offers[asked.offer] = 1  # how many is for the core to count
+    constraints = constraints_of(spec, tuple(sorted(offers.items())), asked.needs)
+    memory_mib = -(-requests.get("memory", 0) // quantities.MIB)
+    resources = Resources(
+        gpus=asked.gpus,
+        share_milli=asked.share_milli,
+        gpu_memory_mib=asked.memory_mib,
+        qos=asked.qos,
+        kinds=asked.kinds,
+        cpu_milli=requests.get("cpu", 0),
+        memory_mib=memory_mib,
+        way=asked.way,
+        pool=constraints.name,
+    )
+    return Need(
+        resources,
+        constraints,
+        priority_of(spec),
+        spec.get("preemptionPolicy") != "Never",
+        gates_of(pod),
+        _claims(spec),
+    )
+
+
+def priority_of(spec: Object) -> int:
+    """The priority that the API server worked out from a pod's priority class."""
+    found = integer(spec, "priority")
+    if abs(found) > _MOST_PRIORITY + 1:
+        raise InvalidSpec(f"priority must fit in 32 bits, got {found}")
+    return found
+
+
+def gates_of(pod: Object) -> tuple[str, ...]:
+    """What keeps a pod from being placed until somebody removes it."""
+    spec = section(pod, "spec")
+    if not spec.get("schedulingGates"):
+        return ()
+    return tuple(text(gate, "name") for gate in sections(spec, "schedulingGates"))
+
+
+def _refuse(spec: Object) -> None:
+    affinity = section(spec, "affinity")
+    for name, words in (("podAffinity", "affinity"), ("podAntiAffinity", "anti-affinity")):
+        if affinity.get(name) and section(affinity, name).get(_REQUIRED):
+            raise InvalidSpec(
+                f"required pod {words} is not supported; a preference would be left out, and"
+                " what must be true of the node itself can be said with node affinity"
+            )
+    for constraint in sections(spec, "topologySpreadConstraints"):
+        if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
+            raise InvalidSpec(
+                "topologySpreadConstraints with DoNotSchedule are not supported; those with"
+                " ScheduleAnyway are left out"
+            )
+    if spec.get("resourceClaims"):
+        raise InvalidSpec("resourceClaims are not supported; ask for devices with nvidia.com/gpu")
+
+
+def _requests(spec: Object) -> dict[str, int]:
+    """The effective requests: CPU in thousandths, all others in ones."""
+    containers = sections(spec, "containers")
+    total: dict[str, int] = {}
+    sharing = 0
+    for container in containers:
+        amounts = _amounts(section(container, "resources"), "a container")
+        sharing += not PARTS.isdisjoint(amounts)
+        _add(total, amounts)
+    if spec.get("initContainers"):
+        sharing += _with_init(spec, total)
+    if sharing > 1:
+        raise InvalidSpec("a part of a device can be asked for by one container only")
+    if spec.get("resources"):
+        _put_whole(section(spec, "resources"), total)
+    if spec.get("overhead"):
+        _add(
+            total,
+            {
+                name: _amount(name, value, "overhead")
+                for name, value in section(spec, "overhead").items()
+            },
+        )
+    return total
+
+
+def _with_init(spec: Object, total: dict[str, int]) -> int:
+    """Raise the sums to what init containers need; how many of these ask for a part of a device."""
+    staying: dict[str, int] = {}
+    most: dict[str, int] = {}
+    sharing = 0
+    for container in sections(spec, "initContainers"):
+        amounts = _amounts(section(container, "resources"), "an init container")
+        sharing += not PARTS.isdisjoint(amounts)
+        if container.get("restartPolicy") == "Always":
+            _add(staying, amounts)
+            amounts = staying
+        else:
+            amounts = dict(amounts)
+            _add(amounts, staying)
+        _raise(most, amounts)
+    _add(total, staying)
+    _raise(total, most)
+    return sharing
+
+
+def _put_whole(resources: Object, total: dict[str, int]) -> None:
+    """What the pod as a whole asks for counts in place of the sum over its containers."""
+    for name, value in section(resources, "requests").items():
+        if name in {"cpu", "memory"} or name.startswith("hugepages-"):
+            total[name] = _amount(name, value, "the pod")
+
+
+def _amounts(resources: Object, whose: str) -> dict[str, int]:
+    limits, requests = section(resources, "limits"), section(resources, "requests")
+    asked = requests if not limits else {**limits, **requests}
+    return {name: _amount(name, value, whose) for name, value in asked.items()}
+
+
+def _amount(name: str, value: object, whose: str) -> int:
+    if name == "cpu":
+        return quantities.milli(value, f"{name} of {whose}")
+    return quantities.whole(value, f"{name} of {whose}")
+
+
+def _add(total: dict[str, int], amounts: dict[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(total: dict[str, int], amounts: dict[str, int]) -> None:
+    for name, amount in amounts.items():
+        if amount > total.get(name, 0):
+            total[name] = amount
+
+
+def _claims(spec: Object) -> tuple[str, ...]:
+    """The volume claims that a pod mounts."""
+    return tuple(
+        text(section(volume, "persistentVolumeClaim"), "claimName")
+        for volume in sections(spec, "volumes")
+        if "persistentVolumeClaim" in volume
+    )

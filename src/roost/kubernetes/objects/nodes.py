@@ -1,0 +1,184 @@
+"""Nodes of a cluster as the core knows them, and whether they take work.
+
+What a node offers is its ``allocatable``: capacity less what the system keeps. Labels are free text
+that anybody writes; one that makes no sense is as good as none.
+
+    devices        nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915 or xe; nvidia.com/gpu.shared,
+                   where a "device" is one of the turns that a time-slicing plug-in deals out;
+                   aliyun.com/gpu-count and alibabacloud.com/gpu-count of Alibaba's sharing and of
+                   its openb trace
+    their kind     roost.dev/gpu-kind, nvidia.com/gpu.product, amd.com/gpu.product-name,
+                   alibabacloud.com/gpu-card-model, node.kubernetes.io/instance-type, else "gpu"
+    their memory   nvidia.com/gpu.memory (MiB), amd.com/gpu.vram (a quantity)
+    switch         roost.dev/switch, a rack, the leaf switch that NVIDIA's Topograph found, a zone
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roost.core.spec import NodeId, NodeSpec
+from roost.errors import InvalidSpec
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.objects import quantities
+from roost.kubernetes.objects.shapes import digits, labels_of, section, sections, text
+
+#: A device as a time-slicing plug-in offers it: one of the turns on it.
+TURN = "nvidia.com/gpu.shared"
+#: Resources that are whole devices, and of one maker.
+DEVICES = ("nvidia.com/gpu", TURN, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+_COUNTED = (*DEVICES, "aliyun.com/gpu-count", "alibabacloud.com/gpu-count")
+_KIND = (
+    "roost.dev/gpu-kind",
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "alibabacloud.com/gpu-card-model",
+    "node.kubernetes.io/instance-type",
+)
+_SWITCH = (
+    "roost.dev/switch",
+    "topology.kubernetes.io/rack",
+    "network.topology.nvidia.com/leaf",
+    "network.topology.nvidia.com/block",
+    "network.topology.nvidia.com/tier-0",
+    "topology.kubernetes.io/zone",
+)
+_SHARING = "nvidia.com/gpu.sharing-strategy"
+_MOST_MIB = 1 << 30
+#: More devices than any machine has; a set of them is an integer with one bit each.
+MOST_DEVICES = 4096
+
+
+class Taint(NamedTuple):
+    """A mark that keeps pods away which do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class Facts(NamedTuple):
+    """What decides which pods a node may take, apart from room.
+
+    ``usable``: it is ready and open. ``split``: its devices can be shared out in parts that the
+    core chooses; ``sized``: and their memory is known. ``offers`` is what it has besides CPU and
+    memory.
+    """
+
+    name: NodeId
+    labels: Object
+    taints: tuple[Taint, ...]
+    offers: dict[str, int]
+    usable: bool
+    split: bool
+    sized: bool
+
+
+def node_spec(node: Object) -> NodeSpec:
+    """A node with what it offers."""
+    labels = labels_of(node)
+    offered = section(section(node, "status"), "allocatable")
+    gpus = _gpus(offered)
+    return NodeSpec(
+        id=name_of(node),
+        gpus=gpus,
+        kind=_first(labels, _KIND) or "gpu",
+        gpu_memory_mib=_device_mib(labels) if gpus else 0,
+        # To the core 0 is unknown and so without bound; a node that says 0 has next to nothing.
+        cpu_milli=max(1, quantities.milli(offered["cpu"], "allocatable cpu", down=True))
+        if "cpu" in offered
+        else 0,
+        memory_mib=max(1, quantities.mib(offered["memory"], "allocatable memory", down=True))
+        if "memory" in offered
+        else 0,
+        switch=_first(labels, _SWITCH),
+        workers=max(1, quantities.whole(offered["pods"], "allocatable pods", down=True))
+        if "pods" in offered
+        else 0,
+    )
+
+
+def name_of(node: Object) -> NodeId:
+    """The name of a node, which is its id."""
+    name = text(section(node, "metadata"), "name")
+    if not name:
+        raise InvalidSpec("a node must have a name")
+    return NodeId(name)
+
+
+def is_ready(node: Object) -> bool:
+    """Whether its kubelet says that it can run pods."""
+    for condition in sections(section(node, "status"), "conditions"):
+        if condition.get("type") == "Ready":
+            return condition.get("status") == "True"
+    return False
+
+
+def is_open(node: Object) -> bool:
+    """Whether it takes new pods: nobody cordoned it, and it is not being deleted."""
+    if section(node, "metadata").get("deletionTimestamp") is not None:
+        return False
+    return section(node, "spec").get("unschedulable") is not True
+
+
+def facts_of(node: Object) -> Facts:
+    """What decides which pods a node may take."""
+    labels = labels_of(node)
+    if not all(isinstance(value, str) for value in labels.values()):
+        labels = {key: value for key, value in labels.items() if isinstance(value, str)}
+    offered = section(section(node, "status"), "allocatable")
+    # A plug-in that slices time may count the turns under the plain name.
+    turns = TURN in offered or labels.get(_SHARING, "none") != "none"
+    split = not turns and _gpus(offered) > 0
+    return Facts(
+        name=name_of(node),
+        labels=labels,
+        taints=_taints(node),
+        offers={
+            name: quantities.whole(amount, name, down=True)
+            for name, amount in offered.items()
+            if name not in {"cpu", "memory", "pods"}
+        },
+        usable=is_ready(node) and is_open(node),
+        split=split,
+        sized=split and _device_mib(labels) > 0,
+    )
+
+
+def _taints(node: Object) -> tuple[Taint, ...]:
+    """The taints that matter: one that only discourages keeps nobody away."""
+    return tuple(
+        Taint(text(taint, "key"), text(taint, "value"), effect)
+        for taint in sections(section(node, "spec"), "taints")
+        if (effect := text(taint, "effect")) in {"NoSchedule", "NoExecute"}
+    )
+
+
+def _gpus(offered: Object) -> int:
+    for name in _COUNTED:
+        if name in offered:
+            found = quantities.whole(offered[name], name, down=True)
+            if found > MOST_DEVICES:
+                raise InvalidSpec(f"{name}: a node with {found} devices cannot be right")
+            if found:
+                return found
+    return 0
+
+
+def _device_mib(labels: Object) -> int:
+    try:
+        if "nvidia.com/gpu.memory" in labels:
+            return digits(labels["nvidia.com/gpu.memory"], "nvidia.com/gpu.memory", _MOST_MIB)
+        if "amd.com/gpu.vram" in labels:
+            return quantities.mib(labels["amd.com/gpu.vram"], "amd.com/gpu.vram", down=True)
+    except InvalidSpec:
+        pass
+    return 0
+
+
+def _first(labels: Object, names: tuple[str, ...]) -> str:
+    for name in names:
+        found = labels.get(name)
+        if isinstance(found, str) and found:
+            return found
+    return ""

@@ -1,0 +1,176 @@
+"""The nodes of a cluster, as the core has to hear of them.
+
+A node that is cordoned, tainted or not ready stays in service for what runs there, and leaves the
+pools, so that nothing new goes to it. It is lost when its object is gone, when somebody declared it
+out of service, or when it has not been ready for ``lost_s``.
+
+A node whose books do not add up (another scheduler was faster) is *shunned*: out of all pools until
+those who have no room there found some.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+from roost.core import Core, Event, NodeChanged, NodeId, NodeJoined, NodeLost, NodeSpec, PoolChanged
+from roost.errors import InvalidSpec, RoostError
+from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.objects.nodes import is_ready, node_spec
+from roost.kubernetes.objects.pools import Pools
+
+_log = logging.getLogger(__name__)
+
+#: A node that is not ready for so long is lost with everything on it.
+LOST_S = 300.0
+#: Why a node is shunned that has other hardware than what is in use there.
+_HARDWARE = "hardware"
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+class Fleet:
+    """Turns changes of node objects into events, and keeps the pools."""
+
+    def __init__(self, core: Core, pools: Pools, lost_s: float = LOST_S) -> None:
+        self._core, self._pools, self._lost_s = core, pools, lost_s
+        self.objects: dict[NodeId, Object] = {}
+        self._dirty: dict[NodeId, None] = {}
+        #: Nodes that are not ready, and since when.
+        self._unready: dict[NodeId, float] = {}
+        #: Nodes whose books do not add up, and because of whom.
+        self._shunned: dict[NodeId, set[str]] = {}
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the core has not heard of everything yet."""
+        return bool(self._dirty)
+
+    def changed(self, old: Object | None, new: Object | None) -> None:
+        """A node came, changed or is gone."""
+        found = new or old
+        if found is None or (new is not None and old is not None and not _differs(old, new)):
+            return
+        name = NodeId(found["metadata"]["name"])
+        if new is None:
+            self.objects.pop(name, None)
+        else:
+            self.objects[name] = new
+        self._dirty[name] = None
+
+    def is_gone(self, node: str) -> bool:
+        """Whether nobody is left there who could end a pod."""
+        found = self.objects.get(NodeId(node))
+        return found is None or _is_out_of_service(found)
+
+    def shun(self, node: NodeId, because: str) -> None:
+        """Let nothing new go to a node until ``forgive``."""
+        self._shunned.setdefault(node, set()).add(because)
+        self._pools.bar(node)
+
+    def forgive(self, node: NodeId, because: str) -> None:
+        """One reason less to shun a node."""
+        reasons = self._shunned.get(node)
+        if reasons is None:
+            return
+        reasons.discard(because)
+        if not reasons:
+            del self._shunned[node]
+            self._pools.unbar(node)
+
+    @property
+    def shunned(self) -> int:
+        """How many nodes are shunned now."""
+        return len(self._shunned)
+
+    def events(self, now: float) -> Iterator[Event]:
+        """What the core has to hear of nodes; each before its pools."""
+        dirty, self._dirty = self._dirty, {}
+        for name in dirty:
+            try:
+                yield from self._of(name, now)
+            except InvalidSpec as error:
+                _log.warning("node %s cannot be used: %s", name, error)
+                yield from self._lost(name, now)
+
+    def pools(self, now: float) -> Iterator[Event]:
+        """Pools that are not what they were."""
+        for pool, nodes in self._pools.changes():
+            yield PoolChanged(now, pool, nodes)
+
+    def keep_only(self, pools: AbstractSet[str], now: float) -> Iterator[Event]:
+        """Forget all other pools; the next who asks for one of them makes it anew."""
+        for pool in self._pools.names() - pools:
+            self._pools.drop(pool)
+            yield PoolChanged(now, pool, None)
+
+    def refused(self, event: Event, error: RoostError) -> None:
+        """The core does not take a change of a node now: it is asked again at the next one."""
+        if isinstance(event, NodeChanged | NodeJoined):
+            _log.warning("node %s: %s", event.node.id, error)
+            self.shun(event.node.id, _HARDWARE)
+
+    def look(self, now: float) -> float | None:
+        """Note nodes that were not ready for too long; says when to look again."""
+        for name, reasons in self._shunned.items():
+            if _HARDWARE in reasons:
+                self._dirty[name] = None
+        due = {name: since + self._lost_s for name, since in self._unready.items()}
+        for name, at in due.items():
+            if at <= now and self._is_up(name):
+                self._dirty[name] = None
+        return min((at for at in due.values() if at > now), default=None)
+
+    def _of(self, name: NodeId, now: float) -> Iterator[Event]:
+        found = self.objects.get(name)
+        if found is None:
+            self._pools.forget(name)
+            self._unready.pop(name, None)
+            self._shunned.pop(name, None)
+            self._pools.unbar(name)
+            yield from self._lost(name, now)
+            return
+        self._pools.see(found)
+        if is_ready(found):
+            self._unready.pop(name, None)
+        else:
+            since = self._unready.setdefault(name, now)
+            if now - since >= self._lost_s:
+                yield from self._lost(name, now)
+                return
+        if _is_out_of_service(found):
+            yield from self._lost(name, now)
+            return
+        yield from self._present(node_spec(found), now)
+
+    def _present(self, spec: NodeSpec, now: float) -> Iterator[Event]:
+        self.forgive(spec.id, _HARDWARE)  # unless ``refused`` is called again
+        known = self._core.ledger.nodes.get(spec.id)
+        if known is None or not known.up:
+            yield NodeJoined(now, spec)
+        elif known.spec != spec:
+            yield NodeChanged(now, spec)
+
+    def _lost(self, name: NodeId, now: float) -> Iterator[Event]:
+        if self._is_up(name):
+            yield NodeLost(now, name)
+
+    def _is_up(self, name: NodeId) -> bool:
+        known = self._core.ledger.nodes.get(name)
+        return known is not None and known.up
+
+
+def _differs(old: Object, new: Object) -> bool:
+    """Whether more than the heartbeat of a node changed."""
+    before, after = old["metadata"], new["metadata"]
+    if before.get("labels") != after.get("labels") or "deletionTimestamp" in after:
+        return True
+    if old.get("spec") != new.get("spec"):
+        return True
+    allocatable = (obj.get("status", {}).get("allocatable") for obj in (old, new))
+    return len({repr(each) for each in allocatable}) > 1 or is_ready(old) != is_ready(new)
+
+
+def _is_out_of_service(node: Object) -> bool:
+    taints = node.get("spec", {}).get("taints") or ()
+    return any(taint.get("key") == _OUT_OF_SERVICE for taint in taints)

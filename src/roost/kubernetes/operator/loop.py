@@ -1,0 +1,169 @@
+"""The operator: mirrors what the API server has, and leads when it is its turn.
+
+Every replica mirrors and serves its health; one of them leads (``term``). A replica that follows is
+ready to take over with what it has mirrored by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from roost import placement, policies
+from roost.errors import RoostError
+from roost.kubernetes.client.api import Api, Object
+from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Kind
+from roost.kubernetes.client.lease import Deposed, Leader
+from roost.kubernetes.client.mirror import Mirror
+from roost.kubernetes.gangs.gangs import SCHEDULER, Gangs
+from roost.kubernetes.operator.binding import Binder
+from roost.kubernetes.operator.fleet import LOST_S
+from roost.kubernetes.operator.others import Others
+from roost.kubernetes.operator.serving import Health
+from roost.kubernetes.operator.term import Term
+from roost.kubernetes.operator.trimming import trimmer
+from roost.kubernetes.operator.workload import Opening
+from roost.live.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+#: How long to wait before leading again after something went wrong that must not, in seconds.
+_PAUSE_S = 1.0
+#: How often mirrors are looked at before the first time.
+_LOOK_S = 0.02
+#: How the trouble of a mirror begins that lacks a permission.
+_UNPERMITTED = "no permission to"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an operator runs."""
+
+    policy: str = "priority"
+    placer: str = "topology"
+    namespace: str = "default"
+    identity: str = "roost"
+    lease_name: str = "roost-operator"
+    lease_s: float = 15.0
+    scheduler: str = SCHEDULER
+    connections: int = 64
+    lost_s: float = LOST_S
+    #: Where health and figures are served; None: nowhere.
+    metrics_port: int | None = 8612
+
+
+def openings(scheduler: str = SCHEDULER) -> list[Opening]:
+    """The workloads that are scheduled without being Roost's own: gangs, and what others placed."""
+    return [
+        Opening(Gangs.kinds, lambda desk: Gangs(desk, scheduler)),
+        Opening(Others.kinds, lambda desk: Others(desk, scheduler)),
+    ]
+
+
+class Operator:
+    """Mirrors, leads when it can, and serves its health."""
+
+    def __init__(self, api: Api, options: Options, sources: Sequence[Opening] = ()) -> None:
+        self.api, self.options = api, options
+        self.policy = policies.policy(options.policy)
+        self.placer = placement.placer(options.placer)
+        self.clock = Clock()
+        self.sources = [*sources, *openings(options.scheduler)]
+        wanted = dict.fromkeys(kind for opening in self.sources for kind in opening.kinds)
+        self.mirrors: dict[Kind, Mirror] = {
+            kind: self._mirror(kind) for kind in dict.fromkeys((NODES, PODS, *wanted))
+        }
+        self.leader = Leader(
+            api,
+            options.lease_name,
+            options.namespace,
+            options.identity,
+            lease_s=options.lease_s,
+            renew_s=options.lease_s * 2 / 3,
+            retry_s=options.lease_s * 2 / 15,
+        )
+        self.binder = Binder(api, self.leader.check, max(1, options.connections * 3 // 4))
+        self.term: Term | None = None
+        self.health = Health(self)
+
+    def _mirror(self, kind: Kind) -> Mirror:
+        def changed(old: Object | None, new: Object | None) -> None:
+            if self.term is not None:
+                self.term.observe(kind, old, new)
+
+        return Mirror(self.api, kind, changed, trim=trimmer(kind))
+
+    @property
+    def synced(self) -> bool:
+        """Whether all objects were read once, of those kinds that may be read at all."""
+        return not self.late
+
+    @property
+    def late(self) -> list[Kind]:
+        """Kinds of which nothing was read yet. One without permission is not waited for.
+
+        The rest is served without it; but nothing can be without nodes and pods, and without Jobs
+        their pods would look as if nobody wanted them.
+        """
+        return [
+            kind
+            for kind, mirror in self.mirrors.items()
+            if not mirror.synced.is_set()
+            and (kind in (NODES, PODS, JOBS) or not mirror.trouble.startswith(_UNPERMITTED))
+        ]
+
+    def objects(self, kind: Kind) -> Mapping[tuple[str, str], Object]:
+        """Mirrored objects of a kind; none, if nobody asked for it."""
+        mirror = self.mirrors.get(kind)
+        return {} if mirror is None else mirror.objects
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        tasks = [
+            asyncio.create_task(mirror.run(), name=f"mirror {kind.plural}")
+            for kind, mirror in self.mirrors.items()
+        ]
+        if self.options.metrics_port is not None:
+            await self.health.start(self.options.metrics_port)
+        leading = asyncio.create_task(self.leader.run(self._lead), name="leader")
+        try:
+            await asyncio.wait([*tasks, leading], return_when=asyncio.FIRST_COMPLETED)
+            for task in (*tasks, leading):
+                if task.done():
+                    await task
+        finally:
+            for task in (leading, *tasks):
+                task.cancel()
+                with suppress(asyncio.CancelledError, RoostError):
+                    await task
+            await self.health.stop()
+
+    async def _lead(self) -> None:
+        while self.late:  # noqa: ASYNC110 - nobody says when
+            await asyncio.sleep(_LOOK_S)
+        # What the last leader did until now may be news to us: a Job that it ended ends here, too.
+        await asyncio.gather(*(mirror.refresh() for mirror in self.mirrors.values()))
+        while True:
+            self.term = Term(
+                self.policy,
+                self.placer,
+                self.objects,
+                self.clock.now,
+                self.sources,
+                api=self.api,
+                binder=self.binder,
+                identity=self.leader.identity,
+                lost_s=self.options.lost_s,
+            )
+            try:
+                await self.term.run()
+            except Deposed:
+                raise
+            except Exception:  # noqa: BLE001 - the objects are all there is: begin with them
+                _log.exception("everything is folded anew")
+                await asyncio.sleep(_PAUSE_S)
+            finally:
+                self.term = None

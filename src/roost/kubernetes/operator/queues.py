@@ -1,0 +1,38 @@
+"""Which of the core's queues a Job or a gang waits in.
+
+A Queue of a namespace leads to a ClusterQueue, which the core knows: to have a Queue is the
+permission to use its ClusterQueue. The queue ``default`` needs no object: whoever may submit at all
+may submit to it.
+"""
+
+from __future__ import annotations
+
+from roost.core import QueueId
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Object
+from roost.kubernetes.operator.status import Trouble
+from roost.kubernetes.operator.workload import Desk
+
+DEFAULT = QueueId("default")
+_UNKNOWN = "unknown-queue"
+
+
+def queue_of(desk: Desk, namespace: str, name: str) -> QueueId | Trouble:
+    """The core's queue behind a queue of a namespace, or why there is none."""
+    found = desk.objects(QUEUES).get((namespace, name))
+    if found is None:
+        if name == DEFAULT:
+            return DEFAULT
+        there = sorted(own for space, own in desk.objects(QUEUES) if space == namespace)
+        choice = f"; there is {', '.join(there[:5])}" if there else ""
+        return Trouble(_UNKNOWN, f"there is no Queue {name!r} in namespace {namespace!r}{choice}")
+    target = target_of(found)
+    if target != DEFAULT and ("", target) not in desk.objects(CLUSTER_QUEUES):
+        return Trouble(
+            _UNKNOWN, f"Queue {name!r} leads to ClusterQueue {target!r}, which does not exist"
+        )
+    return target
+
+
+def target_of(queue: Object) -> QueueId:
+    """The ClusterQueue that a Queue leads to."""
+    return QueueId(str((queue.get("spec") or {}).get("clusterQueue") or queue["metadata"]["name"]))

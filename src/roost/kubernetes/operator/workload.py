@@ -1,0 +1,195 @@
+"""What the loop knows of the things it schedules: a gang of somebody's pods, or a Roost Job.
+
+The loop mirrors objects and runs the core. It knows neither Jobs nor gangs: a ``Source`` says which
+pods are whose and opens a ``Workload`` for them, and a workload translates both ways:
+
+    pods and objects change -> saw, touch -> reconcile -> events for the core
+    the core decides        -> perform    -> requests to the API server, in tasks of its own
+
+Everything here but tasks runs on the loop, between two awaits: no locks are needed. A source and
+its workloads live as long as one leadership; whoever leads next opens them anew from the objects.
+The first ``reconcile`` of a workload therefore tells how it stands (``Adopted``, ``Submitted``, or
+nothing while it is not complete), all later ones what changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from roost.core import Action, Core, Decision, Event, JobId, NodeId, Resources
+from roost.errors import RoostError
+
+if TYPE_CHECKING:
+    from roost.kubernetes.client.api import Api, Object
+    from roost.kubernetes.client.kinds import Kind
+    from roost.kubernetes.objects.needs import Need
+    from roost.kubernetes.operator.binding import Binder
+
+
+class Batch(NamedTuple):
+    """What the core has just handled, and what came of it; ``jobs`` are those it was about."""
+
+    now: float
+    events: Sequence[Event]
+    decisions: Sequence[Decision]
+    actions: Sequence[Action]
+    jobs: Iterable[JobId]
+
+
+class Workload(Protocol):
+    """One job of the core, and the pods that it is made of."""
+
+    @property
+    def id(self) -> JobId:
+        """Its name in the core."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left in the cluster: the loop forgets it, and the core too.
+
+        Asked after each ``reconcile``. The loop sends ``Deleted`` itself when the core's job is
+        over.
+        """
+        ...
+
+    def saw(self, old: Object | None, new: Object | None) -> None:
+        """A pod of it came (old None), changed, or is gone (new None). Cheap: a note, no more."""
+        ...
+
+    def reconcile(self, now: float) -> Iterable[Event]:
+        """What became of it since the last time; asked once a batch if it was seen or touched.
+
+        The core has folded each event before the next one is asked for.
+        """
+        ...
+
+    def perform(self, action: Action) -> None:
+        """Make an action of the core real: returns at once, and goes on in ``Desk.spawn``.
+
+        What comes of it is told by a later ``reconcile``: whoever knows more calls ``Desk.touch``.
+        """
+        ...
+
+    def refused(self, event: Event, error: RoostError) -> None:
+        """The core did not take an event of its ``reconcile``, and knows nothing of it."""
+        ...
+
+
+class Source(Protocol):
+    """Where workloads of one sort come from."""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds that it wants mirrored beside pods and nodes, where the server serves them."""
+        ...
+
+    def claim(self, pod: Object) -> JobId | None:
+        """Whose pod it is; None: of no workload of this source. The first source to claim has it.
+
+        It depends on nothing but the pod, and stays the same for as long as the pod lives.
+        """
+        ...
+
+    def open(self, job: JobId) -> Workload | None:
+        """The workload of that name, when it is first seen or touched; None: there is none."""
+        ...
+
+    def known(self) -> Iterable[JobId]:
+        """At the start: workloads that there are even if they have no pods."""
+        ...
+
+    def changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+        """An object of one of its kinds changed: it calls ``Desk.touch`` or ``Desk.report``."""
+        ...
+
+    def decided(self, batch: Batch) -> None:
+        """The core has decided; called once a batch, before the actions are performed."""
+        ...
+
+
+class Opening(NamedTuple):
+    """A sort of workloads: the kinds that it wants mirrored, and how its source is made."""
+
+    kinds: tuple[Kind, ...]
+    make: Callable[[Desk], Source]
+
+
+class Desk(Protocol):
+    """What the loop offers to sources and workloads; it lives as long as one leadership."""
+
+    @property
+    def api(self) -> Api:
+        """The API server. Writes go through ``binder``."""
+        ...
+
+    @property
+    def core(self) -> Core:
+        """The core, to read."""
+        ...
+
+    @property
+    def binder(self) -> Binder:
+        """Writes, so many at once and none without the lease."""
+        ...
+
+    def now(self) -> float:
+        """The core's time: seconds since the epoch, never running backwards."""
+        ...
+
+    def objects(self, kind: Kind) -> Mapping[tuple[str, str], Object]:
+        """Mirrored objects by namespace and name; empty where the server has no such kind."""
+        ...
+
+    def needed(self, pod: Object) -> Need:
+        """What a pod needs; the core knows the pool of its resources; raises InvalidSpec."""
+        ...
+
+    def pooled(self, pod: Object) -> Resources:
+        """The resources of ``needed`` alone."""
+        ...
+
+    def touch(self, job: JobId) -> None:
+        """Let a workload be reconciled in the next batch; opens it if need be."""
+        ...
+
+    def observe(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+        """Look at an object as if it had just come: whose it is may be known by now."""
+        ...
+
+    def later(self, job: JobId, at: float) -> None:
+        """The same at that time."""
+        ...
+
+    def report(self, event: Event) -> None:
+        """Let the core handle an event that is of no workload, such as a changed queue."""
+        ...
+
+    def shun(self, node: NodeId, because: JobId) -> None:
+        """A pod of that workload is on a node without room for it: let nothing new go there."""
+        ...
+
+    def forgive(self, node: NodeId, because: JobId) -> None:
+        """The books of a node add up again, as far as that workload is concerned."""
+        ...
+
+    def contests(self, told: Callable[[NodeId], None]) -> None:
+        """Let a source be told of nodes that are shunned: a vacant seat there may be why."""
+        ...
+
+    def deserted(self, node: str) -> bool:
+        """Whether a node is gone, so that nobody there can end a pod."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None] | None:
+        """Let something go on beside the loop; it ends with the leadership. Errors are logged.
+
+        A reader that makes no requests does nothing, and returns None.
+        """
+        ...
+
+    def tell(self, about: Object, reason: str, text: str, *, warning: bool = False) -> None:
+        """Write an Event about an object, soon; many at once are thinned out."""
+        ...

@@ -1,0 +1,153 @@
+"""What queues say of themselves, and what a Job's PriorityClass is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.kubernetes.operator.objects import Cluster, node, pod
+
+from roost.core import JobId
+from roost.kubernetes.client.kinds import (
+    CLUSTER_QUEUES,
+    JOBS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    Object,
+)
+from roost.kubernetes.jobs import Jobs, queue_status
+from roost.kubernetes.operator.workload import Opening
+
+SPACE = "lab"
+WITH_JOBS = Opening(Jobs.kinds, Jobs)
+
+
+def job(name: str, **spec: Any) -> Object:
+    """A Job object of one GPU."""
+    meta = {"name": name, "namespace": SPACE, "uid": f"uid-{name}", "generation": 1}
+    wanted = {"image": "busybox", "command": ["train"], "gpus": 1, **spec}
+    return {"metadata": meta, "spec": wanted}
+
+
+def queue(name: str, target: str) -> Object:
+    """A Queue that leads to a ClusterQueue."""
+    meta = {"name": name, "namespace": SPACE, "uid": f"uid-{name}", "generation": 1}
+    return {"metadata": meta, "spec": {"clusterQueue": target}}
+
+
+def cluster_queue(name: str) -> Object:
+    """A ClusterQueue without promises."""
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": {}}
+
+
+def with_jobs(*jobs: Object, pods: tuple[Object, ...] = (), **more: list[Object]) -> Cluster:
+    """A cluster of one node, with these Jobs, a queue and classes."""
+    classes = {("", one["metadata"]["name"]): one for one in more.get("classes", [])}
+    return Cluster(
+        node("a", 2),
+        *pods,
+        sources=[WITH_JOBS],
+        objects={
+            JOBS: {(SPACE, one["metadata"]["name"]): one for one in jobs},
+            QUEUES: {(SPACE, "mine"): queue("mine", "vision")},
+            CLUSTER_QUEUES: {("", "vision"): cluster_queue("vision")},
+            PRIORITY_CLASSES: classes,
+        },
+    )
+
+
+def told(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """What each queue should say, of those that do not."""
+    source = cluster.folding.sources[0]
+    assert isinstance(source, Jobs)
+    due = queue_status.due(cluster.folding, source.records)
+    return {f"{one.kind.kind} {one.queue['metadata']['name']}": one.status for one in due}
+
+
+def figures(cluster: Cluster) -> dict[str, tuple[float, ...]]:
+    """The same as what is used, how many wait, and how many run."""
+    return {
+        name: (said["used"], said["waiting"], said["running"])
+        for name, said in told(cluster).items()
+    }
+
+
+def test_a_queue_counts_jobs_and_the_gpus_that_they_hold() -> None:
+    cluster = with_jobs(*(job(name, queue="mine") for name in ("one", "two", "three")))
+    cluster.decide()
+    assert figures(cluster) == {"Queue mine": (2, 1, 2), "ClusterQueue vision": (2, 1, 2)}
+
+
+def test_pods_of_others_count_in_the_queue_that_they_name() -> None:
+    cluster = with_jobs(
+        job("one", queue="mine"),
+        pods=(
+            pod("two", labels={"roost.dev/queue": "mine"}),
+            pod("three", labels={"roost.dev/queue": "mine"}),
+        ),
+    )
+    cluster.decide()
+    assert figures(cluster) == {"Queue mine": (2, 1, 2), "ClusterQueue vision": (2, 1, 2)}
+
+
+def test_what_a_queue_says_already_is_not_said_again() -> None:
+    cluster = with_jobs()
+    assert figures(cluster) == {"Queue mine": (0, 0, 0), "ClusterQueue vision": (0, 0, 0)}
+    write(cluster)
+    cluster.time += 60.0
+    assert told(cluster) == {}
+
+
+def write(cluster: Cluster) -> None:
+    """Let queues say what they should."""
+    for kind in (QUEUES, CLUSTER_QUEUES):
+        for found in cluster.objects[kind].values():
+            name = f"{kind.kind} {found['metadata']['name']}"
+            found["status"] = told(cluster).get(name) or found["status"]
+
+
+def test_a_queue_that_leads_nowhere_says_so() -> None:
+    cluster = with_jobs()
+    write(cluster)
+    gone = cluster.objects[CLUSTER_QUEUES].pop(("", "vision"))
+    (ready,) = told(cluster)["Queue mine"]["conditions"]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "UnknownQueue")
+    assert "'vision', which does not exist" in ready["message"]
+    write(cluster)
+    cluster.time += 60.0
+    cluster.objects[CLUSTER_QUEUES]["", "vision"] = gone
+    (again,) = told(cluster)["Queue mine"]["conditions"]
+    assert again["status"] == "True"
+    assert again["lastTransitionTime"] > ready["lastTransitionTime"]
+
+
+def test_a_promise_that_cannot_be_is_said_to_be_none() -> None:
+    cluster = with_jobs()
+    cluster.objects[CLUSTER_QUEUES]["", "vision"]["spec"] = {"weight": "much"}
+    (ready,) = told(cluster)["ClusterQueue vision"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "InvalidQueue")
+
+
+def test_the_priority_class_of_a_job_is_its_priority() -> None:
+    gentle = {"metadata": {"name": "gentle"}, "value": 1000, "preemptionPolicy": "Never"}
+    cluster = with_jobs(
+        job("plain", priority=7),
+        job("ranked", priority=7, pod={"priorityClassName": "gentle"}),
+        classes=[gentle],
+    )
+    cluster.decide()
+    specs = {name: found.spec for name, found in cluster.core.jobs.items()}
+    assert {name: (one.priority, one.preempts) for name, one in specs.items()} == {
+        "lab.plain": (7, True),
+        "lab.ranked": (1000, False),
+    }
+
+
+def test_a_job_whose_priority_class_is_not_there_waits_for_it() -> None:
+    cluster = with_jobs(job("ranked", pod={"priorityClassName": "gold"}))
+    assert not cluster.core.jobs
+    gold = {"metadata": {"name": "gold"}, "value": 5}
+    cluster.objects[PRIORITY_CLASSES] = {("", "gold"): gold}
+    cluster.folding.observe(PRIORITY_CLASSES, None, gold)
+    for _ in range(2):
+        cluster.decide()
+    assert cluster.core.jobs[JobId("lab.ranked")].spec.priority == 5
