@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 ROUNDS ?= 100
 SEED   ?= 1
 
-.PHONY: install demo test test-kubernetes chaos check format clean
+.PHONY: install demo test test-kubernetes chaos check format measure clean
 
 install: $(VENV)/.installed
 
@@ -38,6 +38,10 @@ check: $(VENV)/.developed
 format: $(VENV)/.developed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Figures about the source: sizes, comments, names, words. ARGS="--list names" shows what is behind one.
+measure:
+	@$(PYTHON) tools/measure.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) demo.html .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
