@@ -22,12 +22,12 @@ test: $(VENV)/.developed
 
 # Needs Go, or KUBEBUILDER_ASSETS: the first time, the binaries of Kubernetes are built (minutes).
 test-kubernetes: $(VENV)/.developed
-	$(BIN)/python -m roost.testing.kubernetes.binaries
+	$(BIN)/python -m tests.support.kubernetes.binaries
 	$(BIN)/python -m pytest -n2 --dist=loadfile tests/kubernetes
 
 # Kills the server, its shims and its workers at random moments and at every failpoint.
 chaos: $(VENV)/.developed
-	$(BIN)/python -m roost.testing.chaos --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m tests.support.chaos --rounds $(ROUNDS) --seed $(SEED)
 
 check: $(VENV)/.developed
 	$(BIN)/ruff format --check .

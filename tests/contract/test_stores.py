@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.postgres import PostgresServer
 
-from roost.testing.postgres import PostgresServer
-from roost.testing.stores import Place, StoreConformance
+from roost.testing.stores import StoreConformance, TrialDatabase
 
 
 @pytest.fixture(scope="module")
@@ -24,19 +24,19 @@ def server() -> Iterator[PostgresServer]:
 
 class TestSqlite(StoreConformance):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Place:
+    def place(self, tmp_path: Path) -> TrialDatabase:
         path = tmp_path / "roost.db"
 
         def spoil(statement: str) -> None:
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 connection.execute(statement)
 
-        return Place(f"sqlite://{path}", spoil, (tmp_path / "roost.db.lock").unlink)
+        return TrialDatabase(f"sqlite://{path}", spoil, (tmp_path / "roost.db.lock").unlink)
 
 
 class TestPostgres(StoreConformance):
     @pytest.fixture
-    def place(self, server: PostgresServer) -> Place:
+    def place(self, server: PostgresServer) -> TrialDatabase:
         url = server.database()
         name = urlsplit(url).path.removeprefix("/")
 
@@ -50,4 +50,4 @@ class TestPostgres(StoreConformance):
                 "WHERE application_name LIKE 'roost %' AND datname = current_database()",
             )
 
-        return Place(url, spoil, cut)
+        return TrialDatabase(url, spoil, cut)

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from roost.testing import witness
-from roost.testing.served import Served
-from roost.testing.trial import Asked, Trial
+from tests.support import witness
+from tests.support.server_process import ServerProcess
+from tests.support.trial import SubmittedJob, Trial
 
 #: The words of a shell that wait until somebody makes a file.
 WAIT = 'until [ -e "$GO" ]; do sleep 0.02; done'
@@ -45,12 +45,12 @@ def script(one: Trial, text: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def lasting(one: Trial, seconds: float = 30.0) -> Asked:
+def lasting(one: Trial, seconds: float = 30.0) -> SubmittedJob:
     """A witness that takes a while, submitted."""
     return one.submit(witness.document(one.folder, one.chance, seconds))
 
 
-def running(one: Trial, seconds: float = 30.0) -> Asked:
+def running(one: Trial, seconds: float = 30.0) -> SubmittedJob:
     """A witness that runs and takes a while."""
     job = lasting(one, seconds)
     one.until(job, "running")
@@ -75,7 +75,7 @@ def until(done: Callable[[], object], within_s: float = 30.0, pause_s: float = 0
     return True
 
 
-def refused(server: Served, within_s: float = 30.0) -> str:
+def refused(server: ServerProcess, within_s: float = 30.0) -> str:
     """What a server said that was just started and must end by itself, with an error."""
     before = len(server.said())
     server.start()

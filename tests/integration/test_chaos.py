@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.support import gpu_memory, oracles, witness
+from tests.support.chaos import Chaos, main, play
 
 from roost.errors import Fatal
-from roost.testing import gpu_memory, oracles, witness
-from roost.testing.chaos import Chaos, main, play
 
 
 def test_servers_killed_at_random_moments_lose_nothing(tmp_path: Path) -> None:

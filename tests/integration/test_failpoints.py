@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.chaos import play
 
 from roost.failpoints import CHANGING, KEEPING, NAMES
-from roost.testing.chaos import play
 
 #: Two groups of about the same length, so that two processes share the work.
 STARTING = ("adopt.", "shim.", "snapshot.")

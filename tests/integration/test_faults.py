@@ -24,12 +24,12 @@ from tests.integration.faults import (
     trial,
     until,
 )
+from tests.support import oracles, witness
+from tests.support.oracles import Told
+from tests.support.server_process import ServerProcess, holders
+from tests.support.trial import SubmittedJob, Trial
 
 from roost.store.rows import Entry, JobRow
-from roost.testing import oracles, witness
-from roost.testing.oracles import Told
-from roost.testing.served import Served, holders
-from roost.testing.trial import Asked, Trial
 
 RESTARTS = int(os.environ.get("ROOST_TEST_RESTARTS", "10"))
 
@@ -38,7 +38,7 @@ def test_a_second_server_is_refused_while_the_first_is_stopped(tmp_path: Path) -
     with trial(tmp_path) as one:
         assert one.begin()
         job = running(one)
-        first, second = one.server, Served(one.server.home, 4)
+        first, second = one.server, ServerProcess(one.server.home, 4)
         note = first.home / "server.json"
         first.send(signal.SIGSTOP)
         try:
@@ -144,9 +144,11 @@ def test_commands_in_all_orders_have_one_end(tmp_path: Path) -> None:
 
 def ordered(
     one: Trial, order: tuple[str, ...], lasts: float, chance: random.Random
-) -> tuple[Asked, int | None]:
+) -> tuple[SubmittedJob, int | None]:
     """Give a job commands in that order; it, and how often it had started when it was over."""
-    asked = Asked(f"key-{'-'.join(order)}-{lasts}", witness.document(one.folder, chance, lasts))
+    asked = SubmittedJob(
+        f"key-{'-'.join(order)}-{lasts}", witness.document(one.folder, chance, lasts)
+    )
     one.ask_for(asked)
     one.jobs.append(asked)
     starts = None
@@ -181,7 +183,7 @@ REUSE = """
 import json, os, random, signal, subprocess, sys, time
 from pathlib import Path
 from roost.testing import oracles, witness
-from roost.testing.trial import Trial, shim_of
+from tests.support.trial import Trial, shim_of
 
 def bystander(pid):
     Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.faults import running, script, trial, until
-
-from roost.testing import oracles
-from roost.testing.trial import SHIM, Trial, kill_exactly, shim_of
+from tests.support import oracles
+from tests.support.trial import SHIM, Trial, kill_exactly, shim_of
 
 #: Adds the number in a file to the wall clock of a process, and to nothing else.
 SHIFT = r"""

@@ -25,11 +25,11 @@ from tests.integration.faults import (
     trial,
     until,
 )
+from tests.support import oracles
+from tests.support.server_process import ServerProcess
+from tests.support.trial import LATER, SubmittedJob, Trial
 
 from roost.store import open_store
-from roost.testing import oracles
-from roost.testing.served import Served
-from roost.testing.trial import LATER, Asked, Trial
 
 can_mount = pytest.mark.skipif(
     not (os.geteuid() == 0 and can("unshare", "-m", "true")), reason="only root mounts"
@@ -73,7 +73,7 @@ def fill_and_ask(one: Trial, ballast: Path) -> list[httpx.Response]:
     found: list[httpx.Response] = []
     for _ in range(200):
         fill(ballast)
-        one.jobs.append(Asked(f"key-{len(one.jobs)}", script(one, "true")))
+        one.jobs.append(SubmittedJob(f"key-{len(one.jobs)}", script(one, "true")))
         answer = one.ask_for(one.jobs[-1])
         if answer is not None and not answer.is_success:
             found.append(answer)
@@ -140,10 +140,10 @@ class Kept:
     folder: Path
     jobs: tuple[str, ...]
 
-    def home(self, name: str, where: Path) -> Served:
+    def home(self, name: str, where: Path) -> ServerProcess:
         """A server of a copy of one of them."""
         shutil.copytree(self.folder / name, where / "home")
-        return Served(where / "home", 4)
+        return ServerProcess(where / "home", 4)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return Kept(folder, tuple(job.id for job in one.jobs))
 
 
-def contents(server: Served) -> dict[str, str]:
+def contents(server: ServerProcess) -> dict[str, str]:
     """The bytes of the database and of its log."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -172,7 +172,7 @@ def contents(server: Served) -> dict[str, str]:
     }
 
 
-def refused_untouched(server: Served) -> str:
+def refused_untouched(server: ServerProcess) -> str:
     """What a server says that must not start, and must not change the database either."""
     before = contents(server)
     said = refused(server)

@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 from tests.integration.faults import cancel_all, lasting, refused, running, trial, until
 from tests.integration.unix_proxy import Proxy
-
-from roost.testing import witness
-from roost.testing.chaos import play
-from roost.testing.postgres import PostgresServer
-from roost.testing.served import Served
-from roost.testing.trial import Asked, Trial
+from tests.support import witness
+from tests.support.chaos import play
+from tests.support.postgres import PostgresServer
+from tests.support.server_process import ServerProcess
+from tests.support.trial import SubmittedJob, Trial
 
 pytestmark = pytest.mark.skipif(bool(PostgresServer.missing()), reason=PostgresServer.missing())
 #: The session of the server.
@@ -107,7 +106,7 @@ def test_a_locked_table_is_waited_for_with_bounds(database: PostgresServer, tmp_
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE roost_meta, jobs IN ACCESS EXCLUSIVE MODE")
             began = time.monotonic()
-            asked = Asked("key-locked", witness.document(one.folder, one.chance, 0.0))
+            asked = SubmittedJob("key-locked", witness.document(one.folder, one.chance, 0.0))
             one.jobs.append(asked)
             answer = one.ask_for(asked)
             took = time.monotonic() - began
@@ -134,7 +133,7 @@ def test_a_server_that_lost_its_lock_gives_way(database: PostgresServer, tmp_pat
         job = running(one, 60.0)
         first, home = one.server, one.server.home
         first.send(signal.SIGSTOP)
-        second = one.server = Served(home, 4, one.store)
+        second = one.server = ServerProcess(home, 4, one.store)
         try:
             # All that keeps a second server away, one after the other.
             assert f"pid {first.pid}" in refused(second)
@@ -170,7 +169,7 @@ def test_a_database_belongs_to_one_home(database: PostgresServer, tmp_path: Path
         one.begin("effect.after-fork:1")
         lasting(one, 60.0)
         assert one.server.ended() == -signal.SIGKILL
-        said = refused(Served(tmp_path / "other" / "home", 4, one.store))
+        said = refused(ServerProcess(tmp_path / "other" / "home", 4, one.store))
         assert str(one.server.home) in said
         assert one.begin()
         cancel_all(one)

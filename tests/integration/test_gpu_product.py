@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.server_process import ServerProcess
 
 import roost
-from roost.testing.served import Served
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -70,7 +70,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "busy.py").write_text(BUSY)
-        self.server = Served(folder / "home", None)
+        self.server = ServerProcess(folder / "home", None)
         self.begin()
 
     def begin(self) -> None:

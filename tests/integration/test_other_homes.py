@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from tests.integration.faults import lasting, refused, trial, until
 from tests.integration.local_world import World, run_id, shell, world
+from tests.support import oracles
+from tests.support.server_process import ServerProcess, holders
+from tests.support.trial import kill_exactly
 
 from roost.core.actions import Action, Launch, Stop, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.spec import JobSpec
 from roost.engines import Assigned, Ended, Order
 from roost.engines.local.devices import node_name
-from roost.testing import oracles
-from roost.testing.served import Served, holders
-from roost.testing.trial import kill_exactly
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_home_that_adopts_a_database_runs_its_jobs_anew(tmp_path: Path) -> Non
         one.until(job, "running")
         one.server.kill()
         database = f"sqlite://{one.server.home}/roost.db"
-        other = Served(tmp_path / "other" / "home", 4, database)
+        other = ServerProcess(tmp_path / "other" / "home", 4, database)
         said = refused(other)
         assert f"belongs to the home {one.server.home} on" in said
         assert "roost up --adopt-home" in said

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.server_process import ServerProcess
 
 from roost.failpoints import KEEPING
-from roost.testing.served import Served
 
 #: Counts, and saves the count; goes on from what it finds.
 COUNTER = """
@@ -26,8 +26,8 @@ done
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    found = Served(tmp_path / "home", slots=2)
+def served(tmp_path: Path) -> Iterator[ServerProcess]:
+    found = ServerProcess(tmp_path / "home", slots=2)
     yield found
     if not found.alive:
         found.start()
@@ -46,12 +46,12 @@ def eventually(done: Callable[[], object], within_s: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def up(served: Served, failpoint: str = "") -> None:
+def up(served: ServerProcess, failpoint: str = "") -> None:
     served.start(failpoint)
     eventually(served.ready)
 
 
-def counting(served: Served) -> str:
+def counting(served: ServerProcess) -> str:
     """A job that has saved something."""
     body = {"job": {"name": "counter", "run": COUNTER, "application": "counter"}}
     answer = served.ask("POST", "/api/v1/jobs", body)
@@ -62,20 +62,20 @@ def counting(served: Served) -> str:
     return job
 
 
-def checkpoints(served: Served, job: str) -> Path:
+def checkpoints(served: ServerProcess, job: str) -> Path:
     return served.home / "runs" / job / "checkpoints"
 
 
-def take(served: Served, job: str, name: str = "one") -> Any:
+def take(served: ServerProcess, job: str, name: str = "one") -> Any:
     return served.ask("POST", f"/api/v1/jobs/{job}/snapshots", {"name": name}, key=name)
 
 
-def shelved(served: Served) -> list[str]:
+def shelved(served: ServerProcess) -> list[str]:
     shelf = served.home / "snapshots"
     return sorted(str(path.relative_to(shelf)) for path in shelf.glob("*/*"))
 
 
-def test_a_clone_goes_on_where_the_snapshot_was_taken(served: Served) -> None:
+def test_a_clone_goes_on_where_the_snapshot_was_taken(served: ServerProcess) -> None:
     up(served)
     job = counting(served)
     answer = take(served, job)
@@ -98,7 +98,7 @@ def test_a_clone_goes_on_where_the_snapshot_was_taken(served: Served) -> None:
     assert checkpoints(served, name) != checkpoints(served, job)
 
 
-def test_a_job_that_saved_nothing_has_no_snapshot(served: Served) -> None:
+def test_a_job_that_saved_nothing_has_no_snapshot(served: ServerProcess) -> None:
     up(served)
     body = {"job": {"name": "sleeper", "run": "echo up; sleep 60"}}
     answer = served.ask("POST", "/api/v1/jobs", body)
@@ -113,7 +113,7 @@ def test_a_job_that_saved_nothing_has_no_snapshot(served: Served) -> None:
 
 @pytest.mark.parametrize("point", KEEPING)
 def test_a_server_killed_on_the_way_leaves_a_whole_snapshot_or_none(
-    served: Served, point: str
+    served: ServerProcess, point: str
 ) -> None:
     up(served, point)
     job = counting(served)
@@ -135,7 +135,7 @@ def test_a_server_killed_on_the_way_leaves_a_whole_snapshot_or_none(
     assert again.status_code == 201, again.text
 
 
-def test_a_clone_that_waits_when_the_server_is_killed_is_restored(served: Served) -> None:
+def test_a_clone_that_waits_when_the_server_is_killed_is_restored(served: ServerProcess) -> None:
     up(served)
     job, other = counting(served), counting(served)  # both slots are taken
     assert take(served, job).status_code == 201

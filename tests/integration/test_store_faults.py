@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.integration.unix_proxy import Proxy
+from tests.support.postgres import PostgresServer
 
 from roost.errors import Conflict, Fatal, RoostError
 from roost.store import (
@@ -37,8 +38,7 @@ from roost.store import (
     User,
     open_store,
 )
-from roost.testing.places import entry, fill, job_row
-from roost.testing.postgres import PostgresServer
+from roost.testing.stores.database import entry, fill, job_row
 
 #: Appends entries until there are enough, and says what it was promised.
 WRITER = """

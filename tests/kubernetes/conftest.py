@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.kubernetes.control_plane import ControlPlane
 
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
-from roost.testing.kubernetes.plane import ControlPlane
 
 #: Users without rights, for tests that grant them some.
 USERS = ("alice", "bob", "operator", "viewer")

@@ -16,6 +16,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 from tests.kubernetes.oracles import Witness
+from tests.support.kubernetes.nodes import until
+from tests.support.kubernetes.proxy import FaultyProxy
 
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
@@ -25,8 +27,6 @@ from roost.kubernetes.jobs.building import Site
 from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.operator.loop import Operator, Options
 from roost.kubernetes.operator.workload import Opening
-from roost.testing.kubernetes.nodes import until
-from roost.testing.kubernetes.proxy import FaultyProxy
 
 LEASE = "roost-operator"
 ROOST = Path(sys.executable).with_name("roost")

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from roost.testing.kubernetes.binaries import cache
+from tests.support.kubernetes.binaries import cache
 
 VERSION = "v3.20.2"
 _BUILD_S = 1500

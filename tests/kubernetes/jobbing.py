@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.operating import operating
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import until
 
 from roost.errors import Conflict, NotFound
 from roost.kubernetes.client.api import Api
@@ -17,8 +19,6 @@ from roost.kubernetes.jobs import JobOptions, Jobs
 from roost.kubernetes.jobs.building import Site
 from roost.kubernetes.operator.loop import Operator
 from roost.kubernetes.operator.workload import Opening
-from roost.testing.kubernetes.nodes import until
-from roost.testing.kubernetes.plane import ControlPlane
 
 SPACE = "default"
 PRETEND = "roost.dev/pretend"

@@ -9,14 +9,15 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import pod, until
+
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object
 from roost.kubernetes.objects.needs import needs
 from roost.kubernetes.objects.pods import devices_of, is_bound, is_over
 from roost.kubernetes.operator.loop import Operator, Options
 from roost.kubernetes.operator.workload import Opening
-from roost.testing.kubernetes.nodes import pod, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 GROUP, SIZE = "roost.dev/group", "roost.dev/group-size"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import node, pod, timestamp
 
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
 from roost.kubernetes.client import access as ways
@@ -21,8 +23,6 @@ from roost.kubernetes.client.kinds import (
     PODS,
     Kind,
 )
-from roost.testing.kubernetes.nodes import node, pod, timestamp
-from roost.testing.kubernetes.plane import ControlPlane
 
 NOWHERE = Kind("nowhere.example", "v1", "things", "Thing")
 ROLES = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)

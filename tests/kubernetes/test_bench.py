@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.kubernetes.binaries import find
 from tests.unit.cli.told import roost
 
 from roost.cli import bench_kubernetes
 from roost.cli.bench_kubernetes import Sizes
-from roost.testing.kubernetes.binaries import find
 
 SIZES = ["--nodes", 20, "--pods", 40, "--gangs", 5]
 

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.kubernetes import keys
+from tests.support.kubernetes.control_plane import ControlPlane, NotStarted
+from tests.support.kubernetes.nodes import create, nodes, pod, until
 
 from roost.errors import Forbidden, NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import BATCH_JOBS, CONFIG_MAPS, NAMESPACES, NODES, PODS, Object
-from roost.testing.kubernetes import keys
-from roost.testing.kubernetes.nodes import create, nodes, pod, until
-from roost.testing.kubernetes.plane import ControlPlane, NotStarted
 
 
 async def _phase(api: Api, name: str) -> str:
@@ -233,7 +233,7 @@ def test_a_start_that_fails_says_what_the_server_said(
 
 _VICTIM = """
 import asyncio, pathlib, sys
-from roost.testing.kubernetes.plane import ControlPlane
+from tests.support.kubernetes.control_plane import ControlPlane
 plane = ControlPlane(pathlib.Path(sys.argv[1]))
 asyncio.run(plane.start())
 print(*(process.pid for process in plane._processes.values() if process.pid), flush=True)

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 from tests.kubernetes.jobbing import SPACE, define, job, jobbing, pods, reaches, status
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.kubelet import Kubelet
+from tests.support.kubernetes.nodes import until
 
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
@@ -20,9 +23,6 @@ from roost.kubernetes.client.kinds import JOBS, Object
 from roost.kubernetes.jobs.building import Site
 from roost.kubernetes.jobs.generation import Generation
 from roost.kubernetes.operator.loop import Operator
-from roost.testing.kubernetes.kubelet import Kubelet
-from roost.testing.kubernetes.nodes import until
-from roost.testing.kubernetes.plane import ControlPlane
 
 ENDLESS = ["python", "-m", "roost.train.example", "--size", "8", "--steps", "1000000000"]
 _SLOW_S = 60.0

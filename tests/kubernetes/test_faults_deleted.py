@@ -16,6 +16,8 @@ from tests.kubernetes.faulting import operator, settled
 from tests.kubernetes.jobbing import DEFINITIONS, define, job
 from tests.kubernetes.operating import gang
 from tests.kubernetes.oracles import Witness
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import create, nodes, pod, until
 
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
@@ -27,8 +29,6 @@ from roost.kubernetes.client.kinds import (
     QUEUES,
     Object,
 )
-from roost.testing.kubernetes.nodes import create, nodes, pod, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 WAIT_S = 40.0
 ORDERS = list(permutations(("namespace", "job", "queue")))

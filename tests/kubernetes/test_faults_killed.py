@@ -25,13 +25,13 @@ from tests.kubernetes.faulting import (
 from tests.kubernetes.jobbing import SPACE, define, job, patched, pretend
 from tests.kubernetes.operating import gang
 from tests.kubernetes.oracles import Witness
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import create, nodes, pod, until
 
 from roost.failpoints import ON_KUBERNETES
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object
 from roost.kubernetes.objects.pods import is_bound, is_over
-from roost.testing.kubernetes.nodes import create, nodes, pod, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 CANCEL = {"annotations": {"roost.dev/cancel": "ada"}}
 

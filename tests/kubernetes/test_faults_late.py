@@ -9,13 +9,13 @@ from tests.kubernetes.faulting import ForgetfulProxy, leading, operator, settled
 from tests.kubernetes.jobbing import SPACE, define, job, pretend, reaches, status
 from tests.kubernetes.operating import bound, gang, over_committed, pods
 from tests.kubernetes.oracles import Witness
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import create, nodes, pod, until
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, PRIORITY_CLASSES
 from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.operator.loop import Operator
-from roost.testing.kubernetes.nodes import create, nodes, pod, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 STATUS = f"PATCH {JOBS.path(SPACE, 'train', 'status')}"
 WAIT_S = 60.0

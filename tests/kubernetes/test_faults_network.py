@@ -15,13 +15,13 @@ from tests.kubernetes.faulting import ForgetfulProxy, leading, operator, settled
 from tests.kubernetes.jobbing import define, job
 from tests.kubernetes.operating import gang
 from tests.kubernetes.oracles import Witness
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import create, nodes, until
+from tests.support.kubernetes.proxy import Chances, FaultyProxy, Way
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object
 from roost.kubernetes.objects.pods import is_bound, is_over
-from roost.testing.kubernetes.nodes import create, nodes, until
-from roost.testing.kubernetes.plane import ControlPlane
-from roost.testing.kubernetes.proxy import Chances, FaultyProxy, Way
 
 #: After faults end everything is as it should be within so many seconds.
 CONVERGED_S = 30.0

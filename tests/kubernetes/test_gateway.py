@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.kubernetes.jobbing import define, jobbing
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.kubelet import Kubelet
+from tests.support.kubernetes.nodes import nodes
 
 from roost.client import Client, JobHandle
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES
 from roost.kubernetes.gateway.local import Gateway
-from roost.testing.kubernetes.kubelet import Kubelet
-from roost.testing.kubernetes.nodes import nodes
-from roost.testing.kubernetes.plane import ControlPlane
 
 
 def context(plane: ControlPlane) -> str:

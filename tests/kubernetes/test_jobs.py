@@ -18,6 +18,9 @@ from tests.kubernetes.jobbing import (
     reaches,
     status,
 )
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import nodes, pod, until
+from tests.support.kubernetes.proxy import Chances, FaultyProxy
 
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.api import Api
@@ -30,9 +33,6 @@ from roost.kubernetes.client.kinds import (
     Kind,
     Object,
 )
-from roost.testing.kubernetes.nodes import nodes, pod, until
-from roost.testing.kubernetes.plane import ControlPlane
-from roost.testing.kubernetes.proxy import Chances, FaultyProxy
 
 
 def test_a_job_runs_and_succeeds(cluster: ControlPlane, api: Api, runner: asyncio.Runner) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 from tests.kubernetes.jobbing import SPACE, define, job, jobbing, pods, reaches, status
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import nodes, until
 
 from roost.core import JobId
 from roost.kubernetes.client.api import Api
@@ -17,8 +19,6 @@ from roost.kubernetes.client.kinds import (
     Object,
 )
 from roost.kubernetes.operator.loop import Operator
-from roost.testing.kubernetes.nodes import nodes, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 
 async def guard(api: Api, of: str, allowed: int) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.kubernetes.jobbing import DEFINITIONS, define, job, jobbing
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import nodes, until
 
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CONFIG_MAPS, JOBS, NAMESPACES, PODS, SERVICES
-from roost.testing.kubernetes.nodes import nodes, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 SPACES = ("by-job", "foreground", "by-space", "down", "definition")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.kubernetes.jobbing import SPACE, all_gone, define, job, patched, pods, reaches
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import nodes, until
 
 from roost.failpoints import ON_KUBERNETES
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS
-from roost.testing.kubernetes.nodes import nodes, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 _SCRIPT = Path(__file__).with_name("operator_alone.py")
 #: In the midst of a gang, and once more when it goes on after it was suspended.

@@ -17,12 +17,12 @@ from tests.kubernetes.jobbing import (
     reaches,
     status,
 )
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.kubelet import Kubelet
+from tests.support.kubernetes.nodes import until
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, Object
-from roost.testing.kubernetes.kubelet import Kubelet
-from roost.testing.kubernetes.nodes import until
-from roost.testing.kubernetes.plane import ControlPlane
 
 _ENVIRONMENT = """
 import os, sys

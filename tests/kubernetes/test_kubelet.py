@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.kubelet import Kubelet
+from tests.support.kubernetes.nodes import pod, until
 
 from roost.engines.local.shim import tree
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, PODS, SECRETS, Object
-from roost.testing.kubernetes.kubelet import Kubelet
-from roost.testing.kubernetes.nodes import pod, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 Story = Callable[[Kubelet], Awaitable[None]]
 Told = Callable[[Story], None]

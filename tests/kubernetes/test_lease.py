@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import until
+from tests.support.kubernetes.proxy import FaultyProxy
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import LEASES
 from roost.kubernetes.client.lease import Leader
-from roost.testing.kubernetes.nodes import until
-from roost.testing.kubernetes.plane import ControlPlane
-from roost.testing.kubernetes.proxy import FaultyProxy
 
 TIMES = {"lease_s": 3.0, "renew_s": 2.0, "retry_s": 0.3}
 

@@ -16,6 +16,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.docs.pages import ROOT, page
+from tests.support.kubernetes.control_plane import ControlPlane
 from tests.unit.cli.told import roost
 from tests.unit.jobfile.test_model import VALUES
 from tests.unit.kubernetes.test_manifests import EXAMPLES
@@ -25,7 +26,6 @@ from roost.jobfile import JobFile
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, Kind, Object
 from roost.kubernetes.crds import as_yaml, definitions, job_file, job_object
-from roost.testing.kubernetes.plane import ControlPlane
 
 DEPLOY = ROOT / "deploy"
 DEFINITIONS = Kind(

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 import pytest
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import node, nodes
+from tests.support.kubernetes.proxy import Chances, FaultyProxy
 
 from roost.kubernetes.client import mirror as module
 from roost.kubernetes.client.api import Api, Object
 from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, PODS, Kind
 from roost.kubernetes.client.mirror import Mirror
-from roost.testing.kubernetes.nodes import node, nodes
-from roost.testing.kubernetes.plane import ControlPlane
-from roost.testing.kubernetes.proxy import Chances, FaultyProxy
 
 NOWHERE = Kind("nowhere.example", "v1", "things", "Thing")
 

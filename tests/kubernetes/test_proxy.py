@@ -8,15 +8,15 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import node, nodes, until
+from tests.support.kubernetes.proxy import Chances, FaultyProxy
 
 from roost.errors import Conflict, NotFound, Retryable
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.faults import Expired
 from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, Object
 from roost.kubernetes.client.mirror import Mirror
-from roost.testing.kubernetes.nodes import node, nodes, until
-from roost.testing.kubernetes.plane import ControlPlane
-from roost.testing.kubernetes.proxy import Chances, FaultyProxy
 
 
 @contextlib.asynccontextmanager

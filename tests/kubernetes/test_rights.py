@@ -16,6 +16,8 @@ from tests.docs.pages import ROOT
 from tests.kubernetes.helm import helm
 from tests.kubernetes.operating import bound, gang, operating
 from tests.kubernetes.test_manifests import CRDS, MONITORS, OPERATOR, Kubectl
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import create, nodes, until
 
 from roost.errors import Forbidden
 from roost.kubernetes.client.api import Api
@@ -24,8 +26,6 @@ from roost.kubernetes.crds import definitions
 from roost.kubernetes.jobs import Jobs
 from roost.kubernetes.operator.loop import Operator
 from roost.kubernetes.operator.workload import Opening
-from roost.testing.kubernetes.nodes import create, nodes, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 CHART = ROOT / "deploy" / "helm" / "roost"
 

@@ -18,6 +18,8 @@ from tests.kubernetes.operating import (
     over_committed,
     pods,
 )
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import create, node, nodes, pod, until
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import (
@@ -32,8 +34,6 @@ from roost.kubernetes.client.kinds import (
 )
 from roost.kubernetes.objects.plans import GPUS, PLAN, SEAT
 from roost.kubernetes.objects.pods import is_bound
-from roost.testing.kubernetes.nodes import create, node, nodes, pod, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 Play = Callable[[Callable[[Api], Coroutine[Any, Any, None]]], None]
 DEFINITIONS = Kind(

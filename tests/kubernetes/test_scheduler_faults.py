@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.operating import bound, by_gang, gang, operating, over_committed, pods
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import create, nodes, pod, timestamp, until
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import (
@@ -25,8 +27,6 @@ from roost.kubernetes.client.kinds import (
 )
 from roost.kubernetes.objects.plans import PLAN
 from roost.kubernetes.objects.pods import is_bound, is_over
-from roost.testing.kubernetes.nodes import create, nodes, pod, timestamp, until
-from roost.testing.kubernetes.plane import ControlPlane
 
 _LEASE = "roost-operator"
 ROOST = Path(sys.executable).with_name("roost")

@@ -1,8 +1,8 @@
 """Whatever happens, in whatever order: books balance, no device is given twice, no job is lost.
 
 A state machine drives the core with every policy: users who change their minds, machines that
-break, and an engine that answers late, out of order or twice. It finds short stories; the storms
-beside it are long ones.
+break, and an engine that answers late, out of order or twice. It finds short stories; the
+random histories beside it are long ones.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from roost.core import (
     Woke,
 )
 from roost.placement import PLACERS
+from roost.testing.faulty_engine import FaultyEngine
 from roost.testing.policies import Restless
-from roost.testing.storm import Storm
+from roost.testing.random_history import RandomHistory
 from roost.testing.strategies import EFFORT, POOLS, clusters, examples, nodes, queues, specs
-from roost.testing.weather import Weather
 
 #: These may leave a job that fits waiting behind one that never will.
 STRICT = {"fifo", "static", "conservative"}
@@ -66,13 +66,13 @@ def rank(job: Job) -> tuple[int, int]:
     return job.queue.spec.priority, job.spec.priority
 
 
-def nobody_waits_in_vain(weather: Weather, name: str) -> None:
+def nobody_waits_in_vain(engine: FaultyEngine, name: str) -> None:
     """When all is over, only those wait for whom there is no room even in an empty cluster."""
-    fit = weather.still_fit()
+    fit = engine.still_fit()
     if name not in STRICT:
         assert not fit, f"{fit} wait in an empty cluster"
     elif name != "static":
-        assert not fit or len(fit) < weather.core.waiting.count, f"all of {fit} wait"
+        assert not fit or len(fit) < engine.core.waiting.count, f"all of {fit} wait"
 
 
 class CoreMachine(RuleBasedStateMachine):
@@ -92,10 +92,10 @@ class CoreMachine(RuleBasedStateMachine):
     ) -> None:
         self.name = data.draw(st.sampled_from(self.policies), label="policy")
         self.policy = self.make(self.name)
-        self.weather = Weather(self.policy, where, cluster)
-        self.weather.gentle = self.name != "restless"
+        self.engine = FaultyEngine(self.policy, where, cluster)
+        self.engine.gentle = self.name != "restless"
         for limit in limits:
-            self.weather.change_queue(limit)
+            self.engine.change_queue(limit)
 
     def make(self, name: str) -> Policy:
         return policies.policy(name)
@@ -117,10 +117,10 @@ class CoreMachine(RuleBasedStateMachine):
         after_s: float,
         answer: bool,  # noqa: FBT001
     ) -> MultipleResults[JobId]:
-        self.weather.later(after_s)
-        names = self.weather.submit(*wanted)
+        self.engine.later(after_s)
+        names = self.engine.submit(*wanted)
         if answer:
-            self.weather.answer_each()
+            self.engine.answer_each()
         return multiple(*names)
 
     @rule(
@@ -139,8 +139,8 @@ class CoreMachine(RuleBasedStateMachine):
         running: bool,  # noqa: FBT001
         after_s: float,
     ) -> JobId:
-        now = self.weather.later(after_s)
-        return self.weather.adopt(
+        now = self.engine.later(after_s)
+        return self.engine.adopt(
             wanted,
             placed=placed,
             running=running,
@@ -150,170 +150,170 @@ class CoreMachine(RuleBasedStateMachine):
             not_before=data.draw(st.sampled_from((0.0, 0.0, now + 40.0)), label="not before"),
         )
 
-    @precondition(lambda self: self.weather.core.runs)
+    @precondition(lambda self: self.engine.core.runs)
     @rule(data=st.data(), wanted=specs(), after_s=times)
     def adopt_in_vain(self, data: st.DataObject, wanted: JobSpec, after_s: float) -> None:
-        self.weather.later(after_s)
-        self.weather.adopt_in_vain(wanted, self.pick(data, list(self.weather.core.runs)))
+        self.engine.later(after_s)
+        self.engine.adopt_in_vain(wanted, self.pick(data, list(self.engine.core.runs)))
 
     @rule(name=jobs, why=st.sampled_from(("its budget", "its budget", "")), after_s=times)
     def protect(self, name: JobId, why: str, after_s: float) -> None:
-        self.weather.later(after_s)
-        self.weather.protect(name, why)
+        self.engine.later(after_s)
+        self.engine.protect(name, why)
 
     @rule(name=consumes(jobs), after_s=times)
     def cancel(self, name: JobId, after_s: float) -> None:
-        self.weather.tell(CancelRequested(self.weather.later(after_s), name))
+        self.engine.tell(CancelRequested(self.engine.later(after_s), name))
 
     @rule(name=jobs, after_s=times)
     def suspend(self, name: JobId, after_s: float) -> None:
-        self.weather.tell(SuspendRequested(self.weather.later(after_s), name))
+        self.engine.tell(SuspendRequested(self.engine.later(after_s), name))
 
     @rule(name=jobs, after_s=times)
     def resume(self, name: JobId, after_s: float) -> None:
-        self.weather.tell(ResumeRequested(self.weather.later(after_s), name))
+        self.engine.tell(ResumeRequested(self.engine.later(after_s), name))
 
     @rule(name=jobs, low=st.integers(1, 3), more=st.integers(0, 2), after_s=times)
     def scale(self, name: JobId, low: int, more: int, after_s: float) -> None:
         wanted = Range(low, low + more)
-        self.weather.request(ScaleRequested(self.weather.later(after_s), name, wanted))
+        self.engine.request(ScaleRequested(self.engine.later(after_s), name, wanted))
 
     @rule(data=st.data(), name=jobs, after_s=times)
     def migrate(self, data: st.DataObject, name: JobId, after_s: float) -> None:
-        where = data.draw(st.sampled_from((None, *self.weather.cluster)), label="node")
-        self.weather.request(MigrateRequested(self.weather.later(after_s), name, where))
+        where = data.draw(st.sampled_from((None, *self.engine.cluster)), label="node")
+        self.engine.request(MigrateRequested(self.engine.later(after_s), name, where))
 
     @rule(name=consumes(jobs), after_s=times)
     def delete(self, name: JobId, after_s: float) -> None:
-        self.weather.request(Deleted(self.weather.later(after_s), name))
+        self.engine.request(Deleted(self.engine.later(after_s), name))
 
     @rule(changed=queues(), after_s=times)
     def change_queue(self, changed: QueueSpec, after_s: float) -> None:
-        self.weather.later(after_s)
-        self.weather.change_queue(changed)
+        self.engine.later(after_s)
+        self.engine.change_queue(changed)
 
     # -- machines ------------------------------------------------------------------------------
 
-    @precondition(lambda self: any(node.up for node in self.weather.core.ledger.order))
+    @precondition(lambda self: any(node.up for node in self.engine.core.ledger.order))
     @rule(data=st.data(), after_s=times, at_once=st.booleans())
     def lose_node(self, data: st.DataObject, after_s: float, at_once: bool) -> None:  # noqa: FBT001
-        up = [name for name, node in self.weather.core.ledger.nodes.items() if node.up]
-        self.weather.later(after_s)
-        self.weather.lose(data.draw(st.sampled_from(up), label="node"), at_once=at_once)
+        up = [name for name, node in self.engine.core.ledger.nodes.items() if node.up]
+        self.engine.later(after_s)
+        self.engine.lose(data.draw(st.sampled_from(up), label="node"), at_once=at_once)
 
-    @precondition(lambda self: not all(node.up for node in self.weather.core.ledger.order))
+    @precondition(lambda self: not all(node.up for node in self.engine.core.ledger.order))
     @rule(data=st.data(), after_s=times)
     def join_node(self, data: st.DataObject, after_s: float) -> None:
-        down = [name for name, node in self.weather.core.ledger.nodes.items() if not node.up]
+        down = [name for name, node in self.engine.core.ledger.nodes.items() if not node.up]
         name = data.draw(st.sampled_from(down), label="node")
-        self.weather.tell(NodeJoined(self.weather.later(after_s), self.weather.cluster[name]))
+        self.engine.tell(NodeJoined(self.engine.later(after_s), self.engine.cluster[name]))
 
     @rule(data=st.data(), name=st.sampled_from(POOLS), after_s=times)
     def change_pool(self, data: st.DataObject, name: str, after_s: float) -> None:
-        known = st.sampled_from((*self.weather.cluster, NodeId("unknown")))
+        known = st.sampled_from((*self.engine.cluster, NodeId("unknown")))
         members = data.draw(st.lists(known, unique=True), label="nodes")
-        self.weather.later(after_s)
-        self.weather.change_pool(name, members)
+        self.engine.later(after_s)
+        self.engine.change_pool(name, members)
 
     @rule(data=st.data(), after_s=times)
     def change_node(self, data: st.DataObject, after_s: float) -> None:
-        name = data.draw(st.sampled_from(list(self.weather.cluster)), label="node")
-        self.weather.later(after_s)
-        self.weather.change_node(data.draw(nodes(name), label="hardware"))
+        name = data.draw(st.sampled_from(list(self.engine.cluster)), label="node")
+        self.engine.later(after_s)
+        self.engine.change_node(data.draw(nodes(name), label="hardware"))
 
     @rule(data=st.data(), after_s=times)
     def break_or_repair_gpu(self, data: st.DataObject, after_s: float) -> None:
-        nodes = self.weather.cluster.values()
+        nodes = self.engine.cluster.values()
         devices = [(node.id, gpu) for node in nodes for gpu in range(node.gpus)]
         if devices:
-            self.weather.later(after_s)
-            self.weather.break_or_repair(*data.draw(st.sampled_from(devices), label="GPU"))
+            self.engine.later(after_s)
+            self.engine.break_or_repair(*data.draw(st.sampled_from(devices), label="GPU"))
 
     # -- the engine ----------------------------------------------------------------------------
 
-    @precondition(lambda self: self.weather.unanswered)
+    @precondition(lambda self: self.engine.unanswered)
     @rule(data=st.data(), after_s=times)
     def answer(self, data: st.DataObject, after_s: float) -> None:
-        self.weather.took_s = data.draw(st.sampled_from((None, 0.0, 2.5)), label="took")
-        self.weather.answer(self.pick(data, self.weather.unanswered), after_s=after_s)
+        self.engine.took_s = data.draw(st.sampled_from((None, 0.0, 2.5)), label="took")
+        self.engine.answer(self.pick(data, self.engine.unanswered), after_s=after_s)
 
     @rule(rounds=st.integers(1, 3))
     def answer_each(self, rounds: int) -> None:
         for _ in range(rounds):
-            self.weather.answer_each()
+            self.engine.answer_each()
 
-    @precondition(lambda self: self.weather.processes)
+    @precondition(lambda self: self.engine.processes)
     @rule(data=st.data(), outcome=st.sampled_from(Outcome), after_s=times)
     def end(self, data: st.DataObject, outcome: Outcome, after_s: float) -> None:
-        run_id = self.pick(data, list(self.weather.processes))
-        self.weather.later(after_s)
+        run_id = self.pick(data, list(self.engine.processes))
+        self.engine.later(after_s)
         saved_s = data.draw(st.sampled_from((0.0, 3.0)), label="saved")
         delay_s = data.draw(st.sampled_from((0.0, 0.0, 40.0)), label="delay")
         final = data.draw(st.sampled_from((False, False, True)), label="final")
-        self.weather.end(run_id, outcome, saved_s, final=final, delay_s=delay_s)
+        self.engine.end(run_id, outcome, saved_s, final=final, delay_s=delay_s)
 
-    @precondition(lambda self: self.weather.working)
+    @precondition(lambda self: self.engine.working)
     @rule(data=st.data(), rate=st.floats(0.01, 100.0), after_s=times)
     def progress(self, data: st.DataObject, rate: float, after_s: float) -> None:
-        run_id = self.pick(data, self.weather.working)
+        run_id = self.pick(data, self.engine.working)
         done_s = data.draw(st.floats(0.0, 600.0), label="done")
-        self.weather.tell(Progressed(self.weather.later(after_s), run_id, done_s, rate))
+        self.engine.tell(Progressed(self.engine.later(after_s), run_id, done_s, rate))
 
-    @precondition(lambda self: self.weather.working)
+    @precondition(lambda self: self.engine.working)
     @rule(data=st.data(), workers=st.integers(1, 4), step_s=st.floats(0.01, 9.0), after_s=times)
     def measure(self, data: st.DataObject, workers: int, step_s: float, after_s: float) -> None:
-        run_id = self.pick(data, self.weather.working)
-        self.weather.tell(Measured(self.weather.later(after_s), run_id, workers, step_s, 100, 8.0))
+        run_id = self.pick(data, self.engine.working)
+        self.engine.tell(Measured(self.engine.later(after_s), run_id, workers, step_s, 100, 8.0))
 
-    @precondition(lambda self: self.weather.shrinkable)
+    @precondition(lambda self: self.engine.shrinkable)
     @rule(data=st.data(), index=st.integers(0, 4), after_s=times)
     def lose_worker(self, data: st.DataObject, index: int, after_s: float) -> None:
-        run_id = self.pick(data, self.weather.shrinkable)
-        self.weather.later(after_s)
-        self.weather.lose_worker(run_id, index)
+        run_id = self.pick(data, self.engine.shrinkable)
+        self.engine.later(after_s)
+        self.engine.lose_worker(run_id, index)
 
-    @precondition(lambda self: self.weather.gone)
+    @precondition(lambda self: self.engine.gone)
     @rule(data=st.data())
     def late_report(self, data: st.DataObject) -> None:
-        run_id = self.pick(data, self.weather.gone)
-        if run_id not in self.weather.core.runs:  # else it was taken back, and given out again
-            reports = self.weather.late_reports(run_id)
-            self.weather.report_late(data.draw(st.sampled_from(reports), label="report"))
+        run_id = self.pick(data, self.engine.gone)
+        if run_id not in self.engine.core.runs:  # else it was taken back, and given out again
+            reports = self.engine.late_reports(run_id)
+            self.engine.report_late(data.draw(st.sampled_from(reports), label="report"))
 
-    @precondition(lambda self: self.weather.core.runs)
+    @precondition(lambda self: self.engine.core.runs)
     @rule(data=st.data())
     def repeated_report(self, data: st.DataObject) -> None:
-        reports = self.weather.repeated_reports(self.pick(data, list(self.weather.core.runs)))
-        self.weather.tell(data.draw(st.sampled_from(reports), label="report"))
+        reports = self.engine.repeated_reports(self.pick(data, list(self.engine.core.runs)))
+        self.engine.tell(data.draw(st.sampled_from(reports), label="report"))
 
     # -- time ----------------------------------------------------------------------------------
 
     @rule(after_s=times)
     def tick(self, after_s: float) -> None:
-        self.weather.tell(Woke(self.weather.later(after_s)))
+        self.engine.tell(Woke(self.engine.later(after_s)))
 
-    @precondition(lambda self: self.weather.core.wake_at < math.inf)
+    @precondition(lambda self: self.engine.core.wake_at < math.inf)
     @rule()
     def wake(self) -> None:
-        self.weather.later(max(0.0, self.weather.core.wake_at - self.weather.now))
-        self.weather.tell(Woke(self.weather.now))
+        self.engine.later(max(0.0, self.engine.core.wake_at - self.engine.now))
+        self.engine.tell(Woke(self.engine.now))
 
     @rule()
     def restart(self) -> None:
-        self.weather.restart()
+        self.engine.restart()
 
     # -- what must always hold -----------------------------------------------------------------
 
     @invariant()
     def holds(self) -> None:
-        if hasattr(self, "weather"):
-            self.weather.check()
+        if hasattr(self, "engine"):
+            self.engine.check()
 
     def teardown(self) -> None:
-        if hasattr(self, "weather") and not self.weather.failed:
+        if hasattr(self, "engine") and not self.engine.failed:
             self.calm_down()
-            self.weather.clear_up()
-            nobody_waits_in_vain(self.weather, self.name)
+            self.engine.clear_up()
+            nobody_waits_in_vain(self.engine, self.name)
 
     def calm_down(self) -> None:
         """Let the policy only start what fits, if it is not content with that."""
@@ -343,33 +343,33 @@ TestRestless.settings = settings(max_examples=examples(60), stateful_step_count=
 def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
     where = sorted(PLACERS)[seed % len(PLACERS)]
 
-    weather = Storm(policies.policy(name), where, seed).blow(200)
-    weather.restart()
-    weather.clear_up()
+    engine = RandomHistory(policies.policy(name), where, seed).blow(200)
+    engine.restart()
+    engine.clear_up()
 
-    nobody_waits_in_vain(weather, name)
+    nobody_waits_in_vain(engine, name)
 
 
 @pytest.mark.parametrize("seed", range(16 * EFFORT))
 def test_the_core_weathers_a_policy_that_disturbs_everything(seed: int) -> None:
     policy = Restless(seed)
 
-    storm = Storm(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
-    storm.weather.gentle = False
+    storm = RandomHistory(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
+    storm.engine.gentle = False
     storm.blow(150).restart()
-    weather = storm.blow(150)
+    engine = storm.blow(150)
     policy.calm = True
-    weather.clear_up()
+    engine.clear_up()
 
-    nobody_waits_in_vain(weather, "restless")
+    nobody_waits_in_vain(engine, "restless")
 
 
 @pytest.mark.parametrize("seed", range(6 * EFFORT))
 def test_only_lower_priorities_make_room(seed: int) -> None:
     policy = policies.policy("priority")
-    storm = Storm(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
+    storm = RandomHistory(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
     batches = storm.blow(250).journal
-    again = Core(policy, storm.weather.placer)
+    again = Core(policy, storm.engine.placer)
 
     for batch in batches:
         again.refold(batch.events, batch.decisions)

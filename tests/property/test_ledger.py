@@ -11,9 +11,9 @@ from roost.errors import Conflict
 from roost.placement import PLACERS, placer
 from roost.testing.builders import worker
 from roost.testing.checks import mask_problems
-from roost.testing.gangs import gang_problems, strangers
+from roost.testing.gang_checks import gang_problems, strangers
 from roost.testing.strategies import POOLS, clusters, examples, nodes, roles, workers
-from roost.testing.usage import Usage
+from roost.testing.usage import DeviceUsage
 
 Taken = list[tuple[Part, Resources]]
 
@@ -113,7 +113,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         assert list(mask_problems(self.ledger)) == []
-        total = Usage()
+        total = DeviceUsage()
         for gang in self.taken:
             for part, need in gang:
                 for gpu in part.gpus:

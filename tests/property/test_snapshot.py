@@ -17,11 +17,11 @@ from roost.core.wire import canonical
 from roost.errors import RoostError
 from roost.placement import PLACERS
 from roost.testing.checks import validate
+from roost.testing.faulty_engine import FaultyEngine
 from roost.testing.journal import differ, snapshot
 from roost.testing.policies import Restless
-from roost.testing.storm import Storm
+from roost.testing.random_history import RandomHistory
 from roost.testing.strategies import examples
-from roost.testing.weather import Weather
 
 
 def unlisted(core: Core) -> dict[str, Any]:
@@ -55,9 +55,9 @@ def reloaded(core: Core, policy: Policy) -> Core:
     return again
 
 
-def refolded(weather: Weather, policy: Policy) -> Core:
-    again = Core(policy, weather.placer)
-    for batch in weather.journal:
+def refolded(engine: FaultyEngine, policy: Policy) -> Core:
+    again = Core(policy, engine.placer)
+    for batch in engine.journal:
         again.refold(batch.events, batch.decisions)
     return again
 
@@ -65,10 +65,10 @@ def refolded(weather: Weather, policy: Policy) -> Core:
 class Twin:
     """Tells another core everything that a storm's core is told, and compares the answers."""
 
-    def __init__(self, weather: Weather, other: Core) -> None:
+    def __init__(self, engine: FaultyEngine, other: Core) -> None:
         self.other = other
-        self.first = weather.core.handle
-        weather.core.handle = self.handle  # type: ignore[method-assign]
+        self.first = engine.core.handle
+        engine.core.handle = self.handle  # type: ignore[method-assign]
 
     def handle(self, *events: Event) -> list[Action]:
         try:
@@ -81,26 +81,26 @@ class Twin:
         return actions
 
 
-def go_on(storm: Storm, policy: Policy, steps: int) -> None:
-    """Let the snapshot and the folded journal live through the same weather."""
-    weather = storm.weather
-    other = refolded(weather, deepcopy(policy))
-    weather.core = reloaded(weather.core, policy)
+def go_on(storm: RandomHistory, policy: Policy, steps: int) -> None:
+    """Let the snapshot and the folded journal live through the same engine."""
+    engine = storm.engine
+    other = refolded(engine, deepcopy(policy))
+    engine.core = reloaded(engine.core, policy)
     # A policy of the tests draws its lots by that count, which means nothing between cores.
-    weather.core.ledger.changed_before += other.ledger.stamp - weather.core.ledger.stamp
-    twin = Twin(weather, other)
+    engine.core.ledger.changed_before += other.ledger.stamp - engine.core.ledger.stamp
+    twin = Twin(engine, other)
     storm.blow(steps)
-    assert not differ(snapshot(weather.core), snapshot(twin.other))
-    assert digest(weather.core) == digest(twin.other)
+    assert not differ(snapshot(engine.core), snapshot(twin.other))
+    assert digest(engine.core) == digest(twin.other)
 
 
-def check(storm: Storm, policy: Policy) -> None:
-    core = storm.weather.core
+def check(storm: RandomHistory, policy: Policy) -> None:
+    core = storm.engine.core
     again = reloaded(core, policy)
 
     assert not differ(snapshot(core), snapshot(again))
     assert not differ(unlisted(core), unlisted(again))
-    assert digest(core) == digest(again) == digest(refolded(storm.weather, policy))
+    assert digest(core) == digest(again) == digest(refolded(storm.engine, policy))
     validate(again, limits=False)
 
 
@@ -113,7 +113,7 @@ def check(storm: Storm, policy: Policy) -> None:
 @settings(max_examples=examples(60))
 def test_every_policy_goes_on_from_a_snapshot(name: str, where: str, seed: int, steps: int) -> None:
     policy = policies.policy(name)
-    storm = Storm(policy, where, seed)
+    storm = RandomHistory(policy, where, seed)
     storm.blow(steps)
 
     check(storm, policy)
@@ -126,8 +126,8 @@ def test_every_policy_goes_on_from_a_snapshot(name: str, where: str, seed: int, 
 @settings(max_examples=examples(60))
 def test_a_snapshot_in_the_middle_of_everything(where: str, seed: int, steps: int) -> None:
     policy = Restless(seed)
-    storm = Storm(policy, where, seed)
-    storm.weather.gentle = False
+    storm = RandomHistory(policy, where, seed)
+    storm.engine.gentle = False
     storm.blow(steps)
 
     check(storm, policy)

@@ -27,6 +27,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tests.support.kubernetes.control_plane import ControlPlane
+from tests.support.kubernetes.nodes import node, pod
+from tests.support.kubernetes.processes import Process
+
 from roost.cli.bench_kubernetes import GANGS, MEMORY, ROOST, SINGLE, Row, Sizes
 from roost.errors import Fatal, InvalidSpec, NotFound
 from roost.kubernetes.client.api import Api
@@ -34,9 +38,6 @@ from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
 from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.crds import definitions
 from roost.kubernetes.objects.pods import devices_of, is_running
-from roost.testing.kubernetes.nodes import node, pod
-from roost.testing.kubernetes.plane import ControlPlane
-from roost.testing.kubernetes.processes import Process
 
 Say = Callable[[str], None]
 

@@ -144,15 +144,16 @@ def list_finished(sizes: Sizes, say: Say) -> Iterator[Figure]:
 
 async def _fill(home: Path, count: int) -> None:
     """Let a real driver and a store go through so many jobs; only the processes are left out."""
+    from tests.support.recording_engine import RecordingEngine
+
     from roost.core import Launch
     from roost.engines import Order
     from roost.engines.local import devices
     from roost.jobfile import JobFile
     from roost.live.cluster import Cluster, Submission
     from roost.store import open_store
-    from roost.testing.puppet import PuppetEngine
 
-    class Instant(PuppetEngine):
+    class Instant(RecordingEngine):
         async def perform(self, order: Order) -> None:
             if isinstance(order.action, Launch):
                 self.up(order.action.run)

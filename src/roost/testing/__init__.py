@@ -8,8 +8,8 @@ journal         ``check_journal``: folding what was recorded gives the same acti
 conformance     ``PolicyConformance``, ``PlacerConformance``: suites to subclass for a plug-in
 policies        ``Scripted`` does as it is told, ``Restless`` leaves nothing alone
 situations      small crowded workloads, each made to try one thing
-weather         ``Weather``: all that can happen to a core
-storm           ``Storm``: a long random run of it
+faulty_engine   ``FaultyEngine``: all that can happen to a core
+random_history  ``RandomHistory``: a long random run of it
 replay          the same decisions, bit for bit, here and in another process
 strategies      Hypothesis strategies for clusters, jobs and queues (needs ``hypothesis``)
 ==============  ==================================================================================

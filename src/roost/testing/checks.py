@@ -35,8 +35,8 @@ from roost.core.node import devices, memory_on
 from roost.core.occupancy import pinned
 from roost.core.state import needs
 from roost.testing.engine import overuse
-from roost.testing.gangs import gang_problems, strangers
-from roost.testing.usage import Usage, used, worst
+from roost.testing.gang_checks import gang_problems, strangers
+from roost.testing.usage import DeviceUsage, used, worst
 
 
 def validate(core: Core, *, limits: bool = True) -> None:
@@ -390,10 +390,10 @@ def _booked(run: Run) -> bool:
     return run.stopping is None and not run.parked
 
 
-def _now_used(run: Run) -> Usage:
+def _now_used(run: Run) -> DeviceUsage:
     """What a run's processes may use now."""
     if run.parked or (run.after and run.target is None):
-        return Usage()
+        return DeviceUsage()
     usage = used(run.job.spec, run.allocation)
     if run.target is not None and not run.after:
         usage = worst(usage, used(run.job.spec, run.target))

@@ -37,9 +37,10 @@ from roost.placement import placer as placer_named
 from roost.sim.results import Results
 from roost.testing.builders import core_with, job, node, part, role, spec, worker
 from roost.testing.checks import rough_decisions, validate
-from roost.testing.engine import Batch
-from roost.testing.gangs import gang_problems, strangers
+from roost.testing.engine import JournalBatch
+from roost.testing.gang_checks import gang_problems, strangers
 from roost.testing.journal import check_journal
+from roost.testing.random_history import RandomHistory
 from roost.testing.replay import digest, digest_elsewhere
 from roost.testing.situations import (
     Situation,
@@ -53,7 +54,6 @@ from roost.testing.situations import (
     shares,
     tenants,
 )
-from roost.testing.storm import Storm
 
 #: More virtual time and more decisions than any situation needs.
 _HORIZON_S = 1e7
@@ -128,7 +128,7 @@ class PolicyConformance:
         """The journal folds to the same state; without its notes the policy still serves all."""
         situation = tenants()
         simulation = situation.simulation(policy, self.placer)
-        journal: list[Batch] = []
+        journal: list[JournalBatch] = []
         simulation.run(until=4000.0, observer=lambda *batch: journal.append(_batch(*batch)))
         check_journal(journal, simulation.core)
         again = Core(policy, placer_named(self.placer))
@@ -141,7 +141,7 @@ class PolicyConformance:
     def test_it_weathers_a_storm(self, policy: Policy) -> None:
         """Users, machines and reports at their worst; afterwards nobody is lost."""
         for seed in (1, 2):
-            Storm(policy, self.placer, seed).blow(150).clear_up()
+            RandomHistory(policy, self.placer, seed).blow(150).clear_up()
 
     def test_nothing_to_do_is_fine(self, policy: Policy) -> None:
         """No nodes, no jobs, nodes that are lost, or a job that can never run."""
@@ -173,7 +173,7 @@ class Watcher:
     def __init__(self, core: Core, watch: Watch = validate) -> None:
         self.core = core
         self.watch = watch
-        self.journal: list[Batch] = []
+        self.journal: list[JournalBatch] = []
 
     def __call__(
         self, events: Sequence[Event], decisions: Sequence[Decision], actions: Sequence[Action]
@@ -333,8 +333,8 @@ def _books(ledger: Ledger) -> object:
 
 def _batch(
     events: Sequence[Event], decisions: Sequence[Decision], actions: Sequence[Action]
-) -> Batch:
-    return Batch(tuple(events), tuple(decisions), tuple(actions))
+) -> JournalBatch:
+    return JournalBatch(tuple(events), tuple(decisions), tuple(actions))
 
 
 def _unfinished(results: Results) -> list[str]:

@@ -35,10 +35,10 @@ from roost.core import (
     Suspend,
     Suspended,
 )
-from roost.testing.usage import Usage, used, worst
+from roost.testing.usage import DeviceUsage, used, worst
 
 
-class Batch(NamedTuple):
+class JournalBatch(NamedTuple):
     """What a journal keeps of one call of ``Core.handle``, and the actions that followed."""
 
     events: tuple[Event, ...]
@@ -47,10 +47,10 @@ class Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Process:
+class RunProcess:
     """A run as its world sees it: what it uses, and what it was asked to do and has not done."""
 
-    uses: Usage
+    uses: DeviceUsage
     asked: list[Action] = field(default_factory=list)
     saved_s: float = 0.0
     parked: bool = False
@@ -62,8 +62,8 @@ class FakeEngine:
     def __init__(self, core: Core, *, now: float = 0.0) -> None:
         self.core = core
         self.now = max(now, core.now)
-        self.journal: list[Batch] = []
-        self.processes: dict[RunId, Process] = {}
+        self.journal: list[JournalBatch] = []
+        self.processes: dict[RunId, RunProcess] = {}
         #: What reports say that it took to do what was asked.
         self.took_s: float | None = None
 
@@ -81,7 +81,7 @@ class FakeEngine:
         """Hand a batch to the core, note it in the journal, and begin what it asks for."""
         actions = self.core.handle(*events)
         self.now = self.core.now
-        self.journal.append(Batch(events, tuple(self.core.decisions), tuple(actions)))
+        self.journal.append(JournalBatch(events, tuple(self.core.decisions), tuple(actions)))
         for action in actions:
             self._begin(action)
         return actions
@@ -132,7 +132,7 @@ class FakeEngine:
                     raise AssertionError(msg)
                 uses = used(action.spec, action.allocation)
                 saved_s = self.core.jobs[action.run.job].saved_s
-                self.processes[action.run] = Process(uses, [action], saved_s)
+                self.processes[action.run] = RunProcess(uses, [action], saved_s)
             case Resume():
                 process = self.processes[action.run]
                 process.uses = used(self.core.jobs[action.run.job].spec, action.allocation)
@@ -166,7 +166,7 @@ class FakeEngine:
                 run = self.core.runs.get(run_id)
                 process.parked = True
                 if run is None or not run.frozen:
-                    process.uses = Usage()
+                    process.uses = DeviceUsage()
                 process.saved_s = run.done(self.now) if run is not None else 0.0
                 return Suspended(self.now, run_id, process.saved_s, self.took_s)
             case Stop():
@@ -182,9 +182,9 @@ class FakeEngine:
             raise AssertionError(msg)
 
 
-def overuse(core: Core, usages: Iterable[Usage]) -> list[str]:
+def overuse(core: Core, usages: Iterable[DeviceUsage]) -> list[str]:
     """What several uses together take beyond what nodes have."""
-    total = Usage()
+    total = DeviceUsage()
     for usage in usages:
         total.add(usage)
     return total.beyond({name: node.spec for name, node in core.ledger.nodes.items()})

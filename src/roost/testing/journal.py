@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, NoReturn
 
 from roost.core import Core, Job, Ledger, Node, Plan, Queue, Run, Shape
-from roost.testing.engine import Batch
+from roost.testing.engine import JournalBatch
 
 
 def snapshot(core: Core) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def snapshot(core: Core) -> dict[str, Any]:
     }
 
 
-def check_journal(batches: Iterable[Batch], core: Core) -> None:
+def check_journal(batches: Iterable[JournalBatch], core: Core) -> None:
     """Folding what was recorded gives the same actions and an equal state."""
     again = Core(_not_asked, _not_asked)
     for index, batch in enumerate(batches):

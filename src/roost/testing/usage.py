@@ -10,7 +10,7 @@ from roost.core import WHOLE, WORKER, Allocation, JobSpec, NodeId, NodeSpec, Par
 
 
 @dataclass(slots=True)
-class Usage:
+class DeviceUsage:
     """Milli-GPUs and MiB by device, milli-CPUs, MiB and workers by node."""
 
     milli: dict[tuple[NodeId, int], int] = field(default_factory=lambda: defaultdict(int))
@@ -19,7 +19,7 @@ class Usage:
     memory: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
     workers: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, other: Usage) -> None:
+    def add(self, other: DeviceUsage) -> None:
         """Count another use on top."""
         for device, milli in other.milli.items():
             self.milli[device] += milli
@@ -79,9 +79,9 @@ class Usage:
         return total
 
 
-def used(spec: JobSpec, allocation: Allocation) -> Usage:
+def used(spec: JobSpec, allocation: Allocation) -> DeviceUsage:
     """What a job uses on an allocation."""
-    usage = Usage()
+    usage = DeviceUsage()
     for part in allocation.parts:
         need = need_of(spec, part)
         for gpu in part.gpus:
@@ -93,9 +93,9 @@ def used(spec: JobSpec, allocation: Allocation) -> Usage:
     return usage
 
 
-def worst(one: Usage, other: Usage) -> Usage:
+def worst(one: DeviceUsage, other: DeviceUsage) -> DeviceUsage:
     """What a run may use while it goes from one allocation to another."""
-    both = Usage()
+    both = DeviceUsage()
     for device in one.milli.keys() | other.milli.keys():
         both.milli[device] = max(one.milli[device], other.milli[device])
         before = [limit for limit in one.limits if limit[:2] == device]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.kubernetes.processes import Process
 from tests.unit.cli.told import roost
 
 from roost.cli import bench_binding, bench_kubernetes
@@ -20,7 +21,6 @@ from roost.errors import Fatal
 from roost.kubernetes.client import access
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import Object
-from roost.testing.kubernetes.processes import Process
 
 Asked = list[tuple[list[str], Sizes]]
 

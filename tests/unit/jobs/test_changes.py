@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.recording_engine import RecordingEngine
 
 from roost.core import (
     Allocation,
@@ -38,7 +39,6 @@ from roost.live.cluster import Cluster, Submission
 from roost.store import open_store
 from roost.store.rows import EventQuery, QueueRow
 from roost.testing.builders import node
-from roost.testing.puppet import PuppetEngine
 
 
 class Hands:
@@ -57,7 +57,7 @@ class Hands:
 class World:
     """A cluster with one elastic job."""
 
-    def __init__(self, it: Cluster, engine: PuppetEngine, hands: Hands) -> None:
+    def __init__(self, it: Cluster, engine: RecordingEngine, hands: Hands) -> None:
         self.it, self.engine, self.hands = it, engine, hands
 
     async def submit(self, **fields: Any) -> RunId:
@@ -83,7 +83,7 @@ class World:
 
 @asynccontextmanager
 async def world(home: Path, *nodes: NodeSpec) -> AsyncIterator[World]:
-    engine, hands = PuppetEngine(*(nodes or (node("n0", 4),))), Hands()
+    engine, hands = RecordingEngine(*(nodes or (node("n0", 4),))), Hands()
     store = open_store(f"sqlite:///{home}/roost.db")
     it = Cluster(store, engine, home, policy="backfill", clock=hands)  # type: ignore[arg-type]
     await it.start()

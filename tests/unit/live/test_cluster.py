@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.recording_engine import RecordingEngine
 
 from roost.core import JobId, Launch, Migrate, Range, Resize, RunId, Started, Suspend
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound
@@ -17,7 +18,6 @@ from roost.live.cluster import Cluster, Submission
 from roost.store import open_store
 from roost.store.rows import EventQuery, JobRow, QueueRow
 from roost.testing.builders import node
-from roost.testing.puppet import PuppetEngine
 
 
 def file(**fields: Any) -> JobFile:
@@ -25,8 +25,8 @@ def file(**fields: Any) -> JobFile:
 
 
 @asynccontextmanager
-async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, PuppetEngine]]:
-    engine = PuppetEngine(node("n0", gpus))
+async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, RecordingEngine]]:
+    engine = RecordingEngine(node("n0", gpus))
     it = Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home)
     await it.start()
     try:
@@ -35,7 +35,7 @@ async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, Pup
         await it.close()
 
 
-async def running(it: Cluster, engine: PuppetEngine, **fields: Any) -> JobRow:
+async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow:
     row, _ = await it.submit(Submission(file(**fields), "ada"))
     launch = await engine.told(Launch)
     seen = asyncio.Event()

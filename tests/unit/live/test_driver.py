@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.recording_engine import RecordingEngine
 
 from roost import placement
 from roost.core import (
@@ -43,7 +44,6 @@ from roost.policies.fifo import fifo
 from roost.store import Store, StoreBroken, StoreFull, StoreLost, open_store
 from roost.store.rows import Entry, EventRow, JobRow
 from roost.testing.builders import node
-from roost.testing.puppet import PuppetEngine
 
 OKAY = (WorkerExit("worker", 0, 0, None),)
 
@@ -76,7 +76,7 @@ class Live:
 
     def __init__(self, home: Path, gpus: int = 2) -> None:
         self.home = home
-        self.engine = PuppetEngine(node("n0", gpus))
+        self.engine = RecordingEngine(node("n0", gpus))
         self.store = open_store(f"sqlite:///{home}/roost.db")
         self.store.serve()
         self.faults = Faults(self.store)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.recording_engine import RecordingEngine
 
 from roost.core import JobId, Launch, RunId, Started
 from roost.engines import Ended, Order, SnapshotInfo, Told
@@ -20,15 +21,14 @@ from roost.live.snapshots import Clone
 from roost.store import StoreFull, open_store
 from roost.store.rows import EventQuery, JobRow, PointRow, QueueRow
 from roost.testing.builders import node
-from roost.testing.puppet import PuppetEngine
 
 RETRY = {"max": 3, "delay": 0}
 SAVED = {"model.pt": b"weights", "state.json": b"{}"}
 
 
 @asynccontextmanager
-async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, PuppetEngine]]:
-    engine = PuppetEngine(node("n0", gpus))
+async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, RecordingEngine]]:
+    engine = RecordingEngine(node("n0", gpus))
     it = Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home)
     await it.start()
     try:
@@ -42,7 +42,7 @@ async def settled(it: Cluster) -> None:
     await it.set_queue(QueueRow("later"), "root")
 
 
-async def running(it: Cluster, engine: PuppetEngine, **fields: Any) -> JobRow:
+async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow:
     request = fields.pop("request", {})
     file = JobFile.from_document({"name": "job", "run": "true", **fields})
     row, _ = await it.submit(Submission(file, "ada", **request))
@@ -56,7 +56,7 @@ async def running(it: Cluster, engine: PuppetEngine, **fields: Any) -> JobRow:
     return found
 
 
-async def launch_order(engine: PuppetEngine) -> Order:
+async def launch_order(engine: RecordingEngine) -> Order:
     async with asyncio.timeout(5):
         while True:
             for order in engine.orders:
@@ -151,7 +151,7 @@ def test_trouble_with_the_disk_is_told(
     async def scenario() -> None:
         async with cluster(tmp_path) as (it, engine):
             row = await running(it, engine)
-            monkeypatch.setattr(PuppetEngine, "snapshot", fails)
+            monkeypatch.setattr(RecordingEngine, "snapshot", fails)
             with pytest.raises(kind, match=r"no snapshot was taken: .*no luck"):
                 await taken(it, row)
             assert folders(tmp_path) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.recording_engine import RecordingEngine
 
 from roost.core import JobId, JobState, Launch, RunId
 from roost.engines import Ended
@@ -17,7 +18,6 @@ from roost.live.cluster import Cluster, Submission
 from roost.store import HomeRow, StoreBroken, open_store
 from roost.store.rows import EventQuery, JobQuery
 from roost.testing.builders import node
-from roost.testing.puppet import PuppetEngine
 
 HERE, THERE = HomeRow("a" * 32, "/srv/a", "box"), HomeRow("b" * 32, "/srv/b", "crate")
 
@@ -26,8 +26,8 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def made(home: Path, name: str = "n0", **more: Any) -> tuple[Cluster, PuppetEngine]:
-    engine = PuppetEngine(node(name, 4))
+def made(home: Path, name: str = "n0", **more: Any) -> tuple[Cluster, RecordingEngine]:
+    engine = RecordingEngine(node(name, 4))
     return Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home, **more), engine
 
 

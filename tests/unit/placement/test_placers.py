@@ -8,7 +8,7 @@ from roost.core import Ledger, Level, NodeSpec, Part, Shape
 from roost.errors import NotFound
 from roost.placement import PLACERS, placer
 from roost.testing.builders import node, part, role, worker
-from roost.testing.gangs import reach
+from roost.testing.gang_checks import reach
 
 
 def ledger_of(*nodes: NodeSpec) -> Ledger:

@@ -8,7 +8,7 @@ from roost.core import Ledger, Level, NodeSpec, Shape
 from roost.placement import PLACERS, placer
 from roost.testing.builders import node, part, role, worker
 from roost.testing.checks import mask_problems
-from roost.testing.gangs import gang_problems, reach
+from roost.testing.gang_checks import gang_problems, reach
 
 ALL = pytest.mark.parametrize("name", PLACERS)
 

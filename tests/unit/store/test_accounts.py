@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.store import EventQuery, Store, StoreFull, User, open_store
-from roost.testing.places import entry
+from roost.testing.stores.database import entry
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from roost.store import User, open_store
 from roost.store.errors import StoreBroken
 from roost.store.migrations import MIGRATIONS, Migration, migrate
 from roost.store.sqlite import SqliteDatabase
-from roost.testing.places import fill
+from roost.testing.stores.database import fill
 
 NEXT = MIGRATIONS[-1].number + 1
 GOOD = Migration(

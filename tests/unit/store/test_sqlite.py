@@ -14,7 +14,7 @@ from roost.store import JobQuery, Store, StoreBroken, StoreBusy, StoreFull, Stor
 from roost.store.database import Parameters, Row, Session
 from roost.store.rows import JOB_SORTS, EventQuery, EventRow, QueueRow, User
 from roost.store.sqlite import SqliteDatabase
-from roost.testing.places import entry, fill, job_row
+from roost.testing.stores.database import entry, fill, job_row
 
 
 @pytest.fixture

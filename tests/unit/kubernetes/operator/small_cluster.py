@@ -14,6 +14,8 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from tests.support.kubernetes.nodes import node
+
 from roost import placement, policies
 from roost.errors import Conflict, NotFound, Retryable
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Kind, Object
@@ -22,7 +24,6 @@ from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.term import Term
 from roost.kubernetes.operator.workload import Opening
 from roost.live.clock import Clock
-from roost.testing.kubernetes.nodes import node
 
 Key = tuple[str, str]
 

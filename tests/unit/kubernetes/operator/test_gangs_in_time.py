@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from tests.support.kubernetes.nodes import node
 from tests.unit.kubernetes.operator.objects import gang
 from tests.unit.kubernetes.operator.small_cluster import Key, SmallCluster, merged
 
@@ -22,7 +23,6 @@ from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.loop import openings
 from roost.kubernetes.operator.term import Term
 from roost.live.clock import Clock
-from roost.testing.kubernetes.nodes import node
 
 
 class Late(SmallCluster):

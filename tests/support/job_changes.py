@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from tests.support import oracles, witness
+from tests.support.trial import LATER, OVER, SETTLE_S, SubmittedJob, Trial, kill_exactly
+
 from roost.failpoints import CHANGING, KEEPING
-from roost.testing import oracles, witness
-from roost.testing.trial import LATER, OVER, SETTLE_S, Asked, Trial, kill_exactly
 
 _UNDER_WAY, _CONFLICT, _GONE = 202, 409, 404
 #: How often a snapshot that is under way is asked for.
@@ -43,7 +44,7 @@ _CHANGES = {
 
 
 @dataclass(slots=True)
-class Changing(Trial):
+class ChangingTrial(Trial):
     """A cluster whose elastic jobs are changed while they run."""
 
     #: How often each was acknowledged; what became of it is in the journal.
@@ -69,7 +70,7 @@ class Changing(Trial):
         """Long enough for a job to be changed while it runs."""
         return _LONG_ON_GPU_S if self.on_gpu else _LONG_S
 
-    def submit_elastic(self, seconds: float) -> Asked:
+    def submit_elastic(self, seconds: float) -> SubmittedJob:
         """A witness that changes its size while it runs, and goes before all others."""
         found = witness.document(self.folder, self.chance, seconds, gpu=self.on_gpu)
         found |= witness.elastic(self.folder, seconds, gpu=self.on_gpu)
@@ -84,7 +85,7 @@ class Changing(Trial):
 
     def provoke(self, point: str, fired: Callable[[], bool]) -> None:
         """Do to an elastic job what leads to a failpoint, until a server or a shim dies there."""
-        job: Asked | None = None
+        job: SubmittedJob | None = None
         for _ in range(_TURNS):
             if self.late:
                 return
@@ -98,7 +99,7 @@ class Changing(Trial):
             if not self.server.alive or fired():
                 return
 
-    def elastic(self, state: str) -> list[Asked]:
+    def elastic(self, state: str) -> list[SubmittedJob]:
         """The elastic jobs in a state."""
         answer = self.server.ask("GET", f"/api/v1/jobs?limit=200&state={state}")
         if answer is None or not answer.is_success:
@@ -161,7 +162,7 @@ class Changing(Trial):
 
     # -- what happens to a job -----------------------------------------------------------------
 
-    def _change(self, job: Asked, what: str) -> None:
+    def _change(self, job: SubmittedJob, what: str) -> None:
         low = self.chance.randint(1, 3)
         does: dict[str, Callable[[], object]] = {
             "grow": lambda: self._scale(job, 3, 3),
@@ -176,10 +177,10 @@ class Changing(Trial):
         answer = does[what]() if what in does else self.command(job, what)
         self.changed[what] += bool(answer is not None and getattr(answer, "is_success", answer))
 
-    def _scale(self, job: Asked, low: int, high: int) -> object:
+    def _scale(self, job: SubmittedJob, low: int, high: int) -> object:
         return self.command(job, "scale", {"min": low, "max": high})
 
-    def _snapshot(self, job: Asked) -> bool:
+    def _snapshot(self, job: SubmittedJob) -> bool:
         """Keep what the job has saved; it may have saved nothing yet, or be over."""
         name = f"s{self.chance.getrandbits(32):08x}"
         path = f"/api/v1/jobs/{job.id}/snapshots"
@@ -191,12 +192,12 @@ class Changing(Trial):
             return False
         if not answer.is_success:
             self.problems.append(f"a snapshot of {job.id} was refused: {answer.text}")
-        elif answer.status_code == 201:  # noqa: PLR2004 - it is there; 202: it is being taken
+        elif answer.status_code == 201:
             self.kept.add(f"{job.id}@{name}")
             return True
         return False
 
-    def _forget(self, job: Asked) -> bool:
+    def _forget(self, job: SubmittedJob) -> bool:
         """Delete a snapshot of the job; one is taken if there is none."""
         mine = sorted(one for one in self.kept - self.doubtful if one.startswith(f"{job.id}@"))
         if not mine:
@@ -205,28 +206,28 @@ class Changing(Trial):
         answer = self.server.ask("DELETE", f"/api/v1/jobs/{mine[0].replace('@', '/snapshots/')}")
         return answer is not None and answer.is_success
 
-    def _clone(self, job: Asked) -> bool:
+    def _clone(self, job: SubmittedJob) -> bool:
         """A new job from the newest snapshot of the job; one is taken if there is none."""
         if not any(one.startswith(f"{job.id}@") for one in self.kept - self.doubtful):
             self._change(job, "snapshot")
         clone = self.submit(dict(job.document), source=job.id)
         return bool(clone.id)
 
-    def _lose(self, job: Asked) -> bool:
+    def _lose(self, job: SubmittedJob) -> bool:
         """Kill a member of a job."""
         found = self._processes(job)
         return bool(found) and kill_exactly(
             self.chance.choice(found), self.mark.encode(), "environ"
         )
 
-    def _processes(self, job: Asked) -> list[int]:
+    def _processes(self, job: SubmittedJob) -> list[int]:
         return sorted(one.pid for one in oracles.carrying(self.mark) if one.job == job.id)
 
-    def _now(self, job: Asked) -> int:
+    def _now(self, job: SubmittedJob) -> int:
         """How many workers it has, by the books."""
         return int(self._seen(job).get("workers", {}).get("now", 0))
 
-    def _is_steady(self, job: Asked, workers: int) -> bool:
+    def _is_steady(self, job: SubmittedJob, workers: int) -> bool:
         """Whether it runs with so many workers or more, all of which are set up, or is over."""
         state = self._state(job)
         if state != "running" or self._now(job) < workers:
@@ -235,16 +236,16 @@ class Changing(Trial):
         begun = {line.pid for line in ledger if line.job == job.id and line.what == "start"}
         return begun.issuperset(self._processes(job))
 
-    def _state(self, job: Asked) -> str:
+    def _state(self, job: SubmittedJob) -> str:
         return str(self._seen(job).get("state", ""))
 
-    def _seen(self, job: Asked) -> dict[str, Any]:
+    def _seen(self, job: SubmittedJob) -> dict[str, Any]:
         answer = self.server.ask("GET", f"/api/v1/jobs/{job.id}")
         found: dict[str, Any] = answer.json() if answer is not None and answer.is_success else {}
         return found
 
 
-def _is_first(job: Asked) -> bool:
+def _is_first(job: SubmittedJob) -> bool:
     return bool(job.document["priority"] == _FIRST)
 
 

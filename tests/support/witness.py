@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import roost
+
 #: The variable that marks every process of these jobs, beside Roost's own.
 MARK = "CHAOS"
 
@@ -50,6 +52,8 @@ _HELD_MIB = 256
 #: Of a GPU, for each worker: three elastic jobs fit on one, with all their workers.
 _SHARE = 0.1
 _ELASTIC = Path(__file__).with_name("elastic_witness.py")
+#: The elastic witness imports ``roost.train``, from where this process has it.
+_SOURCES = str(Path(roost.__file__).parents[1])
 
 #: How often a witness stops when asked, does not, leaves a process behind, fails once.
 _MODES = {"polite": 6, "stubborn": 1, "leaver": 1, "flaky": 1}
@@ -106,7 +110,7 @@ def elastic(folder: Path, seconds: float, *, gpu: bool = False) -> dict[str, Any
     mib = [str(_HELD_MIB)] if gpu else []
     found: dict[str, Any] = {
         "command": [sys.executable, "-P", str(_ELASTIC), str(folder), steps, *mib],
-        "env": {MARK: str(folder), "PYTHONPATH": str(_ELASTIC.parents[2])},
+        "env": {MARK: str(folder), "PYTHONPATH": _SOURCES},
         "workers": "1..3",
     }
     return found | {"gpus": _SHARE} if gpu else found

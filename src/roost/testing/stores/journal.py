@@ -1,15 +1,4 @@
-"""What every store must do, whatever database it stands on.
-
-Subclass the suite in a test module and give it a fixture ``place``; pytest does the rest:
-
-    class TestMine(StoreConformance):
-        @pytest.fixture
-        def place(self) -> Place:
-            return Place("postgresql://...", spoil=..., cut=...)
-
-What was appended is there, once and in order, or its damage is found; a server that was replaced
-writes no more; lists are those of an obvious search; a secret opens only what it should.
-"""
+"""What every journal must do, whatever database it stands on."""
 
 from __future__ import annotations
 
@@ -18,16 +7,13 @@ from contextlib import suppress
 
 from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
 from roost.store import Fenced, HomeRow, JobQuery, StoreLost, open_store
-from roost.testing.places import Place, entry, fill, job_row, raises, require, same
-from roost.testing.store_views import AccountConformance, PointConformance, ViewConformance
-
-__all__ = ["JournalConformance", "Place", "StoreConformance"]
+from roost.testing.stores.database import TrialDatabase, entry, fill, job_row, raises, require, same
 
 
 class JournalConformance:
     """What every journal must do. Needs a fixture ``place``."""
 
-    def test_what_is_appended_is_there_again(self, place: Place) -> None:
+    def test_what_is_appended_is_there_again(self, place: TrialDatabase) -> None:
         """Entries of every shape, in order, also after the store was closed."""
         odd = {"text": "\0 \ud800 é 😀 'quoted'; -- ?%s", "deep": [[{"a": None}]], "big": 2**70}
         entries = [entry(1), entry(2, **odd), entry(3, n=[1.5, 1e300, -0.0])]
@@ -42,14 +28,14 @@ class JournalConformance:
             same(list(store.entries(after=2)), entries[2:], "the end of the journal")
             same(store.last(), entries[-1], "the last entry")
 
-    def test_a_long_journal_is_read_in_one_go(self, place: Place) -> None:
+    def test_a_long_journal_is_read_in_one_go(self, place: TrialDatabase) -> None:
         """More entries than are read at once."""
         with open_store(place.url) as store:
             store.serve()
             store.append([entry(seq) for seq in range(1, 1202)])
             same([one.seq for one in store.entries()], list(range(1, 1202)), "the numbers")
 
-    def test_numbers_have_no_gap(self, place: Place) -> None:
+    def test_numbers_have_no_gap(self, place: TrialDatabase) -> None:
         """A number that does not follow is refused, and nothing is written."""
         with open_store(place.url) as store:
             store.serve()
@@ -62,7 +48,7 @@ class JournalConformance:
             same(list(store.entries()), entries, "the journal")
             same(store.find_jobs(JobQuery()).total, 0, "the number of jobs")
 
-    def test_an_id_is_used_once(self, place: Place) -> None:
+    def test_an_id_is_used_once(self, place: TrialDatabase) -> None:
         """The same entry under another number is refused, and the store goes on."""
         with open_store(place.url) as store:
             store.serve()
@@ -72,7 +58,7 @@ class JournalConformance:
             store.append([entry(2)])
             same([one.seq for one in store.entries()], [1, 2], "the numbers")
 
-    def test_what_is_no_json_is_refused(self, place: Place) -> None:
+    def test_what_is_no_json_is_refused(self, place: TrialDatabase) -> None:
         """Before anything is written."""
         with open_store(place.url) as store:
             store.serve()
@@ -83,12 +69,12 @@ class JournalConformance:
                 store.append([entry(1)], [job_row("huge", priority=2**80)])
             fill(store, 1)
 
-    def test_only_the_server_appends(self, place: Place) -> None:
+    def test_only_the_server_appends(self, place: TrialDatabase) -> None:
         """Who only reads cannot write the journal."""
         with open_store(place.url) as store, raises(Fatal, "call serve"):
             store.append([entry(1)])
 
-    def test_there_is_one_server(self, place: Place) -> None:
+    def test_there_is_one_server(self, place: TrialDatabase) -> None:
         """A second one is refused by name; once the first is gone it may serve."""
         with open_store(place.url) as first, open_store(place.url) as second:
             epoch = first.serve()
@@ -99,7 +85,7 @@ class JournalConformance:
             require(second.serve() > epoch, "the epoch did not grow")
             fill(second, 1)
 
-    def test_who_only_claims_has_changed_nothing(self, place: Place) -> None:
+    def test_who_only_claims_has_changed_nothing(self, place: TrialDatabase) -> None:
         """Others are kept away, and can serve afterwards as if nobody had been there."""
         with open_store(place.url) as first:
             epoch = first.serve()
@@ -113,7 +99,7 @@ class JournalConformance:
             claiming.close()
             same(other.serve(), epoch + 1, "the epoch")
 
-    def test_a_database_belongs_to_one_home(self, place: Place) -> None:
+    def test_a_database_belongs_to_one_home(self, place: TrialDatabase) -> None:
         """Another home is refused, or adopts it and is told to count what ran as lost."""
         here, there = HomeRow("a" * 32, "/srv/a", "box"), HomeRow("b" * 32, "/srv/b", "crate")
         with open_store(place.url) as store:
@@ -140,7 +126,7 @@ class JournalConformance:
         with open_store(place.url) as store, raises(Conflict, "the home /srv/b on crate"):
             store.claim(here)
 
-    def test_a_server_that_was_replaced_writes_no_more(self, place: Place) -> None:
+    def test_a_server_that_was_replaced_writes_no_more(self, place: TrialDatabase) -> None:
         """It lost its lock without noticing; the new one's journal is untouched."""
         with open_store(place.url) as old, open_store(place.url) as new:
             old.serve()
@@ -166,7 +152,7 @@ class JournalConformance:
             with open_store(place.url) as store:
                 same(list(store.entries()), entries, "the journal")
 
-    def test_a_flipped_bit_is_found(self, place: Place) -> None:
+    def test_a_flipped_bit_is_found(self, place: TrialDatabase) -> None:
         """In any column of any entry, with its number."""
         changes = (
             ("body = '{\"v\":2}'", "WHERE seq = 3", 3),
@@ -187,7 +173,7 @@ class JournalConformance:
         with open_store(place.url) as store:
             same(len(list(store.entries())), 6, "the entries")
 
-    def test_a_missing_entry_is_found(self, place: Place) -> None:
+    def test_a_missing_entry_is_found(self, place: TrialDatabase) -> None:
         """In the middle, and at both ends."""
         with open_store(place.url) as store:
             store.serve()
@@ -205,7 +191,7 @@ class JournalConformance:
         with open_store(place.url) as store, raises(Fatal, "damaged at entry 9"):
             store.serve()
 
-    def test_a_database_put_back_is_noticed(self, place: Place) -> None:
+    def test_a_database_put_back_is_noticed(self, place: TrialDatabase) -> None:
         """No number is used again."""
         with open_store(place.url) as store:
             store.serve()
@@ -224,7 +210,7 @@ class JournalConformance:
                 list(store.entries(after=4))
             same(len(list(store.entries())), 2, "the entries")
 
-    def test_snapshots(self, place: Place) -> None:
+    def test_snapshots(self, place: TrialDatabase) -> None:
         """The two newest are kept; a damaged one is left out."""
         with open_store(place.url) as store:
             store.serve()
@@ -241,7 +227,7 @@ class JournalConformance:
             place.spoil("UPDATE snapshots SET journal_sum = 'x' WHERE seq = 4")
             same(list(store.snapshots()), [], "the snapshots")
 
-    def test_many_who_start_at_once_make_one_database(self, place: Place) -> None:
+    def test_many_who_start_at_once_make_one_database(self, place: TrialDatabase) -> None:
         """And only one of them serves."""
         ready, epochs, wrong = threading.Barrier(5), list[int](), list[Exception]()
 
@@ -264,7 +250,7 @@ class JournalConformance:
         same(wrong, [], "what went wrong")
         same(epochs, [1], "the epochs")
 
-    def test_a_newer_database_is_refused(self, place: Place) -> None:
+    def test_a_newer_database_is_refused(self, place: TrialDatabase) -> None:
         """Schema or format; and nothing else is said to be wrong with it."""
         open_store(place.url).close()
         for column in ("schema", "format"):
@@ -274,17 +260,13 @@ class JournalConformance:
             place.spoil(f"UPDATE roost_meta SET {column} = {column} - 1000")  # noqa: S608 - ours
         open_store(place.url).close()
 
-    def test_a_database_of_something_else_is_refused(self, place: Place) -> None:
+    def test_a_database_of_something_else_is_refused(self, place: TrialDatabase) -> None:
         """And stays as it was."""
         place.spoil("CREATE TABLE precious (id INTEGER)")
         with raises(InvalidSpec, "not a Roost database"):
             open_store(place.url)
 
 
-class StoreConformance(JournalConformance, ViewConformance, AccountConformance, PointConformance):
-    """What every store must do. Needs a fixture ``place``."""
-
-
-def _put_back(place: Place) -> None:
+def _put_back(place: TrialDatabase) -> None:
     place.spoil("DELETE FROM journal")
     place.spoil("INSERT INTO journal SELECT * FROM kept")

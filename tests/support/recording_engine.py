@@ -24,7 +24,7 @@ from roost.errors import Conflict, NotFound
 A = TypeVar("A", bound=Action)
 
 
-class PuppetEngine:
+class RecordingEngine:
     """Performs nothing. ``orders`` is what it was told; ``report`` passes a report on."""
 
     def __init__(self, *nodes: NodeSpec) -> None:

@@ -1,8 +1,8 @@
 """Chaos: a real server under random commands and faults, and the oracles after each round.
 
-    python -m roost.testing.chaos --rounds 100 --seed 1 --store postgresql
-    python -m roost.testing.chaos --gpu --rounds 1 --minutes 2
-    python -m roost.testing.chaos --replay FILE
+    python -m tests.support.chaos --rounds 100 --seed 1 --store postgresql
+    python -m tests.support.chaos --gpu --rounds 1 --minutes 2
+    python -m tests.support.chaos --replay FILE
 
 A round is a cluster of its own. For each failpoint a server lives until it dies there, while jobs
 are submitted, cancelled, suspended, resumed, scaled, moved, kept, cloned and deleted, and workers
@@ -37,12 +37,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support import gpu_memory, oracles, witness
+from tests.support.job_changes import ChangingTrial, happened, leads
+from tests.support.postgres import PostgresServer
+from tests.support.trial import SETTLE_S, SHIM, SLOTS, SubmittedJob, kill_exactly, shim_of
+
 from roost.errors import RoostError
 from roost.failpoints import CHANGING, KEEPING, NAMES
-from roost.testing import gpu_memory, oracles, witness
-from roost.testing.changing import Changing, happened, leads
-from roost.testing.postgres import PostgresServer
-from roost.testing.trial import SETTLE_S, SHIM, SLOTS, Asked, kill_exactly, shim_of
 
 #: Steps in one life before it is given up, tries to make a failpoint fire.
 _STEPS, _TRIES = 60, 4
@@ -55,7 +56,7 @@ _STOPPED_BY = ("snapshot.before-write", "snapshot.after-write")
 
 
 @dataclass(slots=True)
-class Chaos(Changing):
+class Chaos(ChangingTrial):
     """One cluster under chance; ``database`` is the server of its store, if it has one."""
 
     hits: Counter[str] = field(default_factory=Counter)
@@ -161,7 +162,7 @@ class Chaos(Changing):
         known = [job for job in self.jobs if job.id and not job.deleted]
         if not known:
             return
-        job: Asked = self.chance.choice(known[-_LATELY:])
+        job: SubmittedJob = self.chance.choice(known[-_LATELY:])
         low, high = sorted((self.chance.randint(1, 3), self.chance.randint(1, 3)))
         bodies: dict[str, dict[str, int | None]] = {
             "scale": {"min": low, "max": high},
@@ -208,7 +209,7 @@ def _of_shim(point: str) -> bool:
 # -- rounds ----------------------------------------------------------------------------------------
 
 
-def play(  # noqa: PLR0913 - what a round is made of
+def play(
     seed: int,
     number: int,
     points: Iterable[str],
@@ -223,7 +224,7 @@ def play(  # noqa: PLR0913 - what a round is made of
 
     No life begins after ``until``, by the monotonic clock.
     """
-    chance = random.Random(f"{seed}-{number}")  # noqa: S311 - seeded, not secret
+    chance = random.Random(f"{seed}-{number}")
     chaos = Chaos(
         base / f"chaos-{seed}-{number}-{os.getpid()}",
         chance,
@@ -273,14 +274,14 @@ def _report(chaos: Chaos, seed: int, number: int) -> None:
     out = Path(f"chaos-{seed}-{number}.jsonl")
     try:
         oracles.save_journal(out, chaos.server.journal().entries, about)
-        sys.stdout.write(f"replay: python -m roost.testing.chaos --replay {out}\n")
+        sys.stdout.write(f"replay: python -m tests.support.chaos --replay {out}\n")
     except RoostError as error:
         sys.stdout.write(f"no journal was kept: {error}\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run rounds, or replay a journal; the exit status says whether all is well."""
-    parser = argparse.ArgumentParser(prog="python -m roost.testing.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")

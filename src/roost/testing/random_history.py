@@ -1,4 +1,4 @@
-"""Storms: long runs of random weather. The same seed gives the same storm."""
+"""Long random histories of a core: jobs, requests, faults. The same seed gives the same one."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from roost.core import (
 )
 from roost.core.spec import CPU_SLOT
 from roost.testing.builders import node, queue, role, spec
-from roost.testing.weather import POOLS, QUEUES, Weather
+from roost.testing.faulty_engine import POOLS, QUEUES, FaultyEngine
 
 _WAYS = tuple(Way)
 
 
-class Storm:
-    """A long run of random weather. ``crowd`` is how many jobs may wait before no more come."""
+class RandomHistory:
+    """A long random history. ``crowd`` is how many jobs may wait before no more come."""
 
     crowd = 12
 
@@ -42,7 +42,7 @@ class Storm:
         self.seed = seed
         self.chance = random.Random(f"storm/{seed}")  # noqa: S311 - not for secrets
         cluster = [self._node(index) for index in range(self.chance.randint(1, 5))]
-        self.weather = Weather(policy, placer, cluster)
+        self.engine = FaultyEngine(policy, placer, cluster)
         self._things: list[tuple[int, Callable[[], object]]] = [
             (8, self._submit),
             (3, self._adopt),
@@ -72,29 +72,29 @@ class Storm:
             (4, self._wake),
         ]
 
-    def blow(self, steps: int) -> Weather:
+    def blow(self, steps: int) -> FaultyEngine:
         """Let so many things happen, check after each, and return what is left."""
         weights = [weight for weight, _ in self._things]
         for step in range(steps):
             (thing,) = self.chance.choices([thing for _, thing in self._things], weights)
-            self.weather.later(self.chance.choice((0.0, 0.0, 1.0, 7.5, 60.0)))
+            self.engine.later(self.chance.choice((0.0, 0.0, 1.0, 7.5, 60.0)))
             try:
                 thing()
-                self.weather.check()
+                self.engine.check()
             except Exception as error:
-                error.add_note(f"storm {self.seed}, step {step}: {thing.__name__}")
+                error.add_note(f"history {self.seed}, step {step}: {thing.__name__}")
                 raise
-        return self.weather
+        return self.engine
 
     # -- what happens --------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        if self.weather.core.waiting.count < self.crowd:
-            self.weather.submit(*(self._spec() for _ in range(self.chance.randint(1, 3))))
+        if self.engine.core.waiting.count < self.crowd:
+            self.engine.submit(*(self._spec() for _ in range(self.chance.randint(1, 3))))
 
     def _adopt(self) -> None:
-        pick, now = self.chance.choice, self.weather.now
-        self.weather.adopt(
+        pick, now = self.chance.choice, self.engine.now
+        self.engine.adopt(
             self._spec(),
             placed=bool(self.chance.randrange(4)),
             running=bool(self.chance.randrange(3)),
@@ -107,59 +107,57 @@ class Storm:
         )
 
     def _adopt_in_vain(self) -> None:
-        if self.weather.core.runs:
-            self.weather.adopt_in_vain(
-                self._spec(), self.chance.choice(list(self.weather.core.runs))
-            )
+        if self.engine.core.runs:
+            self.engine.adopt_in_vain(self._spec(), self.chance.choice(list(self.engine.core.runs)))
 
     def _protect(self) -> None:
-        leaving = [run.job.id for run in self.weather.core.runs.values() if run.stopping]
+        leaving = [run.job.id for run in self.engine.core.runs.values() if run.stopping]
         if name := self.chance.choice(leaving) if leaving else self._job():
             why = self.chance.choice(("", "its budget allows nothing", "its budget allows nothing"))
-            self.weather.protect(name, why)
+            self.engine.protect(name, why)
 
     def _change_pool(self) -> None:
-        nodes = [*self.weather.cluster, node("n9").id]
+        nodes = [*self.engine.cluster, node("n9").id]
         members = self.chance.sample(nodes, self.chance.randint(0, len(nodes)))
-        self.weather.change_pool(self.chance.choice(POOLS), members)
+        self.engine.change_pool(self.chance.choice(POOLS), members)
 
     def _change_node(self) -> None:
-        index = self.chance.randrange(len(self.weather.cluster))
-        self.weather.change_node(self._node(index))
+        index = self.chance.randrange(len(self.engine.cluster))
+        self.engine.change_node(self._node(index))
 
     def _job(self) -> JobId | None:
-        living = [job.id for job in self.weather.core.jobs.values() if not job.state.over]
-        others = list(self.weather.core.jobs)
+        living = [job.id for job in self.engine.core.jobs.values() if not job.state.over]
+        others = list(self.engine.core.jobs)
         names = living if living and self.chance.randrange(8) else others
         return self.chance.choice(names) if names else None
 
     def _cancel(self) -> None:
         if name := self._job():
-            self.weather.tell(CancelRequested(self.weather.now, name))
+            self.engine.tell(CancelRequested(self.engine.now, name))
 
     def _suspend(self) -> None:
         if name := self._job():
-            self.weather.tell(SuspendRequested(self.weather.now, name))
+            self.engine.tell(SuspendRequested(self.engine.now, name))
 
     def _resume(self) -> None:
-        held = [job.id for job in self.weather.core.jobs.values() if job.held]
+        held = [job.id for job in self.engine.core.jobs.values() if job.held]
         if name := self.chance.choice(held) if held else self._job():
-            self.weather.tell(ResumeRequested(self.weather.now, name))
+            self.engine.tell(ResumeRequested(self.engine.now, name))
 
     def _scale(self) -> None:
         if name := self._job():
             low = self.chance.choice((1, 1, 2, 3))
             wanted = Range(low, low + self.chance.choice((0, 0, 2)))
-            self.weather.request(ScaleRequested(self.weather.now, name, wanted))
+            self.engine.request(ScaleRequested(self.engine.now, name, wanted))
 
     def _migrate(self) -> None:
         if name := self._job():
-            where = self.chance.choice((None, *self.weather.cluster))
-            self.weather.request(MigrateRequested(self.weather.now, name, where))
+            where = self.chance.choice((None, *self.engine.cluster))
+            self.engine.request(MigrateRequested(self.engine.now, name, where))
 
     def _delete(self) -> None:
         if name := self._job():
-            self.weather.request(Deleted(self.weather.now, name))
+            self.engine.request(Deleted(self.engine.now, name))
 
     def _change_queue(self) -> None:
         quota, limit = self.chance.choice(((None, None), (None, 3000), (1000, 8000), (0, 0)))
@@ -168,80 +166,80 @@ class Storm:
         changed = queue(
             name, quota_milli=quota, limit_milli=limit, weight=weight, priority=priority
         )
-        self.weather.change_queue(changed)
+        self.engine.change_queue(changed)
 
     def _lose(self) -> None:
-        up = [place.id for place in self.weather.core.ledger.order if place.up]
+        up = [place.id for place in self.engine.core.ledger.order if place.up]
         if len(up) > 1:
-            self.weather.lose(self.chance.choice(up), at_once=self.chance.random() < 0.5)  # noqa: PLR2004
+            self.engine.lose(self.chance.choice(up), at_once=self.chance.random() < 0.5)  # noqa: PLR2004
 
     def _join(self) -> None:
-        down = [place.spec for place in self.weather.core.ledger.order if not place.up]
+        down = [place.spec for place in self.engine.core.ledger.order if not place.up]
         if down:
-            self.weather.tell(NodeJoined(self.weather.now, self.chance.choice(down)))
+            self.engine.tell(NodeJoined(self.engine.now, self.chance.choice(down)))
 
     def _break_or_repair(self) -> None:
-        devices = [(n.id, gpu) for n in self.weather.cluster.values() for gpu in range(n.gpus)]
-        broken = sorted(self.weather.broken)
+        devices = [(n.id, gpu) for n in self.engine.cluster.values() for gpu in range(n.gpus)]
+        broken = sorted(self.engine.broken)
         if broken and self.chance.randrange(3):
-            self.weather.break_or_repair(*self.chance.choice(broken))
+            self.engine.break_or_repair(*self.chance.choice(broken))
         elif devices:
-            self.weather.break_or_repair(*self.chance.choice(devices))
+            self.engine.break_or_repair(*self.chance.choice(devices))
 
     def _answer(self) -> None:
-        self.weather.took_s = self.chance.choice((None, 0.0, 2.5))
-        if self.weather.unanswered:
-            self.weather.answer(self.chance.choice(self.weather.unanswered))
+        self.engine.took_s = self.chance.choice((None, 0.0, 2.5))
+        if self.engine.unanswered:
+            self.engine.answer(self.chance.choice(self.engine.unanswered))
 
     def _answer_each(self) -> None:
         for _ in range(self.chance.randint(1, 3)):
-            self.weather.answer_each()
+            self.engine.answer_each()
 
     def _end(self) -> None:
-        if self.weather.processes:
-            run_id = self.chance.choice(list(self.weather.processes))
+        if self.engine.processes:
+            run_id = self.chance.choice(list(self.engine.processes))
             outcome = self.chance.choice((Outcome.SUCCEEDED, *Outcome))
             final, delay_s = self.chance.random() < 0.1, self.chance.choice((0.0, 0.0, 40.0))  # noqa: PLR2004
             saved_s = self.chance.choice((0.0, 3.0))
-            self.weather.end(run_id, outcome, saved_s, final=final, delay_s=delay_s)
+            self.engine.end(run_id, outcome, saved_s, final=final, delay_s=delay_s)
 
     def _progress(self) -> None:
-        if self.weather.working:
-            run_id = self.chance.choice(self.weather.working)
+        if self.engine.working:
+            run_id = self.chance.choice(self.engine.working)
             done_s, rate = self.chance.uniform(0.0, 600.0), self.chance.uniform(0.01, 20.0)
-            self.weather.tell(Progressed(self.weather.now, run_id, done_s, rate))
+            self.engine.tell(Progressed(self.engine.now, run_id, done_s, rate))
 
     def _measure(self) -> None:
-        if self.weather.working:
-            run_id = self.chance.choice(self.weather.working)
+        if self.engine.working:
+            run_id = self.chance.choice(self.engine.working)
             workers, step_s = self.chance.randint(1, 4), self.chance.uniform(0.01, 2.0)
             noise = self.chance.choice((None, 64.0))
-            self.weather.tell(Measured(self.weather.now, run_id, workers, step_s, 500, noise))
+            self.engine.tell(Measured(self.engine.now, run_id, workers, step_s, 500, noise))
 
     def _lose_worker(self) -> None:
-        if self.weather.shrinkable:
-            run_id = self.chance.choice(self.weather.shrinkable)
-            self.weather.lose_worker(run_id, self.chance.randrange(8))
+        if self.engine.shrinkable:
+            run_id = self.chance.choice(self.engine.shrinkable)
+            self.engine.lose_worker(run_id, self.chance.randrange(8))
 
     def _late(self) -> None:
-        over = [run_id for run_id in self.weather.gone if run_id not in self.weather.core.runs]
+        over = [run_id for run_id in self.engine.gone if run_id not in self.engine.core.runs]
         if over:
-            reports = self.weather.late_reports(self.chance.choice(over))
-            self.weather.report_late(self.chance.choice(reports))
+            reports = self.engine.late_reports(self.chance.choice(over))
+            self.engine.report_late(self.chance.choice(reports))
 
     def _repeat(self) -> None:
-        runs = list(self.weather.core.runs)
-        reports = self.weather.repeated_reports(self.chance.choice(runs)) if runs else []
+        runs = list(self.engine.core.runs)
+        reports = self.engine.repeated_reports(self.chance.choice(runs)) if runs else []
         if reports:
-            self.weather.tell(self.chance.choice(reports))
+            self.engine.tell(self.chance.choice(reports))
 
     def _tick(self) -> None:
-        self.weather.tell(Woke(self.weather.now))
+        self.engine.tell(Woke(self.engine.now))
 
     def _wake(self) -> None:
-        wake_at = self.weather.core.wake_at
-        if wake_at < self.weather.now + 1e5:
-            self.weather.later(max(0.0, wake_at - self.weather.now))
+        wake_at = self.engine.core.wake_at
+        if wake_at < self.engine.now + 1e5:
+            self.engine.later(max(0.0, wake_at - self.engine.now))
             self._tick()
 
     # -- who is there --------------------------------------------------------------------------

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.kubernetes.nodes import condition, timestamp
+from tests.support.kubernetes.pod_files import ADDRESS, PodFiles, words
+
 from roost.engines.local.shim import tree
 from roost.errors import NotFound, RoostError
 from roost.kubernetes.client.kinds import Object
-from roost.testing.kubernetes.contents import ADDRESS, Contents, words
-from roost.testing.kubernetes.nodes import condition, timestamp
 
-_ROOM = Path(__file__).with_name("room.py")
+_SANDBOX = Path(__file__).with_name("sandbox.py")
 _ROUNDS = 20
 _KILLED = 128 + signal.SIGKILL
 _BACK_OFF_S, _LONGEST_S, _MISSING_S = 0.2, 5.0, 0.3
@@ -96,10 +97,10 @@ class Container:
         }
 
 
-class Life:
+class PodProcesses:
     """A pod's life: ``run`` lives it, ``end`` cuts it short."""
 
-    def __init__(self, pod: Object, folder: Path, contents: Contents, told: Told) -> None:
+    def __init__(self, pod: Object, folder: Path, contents: PodFiles, told: Told) -> None:
         self.pod, self._folder, self._contents, self._told = pod, folder, contents, told
         self._logs = folder / "logs"
         spec = pod["spec"]
@@ -275,7 +276,7 @@ class Life:
         path.write_text(json.dumps(given), encoding="utf-8")
         with one.log.open("wb") as log:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(_ROOM), str(path)),
+                *(sys.executable, "-I", "-S", str(_SANDBOX), str(path)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support import oracles
+from tests.support.oracles import Line, Told
 
 from roost.core import (
     CancelRequested,
@@ -29,9 +31,7 @@ from roost.live.recovery import snapshot_of
 from roost.placement import placer
 from roost.policies.fifo import fifo
 from roost.store.rows import Entry, JobRow
-from roost.testing import oracles
 from roost.testing.builders import node, spec
-from roost.testing.oracles import Line, Told
 
 A, B = JobId("a-1"), JobId("b-2")
 HISTORY: tuple[Event, ...] = (

@@ -1,8 +1,8 @@
-"""Weather: everything that can happen to a core, and what must hold in the end.
+"""Everything that can happen to a core, and what must hold in the end.
 
-``Weather`` is a fake engine that can also lose nodes, break GPUs, let workers die, repeat itself,
-report late and restart the core from its journal. A test decides what happens; ``Storm``, in
-``storm``, decides by chance. ``shortest`` reduces the journal of one that broke something.
+``FaultyEngine`` is a fake engine that can also lose nodes, break GPUs, let workers die, repeat
+itself, report late and restart the core from its journal. A test decides what happens;
+``RandomHistory`` decides by chance. ``shortest`` reduces the journal of one that broke something.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from roost.errors import Conflict, NotFound
 from roost.placement import placer as placer_named
 from roost.testing.builders import queue
 from roost.testing.checks import impossible_decisions, rough_decisions, validate
-from roost.testing.engine import FakeEngine, Process
+from roost.testing.engine import FakeEngine, RunProcess
 from roost.testing.journal import check_journal, differ, snapshot
 from roost.testing.usage import used
 
@@ -63,7 +63,7 @@ QUEUES = ("red", "blue")
 POOLS = ("p", "q")
 
 
-class Past(TypedDict, total=False):
+class AdoptionFields(TypedDict, total=False):
     """What else may be told of a job that is adopted; see ``Adopted``."""
 
     failures: int
@@ -74,7 +74,7 @@ class Past(TypedDict, total=False):
     not_before: float
 
 
-class Weather(FakeEngine):
+class FaultyEngine(FakeEngine):
     """A core, a cluster, and what happens to them."""
 
     def __init__(self, policy: Policy, placer: str, cluster: Sequence[NodeSpec]) -> None:
@@ -125,7 +125,9 @@ class Weather(FakeEngine):
             return False
         return True
 
-    def adopt(self, wanted: JobSpec, *, placed: bool, running: bool, **past: Unpack[Past]) -> JobId:
+    def adopt(
+        self, wanted: JobSpec, *, placed: bool, running: bool, **past: Unpack[AdoptionFields]
+    ) -> JobId:
         """A job is there that the core has not heard of, with a run if there is room for one."""
         over = [job.id for job in self.core.jobs.values() if job.state.over]
         name = over[0] if over else JobId(f"j{self.core.submitted}")
@@ -138,7 +140,7 @@ class Weather(FakeEngine):
             self._allowed[wanted.queue] = used_milli + held.gpu_milli
             run_id = RunId(name, attempts)
             asked: list[Action] = [] if running else [Launch(run_id, wanted, held)]
-            self.processes[run_id] = Process(used(wanted, held), asked)
+            self.processes[run_id] = RunProcess(used(wanted, held), asked)
         self.tell(Adopted(self.now, name, wanted, held, running=running, attempts=attempts, **past))
         return name
 

@@ -14,7 +14,7 @@ NOW = 1_800_000_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrialDatabase:
     """A database of one test: its URL, and two ways of treating it badly.
 
     ``spoil`` runs a statement behind the store's back; ``cut`` takes the lock away from whoever

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+from tests.support.kubernetes import keys
+from tests.support.kubernetes.binaries import Binaries, build, find
+from tests.support.kubernetes.etcd import NODES, Etcd
+from tests.support.kubernetes.processes import Process, free_ports
+from tests.support.kubernetes.stages import LABEL, stages
 
 from roost.errors import NotFound, RoostError
-from roost.testing.kubernetes import keys
-from roost.testing.kubernetes.binaries import Binaries, build, find
-from roost.testing.kubernetes.etcd import NODES, Etcd
-from roost.testing.kubernetes.processes import Process, free_ports
-from roost.testing.kubernetes.stages import LABEL, stages
 
 CONTROLLERS = (
     "garbage-collector-controller",
@@ -47,7 +47,7 @@ class NotStarted(RoostError):
 class ControlPlane:
     """etcd and kube-apiserver, and at will KWOK, kube-controller-manager and kube-scheduler."""
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(
         self,
         folder: Path,
         *,

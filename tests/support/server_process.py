@@ -31,7 +31,7 @@ _POLL_S = 0.02
 _NOTHING: Mapping[str, str] = {}
 
 
-class Served:
+class ServerProcess:
     """A server of one home, and the way to it; ``store`` is a database instead of the home's.
 
     Without ``slots`` it offers the GPUs of this machine.
@@ -181,15 +181,15 @@ class Served:
         """The failpoints that were reached, by each process once, in order."""
         return self.points.read_text().split() if self.points.exists() else []
 
-    def journal(self) -> Journal:
+    def journal(self) -> StoredEntries:
         """What the store has; the server must not be there."""
         file = self.home / "roost.db"
         if not self.store and not file.exists():
             raise Fatal(f"no server ever came to serve {self.home}")
-        return Journal(self.store or f"sqlite://{file}")
+        return StoredEntries(self.store or f"sqlite://{file}")
 
 
-class Journal:
+class StoredEntries:
     """What a store has, read while nobody serves it."""
 
     def __init__(self, url: str) -> None:

@@ -5,7 +5,7 @@
 
 It registers the node, keeps its lease, runs the pods that are bound to it, reports their status,
 and answers what the API server asks a node for: logs. A pod that is deleted gets its grace, then
-its object is removed. What a container sees is made by ``contents``, a pod's life by ``life``.
+its object is removed. ``pod_files`` makes what a container sees, ``pod_processes`` runs the pod.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from aiohttp import web
+from tests.support.kubernetes import keys
+from tests.support.kubernetes.nodes import condition, node, timestamp
+from tests.support.kubernetes.pod_files import ADDRESS, PodFiles
+from tests.support.kubernetes.pod_processes import Container, PodProcesses
 
 from roost.errors import Conflict, NotFound, Retryable, RoostError
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import LEASES, NODES, PODS, Object
 from roost.kubernetes.client.mirror import Mirror
-from roost.testing.kubernetes import keys
-from roost.testing.kubernetes.contents import ADDRESS, Contents
-from roost.testing.kubernetes.life import Container, Life
-from roost.testing.kubernetes.nodes import condition, node, timestamp
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Kubelet:
     ``claims`` is where the volumes of claims lie: nodes that share it share those.
     """
 
-    def __init__(  # noqa: PLR0913 - what tests choose
+    def __init__(
         self,
         api: Api,
         name: str,
@@ -59,7 +59,7 @@ class Kubelet:
         labels: Mapping[str, str] | None = None,
         claims: Path | None = None,
     ) -> None:
-        self.name, self.lives = name, dict[str, Life]()
+        self.name, self.lives = name, dict[str, PodProcesses]()
         self._api, self._folder = api, folder / name
         self._gpus, self._labels = gpus, {"type": "processes", **(labels or {})}
         self._claims = claims or folder / "claims"
@@ -94,7 +94,7 @@ class Kubelet:
         if self._site is not None:
             await self._site.cleanup()
 
-    def life(self, name: str, namespace: str = "default") -> Life:
+    def life(self, name: str, namespace: str = "default") -> PodProcesses:
         """The pod of that name."""
         for life in reversed(self.lives.values()):
             meta = life.pod["metadata"]
@@ -130,8 +130,8 @@ class Kubelet:
         if uid != meta["uid"] or uid in self._leaving:
             return
         folder = self._folder / "pods" / uid
-        contents = Contents(self._api, pod, folder, self._claims)
-        life = Life(pod, folder, contents, partial(self._report, pod))
+        contents = PodFiles(self._api, pod, folder, self._claims)
+        life = PodProcesses(pod, folder, contents, partial(self._report, pod))
         self.lives[uid] = life
         # What ran before this kubelet did is gone, and may not run twice.
         ran = pod["status"].get("phase") == "Running"

@@ -1,4 +1,4 @@
-"""What every store's lists and accounts must do; ``roost.testing.stores`` has the whole suite."""
+"""What every store's lists and accounts must do."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from roost.store import (
 )
 from roost.store.points import MOST_POINTS
 from roost.store.rows import JOB_SORTS, OPEN_STATES, STATES
-from roost.testing.places import NOW, Place, entry, job_row, raises, require, same
+from roost.testing.stores.database import NOW, TrialDatabase, entry, job_row, raises, require, same
 
 
 class ViewConformance:
     """What every store's lists must do. Needs a fixture ``place``."""
 
-    def test_a_job_is_what_it_was_last(self, place: Place) -> None:
+    def test_a_job_is_what_it_was_last(self, place: TrialDatabase) -> None:
         """Every field comes back; a later row replaces the earlier one; deleted is gone."""
         job = job_row(
             "train",
@@ -54,7 +54,7 @@ class ViewConformance:
             same(store.job(job.id), None, "the deleted job")
             same(store.find_jobs(JobQuery()).total, 1, "the number of jobs")
 
-    def test_a_request_is_found_by_its_key(self, place: Place) -> None:
+    def test_a_request_is_found_by_its_key(self, place: TrialDatabase) -> None:
         """Per user; a second job with the same key is refused."""
         with open_store(place.url) as store:
             store.serve()
@@ -69,7 +69,7 @@ class ViewConformance:
                 store.append([entry(2)], [job_row("e", request="k")])
             same([one.seq for one in store.entries()], [1], "the journal")
 
-    def test_pages_are_those_of_an_obvious_search(self, place: Place) -> None:
+    def test_pages_are_those_of_an_obvious_search(self, place: TrialDatabase) -> None:
         """Random jobs and questions, against a filter over a list."""
         chance = random.Random(11)  # noqa: S311 - not for secrets
         with open_store(place.url) as store:
@@ -92,7 +92,7 @@ class ViewConformance:
             open_now = sorted(job.id for job in jobs.values() if job.state in OPEN_STATES)
             same([job.id for job in store.open_jobs()], open_now, "the open jobs")
 
-    def test_names_are_looked_for_as_they_are_written(self, place: Place) -> None:
+    def test_names_are_looked_for_as_they_are_written(self, place: TrialDatabase) -> None:
         """Wildcards of the database mean nothing."""
         names = ["a%b", "a_b", "a!b", "axb", "a\\b", "AXB"]
         with open_store(place.url) as store:
@@ -110,7 +110,7 @@ class ViewConformance:
                 page = store.find_jobs(JobQuery(name=text, sort="name"))
                 same([job.name for job in page.items], wanted, f"names with {text}")
 
-    def test_a_question_that_cannot_be_right_is_refused(self, place: Place) -> None:
+    def test_a_question_that_cannot_be_right_is_refused(self, place: TrialDatabase) -> None:
         """With the nearest field."""
         with open_store(place.url) as store:
             with raises(InvalidSpec, "did you mean 'submitted_at'"):
@@ -128,7 +128,7 @@ class ViewConformance:
             with raises(InvalidSpec):
                 store.find_jobs(JobQuery(users=("ada",) * 1000))
 
-    def test_the_event_log(self, place: Place) -> None:
+    def test_the_event_log(self, place: TrialDatabase) -> None:
         """By job, user, node, kind and number, from both ends."""
         late = 7
         lines = [
@@ -158,7 +158,7 @@ class ViewConformance:
 class AccountConformance:
     """What every store must know about people. Needs a fixture ``place``."""
 
-    def test_users(self, place: Place) -> None:
+    def test_users(self, place: TrialDatabase) -> None:
         """Added once, changed, listed by name."""
         with open_store(place.url) as store:
             ada, bob = User("ada", "admin", "ada"), User("bob")
@@ -183,7 +183,7 @@ class AccountConformance:
             wanted = [("ada", "bob", "user"), ("", "ada", "admin as ada"), ("ada", "bob", _OFF)]
             same(told, wanted, "the lines about accounts")
 
-    def test_tokens(self, place: Place) -> None:
+    def test_tokens(self, place: TrialDatabase) -> None:
         """A secret opens until it expires, is revoked, or its user is sent away."""
         now = [NOW]
         with open_store(place.url, lambda: now[0]) as store:
@@ -212,7 +212,7 @@ class AccountConformance:
             with raises(InvalidSpec):
                 store.add_token("ada", "late", now[0] - 1)
 
-    def test_tokens_die_with_the_token_they_were_made_with(self, place: Place) -> None:
+    def test_tokens_die_with_the_token_they_were_made_with(self, place: TrialDatabase) -> None:
         """And so do those made with them; others live on."""
         with open_store(place.url) as store:
             for name in ("ada", "bob"):
@@ -243,7 +243,7 @@ class AccountConformance:
                 with raises(Conflict, "revoked"):
                     store.add_token("ada", "late", parent=parent)
 
-    def test_use_is_noted_once_a_minute(self, place: Place) -> None:
+    def test_use_is_noted_once_a_minute(self, place: TrialDatabase) -> None:
         """And survives the server."""
         now = [NOW]
         with open_store(place.url, lambda: now[0]) as store:
@@ -255,7 +255,7 @@ class AccountConformance:
                 store.find_token(secret)
                 same(store.tokens()[0].last_used_at, NOW + noted, f"the use after {later} s")
 
-    def test_secrets_are_nowhere(self, place: Place) -> None:
+    def test_secrets_are_nowhere(self, place: TrialDatabase) -> None:
         """Neither in lists nor in the event log."""
         with open_store(place.url) as store:
             store.add_user(User("ada"))
@@ -263,7 +263,7 @@ class AccountConformance:
             told = f"{store.tokens()} {store.find_events(EventQuery()).items}"
             require(secret not in told and secret[6:] not in told, "the secret is told")
 
-    def test_queues(self, place: Place) -> None:
+    def test_queues(self, place: TrialDatabase) -> None:
         """Set, changed, deleted."""
         with open_store(place.url) as store:
             a = QueueRow("a", 4000, None, 2.0, 1, ("ada", "bob"))
@@ -285,7 +285,7 @@ class AccountConformance:
 class PointConformance:
     """What every list of snapshots must do. Needs a fixture ``place``."""
 
-    def test_snapshots_of_jobs(self, place: Place) -> None:
+    def test_snapshots_of_jobs(self, place: TrialDatabase) -> None:
         """Added once, found by name or as the newest, listed by job and user, deleted."""
         document = {"command": ["echo", "\0 é"], "env": {"a": "b"}}
         first = PointRow("a-1", "one", "ada", "a", NOW, 3, 0.5, 2, 10, took_s=0.25)
@@ -315,7 +315,7 @@ class PointConformance:
             taken = [("snapshot", "ada", f"{name} taken") for name in ("one", "two")]
             same(told, [*taken, ("snapshot", "ada", "two deleted")], "the lines")
 
-    def test_a_job_has_so_many_snapshots(self, place: Place) -> None:
+    def test_a_job_has_so_many_snapshots(self, place: TrialDatabase) -> None:
         """One more is refused, until another is deleted."""
         with open_store(place.url) as store:
             for number in range(MOST_POINTS):

@@ -17,12 +17,12 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from tests.support import oracles, witness
+from tests.support.oracles import Told
+from tests.support.server_process import ServerProcess, holders
 
 from roost.errors import Fatal
 from roost.store.rows import JobRow
-from roost.testing import oracles, witness
-from roost.testing.oracles import Told
-from roost.testing.served import Served, holders
 
 SLOTS = 8
 #: What the command line of a supervisor has in it.
@@ -38,7 +38,7 @@ _OPEN = "&".join(
 
 
 @dataclass(slots=True)
-class Asked:
+class SubmittedJob:
     """A job that was asked for; without an id nobody knows yet whether it is accepted."""
 
     key: str
@@ -60,13 +60,13 @@ class Trial:
     store: str = ""
     settle_s: float = SETTLE_S
     told: list[Told] = field(default_factory=list)
-    jobs: list[Asked] = field(default_factory=list)
+    jobs: list[SubmittedJob] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    server: Served = field(init=False)
+    server: ServerProcess = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare the folder."""
-        self.server = Served(self.folder / "home", self.slots, self.store)
+        self.server = ServerProcess(self.folder / "home", self.slots, self.store)
         witness.install(self.folder)
 
     @property
@@ -86,9 +86,9 @@ class Trial:
         self.server.start(failpoint)
         return self.server.ready()
 
-    def submit(self, document: dict[str, Any], source: str = "") -> Asked:
+    def submit(self, document: dict[str, Any], source: str = "") -> SubmittedJob:
         """Ask for a job; what becomes of the request may stay unknown."""
-        job = Asked(str(UUID(int=self.chance.getrandbits(128))), document, source=source)
+        job = SubmittedJob(str(UUID(int=self.chance.getrandbits(128))), document, source=source)
         self.jobs.append(job)
         self.ask_for(job)
         return job
@@ -99,7 +99,7 @@ class Trial:
             if not job.id:
                 self.ask_for(job)
 
-    def ask_for(self, job: Asked) -> httpx.Response | None:
+    def ask_for(self, job: SubmittedJob) -> httpx.Response | None:
         """Ask for a job, perhaps again; the answer, if there was one."""
         path, body = "/api/v1/jobs", {"job": job.document}
         if job.source:
@@ -118,7 +118,7 @@ class Trial:
         return answer
 
     def command(
-        self, job: Asked, verb: str, body: Mapping[str, Any] | None = None
+        self, job: SubmittedJob, verb: str, body: Mapping[str, Any] | None = None
     ) -> httpx.Response | None:
         """Ask something of a job; a refusal that cannot be right is a problem."""
         method, path = "POST", f"/api/v1/jobs/{job.id}/{verb}"
@@ -127,22 +127,22 @@ class Trial:
         answer = self.server.ask(method, path, body)
         if answer is None or answer.status_code in LATER:
             return answer
-        if answer.status_code == 409:  # noqa: PLR2004 - it clashes with the present state
+        if answer.status_code == 409:
             job.deleted = False
         elif answer.is_success:
             self.told.append(Told(verb, job.id))
-        elif answer.status_code != 404 or not job.deleted:  # noqa: PLR2004 - it is gone
+        elif answer.status_code != 404 or not job.deleted:
             self.problems.append(f"{verb} of {job.id} was refused: {answer.text}")
         return answer
 
     # -- questions -----------------------------------------------------------------------------
 
-    def view(self, job: Asked) -> dict[str, Any]:
+    def view(self, job: SubmittedJob) -> dict[str, Any]:
         """A job as the server shows it."""
         found: dict[str, Any] = self.server.get(f"/jobs/{job.id}")
         return found
 
-    def until(self, job: Asked, *states: str, within_s: float = SETTLE_S) -> dict[str, Any]:
+    def until(self, job: SubmittedJob, *states: str, within_s: float = SETTLE_S) -> dict[str, Any]:
         """Wait until a job is in one of some states; raises Fatal if it takes too long."""
         seen: dict[str, Any] = {}
 

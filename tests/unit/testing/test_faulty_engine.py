@@ -14,13 +14,15 @@ from roost.placement import placer
 from roost.policies import policy
 from roost.testing.builders import node, spec
 from roost.testing.checks import validate
+from roost.testing.faulty_engine import FaultyEngine, shortest
 from roost.testing.policies import Restless
-from roost.testing.storm import Storm
-from roost.testing.weather import Weather, shortest
+from roost.testing.random_history import RandomHistory
 
 
 def test_the_same_seed_gives_the_same_storm() -> None:
-    one, other, another = (Storm(policy("srtf"), "pack", seed).blow(80) for seed in (1, 1, 2))
+    one, other, another = (
+        RandomHistory(policy("srtf"), "pack", seed).blow(80) for seed in (1, 1, 2)
+    )
 
     assert one.journal == other.journal
     assert one.journal != another.journal
@@ -36,13 +38,13 @@ def test_a_core_that_does_not_wait_for_those_who_leave_is_found(
     monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
 
     with pytest.raises(AssertionError, match="over-commits"):
-        Storm(policy("srtf"), "pack", 1).blow(300)
+        RandomHistory(policy("srtf"), "pack", 1).blow(300)
 
 
 def test_a_core_that_loses_jobs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Waiting, "rejoin", lambda *_: None)
-    storm = Storm(Restless(3), "pack", 3)
-    storm.weather.gentle = False
+    storm = RandomHistory(Restless(3), "pack", 3)
+    storm.engine.gentle = False
 
     with pytest.raises(AssertionError, match="stands in line 0 times"):
         storm.blow(300)
@@ -52,10 +54,10 @@ def test_what_broke_something_is_reduced_to_the_shortest_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
-    storm = Storm(policy("srtf"), "pack", 1)
+    storm = RandomHistory(policy("srtf"), "pack", 1)
     with pytest.raises(AssertionError):
         storm.blow(300)
-    told = [event for batch in storm.weather.journal for event in batch.events]
+    told = [event for batch in storm.engine.journal for event in batch.events]
 
     def breaks(events: Sequence[Event]) -> bool:
         core = Core(policy("srtf"), placer("pack"))
@@ -77,15 +79,15 @@ def test_what_broke_something_is_reduced_to_the_shortest_story(
 
 
 def test_weather_clears_up_and_nobody_is_lost() -> None:
-    weather = Weather(policy("fifo"), "pack", [node("n0", 2)])
-    weather.submit(spec(2, 10.0), spec(1, 10.0), spec(8, 10.0))
-    weather.lose(node("n0").id, at_once=True)
+    engine = FaultyEngine(policy("fifo"), "pack", [node("n0", 2)])
+    engine.submit(spec(2, 10.0), spec(1, 10.0), spec(8, 10.0))
+    engine.lose(node("n0").id, at_once=True)
 
-    weather.clear_up()
+    engine.clear_up()
 
-    assert [found.id for found in weather.core.waiting] == ["j2"], "there never is room for it"
-    assert weather.core.finished == 2
-    assert weather.still_fit() == []
+    assert [found.id for found in engine.core.waiting] == ["j2"], "there never is room for it"
+    assert engine.core.finished == 2
+    assert engine.still_fit() == []
 
 
 def fidgety(plan: Plan) -> None:
@@ -98,8 +100,8 @@ def fidgety(plan: Plan) -> None:
 
 
 def test_an_engine_that_is_never_left_in_peace_gives_up() -> None:
-    weather = Weather(fidgety, "pack", [node("n0", 2)])
-    weather.submit(*(spec(1, 100.0) for _ in range(5)))
+    engine = FaultyEngine(fidgety, "pack", [node("n0", 2)])
+    engine.submit(*(spec(1, 100.0) for _ in range(5)))
 
     with pytest.raises(AssertionError, match="still asks"):
-        weather.answer_all(rounds=20)
+        engine.answer_all(rounds=20)

@@ -36,7 +36,7 @@ _FIELDS: dict[str, Callable[[Object], str]] = {
 }
 
 
-class Contents:
+class PodFiles:
     """Reads what one pod refers to, and lays its volumes out below a folder."""
 
     def __init__(self, api: Api, pod: Object, folder: Path, claims: Path) -> None:

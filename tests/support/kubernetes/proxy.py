@@ -130,7 +130,7 @@ class FaultyProxy:
         streams = request.query.get("watch") in ("1", "true") or "follow" in request.query
         key = f"{request.method} {request.path}"
         self._times[key] += 1
-        chance = random.Random(f"{self._seed} {key} {self._times[key]}")  # noqa: S311 - no secret
+        chance = random.Random(f"{self._seed} {key} {self._times[key]}")
         fate = self._fate(chance, _STREAM if streams else _REQUEST)
         self.seen[fate] += 1
         await self._until_open("requests")

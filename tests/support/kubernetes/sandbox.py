@@ -1,6 +1,8 @@
-"""Runs one program in a file tree of its own. ``life`` starts it as a script: it imports little.
+"""Runs one program in a file tree of its own.
 
-    python -I -S room.py SPECIFICATION
+``pod_processes`` starts it as a script: it imports little.
+
+    python -I -S sandbox.py SPECIFICATION
 
 The specification is a file of JSON: ``command``, ``env``, ``cwd``, the folder ``root``, and
 ``mounts``: pairs of a path in the program's eyes and the folder or file that is there, and whether

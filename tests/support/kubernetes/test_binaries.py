@@ -5,10 +5,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.kubernetes import binaries
+from tests.support.kubernetes.binaries import Shown, Unbuilt, build, cache, find, version
 
 from roost.errors import NotFound
-from roost.testing.kubernetes import binaries
-from roost.testing.kubernetes.binaries import Shown, Unbuilt, build, cache, find, version
 
 #: A Go that writes down what it was asked, and makes programs that say which build they are of.
 GO = """#!/bin/sh
