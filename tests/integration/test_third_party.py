@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from roost.core.plan import Plan
 from roost.core.state import Job
-from roost.policies.kit.fill import fill
+from roost.policies.kit.order import fill
 
 def widest(job: Job) -> tuple[float, int]:
     return -job.gpu_milli, job.seq

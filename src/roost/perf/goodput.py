@@ -26,7 +26,7 @@ _SLACK = 1e-8
 _NOISE_MOST = 1e15
 
 
-class Pace(Protocol):
+class StepTimes(Protocol):
     """How long it takes to compute, and to do a step: a ``StepModel``, or what stands for one."""
 
     def compute_s(self, local: Numbers) -> Reals:
@@ -36,7 +36,7 @@ class Pace(Protocol):
         """Seconds of a whole step."""
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """The batches a job may use: in all, and on one GPU at once.
 
     A job whose ``batch_max`` is no more than its ``batch`` stays at ``batch``. Beyond its own
@@ -74,7 +74,9 @@ def gain(total: float | Numbers, batch: float, noise: float) -> float | Reals:
     return (batch + noise) / (noise * batch / np.asarray(total, dtype=np.float64) + batch)
 
 
-def tune(model: Pace, noise: float, limits: Limits, nodes: Numbers, workers: Numbers) -> Tuned:
+def tune(
+    model: StepTimes, noise: float, limits: BatchLimits, nodes: Numbers, workers: Numbers
+) -> Tuned:
     """Find the batch that learns fastest for each size of ``nodes`` and ``workers``."""
     sizes = np.asarray(workers, dtype=np.int64)
     grid = _grid(limits, sizes.tobytes())
@@ -89,9 +91,9 @@ def tune(model: Pace, noise: float, limits: Limits, nodes: Numbers, workers: Num
 
 
 def fixed(
-    model: Pace,
+    model: StepTimes,
     noise: float,
-    limits: Limits,
+    limits: BatchLimits,
     size: tuple[Numbers, Numbers],
     split: tuple[Numbers, Numbers],
 ) -> Reals:
@@ -114,14 +116,14 @@ class _Grid(NamedTuple):
     rows: Integers
 
 
-def _rates(seconds: Reals, noise: float, limits: Limits, grid: _Grid) -> Reals:
+def _rates(seconds: Reals, noise: float, limits: BatchLimits, grid: _Grid) -> Reals:
     """Steps at the tuned batch per second; 0 where that is impossible."""
     worth = gain(grid.total, limits.batch, noise) if _adaptive(limits) else 1.0
     return np.where(grid.possible, worth / seconds, 0.0)
 
 
 @lru_cache(maxsize=512)
-def _grid(limits: Limits, workers: bytes) -> _Grid:
+def _grid(limits: BatchLimits, workers: bytes) -> _Grid:
     """The batches that are tried for these numbers of workers: policies ask for the same often."""
     size = np.frombuffer(workers, dtype=np.int64).reshape(-1, 1)
     share = _totals(limits, size) / np.maximum(size, 1)
@@ -134,7 +136,7 @@ def _grid(limits: Limits, workers: bytes) -> _Grid:
     return _split(limits, size, local, rounds - 1)
 
 
-def _totals(limits: Limits, size: Integers) -> Reals:
+def _totals(limits: BatchLimits, size: Integers) -> Reals:
     """Totals to try, evenly spaced in their logarithm; one alone for a batch that stays."""
     if not _adaptive(limits):
         return np.full(size.shape, float(limits.batch))
@@ -142,7 +144,7 @@ def _totals(limits: Limits, size: Integers) -> Reals:
     return least * (limits.batch_max / least) ** np.linspace(0.0, 1.0, _TOTALS)
 
 
-def _split(limits: Limits, size: Integers, local: Integers, accumulation: Integers) -> _Grid:
+def _split(limits: BatchLimits, size: Integers, local: Integers, accumulation: Integers) -> _Grid:
     """Batches of ``local`` samples on each GPU at once, and whether they are allowed."""
     total = size * local * (accumulation + 1)
     possible = (size >= 1) & (local >= limits.local_min) & (local <= limits.local_max)
@@ -157,6 +159,6 @@ def _split(limits: Limits, size: Integers, local: Integers, accumulation: Intege
     return _Grid(local, accumulation, total, possible, np.arange(0, local.size, columns))
 
 
-def _adaptive(limits: Limits) -> bool:
+def _adaptive(limits: BatchLimits) -> bool:
     """Whether the batch may be another than the one for which the job was tuned."""
     return limits.batch_max > limits.batch

@@ -16,12 +16,12 @@ from typing import TypeAlias, overload
 import numpy as np
 
 from roost.errors import InvalidSpec
-from roost.perf.goodput import Integers, Limits, Tuned, tune
-from roost.perf.steps import LEAST, Numbers, Reals, Sample, StepModel, fit_steps
+from roost.perf.goodput import BatchLimits, Integers, Tuned, tune
+from roost.perf.steps import LEAST, Numbers, Reals, StepModel, StepSample, fit_steps
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReplicaSplit:
     """How one replica is split: GPUs to a tensor, stages, and samples in a micro-batch."""
 
     tensor: int = 1
@@ -67,7 +67,7 @@ class HybridModel:
     like any other model. In ``model`` a batch is a number of slots.
     """
 
-    shape: Shape
+    shape: ReplicaSplit
     model: StepModel
 
     @overload
@@ -102,21 +102,21 @@ class HybridModel:
 Model: TypeAlias = StepModel | HybridModel
 
 
-def paced(model: StepModel, shape: Shape | None) -> Model:
+def paced(model: StepModel, shape: ReplicaSplit | None) -> Model:
     """The model in samples of one that is in slots; without a shape, the model itself."""
     return model if shape is None else HybridModel(shape, model)
 
 
-def in_slots(shape: Shape, samples: Sequence[Sample]) -> list[Sample]:
+def in_slots(shape: ReplicaSplit, samples: Sequence[StepSample]) -> list[StepSample]:
     """Samples of replicas, with batches counted in slots."""
     slots = shape.slots(np.array([sample.local_batch for sample in samples])).astype(int).tolist()
     return [
-        Sample(seen.nodes if seen.workers > 1 else 1, seen.workers, count, *seen[3:])
+        StepSample(seen.nodes if seen.workers > 1 else 1, seen.workers, count, *seen[3:])
         for seen, count in zip(samples, slots, strict=True)
     ]
 
 
-def fit_hybrid(shape: Shape, samples: Sequence[Sample]) -> HybridModel:
+def fit_hybrid(shape: ReplicaSplit, samples: Sequence[StepSample]) -> HybridModel:
     """Fit to samples whose workers are replicas, and whose batches are samples per replica."""
     turned = in_slots(shape, samples)
     model = fit_steps(turned)
@@ -128,7 +128,7 @@ def fit_hybrid(shape: Shape, samples: Sequence[Sample]) -> HybridModel:
     return HybridModel(shape, model)
 
 
-def bounded(limits: Limits, micro: int) -> Limits:
+def bounded(limits: BatchLimits, micro: int) -> BatchLimits:
     """Limits of a job with a pipeline.
 
     A replica takes a whole micro-batch at least. Micro-batches show the noise of gradients, so
@@ -138,7 +138,7 @@ def bounded(limits: Limits, micro: int) -> Limits:
 
 
 def tune_hybrid(
-    hybrid: HybridModel, noise: float, limits: Limits, gpus: Numbers, per_node: int
+    hybrid: HybridModel, noise: float, limits: BatchLimits, gpus: Numbers, per_node: int
 ) -> Tuned:
     """Find the batch that learns fastest for each number of GPUs, on nodes of ``per_node``.
 

@@ -19,9 +19,9 @@ import numpy as np
 from roost.core.observed import Observed
 from roost.core.spec import Training
 from roost.core.state import Job
-from roost.perf.goodput import Limits
-from roost.perf.hybrid import Model, Shape, bounded, fit_hybrid, in_slots, paced
-from roost.perf.steps import Numbers, Reals, Sample, StepModel, fit_steps
+from roost.perf.goodput import BatchLimits
+from roost.perf.hybrid import Model, ReplicaSplit, bounded, fit_hybrid, in_slots, paced
+from roost.perf.steps import Numbers, Reals, StepModel, StepSample, fit_steps
 
 #: How many observed jobs and applications are remembered, and how many fits.
 _REMEMBERED = 4096
@@ -30,9 +30,9 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-def samples(observed: Observed) -> dict[str, list[Sample]]:
+def samples(observed: Observed) -> dict[str, list[StepSample]]:
     """What was measured on each kind; settings with servers or of no known batch are left out."""
-    found: dict[str, list[Sample]] = {}
+    found: dict[str, list[StepSample]] = {}
     for setting, timing in observed.timings.items():
         if setting.servers or setting.local_batch < 1 or not timing.step.count:
             continue
@@ -40,24 +40,24 @@ def samples(observed: Observed) -> dict[str, list[Sample]]:
         sync = 0.0 if setting.workers == 1 else math.nan
         if timing.sync.count:
             sync = min(timing.sync.mean, step)
-        sample = Sample(setting.nodes, setting.workers, setting.local_batch, step, sync)
+        sample = StepSample(setting.nodes, setting.workers, setting.local_batch, step, sync)
         found.setdefault(setting.kind, []).append(sample)
     return found
 
 
-def shape_of(training: Training | None, gpus: int) -> Shape | None:
+def shape_of(training: Training | None, gpus: int) -> ReplicaSplit | None:
     """How a worker of so many GPUs is split; None: it has no pipeline."""
     if training is None or training.pipeline == 1:
         return None
-    return Shape(max(gpus // training.pipeline, 1), training.pipeline, training.micro)
+    return ReplicaSplit(max(gpus // training.pipeline, 1), training.pipeline, training.micro)
 
 
 class Fit(NamedTuple):
     """A model and the samples it was fitted to; with a shape, batches of both are in slots."""
 
     model: StepModel
-    samples: tuple[Sample, ...]
-    shape: Shape | None = None
+    samples: tuple[StepSample, ...]
+    shape: ReplicaSplit | None = None
 
     @property
     def pace(self) -> Model:
@@ -80,8 +80,8 @@ class _Seen(NamedTuple):
 
     observed: Observed | None
     version: int
-    samples: dict[str, tuple[Sample, ...]]
-    fits: dict[tuple[str, Shape | None], Fit]
+    samples: dict[str, tuple[StepSample, ...]]
+    fits: dict[tuple[str, ReplicaSplit | None], Fit]
 
 
 _NOTHING = _Seen(None, 0, {}, {})
@@ -92,12 +92,12 @@ class Estimates:
 
     def __init__(self, most: int = _REMEMBERED) -> None:
         self._most = most
-        self._fits: dict[tuple[Shape | None, tuple[Sample, ...]], Fit] = {}
+        self._fits: dict[tuple[ReplicaSplit | None, tuple[StepSample, ...]], Fit] = {}
         # By identity, beside the observed themselves: so no other can come to have the same.
-        self._known: dict[tuple[int, int, Shape | None], _Known] = {}
+        self._known: dict[tuple[int, int, ReplicaSplit | None], _Known] = {}
         self._seen: dict[int, _Seen] = {}
 
-    def fit(self, seen: Iterable[Sample], shape: Shape | None = None) -> Fit:
+    def fit(self, seen: Iterable[StepSample], shape: ReplicaSplit | None = None) -> Fit:
         """The model of these samples; jobs that saw the same, in one shape, share it."""
         key = shape, tuple(seen)
         fit = self._fits.pop(key, None)
@@ -107,7 +107,7 @@ class Estimates:
         return fit
 
     def fits(
-        self, own: Observed, shared: Observed | None = None, shape: Shape | None = None
+        self, own: Observed, shared: Observed | None = None, shape: ReplicaSplit | None = None
     ) -> Mapping[str, Fit]:
         """The fit of each kind on which something was measured.
 
@@ -128,7 +128,7 @@ class Estimates:
         return {kind: fit.model for kind, fit in self.fits(observed).items()}
 
     def _fit_all(
-        self, own: Observed, shared: Observed | None, shape: Shape | None
+        self, own: Observed, shared: Observed | None, shape: ReplicaSplit | None
     ) -> dict[str, Fit]:
         mine, theirs = self._look(own), _NOTHING if shared is None else self._look(shared)
         found = {}
@@ -149,14 +149,14 @@ class Estimates:
         _keep(self._seen, id(observed), seen, self._most)
         return seen
 
-    def _fit_seen(self, seen: _Seen, kind: str, shape: Shape | None) -> Fit:
+    def _fit_seen(self, seen: _Seen, kind: str, shape: ReplicaSplit | None) -> Fit:
         fit = seen.fits.get((kind, shape))
         if fit is None:
             fit = seen.fits[kind, shape] = self.fit(seen.samples[kind], shape)
         return fit
 
 
-def _fit(shape: Shape | None, seen: tuple[Sample, ...]) -> Fit:
+def _fit(shape: ReplicaSplit | None, seen: tuple[StepSample, ...]) -> Fit:
     if shape is None:
         return Fit(fit_steps(seen), seen)
     return Fit(fit_hybrid(shape, seen).model, tuple(in_slots(shape, seen)), shape)
@@ -176,7 +176,7 @@ def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None
         del kept[next(iter(kept))]
 
 
-def _pace(mine: Sequence[Sample], theirs: Sequence[Sample]) -> float:
+def _pace(mine: Sequence[StepSample], theirs: Sequence[StepSample]) -> float:
     """How much longer my steps take than theirs in the settings of both, in the geometric mean."""
     known = {sample[:3]: sample.step_s for sample in theirs}
     ratios = [math.log(sample.step_s / known[sample[:3]]) for sample in mine if sample[:3] in known]
@@ -241,10 +241,10 @@ def slower(training: Training | None, kind: str, than: str) -> float:
     return other / own if own and other else 1.0
 
 
-def limits(training: Training, kind: str) -> Limits:
+def limits(training: Training, kind: str) -> BatchLimits:
     """The batches that a job may use on a kind."""
     most = max(training.batch, training.batch_max)
-    found = Limits(training.batch, most, training.local_min, training.most_local(kind))
+    found = BatchLimits(training.batch, most, training.local_min, training.most_local(kind))
     return found if training.pipeline == 1 else bounded(found, training.micro)
 
 
@@ -275,7 +275,7 @@ class Corrected:
         return seconds
 
 
-def corrected(model: StepModel, seen: Iterable[Sample]) -> Corrected:
+def corrected(model: StepModel, seen: Iterable[StepSample]) -> Corrected:
     """Correct a model by what was measured."""
     errors: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for nodes, workers, local, step, _ in seen:

@@ -47,7 +47,7 @@ class Mode(StrEnum):
     ALL_REDUCE = "all-reduce"
 
 
-class Sample(NamedTuple):
+class ServerSample(NamedTuple):
     """Steps per second as measured with so many servers and workers, and how often."""
 
     servers: int
@@ -138,7 +138,7 @@ _TINY = 1e-12
 _SLOWEST = 0.05
 
 
-def fit(samples: Iterable[Sample], mode: Mode, *, placed: bool = False) -> ServerModel | None:
+def fit(samples: Iterable[ServerSample], mode: Mode, *, placed: bool = False) -> ServerModel | None:
     """The model that fits best; None when nothing was measured."""
     known = [sample for sample in samples if 0 < sample.rate < np.inf and sample.workers >= 1]
     if not known:
@@ -263,7 +263,7 @@ def observed_of(job: Job) -> Observed | None:
     return job.observed
 
 
-def samples_of(observed: Observed, batch: int, *, servers: bool) -> list[Sample]:
+def samples_of(observed: Observed, batch: int, *, servers: bool) -> list[ServerSample]:
     """Speeds in steps of ``batch`` samples, at each setting that was measured."""
     found = []
     for setting, timing in observed.timings.items():
@@ -272,7 +272,7 @@ def samples_of(observed: Observed, batch: int, *, servers: bool) -> list[Sample]
         part = setting.workers * setting.local_batch / batch if setting.local_batch else 1.0
         rate = part / timing.step.mean
         found.append(
-            Sample(setting.servers, setting.workers, rate, timing.step.count, setting.nodes)
+            ServerSample(setting.servers, setting.workers, rate, timing.step.count, setting.nodes)
         )
     return found
 

@@ -48,7 +48,7 @@ def _reals(numbers: float | Numbers) -> Reals:
     return np.asarray(numbers, dtype=np.float64)
 
 
-class Sample(NamedTuple):
+class StepSample(NamedTuple):
     """What was measured in one setting: seconds of a step, and those of it lost to agreeing."""
 
     nodes: int
@@ -138,7 +138,7 @@ class Objective:
     nothing of computing times.
     """
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Sequence[StepSample]) -> None:
         nodes, workers, self.local, step, self.sync = np.array(samples, dtype=np.float64).T
         self.count = len(step)
         self.spread, self.many = nodes > 1, workers > 2  # noqa: PLR2004
@@ -216,7 +216,7 @@ def _pulled(p: Reals, error: float, slope: Reals, curve: Reals) -> Look:
     return Look(error, slope, curve)
 
 
-def fit_steps(samples: Sequence[Sample], start: StepModel | None = None) -> StepModel:
+def fit_steps(samples: Sequence[StepSample], start: StepModel | None = None) -> StepModel:
     """Find the model that errs least on ``samples``, searching from ``start`` if it is given.
 
     Without a ``start`` the model depends on the samples alone, not on what was fitted before.

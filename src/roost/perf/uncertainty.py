@@ -22,7 +22,7 @@ import numpy as np
 
 from roost.core.observed import Observed
 from roost.core.state import Job
-from roost.perf.hybrid import Model, Shape, paced
+from roost.perf.hybrid import Model, ReplicaSplit, paced
 from roost.perf.kinds import Estimates, Fit, job_fits, slower, source
 from roost.perf.steps import Numbers, Reals, StepModel
 
@@ -41,19 +41,19 @@ _ACROSS = 0.4
 _PRIOR_WORTH = 1.0
 
 
-class Spread(NamedTuple):
+class LogNormal(NamedTuple):
     """Where a logarithm lies, and its standard deviation."""
 
     middle: float
     width: float
 
-    def updated(self, logs: Sequence[float]) -> Spread:
+    def updated(self, logs: Sequence[float]) -> LogNormal:
         """The spread after these were seen."""
         count = _PRIOR_WORTH + len(logs)
         middle = (_PRIOR_WORTH * self.middle + math.fsum(logs)) / count
         squares = math.fsum((log - middle) ** 2 for log in logs)
         before = _PRIOR_WORTH * (self.width**2 + (self.middle - middle) ** 2)
-        return Spread(middle, math.sqrt((before + squares) / count))
+        return LogNormal(middle, math.sqrt((before + squares) / count))
 
 
 class Prior(NamedTuple):
@@ -63,20 +63,20 @@ class Prior(NamedTuple):
     within one, ``growth`` what each further worker adds to that.
     """
 
-    near: Spread
-    far: Spread
-    growth: Spread
+    near: LogNormal
+    far: LogNormal
+    growth: LogNormal
 
 
 #: The five applications that Sia profiled, over three kinds of GPUs.
 PRIOR = Prior(
-    near=Spread(math.log(0.09), 1.3),
-    far=Spread(math.log(2.0), 1.2),
-    growth=Spread(math.log(0.06), 1.2),
+    near=LogNormal(math.log(0.09), 1.3),
+    far=LogNormal(math.log(2.0), 1.2),
+    growth=LogNormal(math.log(0.06), 1.2),
 )
 
 
-class Sights(NamedTuple):
+class Measurements(NamedTuple):
     """What a fit has seen: several workers in a node, several nodes, more than two workers there.
 
     ``compute_s`` is computing at the mean of the batches that it saw.
@@ -89,14 +89,14 @@ class Sights(NamedTuple):
     compute_s: float
 
 
-def sights(fit: Fit) -> Sights:
+def sights(fit: Fit) -> Measurements:
     """What a fit has seen."""
     near = [seen.workers for seen in fit.samples if seen.nodes == 1 < seen.workers]
     far = [seen.workers for seen in fit.samples if seen.nodes > 1]
     logs = [math.log(seen.local_batch) for seen in fit.samples]
     batch = math.exp(math.fsum(logs) / len(logs))
     grows = (max(near, default=0) > 2, max(far, default=0) > 2)  # noqa: PLR2004
-    return Sights(bool(near), bool(far), *grows, float(fit.model.compute_s(batch)))
+    return Measurements(bool(near), bool(far), *grows, float(fit.model.compute_s(batch)))
 
 
 def learnt(fits: Iterable[Fit], prior: Prior = PRIOR) -> Prior:
@@ -150,7 +150,7 @@ class Belief:
     model: StepModel
     axes: Reals
     misfit: float
-    shape: Shape | None = None
+    shape: ReplicaSplit | None = None
 
     @property
     def pace(self) -> Model:

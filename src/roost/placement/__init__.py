@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from roost.core.plan import Placer
 from roost.errors import unknown
-from roost.placement.arrange import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
 from roost.placement.even import Even
+from roost.placement.placers import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
 
 __all__ = ["PLACERS", "placer"]
 

@@ -19,7 +19,7 @@ from roost.core.allocation import WORKER, Part
 from roost.core.ledger import Ledger
 from roost.core.node import PLENTY, Node, lowest, mask_of
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources, Shape
-from roost.placement.arrange import Pack
+from roost.placement.placers import Pack
 
 
 class Portion(NamedTuple):
@@ -29,7 +29,7 @@ class Portion(NamedTuple):
     servers: int
 
 
-class Poor:
+class Refusals:
     """Nodes that were found to have too little for some portion, until their books change.
 
     Many nodes may have devices to spare and no CPUs: they need not all be looked at every time.
@@ -68,12 +68,12 @@ def even(
     ledger: Ledger,
     shape: Shape,
     own: Mapping[NodeId, int] | None = None,
-    poor: Poor | None = None,
+    poor: Refusals | None = None,
 ) -> tuple[Part, ...] | None:
     """Devices for a gang, evenly on the fewest nodes; ``own`` are devices to keep if possible."""
     if not divisible(shape):
         return None
-    own, poor = own or {}, poor or Poor()
+    own, poor = own or {}, poor or Refusals()
     servers = shape.roles[0].workers if shape.roles else 0
     for nodes in range(1, max(shape.workers, servers) + 1):
         chosen = _choose(ledger, shape, portions(shape.workers, servers, nodes), own, poor)
@@ -125,7 +125,7 @@ def portions(workers: int, servers: int, nodes: int) -> list[Portion]:
 
 
 def _choose(
-    ledger: Ledger, shape: Shape, wanted: list[Portion], own: Collection[NodeId], poor: Poor
+    ledger: Ledger, shape: Shape, wanted: list[Portion], own: Collection[NodeId], poor: Refusals
 ) -> list[tuple[Node, Portion]] | None:
     """A node for each portion, the tightest that will do."""
     chosen: list[tuple[Node, Portion]] = []

@@ -28,17 +28,19 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.kit.assignment.assign import Wish, assign, capacity, carry_on, fits
-from roost.policies.kit.fractions import Floats
-from roost.policies.kit.rates import (
+from roost.policies.kit.assignment import assign
+from roost.policies.kit.moves import Wish, capacity, carry_on
+from roost.policies.kit.packing import fits
+from roost.policies.kit.solvers.fractions import Floats
+from roost.policies.kit.speeds import (
     Kinds,
+    explain_all,
     gpus_of,
     left_of,
-    say_all,
-    seen,
+    measured_rates,
+    rates_by_kind,
+    start_if_idle,
     start_others,
-    start_somebody,
-    table,
 )
 
 #: What a run time that nobody knows is taken to be, where nobody knows any.
@@ -80,19 +82,19 @@ class AlloX:
     def __call__(self, plan: Plan) -> None:
         """Draw the lines, and start who is first in one whose GPU is free."""
         carry_on(plan)
-        seen(plan)
+        measured_rates(plan)
         waiting = [job for job in plan.pending if job.gpu_milli]
         if plan.ledger.free_milli and waiting:
             kinds = Kinds.of(plan)
             jobs = self._considered(plan, waiting)
-            rates = table(plan, jobs, kinds)
+            rates = rates_by_kind(plan, jobs, kinds)
             some = np.flatnonzero(rates.max(axis=1, initial=0.0) > 0)
             if len(some):
                 turns = _turns(plan, [jobs[row] for row in some.tolist()], kinds, rates[some])
                 assign(plan, dict(_starts(plan, turns, kinds)))
         start_others(plan)
-        start_somebody(plan)
-        say_all(plan, _WHY)
+        start_if_idle(plan)
+        explain_all(plan, _WHY)
 
     def _considered(self, plan: Plan, waiting: Sequence[Job]) -> list[Job]:
         """Those who have had the least for their weight, at least as many as GPUs are free."""

@@ -30,7 +30,7 @@ _OVERDUE = 0.1
 _ROUNDING_S = 1e-6
 
 
-class Reservation(NamedTuple):
+class HeadReservation(NamedTuple):
     """When a job can start at the latest, and what must be kept free for it until then."""
 
     start: float
@@ -89,7 +89,7 @@ class Easy:
                 plan.say(line, "it would fit, but delay the first in line", Cause.TURN)
 
     def _fill_line(
-        self, plan: Plan, line: Line, first: Job, reservation: Reservation | None
+        self, plan: Plan, line: Line, first: Job, reservation: HeadReservation | None
     ) -> None:
         """Start jobs of one shape: any off the reserved devices, short ones also on them."""
         beside = True
@@ -112,7 +112,7 @@ def _leaves_quota(plan: Plan, job: Job, first: Job) -> bool:
     return job.queue is not first.queue or not plan.over_limit(job, job.gpu_milli + first.gpu_milli)
 
 
-def _place_beside(plan: Plan, job: Job, reservation: Reservation | None) -> bool:
+def _place_beside(plan: Plan, job: Job, reservation: HeadReservation | None) -> bool:
     """Start a job where it cannot be in the way of the reservation, however long it runs."""
     if reservation is None:
         return plan.place(job)
@@ -150,7 +150,7 @@ def holds(plan: Plan) -> list[Hold]:
     return found
 
 
-def reserve(plan: Plan, job: Job) -> Reservation | None:
+def reserve(plan: Plan, job: Job) -> HeadReservation | None:
     """The earliest moment at which a job will fit, by the estimates; None: nobody knows."""
     ledger, need = plan.ledger, plan.waiting.line_of(job).gpu_milli
     ending = sorted((hold for hold in holds(plan) if hold.end < math.inf), key=_by_end)
@@ -164,7 +164,7 @@ def reserve(plan: Plan, job: Job) -> Reservation | None:
                 gone.append(hold)
             parts = plan.probe(job) if ledger.free_milli >= need else None
             if parts is not None:
-                found = Reservation(moment, _kept_free(plan, job, parts))
+                found = HeadReservation(moment, _kept_free(plan, job, parts))
                 break
         for hold in reversed(gone):
             for part in hold.parts:

@@ -22,9 +22,17 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.errors import InvalidSpec
-from roost.policies.kit.servers.marginal import Demand, Size, Vector, add, dominant, minus, within
-from roost.policies.kit.servers.outlook import Outlook
-from roost.policies.kit.servers.slots import Slots, capacity_of, held
+from roost.policies.kit.parameter_servers.gains import (
+    Demand,
+    Size,
+    Vector,
+    add,
+    dominant,
+    minus,
+    within,
+)
+from roost.policies.kit.parameter_servers.outlook import Outlook
+from roost.policies.kit.parameter_servers.slots import Slots, capacity_of, held
 
 _ORDERS = ("drf", "fifo", "tetris")
 

@@ -27,14 +27,14 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
-from roost.policies.kit.profile import Booking, Profile, to_a_gpu
+from roost.policies.kit.reservations import Reservation, Reservations, to_a_gpu
 
 
 @dataclass(slots=True)
 class _Memory:
     """What the last decision left: reservations, when runs were to end, and how much there was."""
 
-    bookings: dict[Job, Booking]
+    bookings: dict[Job, Reservation]
     ends: dict[RunId, float]
     capacity_milli: int
     regrouped: int = 0
@@ -73,10 +73,10 @@ class Conservative:
         if before.regrouped != ledger.regrouped:
             old = {job: booking for job, booking in old.items() if _suits(ledger, job, booking)}
         as_planned = memory.follows(before, plan.now)
-        profile = Profile(plan, memory.ends)
+        profile = Reservations(plan, memory.ends)
         kept = [profile.add(old[job]) for job in jobs if job in old]
         if not all(kept) and not as_planned:
-            profile, old = Profile(plan, memory.ends), {}  # someone outstayed the estimate
+            profile, old = Reservations(plan, memory.ends), {}  # someone outstayed the estimate
         for job in jobs:
             booking = old.get(job)
             if booking is None or not as_planned:
@@ -101,7 +101,7 @@ class Conservative:
         plan.wake(min(later, default=math.inf))
 
     @staticmethod
-    def _book(job: Job, profile: Profile, old: Booking | None) -> Booking | None:
+    def _book(job: Job, profile: Reservations, old: Reservation | None) -> Reservation | None:
         """Reserve for a job as early as can be, and never later than before."""
         if old is not None:
             profile.remove(old)
@@ -113,7 +113,7 @@ class Conservative:
         return booking
 
     @staticmethod
-    def _start(plan: Plan, profile: Profile, job: Job, booking: Booking) -> bool:
+    def _start(plan: Plan, profile: Reservations, job: Job, booking: Reservation) -> bool:
         """Start a job where it was reserved; False when that is not free after all."""
         if plan.over_limit(job, job.gpu_milli):
             return False
@@ -134,19 +134,21 @@ class Conservative:
         return True
 
 
-def _suits(ledger: Ledger, job: Job, booking: Booking) -> bool:
+def _suits(ledger: Ledger, job: Job, booking: Reservation) -> bool:
     """Whether a job may still go where it was reserved: nodes may have left its pool."""
     return all(ledger.suits(node, job.spec.resources) for node, _, _ in booking.spots)
 
 
-def _short_of_others(plan: Plan, job: Job, booking: Booking) -> bool:
+def _short_of_others(plan: Plan, job: Job, booking: Reservation) -> bool:
     """Whether CPUs or memory are short where a job was reserved: the first may look elsewhere."""
     if job.spec.roles or job.spec.within is not None or plan.over_limit(job, job.gpu_milli):
         return False
     return all(node.shown >= booked for node, _, booked in booking.spots)
 
 
-def _gathered(plan: Plan, profile: Profile, job: Job, spot: tuple[Node, int, int]) -> list[Part]:
+def _gathered(
+    plan: Plan, profile: Reservations, job: Job, spot: tuple[Node, int, int]
+) -> list[Part]:
     """Devices for a gang of shares that hold up no more GPUs than were booked; none: no room.
 
     Left to themselves, shares fill what others left of their GPUs. A gang that stays longer than

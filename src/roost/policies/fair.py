@@ -16,7 +16,7 @@ from roost.core.plan import Plan
 from roost.core.state import Queue, Run
 from roost.core.waiting import Line
 from roost.policies.fifo import arrival
-from roost.policies.kit.fill import displace, may_disturb
+from roost.policies.kit.order import displace, may_disturb
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,27 +27,28 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Queue
 from roost.errors import InvalidSpec, unknown
-from roost.policies.kit.assignment.assign import (
-    Wish,
-    assign,
-    capacity,
-    carry_on,
-    fits,
-    movable,
-    rounds,
-    standing,
+from roost.policies.kit.assignment import assign
+from roost.policies.kit.moves import Wish, capacity, carry_on, movable, standing
+from roost.policies.kit.packing import fits
+from roost.policies.kit.rounds import round_begins
+from roost.policies.kit.solvers.fractions import (
+    Floats,
+    TimeSharing,
+    finish_fair,
+    makespan,
+    max_min,
+    max_sum,
 )
-from roost.policies.kit.fractions import Floats, Sharing, finish_fair, makespan, max_min, max_sum
-from roost.policies.kit.rates import (
+from roost.policies.kit.speeds import (
     Kinds,
     claimants,
+    explain_all,
     gpus_of,
-    idle,
     left_of,
-    say_all,
+    nothing_runs,
+    rates_by_kind,
+    start_if_idle,
     start_others,
-    start_somebody,
-    table,
     whole_gpus,
 )
 
@@ -122,15 +123,17 @@ class Gavel:
     def __call__(self, plan: Plan) -> None:
         """Carry on with what was decided; at the beginning of a round, decide anew."""
         carry_on(plan)
-        if not rounds(plan, self.round_s) and not idle(plan):
+        if not round_begins(plan, self.round_s) and not nothing_runs(plan):
             start_others(plan)
-            say_all(plan, _LATER.format(max(0.0, plan.wake_at - plan.now)))
+            explain_all(plan, _LATER.format(max(0.0, plan.wake_at - plan.now)))
             return
         jobs = claimants(plan)
         kinds = Kinds.of(plan)
         notes: _Notes = plan.memo.setdefault(_MEMO, _Notes())
         notes.meet(jobs, kinds.names, self.round_s)
-        sharing = Sharing(table(plan, jobs, kinds, aware=self.aware), gpus_of(jobs), kinds.gpus)
+        sharing = TimeSharing(
+            rates_by_kind(plan, jobs, kinds, aware=self.aware), gpus_of(jobs), kinds.gpus
+        )
         fractions = self._fractions(plan, jobs, sharing, notes)
         round_ = _Round(plan, jobs, kinds, sharing)
         pairs = round_.pairs(fractions, notes, sticky=self.sticky)
@@ -138,12 +141,12 @@ class Gavel:
         if any(job.waiting and not job.spec.preempts for job in jobs):
             assign(plan, round_.choose(pairs, modest=True))
         start_others(plan)
-        start_somebody(plan)
+        start_if_idle(plan)
         self._book(plan, notes)
-        say_all(plan, _WHY)
+        explain_all(plan, _WHY)
 
     def _fractions(
-        self, plan: Plan, jobs: Sequence[Job], sharing: Sharing, notes: _Notes
+        self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
     ) -> Floats:
         """The program's answer; as long as nobody comes or goes, the last one holds."""
         weights = np.array([_weight(job) for job in jobs])
@@ -167,22 +170,28 @@ class Gavel:
 
     # -- objectives ----------------------------------------------------------------------------
 
-    def max_sum(self, plan: Plan, jobs: Sequence[Job], sharing: Sharing, notes: _Notes) -> Floats:
+    def max_sum(
+        self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
+    ) -> Floats:
         """The most work in all."""
         del plan, jobs, notes
         return max_sum(sharing)
 
-    def max_min(self, plan: Plan, jobs: Sequence[Job], sharing: Sharing, notes: _Notes) -> Floats:
+    def max_min(
+        self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
+    ) -> Floats:
         """The fairest shares, by weight."""
         del plan, notes
         return max_min(sharing, np.array([_weight(job) for job in jobs]))
 
-    def makespan(self, plan: Plan, jobs: Sequence[Job], sharing: Sharing, notes: _Notes) -> Floats:
+    def makespan(
+        self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
+    ) -> Floats:
         """The earliest end of all."""
         del notes
         return makespan(sharing, left_of(plan, jobs, self.round_s))
 
-    def ftf(self, plan: Plan, jobs: Sequence[Job], sharing: Sharing, notes: _Notes) -> Floats:
+    def ftf(self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes) -> Floats:
         """The fairest finish times, against an equal part of the cluster of one's own."""
         left = left_of(plan, jobs, self.round_s)
         isolated = sharing.isolated
@@ -198,7 +207,7 @@ class Gavel:
         return finish_fair(sharing, left, age, alone)
 
 
-_OBJECTIVES: dict[str, Callable[[Gavel, Plan, Sequence[Job], Sharing, _Notes], Floats]] = {
+_OBJECTIVES: dict[str, Callable[[Gavel, Plan, Sequence[Job], TimeSharing, _Notes], Floats]] = {
     "max_min": Gavel.max_min,
     "max_sum": Gavel.max_sum,
     "ftf": Gavel.ftf,
@@ -213,7 +222,7 @@ class _Round:
     plan: Plan
     jobs: Sequence[Job]
     kinds: Kinds
-    sharing: Sharing
+    sharing: TimeSharing
     _limits: dict[Queue, float] = field(default_factory=dict)
 
     def pairs(self, fractions: Floats, notes: _Notes, *, sticky: bool) -> list[_Pair]:

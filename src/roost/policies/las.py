@@ -14,7 +14,7 @@ from roost.core.spec import WHOLE
 from roost.core.state import Job, Run
 from roost.core.waiting import Key
 from roost.errors import InvalidSpec
-from roost.policies.kit.fill import fill
+from roost.policies.kit.order import fill
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.errors import InvalidSpec
 from roost.perf.convergence import Rule
-from roost.policies.kit.servers.marginal import Demand, Size, Vector, apportion, dominant
-from roost.policies.kit.servers.outlook import Outlook
-from roost.policies.kit.servers.probing import Probing
-from roost.policies.kit.servers.slots import Slots, capacity_of, held, usual_node
+from roost.policies.kit.parameter_servers.gains import Demand, Size, Vector, apportion, dominant
+from roost.policies.kit.parameter_servers.outlook import Outlook
+from roost.policies.kit.parameter_servers.probes import Probes
+from roost.policies.kit.parameter_servers.slots import Slots, capacity_of, held, usual_node
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Notes:
 
     outlook: Outlook
     slots: Slots = field(default_factory=Slots)
-    probing: Probing = field(default_factory=Probing)
+    probing: Probes = field(default_factory=Probes)
 
 
 @dataclass(frozen=True, slots=True)

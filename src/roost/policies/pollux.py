@@ -30,14 +30,15 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, samples, shape_of
-from roost.perf.steps import Sample
-from roost.policies.kit.assignment.assign import arrange, carry_on, movable, rooms, rounds, standing
-from roost.policies.kit.assignment.configurations import caps
-from roost.policies.kit.assignment.stepping import regular
-from roost.policies.kit.genetic import Problem, Search
+from roost.perf.steps import StepSample
+from roost.policies.kit.assignment import arrange
+from roost.policies.kit.costs import RestartCounts
 from roost.policies.kit.leftovers import on_one_kind, start_leftovers
-from roost.policies.kit.rates import say_all
-from roost.policies.kit.restarts import Restarts
+from roost.policies.kit.moves import carry_on, movable, regular, rooms, standing
+from roost.policies.kit.rounds import round_begins
+from roost.policies.kit.sizes import gpu_caps
+from roost.policies.kit.solvers.genetic import GeneticSearch, SeatingProblem
+from roost.policies.kit.speeds import explain_all
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -49,7 +50,7 @@ _MEMO = "pollux"
 class _Notes:
     """What is kept from round to round: restarts, the last places, and the last population."""
 
-    restarts: Restarts = field(default_factory=Restarts)
+    restarts: RestartCounts = field(default_factory=RestartCounts)
     #: Jobs by row and pieces of nodes by column, of each individual.
     population: NDArray[np.int16] | None = None
     jobs: list[JobId] = field(default_factory=list)
@@ -89,12 +90,12 @@ class Pollux:
         for job in plan.pending:
             if not self.takes_part(job):
                 plan.place(job)
-        if rounds(plan, self.round_s):
+        if round_begins(plan, self.round_s):
             self._decide(plan)
             start_leftovers(plan)
-            say_all(plan, "in this round others make more of the GPUs")
+            explain_all(plan, "in this round others make more of the GPUs")
         else:
-            say_all(plan, f"waits for the next round: they begin every {self.round_s:g} s")
+            explain_all(plan, f"waits for the next round: they begin every {self.round_s:g} s")
 
     def takes_part(self, job: Job) -> bool:
         """Whether a job takes part in the search; others start where there is room."""
@@ -133,7 +134,7 @@ class _Round:
         problem = self._problem()
         notes.rounds += 1
         chance = np.random.default_rng((pollux.seed, notes.rounds))
-        search = Search(problem, chance, pollux.population)
+        search = GeneticSearch(problem, chance, pollux.population)
         search.begin(self._last())
         best = search.run(pollux.generations, pollux.patience)
         notes.population, notes.jobs = search.states, [job.id for job in self.jobs]
@@ -156,10 +157,10 @@ class _Round:
                 self.pieces.append(name)
                 self.room.append(min(most, gpus - start))
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> SeatingProblem:
         jobs, pollux = self.jobs, self.pollux
         held = standing(self.plan)
-        most = caps(jobs, held)
+        most = gpu_caps(jobs, held)
         gpus = np.array([job.spec.resources.gpus for job in jobs])
         least = np.array([job.spec.workers.min for job in jobs])
         sizes = [self._most(job, most[job.id]) for job in jobs]
@@ -172,7 +173,7 @@ class _Round:
             self.notes.restarts.factor(job, now, pollux.restart_s) if job.id in held else 1.0
             for job in jobs
         ]
-        return Problem(
+        return SeatingProblem(
             table,
             least,
             np.array(sizes),
@@ -291,7 +292,7 @@ class _Round:
         return found
 
 
-def _mixed(observed: Observed) -> list[Sample]:
+def _mixed(observed: Observed) -> list[StepSample]:
     """Measurements of all kinds as if of one: the first of each setting counts."""
     first: dict[tuple[int, int, int], str] = {}
     for setting in observed.timings:

@@ -13,7 +13,7 @@ from roost.core.plan import Plan
 from roost.core.state import Job, Run
 from roost.core.waiting import Key
 from roost.policies.fifo import arrival
-from roost.policies.kit.fill import fill
+from roost.policies.kit.order import fill
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,36 +30,36 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.kit.assignment.assign import Wish, assign, capacity, carry_on, standing
-from roost.policies.kit.assignment.choosing import choose
-from roost.policies.kit.assignment.configurations import caps
-from roost.policies.kit.assignment.packing import Reaches, Room, picky
-from roost.policies.kit.assignment.stepping import promises
+from roost.policies.kit.assignment import assign
 from roost.policies.kit.contenders import (
-    Round,
+    Contest,
     active,
+    contests,
     first_in_line,
     flexible,
     next_able,
     place_all,
     priority,
-    promised,
-    rounds,
     turn,
+    within_quota,
 )
+from roost.policies.kit.moves import Wish, capacity, carry_on, pending_moves, standing
+from roost.policies.kit.packing import Reaches, Room, picky
+from roost.policies.kit.parameter_servers import sizing
 from roost.policies.kit.prospects import (
     IMPOSSIBLE,
     Prospects,
     Reals,
-    Sizes,
+    SizeTable,
     Whole,
     restart_s,
-    sizes,
-    usual,
+    size_table,
+    usual_rate,
     worth,
 )
-from roost.policies.kit.rates import start_somebody
-from roost.policies.kit.servers import served
+from roost.policies.kit.sizes import gpu_caps
+from roost.policies.kit.solvers.prices import choose_by_prices
+from roost.policies.kit.speeds import start_if_idle
 
 _MEMO = "roost"
 #: How many arrivals tell how long things stay as they are, and what is taken for it before.
@@ -157,10 +157,10 @@ class Roost:
         carry_on(plan)
         notes: _Notes = plan.memo.setdefault(_MEMO, _Notes(Prospects(self.library)))
         jobs, others = active(plan)
-        with_servers = [job for job in others if served.is_served(job)]
+        with_servers = [job for job in others if sizing.is_served(job)]
         if with_servers:
-            served.decide(plan, with_servers)
-        others = [job for job in others if not served.is_served(job)]
+            sizing.decide(plan, with_servers)
+        others = [job for job in others if not sizing.is_served(job)]
         first = first_in_line(jobs)
         place_all(plan, (job for job in others if turn(job) < first))
         if jobs:
@@ -176,15 +176,15 @@ class Roost:
             self._decide(plan, notes, jobs)
         else:
             plan.wake(notes.decided_at + _CALM_S)
-        start_somebody(plan)
+        start_if_idle(plan)
 
     def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         notes.prospects.forget(plan)
         if not any(node.spec.gpus for node in plan.ledger.order):
             return
         window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_S))
-        owed = promised(plan, jobs)
-        parts = list(rounds(plan, jobs, owed, window))
+        owed = within_quota(plan, jobs)
+        parts = list(contests(plan, jobs, owed, window))
         if len(parts) > 1 or any(map(flexible, jobs)):
             # Of rigid jobs that count alike, only what happens changes anything.
             plan.wake(plan.now + self.every_s)
@@ -201,13 +201,13 @@ class _Decision:
     policy: Roost
     plan: Plan
     notes: _Notes
-    round: Round
+    round: Contest
     owed: Collection[JobId]
     #: How many jobs there are: others are in motion, or left alone.
     many: int
     window: float
     jobs: list[Job] = field(init=False)
-    table: Sizes = field(init=False)
+    table: SizeTable = field(init=False)
     held: dict[JobId, Wish] = field(init=False)
     current: Whole = field(init=False)
     reaches: Reaches = field(init=False)
@@ -219,14 +219,14 @@ class _Decision:
     def __post_init__(self) -> None:
         """Find out what there is, and who holds what."""
         self.jobs = self.round.jobs
-        self.table = sizes(self.plan, self.jobs)
+        self.table = size_table(self.plan, self.jobs)
         self.held = standing(self.plan)
         self.reaches = Reaches(self.plan.ledger)
         self.current = np.array([self._column(job) for job in self.jobs])
         prospects, table = self.notes.prospects, self.table
         share = max(1.0, sum(kind.total for kind in table.kinds) / self.notes.crowd)
         self.rates = [prospects.rates(job, table) for job in self.jobs]
-        self.usual = [usual(row, table, share) for row in self.rates]
+        self.usual = [usual_rate(row, table, share) for row in self.rates]
         self.left = [
             prospects.left_s(job, rate, self.plan.now) if rate else 0.0
             for job, rate in zip(self.jobs, self.usual, strict=True)
@@ -244,7 +244,7 @@ class _Decision:
         cost = self._costs(known)
         cost[:, np.append(table.gpus[:-1] > total[table.kind[:-1]], np.False_)] = IMPOSSIBLE
         for _ in range(_TRIES):
-            chosen, prices = choose(
+            chosen, prices = choose_by_prices(
                 cost,
                 table.kind,
                 table.gpus,
@@ -282,17 +282,17 @@ class _Decision:
         if not (chosen != self.current).any():
             return []
         plan, none = self.plan, self.table.none
-        mark, under_way = plan.mark(), dict(promises(plan))
+        mark, under_way = plan.mark(), dict(pending_moves(plan))
         assign(plan, self._wishes(chosen), self._reasons(chosen))
         in_vain = [row for row, job in enumerate(self.jobs) if job.waiting and chosen[row] != none]
         in_vain = [row for row in in_vain if self.current[row] == none]
         leave = bool(((chosen == none) & (self.current != none)).any())
-        moved = promises(plan).keys() != under_way.keys()
+        moved = pending_moves(plan).keys() != under_way.keys()
         if not in_vain or plan.mark() == mark or (moved and not leave):
             return []
         plan.undo(mark)
-        promises(plan).clear()
-        promises(plan).update(under_way)
+        pending_moves(plan).clear()
+        pending_moves(plan).update(under_way)
         return in_vain
 
     # -- costs ---------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class _Decision:
         rank = self.policy.rank * (1.0 if self.policy.library else _GUESSED)
         weights = _weights(self.jobs, left, fastest, self.notes.crowd, rank)
         pull = prices[table.kind] * table.gpus
-        most, waited = caps(self.jobs, self.held), self._waited()
+        most, waited = gpu_caps(self.jobs, self.held), self._waited()
         cost = np.full((len(self.jobs), len(table.kind)), IMPOSSIBLE)
         for row, job in enumerate(self.jobs):
             if self.usual[row]:

@@ -28,21 +28,14 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, models
-from roost.policies.kit.assignment.assign import (
-    Wish,
-    assign,
-    capacity,
-    carry_on,
-    movable,
-    rounds,
-    standing,
-)
-from roost.policies.kit.assignment.configurations import Configuration, Menu, caps, sizes
-from roost.policies.kit.assignment.programs import choose
-from roost.policies.kit.assignment.stepping import regular
+from roost.policies.kit.assignment import assign
+from roost.policies.kit.costs import RestartCounts, restart_s
 from roost.policies.kit.leftovers import on_one_kind, start_leftovers
-from roost.policies.kit.rates import Seen, say_all, seen
-from roost.policies.kit.restarts import Restarts, restart_s
+from roost.policies.kit.moves import Wish, capacity, carry_on, movable, regular, standing
+from roost.policies.kit.rounds import round_begins
+from roost.policies.kit.sizes import Configuration, Configurations, gpu_caps, offered_sizes
+from roost.policies.kit.solvers.programs import choose_exactly
+from roost.policies.kit.speeds import MeasuredRates, explain_all, measured_rates
 
 Reals = NDArray[np.float64]
 
@@ -75,16 +68,16 @@ class Sia:
         for job in plan.pending:
             if not regular(job):
                 plan.place(job)
-        if rounds(plan, self.round_s):
+        if round_begins(plan, self.round_s):
             self._decide(plan)
             start_leftovers(plan)
-            say_all(plan, "in this round others make more of the GPUs")
+            explain_all(plan, "in this round others make more of the GPUs")
         else:
-            say_all(plan, f"waits for the next round: they begin every {self.round_s:g} s")
+            explain_all(plan, f"waits for the next round: they begin every {self.round_s:g} s")
 
     def _decide(self, plan: Plan) -> None:
         held = standing(plan)
-        notes: Restarts = plan.memo.setdefault(_MEMO, Restarts())
+        notes: RestartCounts = plan.memo.setdefault(_MEMO, RestartCounts())
         notes.look(held)
         notes.forget(plan)
         runs = [run.job for run in plan.running if movable(run, plan.now) and regular(run.job)]
@@ -103,20 +96,20 @@ class _Problem:
     plan: Plan
     held: Mapping[JobId, Wish]
     jobs: Sequence[Job]
-    notes: Restarts
-    menu: Menu = field(init=False)
-    seen: Seen = field(init=False)
+    notes: RestartCounts
+    menu: Configurations = field(init=False)
+    seen: MeasuredRates = field(init=False)
     estimates: Estimates = field(init=False)
 
     def __post_init__(self) -> None:
-        self.menu = Menu(self.plan, sizes(self.plan))
-        self.seen = seen(self.plan)
+        self.menu = Configurations(self.plan, offered_sizes(self.plan))
+        self.seen = measured_rates(self.plan)
         self.estimates = self.plan.memo.setdefault("estimates", Estimates())
 
     def solve(self, free: Mapping[str, Sequence[int]]) -> dict[JobId, Wish | None]:
         """The best configuration of each job within what is free; None: it stands aside."""
         kinds = list(self.menu.offered)
-        most = caps(self.jobs, self.held)
+        most = gpu_caps(self.jobs, self.held)
         rows = [self._costs(rank, job, most[job.id]) for rank, job in enumerate(self.jobs)]
         columns = list(self.menu.columns)
         if not columns:
@@ -125,7 +118,9 @@ class _Problem:
         for row, costs in enumerate(rows):
             for one, value in costs.items():
                 cost[row, self.menu.columns[one]] = value - self.sia.no_alloc
-        chosen = choose(cost, self.menu.uses(kinds), [sum(free.get(kind, ())) for kind in kinds])
+        chosen = choose_exactly(
+            cost, self.menu.uses(kinds), [sum(free.get(kind, ())) for kind in kinds]
+        )
         return {
             job.id: self._wish(job, columns[column]) if column >= 0 else None
             for job, column in zip(self.jobs, chosen.tolist(), strict=True)

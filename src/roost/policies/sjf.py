@@ -5,7 +5,7 @@ from __future__ import annotations
 from roost.core.plan import Plan
 from roost.core.state import Job
 from roost.core.waiting import Key
-from roost.policies.kit.fill import fill
+from roost.policies.kit.order import fill
 
 
 def sjf(plan: Plan) -> None:

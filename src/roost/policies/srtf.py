@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from roost.core.plan import Plan
 from roost.core.state import Job, Run
 from roost.core.waiting import Key
-from roost.policies.kit.fill import fill
+from roost.policies.kit.order import fill
 
 
 @dataclass(frozen=True, slots=True)

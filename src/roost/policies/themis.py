@@ -28,28 +28,20 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.kit.assignment.assign import (
-    Wish,
-    assign,
-    capacity,
-    carry_on,
-    fits,
-    movable,
-    rounds,
-    standing,
-)
-from roost.policies.kit.assignment.packing import Reaches
-from roost.policies.kit.assignment.programs import choose
-from roost.policies.kit.assignment.stepping import regular
-from roost.policies.kit.fractions import Floats, Sharing
+from roost.policies.kit.assignment import assign
 from roost.policies.kit.leftovers import start_leftovers
-from roost.policies.kit.rates import (
+from roost.policies.kit.moves import Wish, capacity, carry_on, movable, regular, standing
+from roost.policies.kit.packing import Reaches, fits
+from roost.policies.kit.rounds import round_begins
+from roost.policies.kit.solvers.fractions import Floats, TimeSharing
+from roost.policies.kit.solvers.programs import choose_exactly
+from roost.policies.kit.speeds import (
     Kinds,
     claimants,
+    explain_all,
     gpus_of,
     left_of,
-    say_all,
-    table,
+    rates_by_kind,
     whole_gpus,
 )
 
@@ -114,14 +106,14 @@ class Themis:
     def __call__(self, plan: Plan) -> None:
         """Carry on with what was decided; offer what is free, and at times what is leased."""
         carry_on(plan)
-        over = rounds(plan, self.lease_s)
+        over = round_begins(plan, self.lease_s)
         if over or (plan.waiting.count and plan.ledger.free_milli):
             jobs = self._jobs(plan, Kinds.of(plan))
             self._auction(plan, jobs, [one for one in jobs if self._asks(plan, one, over=over)])
             modest = [one for one in jobs if one.job.waiting and not one.job.spec.preempts]
             assign(plan, dict(self._winners(modest, _Room(plan, modest))))
         start_leftovers(plan)
-        say_all(plan, _WHY)
+        explain_all(plan, _WHY)
 
     def _asks(self, plan: Plan, one: _Standing, *, over: bool) -> bool:
         """Whether a job takes part in an auction: it waits, or its lease is over."""
@@ -167,7 +159,7 @@ class Themis:
             for bid in own:
                 at = places[bid.wish.kind, bid.gpus]
                 cost[row, at], wishes[row, at] = -bid.gain, bid.wish
-        won = choose(cost, *room.limits(columns)) if columns else np.full(len(bids), -1)
+        won = choose_exactly(cost, *room.limits(columns)) if columns else np.full(len(bids), -1)
         found = [(row, at) for row, at in enumerate(won.tolist()) if at >= 0]
         found.sort(key=lambda pair: (cost[pair], asking[pair[0]].job.seq))
         wanted = [(asking[pair[0]].job, wishes[pair]) for pair in found]
@@ -197,8 +189,8 @@ class Themis:
     def _jobs(self, plan: Plan, kinds: Kinds) -> list[_Standing]:
         """Where everybody stands who can run on some kind."""
         jobs = claimants(plan)
-        rates = table(plan, jobs, kinds)
-        sharing = Sharing(rates, gpus_of(jobs), kinds.gpus)
+        rates = rates_by_kind(plan, jobs, kinds)
+        sharing = TimeSharing(rates, gpus_of(jobs), kinds.gpus)
         left, isolated = left_of(plan, jobs, self.lease_s), sharing.isolated
         best = np.maximum(rates.max(axis=1, initial=0.0, keepdims=True), 1e-300)
         worth = (rates / best).mean(axis=0).tolist() if jobs else [0.0] * len(kinds.names)

@@ -24,7 +24,7 @@ from roost.core.spec import WHOLE, JobId, Resources, Way
 from roost.core.state import Job, Run
 from roost.core.waiting import Key, Line
 from roost.errors import InvalidSpec
-from roost.policies.kit.fill import displace
+from roost.policies.kit.order import displace
 
 #: How many times the cost of a switch a turn is longer: a twentieth of the time goes into it.
 _WORTH = 20.0

@@ -29,7 +29,7 @@ from roost.core.events import Event, Exited, Measured, Progressed, Resized, Star
 from roost.core.observed import Observed, Setting
 from roost.core.spec import JobId
 from roost.errors import Fatal
-from roost.perf.goodput import Limits, tune
+from roost.perf.goodput import BatchLimits, tune
 from roost.perf.kinds import Estimates
 from roost.perf.speed import SpeedModel
 from roost.perf.steps import StepModel
@@ -117,7 +117,7 @@ class LearningWorld(World):
         self.learners: dict[JobId, Learner] = {}
         self._order: dict[str, int] = {}
         self._tuner = Tuner()
-        self._limits_of: dict[tuple[str, str], Limits] = {}
+        self._limits_of: dict[tuple[str, str], BatchLimits] = {}
 
     # -- coming and going ----------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class LearningWorld(World):
                 return choice
         return split(max(limits.batch, limits.local_min * sum(counts)), sum(counts), limits)
 
-    def _limits(self, application: Application, kind: str) -> Limits:
+    def _limits(self, application: Application, kind: str) -> BatchLimits:
         key = (application.name, kind)
         found = self._limits_of.get(key)
         if found is None:
@@ -326,10 +326,10 @@ class Tuner:
 
     def __init__(self) -> None:
         self._estimates = Estimates()
-        self._best: dict[tuple[StepModel, float, Limits, int, int], Choice] = {}
+        self._best: dict[tuple[StepModel, float, BatchLimits, int, int], Choice] = {}
 
     def best(
-        self, known: Observed, kind: str, noise: float, limits: Limits, counts: Counts
+        self, known: Observed, kind: str, noise: float, limits: BatchLimits, counts: Counts
     ) -> Choice | None:
         """The best batch by the model of a GPU kind; None before there is one."""
         model = self._estimates.fitted(known).get(kind)
@@ -355,13 +355,13 @@ def steps_at(application: Application, total: int) -> list[float]:
     return bounds
 
 
-def limits_of(application: Application, kind: str) -> Limits:
+def limits_of(application: Application, kind: str) -> BatchLimits:
     """The batches that a job of an application can use on GPUs of a kind."""
     steps = application.steps[kind]
-    return Limits(application.batch, application.batch_max, steps.local_min, steps.local_max)
+    return BatchLimits(application.batch, application.batch_max, steps.local_min, steps.local_max)
 
 
-def split(total: int, workers: int, limits: Limits) -> Choice:
+def split(total: int, workers: int, limits: BatchLimits) -> Choice:
     """A total batch over workers, in as few rounds as their memory allows."""
     share = total / workers
     accumulation = math.ceil(share / limits.local_max - _SLACK) - 1

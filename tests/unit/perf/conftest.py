@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from roost.perf.steps import Sample
+from roost.perf.steps import StepSample
 
 DATA = Path(os.environ.get("ROOST_DATA", Path(__file__).parents[4] / "shared" / "data"))
 PROFILES = DATA / "sia" / "profiles"
 
 
 @pytest.fixture
-def measured() -> Callable[[str, str], list[Sample]]:
+def measured() -> Callable[[str, str], list[StepSample]]:
     """All that was measured of an application on a kind of machine."""
     if not PROFILES.is_dir():
         pytest.skip(f"no profiles of applications in {PROFILES}")
@@ -26,12 +26,12 @@ def measured() -> Callable[[str, str], list[Sample]]:
 
 
 @cache
-def _read(application: str, machine: str) -> list[Sample]:
+def _read(application: str, machine: str) -> list[StepSample]:
     times = defaultdict(list)
     for size, step, sync in _rows(PROFILES / application, machine):
         times[size].append((step, sync))
     return [
-        Sample(*size, *(sum(column) / len(column) for column in zip(*pairs, strict=True)))
+        StepSample(*size, *(sum(column) / len(column) for column in zip(*pairs, strict=True)))
         for size, pairs in times.items()
     ]
 

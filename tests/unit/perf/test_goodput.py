@@ -8,20 +8,20 @@ import time
 import numpy as np
 import pytest
 
-from roost.perf.goodput import Limits, Tuned, fixed, gain, tune
+from roost.perf.goodput import BatchLimits, Tuned, fixed, gain, tune
 from roost.perf.steps import StepModel
 
 MODEL = StepModel(0.05, 0.002, 0.12, 0.004, 0.03, 0.002, 1.8)
-LIMITS = Limits(128, 4096, 32, 1024)
+LIMITS = BatchLimits(128, 4096, 32, 1024)
 SIZES = np.array([1, 2, 3, 4, 8, 16, 32, 64])
 NODES = -(-SIZES // 4)
 
 
-def one(limits: Limits, nodes: int, workers: int, noise: float = 1000.0) -> Tuned:
+def one(limits: BatchLimits, nodes: int, workers: int, noise: float = 1000.0) -> Tuned:
     return tune(MODEL, noise, limits, np.array(nodes), np.array(workers))
 
 
-def slowly(model: StepModel, noise: float, limits: Limits, nodes: int, workers: int) -> float:
+def slowly(model: StepModel, noise: float, limits: BatchLimits, nodes: int, workers: int) -> float:
     """The best rate by trying one total after the other."""
     best = 0.0
     least = max(limits.batch, limits.local_min * workers)
@@ -54,8 +54,12 @@ def test_noise_makes_large_batches_worth_more() -> None:
 
 
 @pytest.mark.parametrize("noise", [10.0, 1000.0, 1e5])
-@pytest.mark.parametrize("limits", [LIMITS, Limits(12, 384, 4, 12), Limits(200, 12800, 20, 200)])
-def test_the_best_batch_is_the_best_of_all_that_are_tried(limits: Limits, noise: float) -> None:
+@pytest.mark.parametrize(
+    "limits", [LIMITS, BatchLimits(12, 384, 4, 12), BatchLimits(200, 12800, 20, 200)]
+)
+def test_the_best_batch_is_the_best_of_all_that_are_tried(
+    limits: BatchLimits, noise: float
+) -> None:
     tuned = tune(MODEL, noise, limits, NODES, SIZES)
 
     assert tuned.rate.tolist() == pytest.approx(
@@ -63,8 +67,10 @@ def test_the_best_batch_is_the_best_of_all_that_are_tried(limits: Limits, noise:
     )
 
 
-@pytest.mark.parametrize("limits", [LIMITS, Limits(12, 384, 4, 12), Limits(200, 12800, 20, 200)])
-def test_limits_are_kept(limits: Limits) -> None:
+@pytest.mark.parametrize(
+    "limits", [LIMITS, BatchLimits(12, 384, 4, 12), BatchLimits(200, 12800, 20, 200)]
+)
+def test_limits_are_kept(limits: BatchLimits) -> None:
     tuned = tune(MODEL, 1e4, limits, NODES, SIZES)
     can = tuned.rate > 0
 
@@ -85,12 +91,12 @@ def test_what_cannot_run_goes_at_no_rate() -> None:
     assert one(LIMITS, 1, 0).rate == 0.0
     assert one(LIMITS, 16, 128).rate > 0.0
     assert one(LIMITS, 16, 129).rate == 0.0
-    assert one(Limits(8, 8, 4, 16), 1, 2).rate > 0.0
-    assert one(Limits(8, 8, 4, 16), 1, 3).rate == 0.0
+    assert one(BatchLimits(8, 8, 4, 16), 1, 2).rate > 0.0
+    assert one(BatchLimits(8, 8, 4, 16), 1, 3).rate == 0.0
 
 
 def test_a_batch_that_stays_is_split_over_the_workers() -> None:
-    stays = Limits(128, 0, 1, 24)
+    stays = BatchLimits(128, 0, 1, 24)
     tuned = tune(MODEL, 1e6, stays, NODES, SIZES)
 
     assert tuned.total.tolist() == [128] * len(SIZES)

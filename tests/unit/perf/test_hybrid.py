@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from roost.errors import InvalidSpec
-from roost.perf.goodput import Limits, gain
-from roost.perf.hybrid import HybridModel, Shape, fit_hybrid, tune_hybrid
-from roost.perf.steps import Sample, StepModel
+from roost.perf.goodput import BatchLimits, gain
+from roost.perf.hybrid import HybridModel, ReplicaSplit, fit_hybrid, tune_hybrid
+from roost.perf.steps import StepModel, StepSample
 
-SHAPE = Shape(tensor=2, pipeline=4, micro=8)
+SHAPE = ReplicaSplit(tensor=2, pipeline=4, micro=8)
 #: Half a second for each turn of a stage, and a network that is never hidden.
 TRUTH = HybridModel(SHAPE, StepModel(0.2, 0.5, 3.0, 0.1, 1.0, 0.05, 1.0))
-LIMITS = Limits(64, 1024, 8, 1024)
+LIMITS = BatchLimits(64, 1024, 8, 1024)
 
 
 def array(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array(numbers)
 
 
-def sample(nodes: int, replicas: int, local: int) -> Sample:
+def sample(nodes: int, replicas: int, local: int) -> StepSample:
     step = TRUTH.step_s(array(nodes), array(replicas), array(local)).item()
-    return Sample(nodes, replicas, local, step, step - TRUTH.compute_s(array(local)).item())
+    return StepSample(nodes, replicas, local, step, step - TRUTH.compute_s(array(local)).item())
 
 
 def test_a_replica_is_a_block_of_tensor_times_pipeline() -> None:
@@ -34,16 +34,16 @@ def test_a_replica_is_a_block_of_tensor_times_pipeline() -> None:
 
 def test_a_block_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidSpec):
-        Shape(tensor=0)
+        ReplicaSplit(tensor=0)
     with pytest.raises(InvalidSpec):
-        Shape(micro=0)
+        ReplicaSplit(micro=0)
 
 
 def test_stages_wait_in_a_bubble() -> None:
     # GPipe: (p - 1) / m of the work, for p stages and m micro-batches.
     assert SHAPE.bubble(array(8, 32, 96)).tolist() == [3.0, 0.75, 0.25]
     assert SHAPE.slots(array(8, 32, 33)).tolist() == [4.0, 7.0, 8.0]
-    assert Shape(tensor=8).bubble(array(1, 100)).tolist() == [0.0, 0.0]
+    assert ReplicaSplit(tensor=8).bubble(array(1, 100)).tolist() == [0.0, 0.0]
 
 
 def test_a_step_is_its_turns_and_agreeing_on_top() -> None:
@@ -71,10 +71,10 @@ def test_more_micro_batches_make_a_pipeline_more_efficient() -> None:
 def test_blocks_share_nodes_or_take_whole_ones() -> None:
     counts = array(0, 1, 2, 3)
 
-    assert Shape(tensor=2).nodes(counts, per_node=4).tolist() == [0, 1, 1, 2]
-    assert Shape(tensor=3).nodes(counts, per_node=4).tolist() == [0, 1, 2, 3]
-    assert Shape(tensor=8).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
-    assert Shape(tensor=2, pipeline=3).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
+    assert ReplicaSplit(tensor=2).nodes(counts, per_node=4).tolist() == [0, 1, 1, 2]
+    assert ReplicaSplit(tensor=3).nodes(counts, per_node=4).tolist() == [0, 1, 2, 3]
+    assert ReplicaSplit(tensor=8).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
+    assert ReplicaSplit(tensor=2, pipeline=3).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
 
 
 def test_the_truth_is_found_again() -> None:

@@ -14,8 +14,8 @@ from roost.core.observed import Observed
 from roost.core.spec import JobId, Resources, Training
 from roost.core.state import Job, Queue
 from roost.perf import kinds
-from roost.perf.goodput import Limits, tune
-from roost.perf.hybrid import HybridModel, Shape
+from roost.perf.goodput import BatchLimits, tune
+from roost.perf.hybrid import HybridModel, ReplicaSplit
 from roost.perf.kinds import (
     Estimates,
     corrected,
@@ -25,7 +25,7 @@ from roost.perf.kinds import (
     models,
     samples,
 )
-from roost.perf.steps import Sample, StepModel, fit_steps
+from roost.perf.steps import StepModel, StepSample, fit_steps
 from roost.testing.builders import queue, run, spec
 
 TRUTH = StepModel(0.05, 0.002, 0.12, 0.004, 0.03, 0.002, 1.8)
@@ -40,7 +40,7 @@ ALONE = [(1, 1, 64), (1, 1, 128)]
 SIZES = [*ALONE, (1, 2, 64), (1, 4, 64), (2, 8, 64), (4, 16, 64)]
 KINDS = ("T4", "A100")
 #: Replicas of four stages: two of them have room on a node, and all were seen with 16 samples each.
-STAGED = HybridModel(Shape(1, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
+STAGED = HybridModel(ReplicaSplit(1, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
 STAGES = replace(TRAINING, local_min=1, pipeline=4, micro=2)
 REPLICAS = [(1, 1, 16), (1, 2, 16), (2, 3, 16), (2, 4, 16)]
 
@@ -70,7 +70,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many samples each fit was made of, in their order."""
     sizes: list[int] = []
 
-    def counted(seen: tuple[Sample, ...]) -> StepModel:
+    def counted(seen: tuple[StepSample, ...]) -> StepModel:
         sizes.append(len(seen))
         return fit_steps(seen)
 
@@ -84,7 +84,7 @@ def test_what_was_measured_is_sorted_by_kind() -> None:
 
     assert {kind: len(found) for kind, found in samples(seen).items()} == {"T4": 2, "A100": 1}
     step = TRUTH.step_s(1, 2, 64)
-    assert samples(seen)["A100"] == [Sample(1, 2, 64, step, step - TRUTH.compute_s(64))]
+    assert samples(seen)["A100"] == [StepSample(1, 2, 64, step, step - TRUTH.compute_s(64))]
 
 
 def test_who_did_not_tell_of_agreeing_counts_by_steps() -> None:
@@ -214,9 +214,9 @@ def test_a_job_without_an_application_has_its_own_model() -> None:
 
 
 def test_limits_are_those_of_the_kind() -> None:
-    assert limits(TRAINING, "A100") == Limits(128, 4096, 32, 1024)
-    assert limits(TRAINING, "T4") == Limits(128, 4096, 32, 256)
-    assert limits(Training(32), "T4") == Limits(32, 32, 1, 32)
+    assert limits(TRAINING, "A100") == BatchLimits(128, 4096, 32, 1024)
+    assert limits(TRAINING, "T4") == BatchLimits(128, 4096, 32, 256)
+    assert limits(Training(32), "T4") == BatchLimits(32, 32, 1, 32)
 
 
 def test_a_pipeline_is_foretold_where_a_plain_model_is_wrong() -> None:
@@ -271,7 +271,7 @@ def test_jobs_with_pipelines_teach_each_other() -> None:
 
     found = job_models(taught, KINDS, Estimates())["T4"]
     assert isinstance(found, HybridModel)
-    assert found.shape == Shape(2, 4, 2)
+    assert found.shape == ReplicaSplit(2, 4, 2)
     assert found.step_s(4, 8, 64) == pytest.approx(1.5 * float(STAGED.step_s(4, 8, 64)), rel=0.06)
     assert job_fits(taught, Estimates())["T4"].pace == found
 
@@ -279,12 +279,16 @@ def test_jobs_with_pipelines_teach_each_other() -> None:
 def test_a_replica_takes_whole_micro_batches_and_sees_its_noise_alone() -> None:
     staged = replace(TRAINING, local_min=1, pipeline=4, micro=2)
 
-    assert limits(staged, "T4") == Limits(128, 4096, 2, 256, lone_rounds=1)
+    assert limits(staged, "T4") == BatchLimits(128, 4096, 2, 256, lone_rounds=1)
     assert limits(replace(staged, local_min=32), "T4").local_min == 32
 
 
 def test_a_corrected_model_says_what_was_measured() -> None:
-    seen = [Sample(1, 1, 64, 0.30, 0.0), Sample(1, 1, 128, 0.35, 0.0), Sample(2, 8, 64, 0.50, 0.1)]
+    seen = [
+        StepSample(1, 1, 64, 0.30, 0.0),
+        StepSample(1, 1, 128, 0.35, 0.0),
+        StepSample(2, 8, 64, 0.50, 0.1),
+    ]
     right = corrected(TRUTH, seen)
     nodes, workers, local, steps, _ = np.array(seen).T
 
@@ -293,7 +297,7 @@ def test_a_corrected_model_says_what_was_measured() -> None:
 
 def test_a_correction_reaches_other_batches_but_no_other_sizes() -> None:
     off = 1.2 * TRUTH.step_s(2, 8, 64)
-    right = corrected(TRUTH, [Sample(2, 8, 64, off, 0.1)])
+    right = corrected(TRUTH, [StepSample(2, 8, 64, off, 0.1)])
     nodes, workers, local = np.array([[2, 8, 256], [1, 8, 64], [2, 16, 64]]).T
 
     assert (right.step_s(nodes, workers, local) / TRUTH.step_s(nodes, workers, local)).tolist() == (
@@ -302,7 +306,7 @@ def test_a_correction_reaches_other_batches_but_no_other_sizes() -> None:
 
 
 def test_batches_are_tuned_with_corrections() -> None:
-    right = corrected(TRUTH, [Sample(2, 8, 64, 3 * TRUTH.step_s(2, 8, 64), 0.1)])
+    right = corrected(TRUTH, [StepSample(2, 8, 64, 3 * TRUTH.step_s(2, 8, 64), 0.1)])
     nodes, workers = np.array([1, 2]), np.array([4, 8])
     hoped = tune(TRUTH, 500.0, limits(TRAINING, "T4"), nodes, workers)
     known = tune(right, 500.0, limits(TRAINING, "T4"), nodes, workers)

@@ -15,8 +15,8 @@ from roost.perf.servers import (
     ENOUGH,
     Fits,
     Mode,
-    Sample,
     ServerModel,
+    ServerSample,
     assumed,
     fit,
     mode_of,
@@ -37,12 +37,14 @@ def truth(mode: Mode, p: int, w: int) -> float:
     return 1 / (a / w + b + c * w / p + d * w + e * p)
 
 
-def seen(mode: Mode, noise: float = 0.0, seed: int = 0) -> list[Sample]:
+def seen(mode: Mode, noise: float = 0.0, seed: int = 0) -> list[ServerSample]:
     chance = np.random.default_rng(seed)
-    return [Sample(p, w, truth(mode, p, w) * float(chance.lognormal(0, noise))) for p, w in SPOTS]
+    return [
+        ServerSample(p, w, truth(mode, p, w) * float(chance.lognormal(0, noise))) for p, w in SPOTS
+    ]
 
 
-def model_of(samples: list[Sample], mode: Mode) -> ServerModel:
+def model_of(samples: list[ServerSample], mode: Mode) -> ServerModel:
     found = fit(samples, mode)
     assert found is not None
     return found
@@ -85,7 +87,7 @@ def test_coefficients_are_never_negative() -> None:
     chance = np.random.default_rng(1)
     for _ in range(50):
         samples = [
-            Sample(int(p), int(w), float(chance.uniform(0.1, 9)))
+            ServerSample(int(p), int(w), float(chance.uniform(0.1, 9)))
             for p, w in chance.integers(1, 17, (8, 2))
         ]
         for mode in Mode:
@@ -96,11 +98,11 @@ def test_coefficients_are_never_negative() -> None:
 
 def test_nothing_measured_is_no_model() -> None:
     assert fit([], Mode.SYNC) is None
-    assert fit([Sample(1, 1, 0.0)], Mode.SYNC) is None
+    assert fit([ServerSample(1, 1, 0.0)], Mode.SYNC) is None
 
 
 def test_one_measurement_scales_what_is_assumed() -> None:
-    model = model_of([Sample(2, 4, 3.0)], Mode.SYNC)
+    model = model_of([ServerSample(2, 4, 3.0)], Mode.SYNC)
 
     assert not model.trusted
     assert model.rate(2, 4) == pytest.approx(3.0)
@@ -110,14 +112,14 @@ def test_one_measurement_scales_what_is_assumed() -> None:
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_fit_is_trusted_from_enough_distinct_settings_on(mode: Mode) -> None:
-    samples = [Sample(p, w, 1.0 + w) for p, w in SPOTS[: ENOUGH[mode]]]
+    samples = [ServerSample(p, w, 1.0 + w) for p, w in SPOTS[: ENOUGH[mode]]]
 
     assert model_of(samples, mode).trusted
     assert not model_of(samples[:-1] * 3, mode).trusted
 
 
 def test_settings_that_say_nothing_of_servers_leave_them_to_the_assumption() -> None:
-    samples = [Sample(1, w, truth(Mode.SYNC, 1, w)) for w in range(1, 9)]
+    samples = [ServerSample(1, w, truth(Mode.SYNC, 1, w)) for w in range(1, 9)]
     model = model_of(samples, Mode.SYNC)
 
     assert model.rate(1, 6) == pytest.approx(truth(Mode.SYNC, 1, 6), rel=0.02)
@@ -136,7 +138,7 @@ def test_a_placed_model_tells_one_node_from_several() -> None:
         return 1 / (2.0 / w + 0.1 + 0.8 * (w / k) * (1 - 1 / k))
 
     spots = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 2), (8, 4), (16, 4), (6, 3)]
-    samples = [Sample(w, w, rate(w, k), 1, k) for w, k in spots]
+    samples = [ServerSample(w, w, rate(w, k), 1, k) for w, k in spots]
     plain, placed = fit(samples, Mode.SYNC), fit(samples, Mode.SYNC, placed=True)
     assert plain is not None
     assert placed is not None

@@ -10,7 +10,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from roost.perf.steps import LEAST, START, Objective, Reals, Sample, StepModel, fit_steps
+from roost.perf.steps import LEAST, START, Objective, Reals, StepModel, StepSample, fit_steps
 
 TRUTH = StepModel(0.05, 0.002, 0.12, 0.004, 0.03, 0.002, 1.8)
 #: Median relative errors of step times after a fit to the whole table, with a margin.
@@ -19,9 +19,9 @@ ONE_NODE = [(1, workers, local) for workers in (1, 2, 4) for local in (16, 64, 1
 MANY_NODES = [*ONE_NODE, *((workers // 4, workers, 64) for workers in (8, 16, 32))]
 
 
-def times(truth: StepModel, *sizes: tuple[int, int, int]) -> list[Sample]:
+def times(truth: StepModel, *sizes: tuple[int, int, int]) -> list[StepSample]:
     return [
-        Sample(*size, step := truth.step_s(*size), step - truth.compute_s(size[2]))
+        StepSample(*size, step := truth.step_s(*size), step - truth.compute_s(size[2]))
         for size in sizes
     ]
 
@@ -31,7 +31,7 @@ def model_of(parameters: Reals) -> StepModel:
     return StepModel(ac, bc, an, bn, ar, br, gamma)
 
 
-def log_errors(model: StepModel, samples: list[Sample]) -> list[float]:
+def log_errors(model: StepModel, samples: list[StepSample]) -> list[float]:
     return [abs(math.log(model.step_s(*sample[:3]) / sample.step_s)) for sample in samples]
 
 
@@ -108,7 +108,7 @@ def test_the_curvature_is_that_of_the_slope_where_errors_are_small(seed: int) ->
 
 
 def test_the_error_is_as_it_is_defined() -> None:
-    samples = [Sample(1, 1, 10, 0.3, 0.0), Sample(2, 4, 10, 0.9, 0.5)]
+    samples = [StepSample(1, 1, 10, 0.3, 0.0), StepSample(2, 4, 10, 0.9, 0.5)]
     model = StepModel(0.1, 0.01, 0.5, 0.05, 0.2, 0.02, 2.0)
     computing = [math.log(0.2 / 0.3), math.log(0.2 / 0.4)]
     steps = [math.log(0.2 / 0.3), math.log(math.hypot(0.2, 0.6) / 0.9)]
@@ -196,7 +196,7 @@ def test_a_fit_takes_milliseconds() -> None:
 @pytest.mark.parametrize("machine", ["aws", "rtx", "dgx-ext"])
 @pytest.mark.parametrize("application", ERRORS)
 def test_real_applications_are_met(
-    application: str, machine: str, measured: Callable[[str, str], list[Sample]]
+    application: str, machine: str, measured: Callable[[str, str], list[StepSample]]
 ) -> None:
     samples = measured(application, machine)
 

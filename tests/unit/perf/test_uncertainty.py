@@ -14,13 +14,13 @@ from roost.core.history import History
 from roost.core.observed import Observed
 from roost.core.spec import JobId, Resources, Training
 from roost.core.state import Job, Queue
-from roost.perf.hybrid import HybridModel, Shape
+from roost.perf.hybrid import HybridModel, ReplicaSplit
 from roost.perf.kinds import Estimates, Fit
-from roost.perf.steps import Reals, Sample, StepModel, fit_steps
+from roost.perf.steps import Reals, StepModel, StepSample, fit_steps
 from roost.perf.uncertainty import (
     PRIOR,
+    LogNormal,
     Prior,
-    Spread,
     believe,
     compute_slopes,
     hedged,
@@ -42,7 +42,9 @@ APPLICATIONS = ("cifar10", "deepspeech2", "bert", "yolov3", "imagenet")
 def seen(truth: StepModel, *sizes: tuple[int, int, int], noise: Reals | None = None) -> Fit:
     off = np.ones(len(sizes)) if noise is None else np.exp(noise)
     samples = [
-        Sample(*size, f * truth.step_s(*size), f * (truth.step_s(*size) - truth.compute_s(size[2])))
+        StepSample(
+            *size, f * truth.step_s(*size), f * (truth.step_s(*size) - truth.compute_s(size[2]))
+        )
         for size, f in zip(sizes, off.tolist(), strict=True)
     ]
     return Fit(fit_steps(samples), tuple(samples))
@@ -109,7 +111,7 @@ def test_the_prior_follows_what_other_applications_needed() -> None:
 
 def test_a_spread_of_many_forgets_what_it_began_with() -> None:
     rng = np.random.default_rng(7)
-    after = Spread(5.0, 1.0).updated(rng.normal(1.0, 0.3, 400).tolist())
+    after = LogNormal(5.0, 1.0).updated(rng.normal(1.0, 0.3, 400).tolist())
 
     assert after.middle == pytest.approx(1.0, abs=0.1)
     assert after.width == pytest.approx(0.36, abs=0.1)
@@ -203,7 +205,7 @@ def test_jobs_are_judged_by_what_the_network_of_their_kind_did_to_others() -> No
 
 @pytest.mark.parametrize("machine", ["aws", "rtx", "dgx-ext"])
 def test_real_applications_are_foreseen_from_one_gpu(
-    machine: str, measured: Callable[[str, str], list[Sample]]
+    machine: str, measured: Callable[[str, str], list[StepSample]]
 ) -> None:
     tables = {name: tuple(measured(name, machine)) for name in APPLICATIONS}
     fits = {name: Fit(fit_steps(table), table) for name, table in tables.items()}
@@ -224,7 +226,7 @@ def test_real_applications_are_foreseen_from_one_gpu(
 
 
 def test_pipelines_are_believed_in_samples_of_a_replica() -> None:
-    truth = HybridModel(Shape(2, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
+    truth = HybridModel(ReplicaSplit(2, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
     training = Training(64, alone=(("slow", 1.0), ("fast", 2.0)), pipeline=4, micro=2)
     wanted = replace(spec(1), resources=Resources(gpus=8), training=training)
     own = Job(JobId("j"), 0, wanted, Queue(queue()), 0.0, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roost.core import Ledger, NodeSpec, Part, Resources, Role, Shape
 from roost.core.spec import Level, NodeId
 from roost.placement import placer
-from roost.placement.even import Even, Poor, Portion, divisible, even, fewest, portions
+from roost.placement.even import Even, Portion, Refusals, divisible, even, fewest, portions
 from roost.testing.builders import node
 from roost.testing.conformance import PlacerConformance
 
@@ -110,7 +110,7 @@ def test_portions_differ_by_one_at_most_and_are_the_whole(w: int, p: int, nodes:
     st.integers(1, 6),
 )
 def test_nothing_is_taken_that_is_not_there(gangs: list[tuple[int, int]], nodes: int) -> None:
-    ledger, poor = cluster(nodes), Poor()
+    ledger, poor = cluster(nodes), Refusals()
     for servers, workers in gangs:
         if not workers:
             continue

@@ -13,7 +13,7 @@ from tests.unit.policies.test_gavel import TWO_KINDS, Table, rated, start
 from roost.core import Submitted, Suspend
 from roost.errors import InvalidSpec
 from roost.policies.allox import AlloX, Slot, match
-from roost.policies.kit.fractions import Floats
+from roost.policies.kit.solvers.fractions import Floats
 from roost.testing.builders import core_with, node, queue, spec
 from roost.testing.builders import job as name
 

@@ -29,10 +29,10 @@ from roost.core.spec import Training
 from roost.errors import InvalidSpec
 from roost.placement import placer
 from roost.policies.bundles import Bundles
-from roost.policies.kit.servers.marginal import Demand, Gains, Size
-from roost.policies.kit.servers.outlook import Outlook
-from roost.policies.kit.servers.probing import DESIGN, untried
-from roost.policies.kit.servers.slots import held, size_of
+from roost.policies.kit.parameter_servers.gains import Demand, Gains, Size
+from roost.policies.kit.parameter_servers.outlook import Outlook
+from roost.policies.kit.parameter_servers.probes import DESIGN, untried
+from roost.policies.kit.parameter_servers.slots import held, size_of
 from roost.policies.optimus import Optimus, pays, restart_s
 from roost.testing.builders import job, node, run, spec
 from roost.testing.checks import validate

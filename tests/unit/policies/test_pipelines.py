@@ -12,11 +12,11 @@ from roost.core import Costs, Measured, Plan, Submitted, Training, Woke
 from roost.core.events import Outcome
 from roost.core.spec import JobSpec, Range, Resources
 from roost.perf.goodput import tune
-from roost.perf.hybrid import HybridModel, Shape
+from roost.perf.hybrid import HybridModel, ReplicaSplit
 from roost.perf.kinds import limits
 from roost.perf.steps import StepModel
-from roost.policies.kit.assignment.assign import standing
-from roost.policies.kit.prospects import Prospects, sizes
+from roost.policies.kit.moves import standing
+from roost.policies.kit.prospects import Prospects, size_table
 from roost.policies.pollux import Pollux
 from roost.policies.roost import Roost
 from roost.policies.sia import Sia
@@ -24,7 +24,7 @@ from roost.testing.builders import core_with, job, node, run
 from roost.testing.engine import FakeEngine
 
 #: Four replicas are the fastest at a batch of 64: then the network takes more than a bubble less.
-TRUTH = HybridModel(Shape(1, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
+TRUTH = HybridModel(ReplicaSplit(1, 4, 2), StepModel(0.05, 0.1, 0.5, 0.25, 0.3, 0.1, 1.5))
 REPLICAS = np.arange(1, 9)
 FIXED = Training(64, pipeline=4, micro=2)
 ADAPTS = replace(FIXED, batch_max=1024)
@@ -130,7 +130,7 @@ def test_rates_are_those_of_the_pipeline_and_none_of_torn_replicas() -> None:
     for size in SIZES:
         measure(world, "a", size, 500.0, local=16)
     own = world.core.jobs[job("a")]
-    table = sizes(world.core._plan, [own])
+    table = size_table(world.core._plan, [own])
     rates = Prospects(library=False).rates(own, table)
 
     whole = table.gpus[:-1] % 4 == 0

@@ -7,8 +7,7 @@ import pytest
 from roost.core import Costs, Measured, Submitted, Training, Woke
 from roost.core.spec import JobSpec, Range
 from roost.errors import InvalidSpec
-from roost.policies.kit.assignment.assign import standing
-from roost.policies.kit.assignment.stepping import Wish
+from roost.policies.kit.moves import Wish, standing
 from roost.policies.pollux import Pollux, _mixed
 from roost.testing.builders import core_with, job, node, run, spec
 from roost.testing.engine import FakeEngine

@@ -7,10 +7,9 @@ import pytest
 from roost.core import Costs, Measured, QueueChanged, Submitted, Training, Woke
 from roost.core.spec import JobSpec, Range
 from roost.errors import InvalidSpec
-from roost.policies.kit.assignment.assign import standing
-from roost.policies.kit.assignment.configurations import sizes
-from roost.policies.kit.assignment.stepping import Wish
-from roost.policies.kit.restarts import Restarts
+from roost.policies.kit.costs import RestartCounts
+from roost.policies.kit.moves import Wish, standing
+from roost.policies.kit.sizes import offered_sizes
 from roost.policies.sia import Sia
 from roost.testing.builders import core_with, job, node, queue, run, spec
 from roost.testing.engine import FakeEngine
@@ -56,7 +55,7 @@ def test_the_sizes_of_the_authors_cluster() -> None:
     nodes = [node(f"t{index}", 4, kind="T4") for index in range(6)]
     nodes += [node(f"a{index}", 8, kind="A100") for index in range(2)]
     nodes += [node(f"r{index}", 8, kind="RTX") for index in range(3)]
-    offered = sizes(core_with(Sia(), *nodes)._plan)
+    offered = offered_sizes(core_with(Sia(), *nodes)._plan)
     assert {kind: found.gpus for kind, found in offered.items()} == {
         "T4": (1, 2, 4, 8, 12, 16, 20, 24),
         "A100": (1, 2, 4, 8, 16),
@@ -107,7 +106,7 @@ def test_few_jobs_with_more_cost_less_than_all_with_their_least() -> None:
 
 
 def test_a_young_job_is_held_back_by_what_its_restarts_cost() -> None:
-    restarts = Restarts()
+    restarts = RestartCounts()
     core = core_with(Sia(), node("n0"))
     core.handle(Submitted(0.0, job("x"), LEARNS))
     one = core.jobs[job("x")]

@@ -10,7 +10,8 @@ from roost.core.spec import JobId
 from roost.core.state import JobState
 from roost.placement import placer
 from roost.policies import policy
-from roost.policies.kit.assignment.assign import Wish, assign, carry_on
+from roost.policies.kit.assignment import assign
+from roost.policies.kit.moves import Wish, carry_on
 from roost.sim.deciding import Crowd, Rigid, Trainees, _Stage, time_decisions
 
 

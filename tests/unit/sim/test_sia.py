@@ -18,7 +18,9 @@ from roost.core.spec import JobId
 from roost.errors import Fatal
 from roost.policies.allox import AlloX
 from roost.policies.gavel import Gavel
-from roost.policies.kit.assignment.assign import Wish, assign, carry_on, rounds
+from roost.policies.kit.assignment import assign
+from roost.policies.kit.moves import Wish, carry_on
+from roost.policies.kit.rounds import round_begins
 from roost.policies.pollux import Pollux
 from roost.policies.roost import Roost
 from roost.policies.sia import Sia
@@ -36,7 +38,7 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no tables of Sia in 
 def four_each(plan: Plan) -> None:
     """Four GPUs for every job, on the fastest kind that has any left, in rounds of a minute."""
     carry_on(plan)
-    if not rounds(plan, 60.0):
+    if not round_begins(plan, 60.0):
         return
     left = {"A100": 16, "RTX2080Ti": 24, "T4": 24}
     wishes: dict[JobId, Wish | None] = {}

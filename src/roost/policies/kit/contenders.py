@@ -19,10 +19,10 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
 from roost.core.waiting import Line
-from roost.policies.kit.assignment.stepping import movable, regular
+from roost.policies.kit.moves import movable, regular
 
 
-class Round(NamedTuple):
+class Contest(NamedTuple):
     """Jobs that are weighed against each other, and those of them that must not be set aside.
 
     ``urgent``: what is taken from runs is for those who wait, and no run may grow by it.
@@ -59,7 +59,7 @@ def priority(job: Job) -> int:
     return job.queue.spec.priority + job.spec.priority
 
 
-def promised(plan: Plan, jobs: Sequence[Job]) -> set[JobId]:
+def within_quota(plan: Plan, jobs: Sequence[Job]) -> set[JobId]:
     """Jobs for which their queue was promised room: those that run first, then by arrival."""
     left = {
         name: queue.spec.quota_milli
@@ -77,9 +77,9 @@ def promised(plan: Plan, jobs: Sequence[Job]) -> set[JobId]:
     return found
 
 
-def rounds(
+def contests(
     plan: Plan, jobs: Sequence[Job], owed: Collection[JobId], window: float
-) -> Iterator[Round]:
+) -> Iterator[Contest]:
     """Who decides together: those who count more than a rigid run first, if there are any."""
     now = plan.now
     waiting = _in_line(plan, [job for job in jobs if job.waiting and job.spec.preempts], owed)
@@ -95,7 +95,7 @@ def rounds(
                 job.id for job in rigid if priority(job) >= top and (job.id in owed or not claims)
             }
             first = [*able, *(job for job in waiting if job.id in urgent)]
-            yield Round(_ordered(first), firm, urgent=True)
+            yield Contest(_ordered(first), firm, urgent=True)
     free, stay = [], {job.id for job in rigid}
     for job in able:
         run = job.run
@@ -105,7 +105,7 @@ def rounds(
             stay.add(job.id)  # it has its turn
         if job.spec.elastic or run.unsaved_s(now) <= window:
             free.append(job)
-    yield Round(_ordered([*free, *waiting]), stay)
+    yield Contest(_ordered([*free, *waiting]), stay)
 
 
 def next_able(plan: Plan) -> float:

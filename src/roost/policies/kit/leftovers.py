@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
-from roost.policies.kit.assignment.assign import Wish, assign, sleep
-from roost.policies.kit.assignment.packing import picky
-from roost.policies.kit.rates import idle, start_others, start_somebody
+from roost.policies.kit.assignment import assign
+from roost.policies.kit.moves import Wish
+from roost.policies.kit.packing import picky
+from roost.policies.kit.rounds import skip_rounds
+from roost.policies.kit.speeds import nothing_runs, start_if_idle, start_others
 
 
 def start_leftovers(plan: Plan) -> None:
@@ -24,9 +26,9 @@ def start_leftovers(plan: Plan) -> None:
     wishes = {job.id: Wish("", job.spec.workers.min) for job in plan.pending if _odd(job)}
     if wishes:
         assign(plan, wishes)
-    start_somebody(plan)
-    if idle(plan):
-        sleep(plan)
+    start_if_idle(plan)
+    if nothing_runs(plan):
+        skip_rounds(plan)
 
 
 def on_one_kind(held: Mapping[JobId, Wish], job: Job) -> bool:

@@ -17,7 +17,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job, Run
 from roost.core.waiting import Key
-from roost.policies.kit.fill import fill
+from roost.policies.kit.order import fill
 
 #: A limit that will be crossed within this time counts as crossed when the wake-up for it comes.
 _ROUNDING_S = 1e-6

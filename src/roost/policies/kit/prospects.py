@@ -47,7 +47,7 @@ _NOISE_STEPS = 20.0
 _STANDSTILL = 1e-3
 
 
-class Kind(NamedTuple):
+class KindColumns(NamedTuple):
     """A kind of GPU: those of one node, and of all; its columns in tables, their nodes, GPUs."""
 
     name: str
@@ -59,10 +59,10 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sizes:
+class SizeTable:
     """Every size on every kind as a column; the last column is nothing at all."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[KindColumns, ...]
     kind: Whole
     gpus: Whole
 
@@ -80,7 +80,7 @@ class Sizes:
         return None
 
 
-def sizes(plan: Plan, jobs: Iterable[Job]) -> Sizes:
+def size_table(plan: Plan, jobs: Iterable[Job]) -> SizeTable:
     """What the nodes in service offer, kinds in the order in which they came.
 
     The least size of each job is among it.
@@ -110,17 +110,17 @@ def _usual(kinds: tuple[tuple[str, int, int], ...]) -> frozenset[int]:
 
 
 @lru_cache(maxsize=64)
-def _sizes(kinds: tuple[tuple[str, int, int], ...], own: frozenset[int]) -> Sizes:
+def _sizes(kinds: tuple[tuple[str, int, int], ...], own: frozenset[int]) -> SizeTable:
     groups, first = [], 0
     for name, per_node, total in kinds:
         common = offered(per_node, min(total, _MOST))
         gpus = np.array(sorted({*common, *(size for size in own if 0 < size <= total)}))
         columns = np.arange(first, first + len(gpus))
-        groups.append(Kind(name, per_node, total, columns, -(-gpus // per_node), gpus))
+        groups.append(KindColumns(name, per_node, total, columns, -(-gpus // per_node), gpus))
         first += len(gpus)
     kind = [np.full(len(group.gpus), index) for index, group in enumerate(groups)]
     nothing = np.zeros(1, dtype=np.int64)
-    return Sizes(
+    return SizeTable(
         tuple(groups),
         np.concatenate([*kind, nothing]),
         np.concatenate([*(group.gpus for group in groups), nothing]),
@@ -160,7 +160,7 @@ class Prospects:
 
     # -- how fast ------------------------------------------------------------------------------
 
-    def rates(self, job: Job, table: Sizes) -> Reals:
+    def rates(self, job: Job, table: SizeTable) -> Reals:
         """Work per second in every column; 0 where the job cannot run."""
         seen = job.observed
         shared = job.profile.observed if self.library and job.profile is not None else None
@@ -184,7 +184,7 @@ class Prospects:
         self._rates[job.id] = (key, rates)
         return rates
 
-    def _modelled(self, job: Job, table: Sizes, noise: float | None) -> Reals | None:
+    def _modelled(self, job: Job, table: SizeTable, noise: float | None) -> Reals | None:
         """Rates by the models of a job that learns; None before there are any."""
         training, each = job.spec.training, max(job.spec.resources.gpus, 1)
         if training is not None and training.pipeline > 1 and not training.adaptive:
@@ -238,7 +238,7 @@ class Prospects:
         return None if epoch is None else epoch * training.epochs - done
 
 
-def usual(rates: Reals, table: Sizes, share: float) -> float:
+def usual_rate(rates: Reals, table: SizeTable, share: float) -> float:
     """The rate with an even share of the cluster on the best kind; 0: it can run nowhere."""
     small = rates[:-1][table.gpus[:-1] <= share]
     return float(small.max(initial=0.0)) or float(rates.max(initial=0.0))
@@ -260,7 +260,7 @@ def worth(pace: Reals, bend: float) -> Reals:
     return 1.0 + (np.log(pace) if bend == 0 else (pace**bend - 1.0) / bend)
 
 
-def _guessed(job: Job, table: Sizes) -> Reals:
+def _guessed(job: Job, table: SizeTable) -> Reals:
     """Rates before anything was measured."""
     spec = job.spec
     alone = dict(spec.training.alone) if spec.training is not None else dict(spec.rates)
@@ -276,7 +276,7 @@ def _guessed(job: Job, table: Sizes) -> Reals:
     return rates
 
 
-def _possible(job: Job, table: Sizes) -> NDArray[np.bool_]:
+def _possible(job: Job, table: SizeTable) -> NDArray[np.bool_]:
     """The columns that a job can run in."""
     spec = job.spec
     (low, high), each = spec.workers, max(spec.resources.gpus, 1)

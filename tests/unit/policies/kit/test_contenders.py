@@ -13,7 +13,7 @@ from roost.core.events import Outcome
 from roost.core.plan import Plan
 from roost.core.spec import JobSpec
 from roost.policies.fifo import fifo
-from roost.policies.kit.contenders import active, promised, rounds
+from roost.policies.kit.contenders import active, contests, within_quota
 from roost.policies.roost import Roost
 from roost.testing.builders import core_with, job, node, queue, run, spec
 from roost.testing.engine import FakeEngine
@@ -39,7 +39,7 @@ def told(plan: Plan, window: float = 600.0) -> list[tuple[set[str], set[str]]]:
     jobs, _ = active(plan)
     return [
         ({str(one.id) for one in part.jobs}, {str(name) for name in part.stay})
-        for part in rounds(plan, jobs, promised(plan, jobs), window)
+        for part in contests(plan, jobs, within_quota(plan, jobs), window)
     ]
 
 
