@@ -17,8 +17,8 @@ from roost.core.observed import Observed
 from roost.core.spec import CPU_SLOT
 from roost.engines.local import LocalEngine
 from roost.jobfile import JobFile
-from roost.jobs import figures
-from roost.live.cluster import Cluster, Submission
+from roost.jobs import observations
+from roost.live.cluster import Cluster, JobSubmission
 from roost.perf.kinds import Estimates, models
 from roost.perf.uncertainty import believe
 from roost.store import open_store
@@ -33,8 +33,8 @@ PATIENCE_S = 120.0
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="models-"))
     monkeypatch.setenv("HOME", str(place))
-    monkeypatch.setattr(figures, "SETTLE_S", 0.5)
-    monkeypatch.setattr(figures, "EVERY_S", 1.0)
+    monkeypatch.setattr(observations, "SETTLE_S", 0.5)
+    monkeypatch.setattr(observations, "EVERY_S", 1.0)
     yield place
     clear(place)
     shutil.rmtree(place)
@@ -60,7 +60,7 @@ async def submit(it: Cluster, program: list[str], batch: int) -> JobId:
         "training": {"batch": batch},
         "checkpoint": {"grace": 10},
     }
-    row, _ = await it.submit(Submission(JobFile.from_document(document), "ada"))
+    row, _ = await it.submit(JobSubmission(JobFile.from_document(document), "ada"))
     return JobId(row.id)
 
 

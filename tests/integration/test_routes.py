@@ -12,8 +12,8 @@ from fastapi.routing import APIRoute
 from tests.unit.server.worlds import Puppets, World, looped, world
 
 from roost.core.spec import JobId, RunId
-from roost.server.options import Options
-from roost.server.permissions import ROLES, Permission, declared
+from roost.server.options import ServerOptions
+from roost.server.permissions import ROLES, RoutePermission, declared
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 #: Names that are filled into paths; {job} is a job of ada.
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     method: str
     path: str
     name: str
-    permission: Permission
+    permission: RoutePermission
     of_job: bool
     stream: bool
 
@@ -105,11 +105,13 @@ async def test_every_route_with_every_token(tmp_path: Path) -> None:
         for entry in found:
             for who in WORTHLESS:
                 status = await ask(here, entry, who)
-                expected = {200} if entry.permission is Permission.OPEN else {401}
+                expected = {200} if entry.permission is RoutePermission.OPEN else {401}
                 if status not in expected:
                     wrong.append((entry, who, status))
             for who, role in (("vic", "viewer"), ("ada", "user"), ("bob", "user")):
-                allowed = entry.permission in ROLES[role] or entry.permission is Permission.OPEN
+                allowed = (
+                    entry.permission in ROLES[role] or entry.permission is RoutePermission.OPEN
+                )
                 status = await ask(here, entry, who)
                 if not allowed:
                     fine = status == 403
@@ -191,7 +193,7 @@ async def answers(here: World, job: str, other: str) -> dict[str, bytes]:
 @looped
 async def test_a_user_cannot_tell_whether_others_are_there(tmp_path: Path) -> None:
     # A stream stays warm for a while after its last reader; here it must start anew.
-    async with world(tmp_path, Options(linger_s=0.0)) as here:
+    async with world(tmp_path, ServerOptions(linger_s=0.0)) as here:
         await here.add("ada")
         done = await here.submit("ada", "train")
         await here.finish("ada", done)
@@ -219,7 +221,7 @@ async def test_a_user_cannot_tell_whether_others_are_there(tmp_path: Path) -> No
 
 @looped
 async def test_a_users_stream_is_silent_while_others_work(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(tick_s=0.0)) as here:
+    async with world(tmp_path, ServerOptions(tick_s=0.0)) as here:
         await here.add("ada")
         await here.add("bob")
         job = await here.submit("ada", "train", workers=4)

@@ -217,7 +217,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _fail_of_file(file: str, faults: Sequence[Any]) -> int:
     """All that is wrong with a job file, a line each."""
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     click.echo(f"roost: error: {clean(file)}: {len(faults)} mistakes", err=True)
     for fault in faults:

@@ -23,7 +23,7 @@ Example:
 @connect.output_option
 def whoami(output: str) -> None:
     """Say who the server takes you for."""
-    from roost.client.words import clean, clock
+    from roost.client.formatting import clean, clock
 
     with connect.connect() as client:
         me, url = client.whoami(), client.url
@@ -125,7 +125,7 @@ def tokens() -> None:
 @connect.output_option
 def list_tokens(user: str, output: str) -> None:
     """List your tokens (also without the word list); what they say is not known any more."""
-    from roost.client.words import ago, clean, clock, count
+    from roost.client.formatting import ago, clean, clock, count
 
     with connect.connect() as client:
         found = client.tokens(user)
@@ -185,7 +185,7 @@ def revoke(ctx: click.Context, ids: tuple[str, ...]) -> None:
 
 
 def _print_users(found: list[dict[str, Any]], output: str) -> None:
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     if connect.printed(found, output):
         return

@@ -19,7 +19,7 @@ from roost.errors import Fatal
 
 if TYPE_CHECKING:
     from roost.client import AsyncClient, Client
-    from roost.live.feed import Change
+    from roost.jobs.change_feed import ClusterChange
 
 _SLOTS = 2
 _CONNECTIONS = 16
@@ -150,7 +150,7 @@ async def _fill(home: Path, count: int) -> None:
     from roost.engines import Order
     from roost.engines.local import devices
     from roost.jobfile import JobFile
-    from roost.live.cluster import Cluster, Submission
+    from roost.live.cluster import Cluster, JobSubmission
     from roost.store import open_store
 
     class Instant(RecordingEngine):
@@ -165,7 +165,7 @@ async def _fill(home: Path, count: int) -> None:
     await cluster.start()
     numbers, over, done = iter(range(count)), set[str](), asyncio.Event()
 
-    def seen(change: Change) -> None:
+    def seen(change: ClusterChange) -> None:
         over.update(row.id for row in change.jobs if row.finished_at is not None)
         if len(over) == count:
             done.set()
@@ -175,7 +175,7 @@ async def _fill(home: Path, count: int) -> None:
     async def submit() -> None:
         for number in numbers:
             job = JobFile.from_document({"name": f"done-{number}", "command": ["true"]})
-            await cluster.submit(Submission(job, "bench"))
+            await cluster.submit(JobSubmission(job, "bench"))
 
     await asyncio.gather(*(submit() for _ in range(_CONNECTIONS)))
     await done.wait()

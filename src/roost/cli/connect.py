@@ -194,7 +194,7 @@ def exit_status(view: JobView) -> int:
 
 def each_of(names: Iterable[str], act: Callable[[str], str]) -> int:
     """Do something to each, whatever becomes of the others; the exit status."""
-    from roost.client.words import clean
+    from roost.client.formatting import clean
     from roost.errors import RoostError
 
     status = 0
@@ -261,7 +261,7 @@ def _ids(path: str, params: Mapping[str, object]) -> list[str]:
     from urllib.parse import urlencode
     from urllib.request import ProxyHandler, Request, build_opener
 
-    from roost.client.places import find
+    from roost.client.endpoints import find
 
     place = find()
     request = Request(  # noqa: S310 - http or https, checked by find

@@ -55,8 +55,8 @@ def scale(job: str, workers: tuple[int, int], output: str) -> None:
     with connect.connect() as client:
         view = client.job(job).scale(*workers)
     if not connect.printed(view.raw, output):
-        from roost.client.words import clean
-        from roost.client.words import workers as told
+        from roost.client.formatting import clean
+        from roost.client.formatting import workers as told
 
         click.echo(f"{clean(view.id)}  {clean(view.state)}  workers {told(view)}")
 
@@ -110,7 +110,7 @@ def migrate(job: str, node: str | None, output: str) -> None:
     with connect.connect() as client:
         view = client.job(job).migrate(node)
     if not connect.printed(view.raw, output):
-        from roost.client.words import clean
+        from roost.client.formatting import clean
 
         click.echo(f"{clean(view.id)}  {clean(view.state)}  {clean(view.reason)}".rstrip())
 
@@ -138,7 +138,7 @@ def cancel(
             "say which jobs, or --all" if not jobs else "JOB and --all exclude each other"
         )
     if everything:
-        from roost.client.words import count
+        from roost.client.formatting import count
 
         jobs = _all_open()
         if not jobs:
@@ -167,7 +167,7 @@ def delete(ctx: click.Context, jobs: tuple[str, ...], yes: bool) -> None:  # noq
 
 
 def _do(verb: str, jobs: tuple[str, ...]) -> int:
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     with connect.connect() as client:
 
@@ -189,7 +189,7 @@ def _coming(verb: str, view: JobView) -> str:
         return ", being suspended"
     if view.held or view.state != "suspended" or verb != "resume":
         return ""
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     why = clean(view.reason)
     return f", goes on as soon as there is room{f': {why}' if why else ''}"

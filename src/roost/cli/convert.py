@@ -23,7 +23,7 @@ def convert(file: str) -> None:
     Reads OpenPAI jobs, PyTorchJob, TFJob, MPIJob and TrainJob of Kubeflow, scripts with #SBATCH
     headers, and Roost's own; - is standard input.
     """
-    from roost.client.words import clean
+    from roost.client.formatting import clean
     from roost.files import load
     from roost.jobfile import to_yaml
     from roost.jobfile.parse import parse

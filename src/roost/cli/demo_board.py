@@ -130,7 +130,7 @@ def _picture(views: Mapping[str, JobView], passed: str) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    from roost.client import words
+    from roost.client import formatting
 
     table = Table(box=None, padding=(0, 2, 0, 0), expand=True)
     for head in ("JOB", "WORKERS", "STATE", "DONE", "LOSS", "TRY"):
@@ -141,20 +141,20 @@ def _picture(views: Mapping[str, JobView], passed: str) -> Group:
         done = 1.0 if view.state == "succeeded" else view.progress or 0.0
         table.add_row(
             name,
-            words.workers(view),
+            formatting.workers(view),
             Text(view.state, _COLOURS.get(view.state, "")),
             ProgressBar(total=1.0, completed=done, width=_BAR),
             "" if view.loss is None else f"{view.loss:.3f}",
             str(view.attempt or ""),
-            Text(words.why(view), "dim"),
+            Text(formatting.why(view), "dim"),
         )
     return Group(table, Text(f"after {passed}", "dim"))
 
 
 def _state(view: JobView) -> str:
-    from roost.client import words
+    from roost.client import formatting
 
     if view.state == "queued":
-        return f"queued: {words.why(view)}"
+        return f"queued: {formatting.why(view)}"
     again = f", attempt {view.attempt}" if view.attempt > 1 else ""
     return f"{view.state}{again}"

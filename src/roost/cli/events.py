@@ -13,7 +13,7 @@ from roost.cli import connect
 from roost.cli.kinds import Verb, option
 
 if TYPE_CHECKING:
-    from roost.client import Client, Happening
+    from roost.client import Client, EventView
 
 
 @click.command(
@@ -57,9 +57,9 @@ def events(
             click.echo(json.dumps(event.raw) if output == "json" else told(event))
 
 
-def told(event: Happening) -> str:
+def told(event: EventView) -> str:
     """One event on one line."""
-    from roost.client.words import clean, clock
+    from roost.client.formatting import clean, clock
 
     what = event.job or event.node or event.kind
     change = f"{event.old} -> {event.new}" if event.old and event.new else event.new or event.kind
@@ -69,7 +69,7 @@ def told(event: Happening) -> str:
     )
 
 
-def _going_on(client: Client, found: list[Happening], job: str, kind: str) -> Iterator[Happening]:
+def _going_on(client: Client, found: list[EventView], job: str, kind: str) -> Iterator[EventView]:
     """What there was, and what comes; what came meanwhile is told once."""
     from roost.client import streams
     from roost.client.views import happening
@@ -79,7 +79,7 @@ def _going_on(client: Client, found: list[Happening], job: str, kind: str) -> It
         seen = (event.seq, event.n)
         yield event
     for what, data in client.iterate(streams.changes()):
-        news: list[Happening] = []
+        news: list[EventView] = []
         if what == "snapshot" and seen == (0, 0):
             seen = (int(data.get("seq", 0)), sys.maxsize)
         elif what == "snapshot":

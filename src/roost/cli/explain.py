@@ -39,7 +39,7 @@ def explain(job: str, output: str) -> None:
 
 def lines(found: dict[str, Any], now: float, *, wide: bool = False) -> Iterator[str]:
     """What there is to say."""
-    from roost.client.words import ago, clean, clock
+    from roost.client.formatting import ago, clean, clock
 
     cause = clean(found.get("cause") or found.get("state", ""))
     yield f"{click.style(cause, bold=True)}  {clean(found.get('reason', ''))}".rstrip()
@@ -82,20 +82,20 @@ def _holders(found: dict[str, Any], now: float) -> str:
 
 
 def _named(job: dict[str, Any]) -> str:
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     return clean(job.get("job") or "another job")
 
 
 def _gpus(job: dict[str, Any]) -> str:
-    from roost.client.words import gpus
+    from roost.client.formatting import gpus
 
     return gpus(float(job.get("gpus", 0)))
 
 
 def _start(found: dict[str, Any], now: float) -> str:
     """When it starts: at about that time, and how sure that is."""
-    from roost.client.words import about, ahead
+    from roost.client.formatting import about, ahead
 
     if found.get("state") not in ("queued", "suspended", "starting"):
         return ""
@@ -112,7 +112,7 @@ def _start(found: dict[str, Any], now: float) -> str:
 
 def _clock(moment: float, now: float) -> str:
     """The time of day, with its date where that is another one."""
-    from roost.client.words import clock
+    from roost.client.formatting import clock
 
     told = clock(moment)
     return told[11:16] if told[:10] == clock(now)[:10] else told[:16]

@@ -137,26 +137,28 @@ def get(job: str, output: str) -> None:
 
 def rows(views: Sequence[JobView], now: float, *, wide: bool) -> list[dict[str, str]]:
     """Jobs as a table: GPUs and workers are had/asked."""
-    from roost.client import words
+    from roost.client import formatting
 
     return [
         {
-            "job": words.clean(view.id),
-            **({"user": words.clean(view.user), "prio": str(view.priority)} if wide else {}),
-            "state": words.clean(view.state),
-            "queue": words.clean(view.queue),
-            "gpus": f"{words.amount(view.gpus_held)}/{words.amount(view.gpus)}",
-            "workers": words.workers(view),
+            "job": formatting.clean(view.id),
+            **({"user": formatting.clean(view.user), "prio": str(view.priority)} if wide else {}),
+            "state": formatting.clean(view.state),
+            "queue": formatting.clean(view.queue),
+            "gpus": f"{formatting.amount(view.gpus_held)}/{formatting.amount(view.gpus)}",
+            "workers": formatting.workers(view),
             "done": "-" if view.progress is None else f"{100 * view.progress:.0f}%",
-            "submitted": words.clock(view.submitted_at)
+            "submitted": formatting.clock(view.submitted_at)
             if wide
-            else words.ago(view.submitted_at, now),
-            **({"started": words.clock(view.started_at)} if wide else {}),
-            **({"finished": words.clock(view.finished_at)} if wide else {}),
-            "ran": words.span(words.ran(view, now)),
-            **({"share": words.amount(view.share)} if wide else {}),
+            else formatting.ago(view.submitted_at, now),
+            **({"started": formatting.clock(view.started_at)} if wide else {}),
+            **({"finished": formatting.clock(view.finished_at)} if wide else {}),
+            "ran": formatting.span(formatting.ran(view, now)),
+            **({"share": formatting.amount(view.share)} if wide else {}),
             **({"tries": str(view.attempt), "moved": _moved(view)} if wide else {}),
-            "where and why": "  ".join(filter(None, (words.places(view), words.why(view)))),
+            "where and why": "  ".join(
+                filter(None, (formatting.places(view), formatting.why(view)))
+            ),
         }
         for view in views
     ]
@@ -164,18 +166,18 @@ def rows(views: Sequence[JobView], now: float, *, wide: bool) -> list[dict[str, 
 
 def footer(page: Page[JobView], *, filtered: bool = True) -> str:
     """One line below the table: how many in which state, and what is not shown."""
-    from roost.client import words
+    from roost.client import formatting
 
     if not page.items:
         if page.total:
             return f"no more jobs: there are {page.total:,}"
         return "no jobs match" if filtered else _NONE
     held, asked = (
-        words.amount(sum(getattr(view, name) for view in page if not view.over))
+        formatting.amount(sum(getattr(view, name) for view in page if not view.over))
         for name in ("gpus_held", "gpus")
     )
-    many = words.count(len(page), "job")
-    line = f"{many}: {words.footer(page)}; GPUs held/asked: {held}/{asked}"
+    many = formatting.count(len(page), "job")
+    line = f"{many}: {formatting.footer(page)}; GPUs held/asked: {held}/{asked}"
     end = page.offset + len(page)
     if end < page.total:
         line += f"; {page.total - end:,} more: --offset {end}"
@@ -184,9 +186,9 @@ def footer(page: Page[JobView], *, filtered: bool = True) -> str:
 
 def described(view: JobView, now: float, *, wide: bool) -> Iterator[str]:
     """One job, told at length."""
-    from roost.client import words
+    from roost.client import formatting
 
-    yield f"{words.clean(view.id)}  {connect.paint('state', words.clean(view.state))}"
+    yield f"{formatting.clean(view.id)}  {connect.paint('state', formatting.clean(view.state))}"
     facts = _facts(view, now) if not wide else {**_facts(view, now), **_more(view)}
     for name, text in facts.items():
         if text:
@@ -200,13 +202,13 @@ def described(view: JobView, now: float, *, wide: bool) -> Iterator[str]:
 
 
 def _facts(view: JobView, now: float) -> dict[str, str]:
-    from roost.client import words
-    from roost.client.words import ago, amount, clean, clock
+    from roost.client import formatting
+    from roost.client.formatting import ago, amount, clean, clock
 
     def when(moment: float | None) -> str:
         return "" if moment is None else f"{clock(moment)} ({ago(moment, now)})"
 
-    failure = words.verdict(view, evidence=True)
+    failure = formatting.verdict(view, evidence=True)
     loss = "" if view.loss is None else f", loss {view.loss:.4g}"
     return {
         "why": failure
@@ -217,13 +219,13 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         "queue": f"{clean(view.queue)}, priority {view.priority}",
         "GPUs": f"{amount(view.gpus_held)} held of {amount(view.gpus)} asked"
         + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
-        "sharing": words.sharing(view),
-        "memory": words.memory(view),
+        "sharing": formatting.sharing(view),
+        "memory": formatting.memory(view),
         "note": clean(view.note),
-        "workers": words.workers(view) + (" (elastic)" if view.elastic else ""),
-        "where": words.places(view),
+        "workers": formatting.workers(view) + (" (elastic)" if view.elastic else ""),
+        "where": formatting.places(view),
         "progress": "" if view.progress is None else f"{100 * view.progress:.0f} %{loss}",
-        "training": words.training(view),
+        "training": formatting.training(view),
         "busy": "" if view.busy is None else f"{100 * view.busy:.0f} % of the time of its devices",
         "changed": ""
         if view.change is None
@@ -232,8 +234,8 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         "submitted": when(view.submitted_at),
         "started": when(view.started_at),
         "finished": when(view.finished_at),
-        "ran": "" if view.started_at is None else words.span(words.ran(view, now)),
-        "expected": "" if view.run_time_s is None else words.span(view.run_time_s),
+        "ran": "" if view.started_at is None else formatting.span(formatting.ran(view, now)),
+        "expected": "" if view.run_time_s is None else formatting.span(view.run_time_s),
         "exit code": "" if view.exit_code is None else str(view.exit_code),
         "attempt": _attempts(view),
         "labels": " ".join(f"{clean(key)}={clean(text)}" for key, text in view.labels.items()),
@@ -241,7 +243,7 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
 
 
 def _more(view: JobView) -> dict[str, str]:
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     return {
         "program": clean(view.application),
@@ -340,7 +342,7 @@ def _tell_changes(client: Client, filters: Any, output: str) -> None:
     """A line for each change, for whoever reads a pipe."""
     import json
 
-    from roost.client.words import clean, clock, why
+    from roost.client.formatting import clean, clock, why
 
     for view in client.watch():
         if not _matches(view, filters):

@@ -73,7 +73,7 @@ def _tell_that_it_waits(handle: JobHandle) -> None:
     """A job that never ran has no log; its reader should not wonder why."""
     view = handle.view
     if view.started_at is None and not view.attempt and not view.over:
-        from roost.client.words import clean
+        from roost.client.formatting import clean
 
         job = clean(view.id)
         connect.note(f"roost: {job} is {clean(view.state)}; why: roost explain {job}")
@@ -83,9 +83,9 @@ def followed(
     handle: JobHandle, worker: str = "", attempt: int = 0, tail: int | None = None
 ) -> Iterator[str]:
     """Lines until the job is over; a further attempt is told beside them."""
-    from roost.client.logs import Place, following
+    from roost.client.logs import LogCursor, following
 
-    place, known = Place(handle.id, worker, attempt), 0
+    place, known = LogCursor(handle.id, worker, attempt), 0
     for line in handle.client.iterate(following(place, tail)):
         if known and place.attempt != known:
             connect.note(f"roost: attempt {place.attempt} of {handle.id}")

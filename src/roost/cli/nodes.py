@@ -55,7 +55,7 @@ def restore(node: str, gpu: int) -> None:
 
 
 def _device(node: str, device: dict[str, object]) -> str:
-    from roost.client.words import amount, clean
+    from roost.client.formatting import amount, clean
 
     jobs = device.get("jobs")
     held = [

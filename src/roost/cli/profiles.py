@@ -50,7 +50,7 @@ def profiles(application: str, output: str) -> None:
 
 def _rows(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
     """A line for each size."""
-    from roost.client.words import amount, clean, figure, mib, moment
+    from roost.client.formatting import amount, clean, figure, mib, moment
 
     for size in profile.get("sizes") or [{}]:
         speed = size.get("speed")
@@ -70,7 +70,7 @@ def _rows(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 def _predicted(profile: dict[str, Any]) -> Iterator[dict[str, str]]:
     """A line for each size of which something is foretold."""
-    from roost.client.words import clean, figure, moment
+    from roost.client.formatting import clean, figure, moment
 
     for model in profile.get("models") or []:
         for size in model.get("sizes") or []:
@@ -94,7 +94,7 @@ def _percent(part: Any) -> str:
 
 def _costs(profile: dict[str, Any]) -> str:
     """What it takes to disturb it, in a line."""
-    from roost.client.words import clean, moment
+    from roost.client.formatting import clean, moment
 
     costs = profile.get("costs") or {}
     told = [f"{clean(what)} {moment(float(cost['mean_s']))}" for what, cost in costs.items()]

@@ -13,7 +13,7 @@ from roost.cli.output import print_table
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from roost.client import Snapshot
+    from roost.client import SnapshotView
 
 _NONE = "no snapshots; take one with: roost snapshot JOB"
 
@@ -45,7 +45,7 @@ def snapshot(job: str, name: str, output: str) -> None:
         point = client.job(job).snapshot(name)
     if connect.printed(dict(point.raw), output):
         return
-    from roost.client.words import clean, moment
+    from roost.client.formatting import clean, moment
 
     click.echo(clean(point.id))
     connect.note(f"{_size(point)} in {moment(point.took_s)}, {_freshness(point)}")
@@ -89,7 +89,7 @@ def list_snapshots(job: str, output: str) -> None:
         return
     now = connect.now()
     print_table(connect.fitted([_row(point, now) for point in found], wide=output == "wide"))
-    from roost.client.words import count
+    from roost.client.formatting import count
 
     size = _bytes(sum(point.size_bytes for point in found))
     click.echo(f"{count(len(found), 'snapshot')}, {size}" if found else _NONE)
@@ -172,7 +172,7 @@ def clone(source: str, output: str, **given: Any) -> None:
         handle = client.clone(source, changes, secrets)
     if connect.printed(dict(handle.view.raw), output):
         return
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     name = clean(handle.id)
     click.echo(name)
@@ -180,8 +180,8 @@ def clone(source: str, output: str, **given: Any) -> None:
     connect.note(f"Next: roost logs -f {name} · roost explain {name} · roost cancel {name}")
 
 
-def _row(point: Snapshot, now: float) -> dict[str, str]:
-    from roost.client.words import ago, clean
+def _row(point: SnapshotView, now: float) -> dict[str, str]:
+    from roost.client.formatting import ago, clean
 
     return {
         "snapshot": clean(point.id),
@@ -194,13 +194,13 @@ def _row(point: Snapshot, now: float) -> dict[str, str]:
     }
 
 
-def _size(point: Snapshot) -> str:
-    from roost.client.words import count
+def _size(point: SnapshotView) -> str:
+    from roost.client.formatting import count
 
     return f"{count(point.files, 'file')}, {_bytes(point.size_bytes)}"
 
 
-def _freshness(point: Snapshot) -> str:
+def _freshness(point: SnapshotView) -> str:
     return "saved for it" if point.fresh else "the last checkpoint"
 
 

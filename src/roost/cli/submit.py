@@ -18,7 +18,7 @@ from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from roost.client import Client, JobHandle
-    from roost.client.submissions import Submission
+    from roost.client.submissions import PreparedSubmission
     from roost.jobfile import JobFile
 
 _COMMAND = "roost.command"
@@ -186,7 +186,7 @@ def submit(
 
 def _submission(
     client: Client, file: str | None, command: tuple[str, ...], given: dict[str, Any]
-) -> Submission:
+) -> PreparedSubmission:
     from roost.client.submissions import finish, of_command
 
     if bool(file) == bool(command):
@@ -287,7 +287,7 @@ def _secret(text: str) -> str:
     return text
 
 
-def _dry_run(client: Client, ready: Submission, output: str) -> None:
+def _dry_run(client: Client, ready: PreparedSubmission, output: str) -> None:
     plan = client.plan(ready)
     if not connect.printed({"job": dict(ready.document), "plan": plan}, output):
         _show(plan, told=())
@@ -298,7 +298,7 @@ def _dry_run(client: Client, ready: Submission, output: str) -> None:
 def _show(plan: dict[str, Any], told: Collection[str]) -> None:
     """Where, when, how long and why, as a table on standard error; not what was told already."""
     from roost.cli.output import table_lines
-    from roost.client.words import about, ahead, amount, clean
+    from roost.client.formatting import about, ahead, amount, clean
 
     if plan.get("never"):
         return  # the server's refusal says it all
@@ -335,7 +335,7 @@ def _report(handle: JobHandle, output: str) -> None:
 def _wait(handle: JobHandle, *, follow: bool) -> int:
     """Until the job is over; its exit status."""
     from roost.cli.logs import followed, tell
-    from roost.client.words import verdict
+    from roost.client.formatting import verdict
 
     try:
         if follow:
@@ -354,6 +354,6 @@ def _wait(handle: JobHandle, *, follow: bool) -> int:
 
 
 def _clean(text: object) -> str:
-    from roost.client.words import clean
+    from roost.client.formatting import clean
 
     return clean(text)

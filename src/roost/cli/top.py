@@ -67,7 +67,7 @@ def _lines(client: Client, what: str) -> Iterator[str]:
         yield from node_lines(client.nodes())
         waiting = list(client.jobs(state="queued"))
         if waiting:
-            from roost.client.words import count, gpus
+            from roost.client.formatting import count, gpus
 
             asked = gpus(sum(view.gpus for view in waiting))
             yield f"waiting: {count(len(waiting), 'job')}, {asked}"
@@ -75,7 +75,7 @@ def _lines(client: Client, what: str) -> Iterator[str]:
 
 def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
     """Nodes as a table, and how full they are together."""
-    from roost.client.words import amount, clean
+    from roost.client.formatting import amount, clean
 
     rows = []
     for node in nodes:
@@ -115,7 +115,7 @@ def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
 
 def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:
     """Queues as a table, and how many jobs wait in all of them."""
-    from roost.client.words import amount, clean, count
+    from roost.client.formatting import amount, clean, count
 
     def gpus(value: Any) -> str:
         return "-" if value is None else amount(float(value))
@@ -142,7 +142,7 @@ def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:
 
 def _job_lines(client: Client) -> Iterator[str]:
     """What the processes of jobs use; processors are counted between two looks."""
-    from roost.client.words import amount, clean, count
+    from roost.client.formatting import amount, clean, count
 
     before, began = {job["job"]: job for job in client.top()["jobs"]}, time.monotonic()
     time.sleep(_SAMPLE_S)

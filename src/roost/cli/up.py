@@ -19,13 +19,13 @@ import click
 
 from roost.cli.kinds import Verb, option
 from roost.cli.options import complete_placers, complete_policies
-from roost.client import places
+from roost.client import endpoints
 from roost.defaults import POLICY
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 
 if TYPE_CHECKING:
-    from roost.server.boot import Start
-    from roost.server.home import Running
+    from roost.server.boot import ServerSettings
+    from roost.server.home import RunningServer
 
 _LOG_BYTES = 10 << 20
 _LOGS_KEPT = 3
@@ -39,7 +39,7 @@ _home_option = _place(
     "--home",
     type=click.Path(path_type=Path),
     envvar="ROOST_HOME",
-    default=places.usual_home,
+    default=endpoints.usual_home,
     show_default="~/.local/share/roost, of root /var/lib/roost",
     show_envvar=True,
     help="Folder of the server: database, token, logs and runs.",
@@ -134,12 +134,12 @@ def up(*, detach: bool, log_level: str, **given: Any) -> None:
     click.echo(f"stopped; {_go_on(jobs)}")
 
 
-def _start(given: Mapping[str, Any]) -> Start:
+def _start(given: Mapping[str, Any]) -> ServerSettings:
     """What was asked for, as far as it can be checked before anything is touched."""
     from roost import placement, policies
-    from roost.server.boot import Start
+    from roost.server.boot import ServerSettings
     from roost.server.home import Home
-    from roost.server.wire import Tls
+    from roost.server.http import Tls
 
     values = dict(given)
     cert, key = values.pop("tls_cert"), values.pop("tls_key")
@@ -150,14 +150,14 @@ def _start(given: Mapping[str, Any]) -> Start:
             raise NotFound(f"no such file: {file}")
     policies.policy(values["policy"])
     placement.placer(values["placer"])
-    start = Start(tls=None if cert is None else Tls(cert, key), **values)
+    start = ServerSettings(tls=None if cert is None else Tls(cert, key), **values)
     home = Home(start.home, start.token_file)
     home.prepare()
     home.refuse_second()
     return start
 
 
-def _serve(start: Start, told: Callable[[dict[str, Any]], None]) -> dict[str, int]:
+def _serve(start: ServerSettings, told: Callable[[dict[str, Any]], None]) -> dict[str, int]:
     import asyncio
 
     from roost.server.boot import as_dict, run
@@ -166,7 +166,7 @@ def _serve(start: Start, told: Callable[[dict[str, Any]], None]) -> dict[str, in
 
 
 @contextmanager
-def _logging(start: Start, level: str, *, also_here: bool) -> Iterator[None]:
+def _logging(start: ServerSettings, level: str, *, also_here: bool) -> Iterator[None]:
     """Log to the home, in files of a bounded size; in the foreground what matters is shown, too."""
     from roost.server.home import Home
 
@@ -247,7 +247,7 @@ def _show(told: Mapping[str, Any], *, foreground: bool) -> None:
             click.echo(f"  {name:<10} {text}")
     for warning in told["warnings"]:
         click.echo(f"roost: warning: {warning}", err=True)
-    if places.home() != Path(told["home"]):
+    if endpoints.home() != Path(told["home"]):
         click.echo(f"For other commands to find it: export ROOST_HOME={told['home']}")
     click.echo("Next: roost submit -- python train.py · roost list · roost nodes")
     end = "Ctrl-C stops the server" if foreground else "roost down stops the server"
@@ -272,7 +272,7 @@ def _go_on(jobs: Mapping[str, int] | None) -> str:
     return ", ".join(parts if running else [f"no job runs, {parts[-1]}"])
 
 
-def _detached(start: Start, level: str) -> None:
+def _detached(start: ServerSettings, level: str) -> None:
     """Serve in a process of its own; come back when that one answers, or say why it does not."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -292,7 +292,7 @@ def _detached(start: Start, level: str) -> None:
     _show(told, foreground=False)
 
 
-def _become_server(start: Start, level: str, pipe: int) -> None:
+def _become_server(start: ServerSettings, level: str, pipe: int) -> None:
     """Leave the terminal, serve, and end; never returns."""
     status = 2
     try:
@@ -311,7 +311,7 @@ def _become_server(start: Start, level: str, pipe: int) -> None:
         os._exit(status)
 
 
-def _served(start: Start, pipe: int) -> int:
+def _served(start: ServerSettings, pipe: int) -> int:
     """Serve; the exit status, with the reason in the log and at the other end of the pipe."""
     log = logging.getLogger("roost.server")
     try:
@@ -369,7 +369,7 @@ def down(home: Path, *, stop_jobs: bool) -> None:
     click.echo(f"stopped the server with pid {running.pid}; {_go_on(jobs)}")
 
 
-def _jobs(running: Running, token: str | None, *, stop: bool) -> dict[str, int] | None:
+def _jobs(running: RunningServer, token: str | None, *, stop: bool) -> dict[str, int] | None:
     """The jobs that are not over, by state, if the server tells; cancelled if that is wanted."""
     import httpx
 

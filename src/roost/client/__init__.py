@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roost.client.clients import AsyncClient, Client, submit
-    from roost.client.errors import NoServer, Refused, RemoteError, Unauthenticated
+    from roost.client.errors import NoServer, RemoteError, RequestRefused, Unauthenticated
     from roost.client.function import Function, job
     from roost.client.handles import AsyncJobHandle, JobHandle
-    from roost.client.views import Happening, JobView, Page, Snapshot
+    from roost.client.views import EventView, JobView, Page, SnapshotView
 
 __all__ = [
     "AsyncClient",
     "AsyncJobHandle",
     "Client",
+    "EventView",
     "Function",
-    "Happening",
     "JobHandle",
     "JobView",
     "NoServer",
     "Page",
-    "Refused",
     "RemoteError",
-    "Snapshot",
+    "RequestRefused",
+    "SnapshotView",
     "Unauthenticated",
     "job",
     "submit",
@@ -38,10 +38,10 @@ __all__ = [
 
 _HOMES = {
     "clients": ("AsyncClient", "Client", "submit"),
-    "errors": ("NoServer", "Refused", "RemoteError", "Unauthenticated"),
+    "errors": ("NoServer", "RequestRefused", "RemoteError", "Unauthenticated"),
     "function": ("Function", "job"),
     "handles": ("AsyncJobHandle", "JobHandle"),
-    "views": ("Happening", "JobView", "Page", "Snapshot"),
+    "views": ("EventView", "JobView", "Page", "SnapshotView"),
 }
 
 

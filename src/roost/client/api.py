@@ -13,26 +13,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from roost.client import views
-from roost.client.views import (
-    Happening,
-    JobView,
-    Page,
-    Snapshot,
-    happening,
-    items_of,
-    job_page,
-    job_view,
-)
-from roost.client.wire import (
+from roost.client.conversations import (
     PATIENCE_S,
     Emit,
+    HttpRequest,
     Items,
     Pause,
-    Request,
     Steps,
     ask,
     get,
     part,
+)
+from roost.client.views import (
+    EventView,
+    JobView,
+    Page,
+    SnapshotView,
+    happening,
+    items_of,
+    job_page,
+    job_view,
 )
 from roost.errors import InvalidSpec, Retryable
 
@@ -101,7 +101,7 @@ def submit(
     """Hand in a job; with one ``key``, however often it is sent, it becomes one job."""
     headers = {"Idempotency-Key": key or uuid.uuid4().hex}
     body = _submission(document, secrets, payload)
-    request = Request("POST", "/jobs", body=body, headers=headers, again=True)
+    request = HttpRequest("POST", "/jobs", body=body, headers=headers, again=True)
     return job_view((yield from ask(request)).json())
 
 
@@ -112,12 +112,12 @@ def plan(
 ) -> Steps[Json]:
     """Where and when a job would run if it were handed in; nothing changes."""
     body = _submission(document, secrets, payload)
-    return _json((yield from ask(Request("POST", "/jobs/plan", body=body, again=True))).json())
+    return _json((yield from ask(HttpRequest("POST", "/jobs/plan", body=body, again=True))).json())
 
 
 def parse(text: str, name: str = "job") -> Steps[Json]:
     """Let the server read a job file: ``{job, notes}``."""
-    request = Request("POST", "/jobfiles/parse", body={"text": text, "name": name}, again=True)
+    request = HttpRequest("POST", "/jobfiles/parse", body={"text": text, "name": name}, again=True)
     return _json((yield from ask(request)).json())
 
 
@@ -149,10 +149,10 @@ def migrate(job: str, node: str | None = None) -> Steps[JobView]:
 
 def delete(job: str) -> Steps[JobView]:
     """Forget a job that is over, with its logs."""
-    return job_view((yield from ask(Request("DELETE", f"/jobs/{part(job)}"))).json())
+    return job_view((yield from ask(HttpRequest("DELETE", f"/jobs/{part(job)}"))).json())
 
 
-def snapshot(job: str, name: str = "") -> Steps[Snapshot]:
+def snapshot(job: str, name: str = "") -> Steps[SnapshotView]:
     """Take a snapshot of a job, named after the time unless ``name`` says otherwise.
 
     A job that uses ``roost.train`` saves itself for it; of others the last checkpoint is taken.
@@ -161,15 +161,15 @@ def snapshot(job: str, name: str = "") -> Steps[Snapshot]:
     headers = {"Idempotency-Key": uuid.uuid4().hex}
     path = f"/jobs/{part(job)}/snapshots"
     while True:
-        reply = yield from ask(Request("POST", path, body=body, headers=headers, again=True))
+        reply = yield from ask(HttpRequest("POST", path, body=body, headers=headers, again=True))
         if reply.status != _UNDER_WAY:
             return views.snapshot(reply.json())
         yield Pause(_FIRST_LOOK_S)
 
 
-def snapshots(job: str = "", limit: int | None = None) -> Steps[list[Snapshot]]:
+def snapshots(job: str = "", limit: int | None = None) -> Steps[list[SnapshotView]]:
     """The snapshots of a job or of all jobs, the newest first; ``limit`` bounds how many."""
-    found: list[Snapshot] = []
+    found: list[SnapshotView] = []
     while limit is None or len(found) < limit:
         size = _PAGE if limit is None else min(_PAGE, limit - len(found))
         asked = [("job", job), ("offset", len(found)), ("limit", size)]
@@ -184,7 +184,7 @@ def snapshots(job: str = "", limit: int | None = None) -> Steps[list[Snapshot]]:
 def delete_snapshot(job: str, name: str = "") -> Steps[None]:
     """Forget a snapshot with its files: ``JOB@NAME``, or job and name."""
     job, name = _pointed(job, name)
-    yield from ask(Request("DELETE", f"/jobs/{part(job)}/snapshots/{part(name)}"))
+    yield from ask(HttpRequest("DELETE", f"/jobs/{part(job)}/snapshots/{part(name)}"))
 
 
 def clone(
@@ -205,7 +205,9 @@ def clone(
         "secrets": dict(secrets or {}),
     }
     headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-    request = Request("POST", f"/jobs/{part(job)}/clone", body=body, headers=headers, again=True)
+    request = HttpRequest(
+        "POST", f"/jobs/{part(job)}/clone", body=body, headers=headers, again=True
+    )
     return job_view((yield from ask(request)).json())
 
 
@@ -251,13 +253,13 @@ def document(job: str) -> Steps[Json]:
 
 def history(
     job: str = "", kind: str = "", last: int | None = None, after: int = 0
-) -> Steps[list[Happening]]:
+) -> Steps[list[EventView]]:
     """What happened, the oldest first: to one job or to all, all of it or the ``last`` so many.
 
     ``after`` is the ``seq`` of an event: only what came later.
     """
     asked: list[tuple[str, object]] = [("job", job), ("kind", kind), ("after", after or None)]
-    offset, found = 0, list[Happening]()
+    offset, found = 0, list[EventView]()
     if last is not None:
         told = (yield from ask(get("/events", [*asked, ("limit", 1)]))).json()
         offset = max(0, int(_json(told).get("total", 0)) - last)
@@ -271,7 +273,7 @@ def history(
             return found
 
 
-def events(job: str) -> Steps[list[Happening]]:
+def events(job: str) -> Steps[list[EventView]]:
     """What happened to a job, the oldest first."""
     return (yield from history(job))
 
@@ -295,7 +297,7 @@ def nodes() -> Steps[list[Json]]:
 def restore_gpu(node: str, gpu: int) -> Steps[Any]:
     """Give a GPU that was set aside another chance."""
     path = f"/nodes/{part(node)}/gpus/{gpu}/restore"
-    return (yield from ask(Request("POST", path, again=True))).json()
+    return (yield from ask(HttpRequest("POST", path, again=True))).json()
 
 
 def queues() -> Steps[list[Json]]:
@@ -305,13 +307,13 @@ def queues() -> Steps[list[Json]]:
 
 def set_queue(queue: str, settings: Mapping[str, Any]) -> Steps[Json]:
     """Make a queue, or change one."""
-    request = Request("PUT", f"/queues/{part(queue)}", body=dict(settings), again=True)
+    request = HttpRequest("PUT", f"/queues/{part(queue)}", body=dict(settings), again=True)
     return _json((yield from ask(request)).json())
 
 
 def delete_queue(queue: str) -> Steps[None]:
     """Remove a queue that no job uses."""
-    yield from ask(Request("DELETE", f"/queues/{part(queue)}"))
+    yield from ask(HttpRequest("DELETE", f"/queues/{part(queue)}"))
 
 
 def top() -> Steps[Json]:
@@ -332,12 +334,12 @@ def users() -> Steps[list[Json]]:
 def add_user(name: str, role: str = "user", unix: str = "") -> Steps[Json]:
     """Let somebody in."""
     body = {"name": name, "role": role, "unix": unix}
-    return _json((yield from ask(Request("POST", "/users", body=body))).json())
+    return _json((yield from ask(HttpRequest("POST", "/users", body=body))).json())
 
 
 def set_user(name: str, settings: Mapping[str, Any]) -> Steps[Json]:
     """Change a user's ``role``, ``unix`` account or whether it is ``active``."""
-    request = Request("PATCH", f"/users/{part(name)}", body=dict(settings), again=True)
+    request = HttpRequest("PATCH", f"/users/{part(name)}", body=dict(settings), again=True)
     return _json((yield from ask(request)).json())
 
 
@@ -350,16 +352,16 @@ def add_token(user: str = "", label: str = "", lasts_s: float | None = None) -> 
     """A new token; its ``secret`` is told this once."""
     given = {"user": user, "label": label, "expires_in_s": lasts_s}
     body = {name: value for name, value in given.items() if value not in ("", None)}
-    return _json((yield from ask(Request("POST", "/tokens", body=body))).json())
+    return _json((yield from ask(HttpRequest("POST", "/tokens", body=body))).json())
 
 
 def revoke_token(token: str) -> Steps[None]:
     """Make a token worthless."""
-    yield from ask(Request("DELETE", f"/tokens/{part(token)}", again=True))
+    yield from ask(HttpRequest("DELETE", f"/tokens/{part(token)}", again=True))
 
 
 def _command(job: str, verb: str, body: object = None) -> Steps[JobView]:
-    request = Request("POST", f"/jobs/{part(job)}/{verb}", body=body, again=True)
+    request = HttpRequest("POST", f"/jobs/{part(job)}/{verb}", body=body, again=True)
     return job_view((yield from ask(request)).json())
 
 

@@ -10,17 +10,17 @@ from typing import Any
 import httpx
 
 from roost.client import api, streams
-from roost.client.drivers import AsyncDriver, SyncDriver, connect
+from roost.client.endpoints import Endpoint, find
 from roost.client.handles import AsyncJobHandle, JobHandle
 from roost.client.methods import awaited, awaited_items, blocking, blocking_items
-from roost.client.places import Place, find
 from roost.client.submissions import What, prepare
+from roost.client.transports import AsyncTransport, SyncTransport, connect
 
 _TIMEOUT_S = 30.0
 _PATIENCE_S = 10.0
 
 
-class Client(SyncDriver):
+class Client(SyncTransport):
     """A server, as one user sees it.
 
     Without arguments it is the one that ``ROOST_URL`` and ``ROOST_TOKEN`` name, or else the one
@@ -96,7 +96,7 @@ class Client(SyncDriver):
     revoke_token = blocking(api.revoke_token)
 
 
-class AsyncClient(AsyncDriver):
+class AsyncClient(AsyncTransport):
     """The same with ``await``, ``async for`` and ``async with``."""
 
     def __init__(  # noqa: PLR0913 - each is left out most of the time
@@ -165,7 +165,7 @@ def submit(what: What, key: str = "") -> JobHandle:
 
 
 #: Clients that were not asked for by name; one per process and server.
-_usual: dict[tuple[int, Place], Client] = {}
+_usual: dict[tuple[int, Endpoint], Client] = {}
 
 
 def usual() -> Client:

@@ -8,7 +8,7 @@
     ├── LostAnswer          it was sent, but no answer came: done or not, nobody knows (Retryable)
     └── RemoteError         a submitted function failed with something that cannot be raised here
 
-A refusal is caught as what it means, ``except NotFound``, or as ``Refused``.
+A refusal is caught as what it means, ``except NotFound``, or as ``RequestRefused``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from roost.errors import Conflict, Fatal, Forbidden, InvalidSpec, NotFound, Retr
 _FULL = 507
 
 
-class Refused(RoostError):
+class RequestRefused(RoostError):
     """The server's answer was no; the text is its message, with its hint in parentheses."""
 
     kind = "fatal"
@@ -30,32 +30,32 @@ class Refused(RoostError):
     hint = ""
 
 
-class Unauthenticated(Refused):
+class Unauthenticated(RequestRefused):
     """The server does not know who asks."""
 
 
-class _Missing(Refused, NotFound):
+class _Missing(RequestRefused, NotFound):
     pass
 
 
-class _Invalid(Refused, InvalidSpec):
+class _Invalid(RequestRefused, InvalidSpec):
     pass
 
 
-class _NotYours(Refused, Forbidden):
+class _NotYours(RequestRefused, Forbidden):
     pass
 
 
-class _Clash(Refused, Conflict):
+class _Clash(RequestRefused, Conflict):
     pass
 
 
-class _Later(Refused, Retryable):
+class _Later(RequestRefused, Retryable):
     def __init__(self, message: str, after: float = 1.0) -> None:
         Retryable.__init__(self, message, after)
 
 
-class _Broken(Refused, Fatal):
+class _Broken(RequestRefused, Fatal):
     pass
 
 
@@ -89,7 +89,7 @@ class RemoteError(RoostError):
         self.trace = trace
 
 
-_KINDS: dict[str, type[Refused]] = {
+_KINDS: dict[str, type[RequestRefused]] = {
     "not-found": _Missing,
     "invalid": _Invalid,
     "conflict": _Clash,
@@ -117,7 +117,7 @@ _STATUSES = {
 _WHO = "give yours as ROOST_TOKEN"
 
 
-def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Refused:
+def refusal(status: int, headers: Mapping[str, str], content: bytes) -> RequestRefused:
     """What an answer of status 400 or above means."""
     told = _told(content)
     kind = str(told.get("kind") or "")

@@ -27,7 +27,7 @@ from roost.client import environment
 from roost.client.clients import Client, usual
 from roost.client.handles import JobHandle
 from roost.client.payload import LIMIT_BYTES, pack
-from roost.client.submissions import Submission, finish
+from roost.client.submissions import PreparedSubmission, finish
 from roost.errors import InvalidSpec
 
 P = ParamSpec("P")
@@ -59,14 +59,14 @@ class Function(Generic[P, R]):
         """Run the function as a job, every worker the same call; rank 0's value is the result."""
         return (self.client or usual()).submit(self.bind(*args, **kwargs))
 
-    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundFunction:
         """The call as something that ``Client.submit`` and ``AsyncClient.submit`` take.
 
         Arguments that the function does not take are a TypeError here, not in the job.
         """
         with suppress(ValueError):  # some builtins do not tell what they take
             inspect.signature(self.function).bind(*args, **kwargs)
-        return Bound(self.function, args, kwargs, self.fields)
+        return BoundFunction(self.function, args, kwargs, self.fields)
 
     def options(self, **fields: Any) -> Function[P, R]:
         """The same function with other fields of the job file."""
@@ -80,7 +80,7 @@ class Function(Generic[P, R]):
         return f"<roost.job {self.__name__}>"  # type: ignore[attr-defined]
 
 
-class Bound:
+class BoundFunction:
     """A function and its arguments, ready to go."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Bound:
         self._function, self._args, self._kwargs = function, args, dict(kwargs)
         self._fields = fields
 
-    def submission(self, *, local: bool) -> Submission:
+    def submission(self, *, local: bool) -> PreparedSubmission:
         """The job file around the call; on this machine the job uses this very interpreter."""
         from roost.jobfile import JobFile  # noqa: PLC0415 - costs as much as all the rest
 
@@ -106,7 +106,7 @@ class Bound:
         }
         job = JobFile.from_document(document, f"@job of {_name(self._function)}")
         ready = finish(job, local=False)
-        return Submission(ready.document, ready.secrets, self._packed(local=local))
+        return PreparedSubmission(ready.document, ready.secrets, self._packed(local=local))
 
     def _packed(self, *, local: bool) -> bytes:
         import cloudpickle  # type: ignore[import-untyped] # noqa: PLC0415 - only here

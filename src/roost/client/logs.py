@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from roost.client import api
+from roost.client.conversations import Emit, HttpReply, HttpRequest, Items, Steps, ask, get, part
 from roost.client.sse import Message
 from roost.client.streams import read
-from roost.client.wire import Emit, Items, Reply, Request, Steps, ask, get, part
 
 
 def logs(
@@ -29,7 +29,7 @@ def logs(
     With ``follow``, and whatever it writes from then on, through all attempts, until the job is
     over.
     """
-    place = Place(job, worker, attempt)
+    place = LogCursor(job, worker, attempt)
     if follow:
         yield from following(place, tail)
         return
@@ -46,14 +46,14 @@ def logs(
         yield Emit(line)
 
 
-def following(place: Place, tail: int | None = None) -> Items[str]:
+def following(place: LogCursor, tail: int | None = None) -> Items[str]:
     """Lines from a place on, or from the last ``tail``; the place goes along."""
     if tail is not None:
         yield from _skip(place, tail)
     yield from read(place.request, place.take)
 
 
-class Lines:
+class LineAssembler:
     """Puts lines together from pieces of text."""
 
     def __init__(self) -> None:
@@ -80,16 +80,16 @@ class Lines:
 
 
 @dataclass(slots=True)
-class Place:
+class LogCursor:
     """How far the log of a worker was read; attempt 0 is the newest."""
 
     job: str
     worker: str
     attempt: int
     offset: int = 0
-    lines: Lines = field(default_factory=Lines)
+    lines: LineAssembler = field(default_factory=LineAssembler)
 
-    def request(self, _last: str) -> Request:
+    def request(self, _last: str) -> HttpRequest:
         """What to ask for, to go on from here."""
         asked = [("worker", self.worker), ("attempt", self.attempt), ("offset", self.offset)]
         return get(f"/jobs/{part(self.job)}/logs/stream", asked)
@@ -111,13 +111,13 @@ class Place:
                 yield from self.lines.rest()
 
 
-def _page(place: Place, tail: int | None) -> Steps[Reply]:
+def _page(place: LogCursor, tail: int | None) -> Steps[HttpReply]:
     asked = [("worker", place.worker), ("attempt", place.attempt)]
     asked += [("offset", place.offset)] if tail is None else [("tail", tail)]
     return (yield from ask(get(f"/jobs/{part(place.job)}/logs", asked)))
 
 
-def _skip(place: Place, tail: int) -> Steps[None]:
+def _skip(place: LogCursor, tail: int) -> Steps[None]:
     """Go to where the last lines of the present attempt begin."""
     attempt = place.attempt or (yield from api.status(place.job)).attempt
     if not attempt:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from roost.client.wire import Items, Steps
+from roost.client.conversations import Items, Steps
 
 P = ParamSpec("P")
 T = TypeVar("T")

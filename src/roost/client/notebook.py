@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from roost.client import api, words
+from roost.client import api, formatting
+from roost.client.conversations import Pause, Steps, collected
 from roost.client.logs import logs
 from roost.client.views import JobView
-from roost.client.wire import Pause, Steps, collected
 from roost.errors import RoostError
 
 _LOOK_S = 0.5
@@ -66,13 +66,13 @@ def card(view: JobView, lines: list[str] | None = None, now: float | None = None
         if text
     )
     bar = "" if view.progress is None else _bar(view.progress, colour)
-    log = "\n".join(html.escape(words.clean(line)) for line in lines or ())
+    log = "\n".join(html.escape(formatting.clean(line)) for line in lines or ())
     shown = f'<pre style="{_LOG}">{log}</pre>' if log else ""
     return (
         f'<div style="{_CARD.format(colour=colour)}">'
-        f"<div><b>{html.escape(words.clean(view.id))}</b> "
+        f"<div><b>{html.escape(formatting.clean(view.id))}</b> "
         f'<span style="color:{colour};font-weight:600">{_MARKS.get(view.state, "")} '
-        f"{html.escape(words.clean(view.state))}</span></div>{bar}"
+        f"{html.escape(formatting.clean(view.state))}</span></div>{bar}"
         '<div style="display:grid;grid-template-columns:max-content 1fr;gap:0 1em">'
         f"{rows}</div>{shown}</div>"
     )
@@ -97,22 +97,22 @@ def show(job: str) -> Steps[None]:
 
 def facts(view: JobView, now: float) -> Iterator[tuple[str, str]]:
     """What is worth knowing of a job, by name."""
-    yield "why", words.why(view)
+    yield "why", formatting.why(view)
     if view.verdict is not None and view.state == "failed":
-        yield "advice", words.clean(view.verdict.advice)
-    held = f"{words.amount(view.gpus_held)} of {words.amount(view.gpus)}"
-    yield "GPUs", held if not view.over else words.amount(view.gpus)
+        yield "advice", formatting.clean(view.verdict.advice)
+    held = f"{formatting.amount(view.gpus_held)} of {formatting.amount(view.gpus)}"
+    yield "GPUs", held if not view.over else formatting.amount(view.gpus)
     if view.elastic and not view.over:
-        yield "workers", words.workers(view)
-    yield "sharing", words.sharing(view)
-    yield "memory", words.memory(view)
-    yield "where", words.places(view)
-    yield "queue", words.clean(view.queue)
-    yield "submitted", words.ago(view.submitted_at, now)
-    yield "ran", "" if view.started_at is None else words.span(words.ran(view, now))
+        yield "workers", formatting.workers(view)
+    yield "sharing", formatting.sharing(view)
+    yield "memory", formatting.memory(view)
+    yield "where", formatting.places(view)
+    yield "queue", formatting.clean(view.queue)
+    yield "submitted", formatting.ago(view.submitted_at, now)
+    yield "ran", "" if view.started_at is None else formatting.span(formatting.ran(view, now))
     yield "loss", "" if view.loss is None else f"{view.loss:.4g}"
-    yield "training", words.training(view)
-    yield "changed", "" if view.change is None else words.clean(view.change.text)
+    yield "training", formatting.training(view)
+    yield "changed", "" if view.change is None else formatting.clean(view.change.text)
     yield "attempt", str(view.attempt) if view.attempt > 1 else ""
 
 
@@ -181,8 +181,8 @@ def _in_terminal() -> Iterator[Draw]:
         for name, text in facts(view, time.time()):
             if text:
                 table.add_row(Text(name, style="dim"), Text(text))
-        head = Text(f"{words.clean(view.id)}  {words.clean(view.state)}", style="bold")
-        return Group(head, table, *(Text(words.clean(line)) for line in lines))
+        head = Text(f"{formatting.clean(view.id)}  {formatting.clean(view.state)}", style="bold")
+        return Group(head, table, *(Text(formatting.clean(line)) for line in lines))
 
     with Live(refresh_per_second=4) as live:
         yield lambda view, lines: live.update(drawn(view, lines))
@@ -192,8 +192,8 @@ def _in_lines() -> Draw:
     told: list[str] = []
 
     def draw(view: JobView, _lines: list[str]) -> None:
-        reason = words.why(view)
-        line = f"{words.clean(view.id)}  {words.clean(view.state)}" + (
+        reason = formatting.why(view)
+        line = f"{formatting.clean(view.id)}  {formatting.clean(view.state)}" + (
             f"  {reason}" if reason else ""
         )
         if told[-1:] != [line]:

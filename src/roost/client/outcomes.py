@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.client import api, words
+from roost.client import api, formatting
+from roost.client.conversations import Steps
 from roost.client.errors import RemoteError
 from roost.client.payload import Packed, unpack
 from roost.client.views import JobView
-from roost.client.wire import Steps
 from roost.errors import Conflict, NotFound, RoostError
 
 
@@ -63,5 +63,5 @@ def _ended(view: JobView) -> RoostError:
     if view.state == "cancelled":
         return RemoteError(f"job {view.id} was cancelled")
     code = "" if view.exit_code is None else f"exit {view.exit_code}, "
-    why = words.verdict(view) or code + words.clean(view.reason)
+    why = formatting.verdict(view) or code + formatting.clean(view.reason)
     return RemoteError(f"job {view.id} failed: {why}")

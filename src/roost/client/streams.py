@@ -11,22 +11,22 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from roost.client.sse import Message, Parser
-from roost.client.views import JobView, job_view
-from roost.client.wire import (
+from roost.client.conversations import (
     PATIENCE_S,
+    ConnectionLost,
     Emit,
+    HttpReply,
+    HttpRequest,
     Items,
-    Lost,
     Open,
     Pause,
     Read,
-    Reply,
-    Request,
     failed,
     get,
     waits,
 )
+from roost.client.sse import Message, Parser
+from roost.client.views import JobView, job_view
 from roost.errors import Retryable, RoostError
 
 T = TypeVar("T")
@@ -45,14 +45,14 @@ def changes() -> Items[tuple[str, Any]]:
     yield from read(_live, lambda message: [(message.event, json.loads(message.data))])
 
 
-def read(request: Callable[[str], Request], take: Callable[[Message], Iterable[T]]) -> Items[T]:
+def read(request: Callable[[str], HttpRequest], take: Callable[[Message], Iterable[T]]) -> Items[T]:
     """Emit what the messages hold until one says ``end``; a lost connection is opened again."""
     last, heard, pauses = "", time.monotonic(), waits()
     while True:
         error: RoostError | None = None
         try:
             reply = yield Open(request(last))
-            assert isinstance(reply, Reply)  # noqa: S101 - what drivers answer
+            assert isinstance(reply, HttpReply)  # noqa: S101 - what drivers answer
             error = failed(reply)
             parser = Parser(last)
             while error is None and isinstance(chunk := (yield Read()), bytes):
@@ -65,7 +65,7 @@ def read(request: Callable[[str], Request], take: Callable[[Message], Iterable[T
                         yield Emit(item)
                     if message.event == "end":
                         return
-        except Lost as lost:
+        except ConnectionLost as lost:
             error = lost.told()
         if error is not None and not isinstance(error, Retryable):
             raise error
@@ -74,7 +74,7 @@ def read(request: Callable[[str], Request], take: Callable[[Message], Iterable[T
         yield Pause(next(pauses))
 
 
-def _live(last: str) -> Request:
+def _live(last: str) -> HttpRequest:
     return get("/stream", [("after", last)])
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class PreparedSubmission:
     """Everything that goes to the server; secrets are in no text that this makes."""
 
     document: Mapping[str, Any]
@@ -35,23 +35,24 @@ class Submission:
 class Submittable(Protocol):
     """Something that knows how it is submitted, such as a function with its arguments."""
 
-    def submission(self, *, local: bool) -> Submission:
+    def submission(self, *, local: bool) -> PreparedSubmission:
         """What goes to a server, on this machine or another."""
 
 
 #: What can be submitted.
 What: TypeAlias = (
-    "Submission | Submittable | JobFile | Mapping[str, Any] | Sequence[str] | os.PathLike[str]"
+    "PreparedSubmission | Submittable | JobFile"
+    " | Mapping[str, Any] | Sequence[str] | os.PathLike[str]"
 )
 
 
-def prepare(what: What, *, local: bool) -> Submission:
+def prepare(what: What, *, local: bool) -> PreparedSubmission:
     """What goes to the server; raises InvalidSpec naming what is wrong."""
     from roost.jobfile import JobFile  # noqa: PLC0415 - costs as much as all the rest
     from roost.jobfile.parse import parse  # noqa: PLC0415 - as above
 
     match what:
-        case Submission():
+        case PreparedSubmission():
             return what
         case Submittable():
             return what.submission(local=local)
@@ -86,12 +87,12 @@ def of_command(command: Sequence[str]) -> JobFile:
     return JobFile.from_document({"name": short or "job", "command": list(command)})
 
 
-def finish(job: JobFile, *, local: bool, notes: tuple[str, ...] = ()) -> Submission:
+def finish(job: JobFile, *, local: bool, notes: tuple[str, ...] = ()) -> PreparedSubmission:
     """A job file with what its caller knows; paths in it are relative to the present folder."""
     if missing := [name for name in job.secrets if name not in os.environ]:
         raise InvalidSpec(f"the secret {missing[0]} is not set in your environment")
     job = job.filled(os.environ, Path.cwd())
-    return Submission(
+    return PreparedSubmission(
         (_as_here(job) if local else job).document(),
         {name: os.environ[name] for name in job.secrets},
         notes=notes,

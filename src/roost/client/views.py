@@ -23,7 +23,7 @@ STATES = (
 )
 
 
-class Workers(NamedTuple):
+class WorkersView(NamedTuple):
     """How few and how many workers a job may have, and how many it has."""
 
     min: int = 1
@@ -31,10 +31,10 @@ class Workers(NamedTuple):
     now: int = 0
 
 
-_ONE = Workers()
+_ONE = WorkersView()
 
 
-class Place(NamedTuple):
+class PlacementView(NamedTuple):
     """A part of what a job holds: workers of one role on one node."""
 
     node: str
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     role: str = "worker"
 
 
-class Change(NamedTuple):
+class ChangeView(NamedTuple):
     """What became of a job last, in words, and the seconds that it took and that training stood."""
 
     kind: str
@@ -56,7 +56,7 @@ class Change(NamedTuple):
     after: int = 0
 
 
-class Verdict(NamedTuple):
+class VerdictView(NamedTuple):
     """Why a job failed: what it was, in words, whose doing, whether a retry helps, advice.
 
     ``worker`` is where it began, ``evidence`` the line of its log that tells, ``sentence`` all of
@@ -89,7 +89,7 @@ class JobView:
     priority: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     application: str = ""
-    workers: Workers = _ONE
+    workers: WorkersView = _ONE
     gpus: float = 0.0
     gpus_held: float = 0.0
     kinds: tuple[str, ...] = ()
@@ -97,8 +97,8 @@ class JobView:
     way: str = ""
     qos: str = ""
     memory_limit_mib: int = 0
-    placement: tuple[Place, ...] = ()
-    target: tuple[Place, ...] | None = None
+    placement: tuple[PlacementView, ...] = ()
+    target: tuple[PlacementView, ...] | None = None
     attempt: int = 0
     failures: int = 0
     preemptions: int = 0
@@ -123,10 +123,10 @@ class JobView:
     resizable: bool = False
     busy: float | None = None
     note: str = ""
-    change: Change | None = None
+    change: ChangeView | None = None
     run_time_s: float | None = None
     exit_code: int | None = None
-    verdict: Verdict | None = None
+    verdict: VerdictView | None = None
     held: bool = False
     cancelling: bool = False
     cancelled_by: str = ""
@@ -152,14 +152,14 @@ def job_view(told: Any) -> JobView:
         raise Fatal("the server's answer is not a job; is that a Roost server?")
     return JobView(
         **{name: told[name] for name in _PLAIN if name in told},
-        workers=_tuple(Workers, told.get("workers")),
+        workers=_tuple(WorkersView, told.get("workers")),
         kinds=tuple(told.get("kinds") or ()),
         placement=tuple(_place(place) for place in told.get("placement") or ()),
         target=None
         if told.get("target") is None
         else tuple(_place(place) for place in told["target"]),
-        change=_tuple(Change, told["change"]) if told.get("change") else None,
-        verdict=_tuple(Verdict, told["verdict"]) if told.get("verdict") else None,
+        change=_tuple(ChangeView, told["change"]) if told.get("change") else None,
+        verdict=_tuple(VerdictView, told["verdict"]) if told.get("verdict") else None,
         raw=told,
     )
 
@@ -192,7 +192,7 @@ def job_page(told: Any) -> Page[JobView]:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SnapshotView:
     """A restore point of a job: how far it was, what was copied; ``id`` is JOB@NAME."""
 
     id: str
@@ -211,18 +211,18 @@ class Snapshot:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-_POINT = frozenset(f.name for f in fields(Snapshot)) - {"raw"}
+_POINT = frozenset(f.name for f in fields(SnapshotView)) - {"raw"}
 
 
-def snapshot(told: Any) -> Snapshot:
+def snapshot(told: Any) -> SnapshotView:
     """A snapshot from what the API gave."""
     if not isinstance(told, dict) or not isinstance(told.get("id"), str):
         raise Fatal("the server's answer is not a snapshot; is that a Roost server?")
-    return Snapshot(**{name: told[name] for name in _POINT if name in told}, raw=told)
+    return SnapshotView(**{name: told[name] for name in _POINT if name in told}, raw=told)
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class EventView:
     """One line of history: who did what to whom, and why."""
 
     seq: int = 0
@@ -239,13 +239,13 @@ class Happening:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-_TOLD = frozenset(f.name for f in fields(Happening)) - {"raw"}
+_TOLD = frozenset(f.name for f in fields(EventView)) - {"raw"}
 
 
-def happening(told: Mapping[str, Any]) -> Happening:
+def happening(told: Mapping[str, Any]) -> EventView:
     """An event from what the API gave."""
     known = {name: told[name] for name in _TOLD if told.get(name) is not None}
-    return Happening(**known, raw=told)
+    return EventView(**known, raw=told)
 
 
 def items_of(told: Any) -> Sequence[Any]:
@@ -264,6 +264,6 @@ def _tuple(kind: type[_N], told: Any) -> _N:
     return kind(**{name: told[name] for name in known if name in (told or {})})
 
 
-def _place(told: Mapping[str, Any]) -> Place:
-    place = _tuple(Place, {"node": "", **told})
+def _place(told: Mapping[str, Any]) -> PlacementView:
+    place = _tuple(PlacementView, {"node": "", **told})
     return place._replace(gpus=tuple(place.gpus))

@@ -23,7 +23,7 @@ from roost.core import (
     Started,
     Suspended,
 )
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 
 Kind = Literal["start", "resume", "suspend", "resize", "migrate", "shrink"]
 #: Below so many seconds one decimal says too little, and above so many too much.
@@ -32,7 +32,7 @@ _LONG_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JobChange:
     """What became of a job last: the sentence, and the figures in it (seconds, workers)."""
 
     kind: Kind
@@ -54,7 +54,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PendingChange:
     """What is under way for a run."""
 
     kind: Kind
@@ -65,19 +65,19 @@ class _Asked:
     stays: bool = False
 
 
-class Changes:
+class ChangeTracker:
     """Remembers what is asked of runs, and says what it came to."""
 
     def __init__(self, core: Core) -> None:
-        self._asked: dict[JobId, _Asked] = {}
+        self._asked: dict[JobId, _PendingChange] = {}
         self._sizes: dict[JobId, int] = {}
         self.look(core, core.jobs)
 
     def told(
-        self, core: Core, events: Iterable[Event], records: Mapping[JobId, Record]
-    ) -> dict[JobId, Change]:
+        self, core: Core, events: Iterable[Event], records: Mapping[JobId, JobRecord]
+    ) -> dict[JobId, JobChange]:
         """What a batch came to that a core has just handled; noted in the jobs' records, too."""
-        found: dict[JobId, Change] = {}
+        found: dict[JobId, JobChange] = {}
         for event in events:
             match event:
                 case Shrank():
@@ -107,7 +107,7 @@ class Changes:
             else:
                 self._sizes[job_id] = run.workers
 
-    def _answered(self, event: Started | Resized | Suspended) -> Change | None:
+    def _answered(self, event: Started | Resized | Suspended) -> JobChange | None:
         asked = self._asked.get(event.run.job)
         if asked is None or asked.run != event.run:
             return None
@@ -116,7 +116,7 @@ class Changes:
             del self._asked[event.run.job]
         return change
 
-    def _shrunk(self, core: Core, event: Shrank) -> Change | None:
+    def _shrunk(self, core: Core, event: Shrank) -> JobChange | None:
         run = core.runs.get(event.run)
         before, left = self._sizes.get(event.run.job, 0), event.allocation.workers
         lost = before - left
@@ -126,7 +126,7 @@ class Changes:
         why = f" ({event.why})" if event.why else ""
         goes_on = f"goes on with {left} worker{'' if left == 1 else 's'}"
         text = f"lost {what}{why}: {goes_on}"
-        return Change("shrink", text, event.time, before=before, after=left)
+        return JobChange("shrink", text, event.time, before=before, after=left)
 
 
 def where(allocation: Allocation) -> str:
@@ -152,9 +152,9 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= _SHORT_S else f"{1000 * value:.0f} ms"
 
 
-def _asked(run: Run) -> _Asked | None:
-    def asked(kind: Kind) -> _Asked:
-        return _Asked(kind, run.id, run.workers, run.target or run.allocation, run.frozen)
+def _asked(run: Run) -> _PendingChange | None:
+    def asked(kind: Kind) -> _PendingChange:
+        return _PendingChange(kind, run.id, run.workers, run.target or run.allocation, run.frozen)
 
     if run.suspending:
         return asked("suspend")
@@ -166,10 +166,10 @@ def _asked(run: Run) -> _Asked | None:
     return asked("start") if run.started_at is None and not waits else None
 
 
-def _done(asked: _Asked, event: Started | Resized | Suspended) -> Change | None:
+def _done(asked: _PendingChange, event: Started | Resized | Suspended) -> JobChange | None:
     """What was asked, if this is its answer."""
     after = asked.target.workers
-    done = Change(asked.kind, "", event.time, event.took_s, before=asked.before, after=after)
+    done = JobChange(asked.kind, "", event.time, event.took_s, before=asked.before, after=after)
     took = "" if event.took_s is None else f" in {seconds(event.took_s)}"
     anew = f", started again from its last checkpoint ({event.why})" if event.why else ""
     match event, asked.kind:

@@ -47,8 +47,8 @@ from roost.core import (
     Suspended,
     SuspendRequested,
 )
-from roost.jobs.changes import Change, Changes, under_way, where
-from roost.jobs.record import Record
+from roost.jobs.changes import ChangeTracker, JobChange, under_way, where
+from roost.jobs.record import JobRecord
 from roost.store.rows import EventRow
 
 #: What people do; all else Roost does itself.
@@ -56,7 +56,7 @@ _ASKED = frozenset({"submitted", "request", "queue", "deleted"})
 _ITSELF = "roost"
 
 
-class Line(NamedTuple):
+class HistoryLine(NamedTuple):
     """One line before it has its place in the log."""
 
     kind: str
@@ -103,14 +103,14 @@ def touched(core: Core, events: Iterable[Event], actions: Iterable[Action]) -> d
     return found
 
 
-class Chronicle:
+class HistoryWriter:
     """Remembers the state in which every open job was last seen, and tells what changed."""
 
     def __init__(self, core: Core) -> None:
         self._seen: dict[JobId, JobState] = {
             job.id: job.state for job in core.jobs.values() if not job.state.over
         }
-        self._changes = Changes(core)
+        self._changes = ChangeTracker(core)
 
     def lines(
         self,
@@ -118,8 +118,8 @@ class Chronicle:
         events: Iterable[Event],
         decisions: Iterable[Decision],
         jobs: Iterable[JobId],
-        records: Mapping[JobId, Record],
-    ) -> Iterator[Line]:
+        records: Mapping[JobId, JobRecord],
+    ) -> Iterator[HistoryLine]:
         """What to say about a batch that the core has just handled."""
         jobs, events = list(jobs), list(events)
         reasons: dict[JobId, str] = {}
@@ -131,7 +131,7 @@ class Chronicle:
             yield from _told(event, records)
         for decision in decisions:
             if text := _decided(decision):
-                yield Line("decision", decision.job, text=text)
+                yield HistoryLine("decision", decision.job, text=text)
         for job_id in jobs:
             job = core.jobs.get(job_id)
             old = self._seen.get(job_id)
@@ -139,12 +139,12 @@ class Chronicle:
             change = changes.get(job_id)
             text = reasons.get(job_id) or (_arrival(core, job, change) if job and moved else "")
             if change is not None and change.text not in text and change.tells:
-                yield Line("change", job_id, text=change.text)
+                yield HistoryLine("change", job_id, text=change.text)
             if job is None or not moved:
                 if job is not None and text:  # such as a worker that dies while it is suspended
-                    yield Line("change", job_id, text=text)
+                    yield HistoryLine("change", job_id, text=text)
                 continue
-            yield Line(
+            yield HistoryLine(
                 "state",
                 job_id,
                 old=old.value if old is not None else "",
@@ -158,7 +158,11 @@ class Chronicle:
 
 
 def rows(
-    lines: Iterable[Line], seq: int, time: float, actor: str, records: Mapping[JobId, Record]
+    lines: Iterable[HistoryLine],
+    seq: int,
+    time: float,
+    actor: str,
+    records: Mapping[JobId, JobRecord],
 ) -> list[EventRow]:
     """Lines with their place in the log."""
     found = []
@@ -196,46 +200,46 @@ def _decided(decision: Decision) -> str:
             return ""
 
 
-def _told(event: Event, records: Mapping[JobId, Record]) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case per event
+def _told(event: Event, records: Mapping[JobId, JobRecord]) -> Iterator[HistoryLine]:  # noqa: C901, PLR0912 - one case per event
     """What is said of an event itself."""
     match event:
         case Submitted():
-            yield Line("submitted", event.job, text=_asks(event, records.get(event.job)))
+            yield HistoryLine("submitted", event.job, text=_asks(event, records.get(event.job)))
         case Adopted():
             held = event.allocation
             on = f"with attempt {event.attempts} on {where(held)}" if held else "without a run"
-            yield Line("adopted", event.job, text=f"was here already, {on}")
+            yield HistoryLine("adopted", event.job, text=f"was here already, {on}")
         case Protected():
             text = f"must not be evicted: {event.why}" if event.why else "may be evicted again"
-            yield Line("protected", event.job, text=text)
+            yield HistoryLine("protected", event.job, text=text)
         case CancelRequested():
-            yield Line("request", event.job, text="asks to cancel it")
+            yield HistoryLine("request", event.job, text="asks to cancel it")
         case SuspendRequested():
-            yield Line("request", event.job, text="asks to suspend it")
+            yield HistoryLine("request", event.job, text="asks to suspend it")
         case ResumeRequested():
-            yield Line("request", event.job, text="asks to resume it")
+            yield HistoryLine("request", event.job, text="asks to resume it")
         case ScaleRequested():
-            yield Line("request", event.job, text=f"asks to scale it to {event.workers}")
+            yield HistoryLine("request", event.job, text=f"asks to scale it to {event.workers}")
         case MigrateRequested():
             to = f" to {event.node}" if event.node else ""
-            yield Line("request", event.job, text=f"asks to move it{to}")
+            yield HistoryLine("request", event.job, text=f"asks to move it{to}")
         case NodeJoined():
-            yield Line("node", node=event.node.id, new="up", text=_devices(event.node))
+            yield HistoryLine("node", node=event.node.id, new="up", text=_devices(event.node))
         case NodeChanged():
-            yield Line("node", node=event.node.id, text=f"has {_devices(event.node)} now")
+            yield HistoryLine("node", node=event.node.id, text=f"has {_devices(event.node)} now")
         case NodeLost():
-            yield Line("node", node=event.node, old="up", new="lost")
+            yield HistoryLine("node", node=event.node, old="up", new="lost")
         case GpuFailed():
-            yield Line("node", node=event.node, text=f"GPU {event.gpu} is not used any more")
+            yield HistoryLine("node", node=event.node, text=f"GPU {event.gpu} is not used any more")
         case GpuRestored():
-            yield Line("node", node=event.node, text=f"GPU {event.gpu} is used again")
+            yield HistoryLine("node", node=event.node, text=f"GPU {event.gpu} is used again")
         case QueueChanged():
-            yield Line("queue", text=f"queue {event.queue.id} was set")
+            yield HistoryLine("queue", text=f"queue {event.queue.id} was set")
         case _:
             return
 
 
-def _asks(event: Submitted, record: Record | None) -> str:
+def _asks(event: Submitted, record: JobRecord | None) -> str:
     milli = event.spec.gpu_milli(event.spec.workers.min)
     asks = f"asks for {_gpus(milli)} in queue {event.spec.queue}"
     return f"{asks}, starts from {record.clone_of}" if record and record.clone_of else asks
@@ -249,7 +253,7 @@ def _gpus(milli: int) -> str:
     return f"{milli / WHOLE:g} GPU{'' if milli == WHOLE else 's'}"
 
 
-def _ending(event: Exited, record: Record | None) -> str:
+def _ending(event: Exited, record: JobRecord | None) -> str:
     failed = event.outcome in (Outcome.FAILED, Outcome.LOST)
     if failed and record is not None and record.verdict is not None:
         return str(record.verdict.get("sentence") or record.verdict.get("phrase") or "")
@@ -259,7 +263,7 @@ def _ending(event: Exited, record: Record | None) -> str:
     }.get(event.outcome, "")
 
 
-def _arrival(core: Core, job: Job, change: Change | None) -> str:
+def _arrival(core: Core, job: Job, change: JobChange | None) -> str:
     """Why a job is in the state it is in now."""
     run = job.run
     match job.state:
@@ -279,7 +283,7 @@ def _arrival(core: Core, job: Job, change: Change | None) -> str:
             return ""
 
 
-def _running(run: Run, change: Change | None) -> str:
+def _running(run: Run, change: JobChange | None) -> str:
     up = "1 worker is up" if run.workers == 1 else f"{run.workers} workers are up"
     on = f"{up} on {_gpus(run.gpu_milli)}"
     if change is None or not change.tells:

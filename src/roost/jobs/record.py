@@ -24,7 +24,7 @@ _KEPT = (
 
 
 @dataclass(slots=True)
-class Record:
+class JobRecord:
     """A job as it was submitted, and what is known of it that does not concern the core."""
 
     id: str
@@ -70,7 +70,7 @@ class Record:
     restored: bool = False
 
     @classmethod
-    def of(cls, row: JobRow) -> Record:
+    def of(cls, row: JobRow) -> JobRecord:
         """The record of a job that the store remembers."""
         view = row.view
         return cls(

@@ -17,7 +17,7 @@ _HIDDEN = b"***"
 _LEAST = 4
 
 
-class Secrets:
+class Redactor:
     """The values that nobody may read."""
 
     def __init__(self, values: Iterable[str]) -> None:

@@ -34,7 +34,7 @@ _TOGETHER, _LARGEST, _MOST = 3, 10, 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _Remedy:
     """What could be otherwise; ``size`` says how much that would ask of the user."""
 
     size: float
@@ -68,8 +68,8 @@ def remedies(
 
 
 def _helpful(
-    present: Present, job: Job, change: _Change, policy: Policy, placer: Placer
-) -> _Change | None:
+    present: Present, job: Job, change: _Remedy, policy: Policy, placer: Placer
+) -> _Remedy | None:
     """A change that starts a job now: this one, or one that keeps the user's others back, too."""
     for _ in range(_WIDER):
         copy = present.core(policy, placer)
@@ -83,7 +83,7 @@ def _helpful(
     return None
 
 
-def _wider(change: _Change, first: list[JobId]) -> _Change:
+def _wider(change: _Remedy, first: list[JobId]) -> _Remedy:
     """Cancel also those that would take the place; they wait, and so must be gone before."""
     back = (*change.back, *first)
     names = together(back)
@@ -98,7 +98,7 @@ def _wider(change: _Change, first: list[JobId]) -> _Change:
 # -- with the policy -------------------------------------------------------------------------------
 
 
-def _starts(copy: Core, job_id: JobId, change: _Change | None) -> bool:
+def _starts(copy: Core, job_id: JobId, change: _Remedy | None) -> bool:
     """Whether a job starts at once in a copy of the core where something is otherwise."""
     job, now = copy.jobs[job_id], copy.now
     if change is not None and change.spec is not None:
@@ -120,7 +120,7 @@ def _starts(copy: Core, job_id: JobId, change: _Change | None) -> bool:
 # -- with the placer -------------------------------------------------------------------------------
 
 
-def _fitting(core: Core, job: Job, placer: Placer) -> Iterator[_Change]:
+def _fitting(core: Core, job: Job, placer: Placer) -> Iterator[_Remedy]:
     """Changes with which there is room for a job; of each kind, the smallest one."""
     if job.run is None:  # one that is suspended must go on as it is
         for series in _otherwise(core, job.spec):
@@ -139,7 +139,7 @@ def _room(core: Core, spec: JobSpec, placer: Placer) -> bool:
     return placer(core.ledger, shape) is not None
 
 
-def _cancelled(core: Core, job: Job, placer: Placer) -> Iterator[_Change]:
+def _cancelled(core: Core, job: Job, placer: Placer) -> Iterator[_Remedy]:
     """The fewest runs of the same user that are in the way, the smallest of them."""
     user = job.spec.user
     runs = [run for run in core.runs.values() if user and run.job.spec.user == user]
@@ -152,7 +152,7 @@ def _cancelled(core: Core, job: Job, placer: Placer) -> Iterator[_Change]:
             text = f"after cancelling your job{'' if one else 's'} {together(names)}, which "
             text += f"holds {gpus(milli)}" if one else f"hold {gpus(milli)} together"
             value: str | list[str] = names[0] if one else [*names]
-            yield _Change(len(group) + milli / WHOLE, "cancel", value, text, cancels=tuple(names))
+            yield _Remedy(len(group) + milli / WHOLE, "cancel", value, text, cancels=tuple(names))
             return
 
 
@@ -183,7 +183,7 @@ def _room_without(core: Core, runs: tuple[Run, ...], spec: JobSpec, placer: Plac
 # -- what could be otherwise -----------------------------------------------------------------------
 
 
-def _otherwise(core: Core, spec: JobSpec) -> Iterator[Iterator[_Change]]:
+def _otherwise(core: Core, spec: JobSpec) -> Iterator[Iterator[_Remedy]]:
     """Series of changes to what a job asks for, in each the smallest first."""
     yield _anywhere(spec)
     yield _kinds(core, spec)
@@ -195,73 +195,73 @@ def _otherwise(core: Core, spec: JobSpec) -> Iterator[Iterator[_Change]]:
     yield _queues(core, spec)
 
 
-def _anywhere(spec: JobSpec) -> Iterator[_Change]:
+def _anywhere(spec: JobSpec) -> Iterator[_Remedy]:
     if spec.within is not None:
         level = spec.within.name.lower()
         text = f"without asking for all workers within one {level}"
-        yield _Change(0.1, "within", level, text, replace(spec, within=None))
+        yield _Remedy(0.1, "within", level, text, replace(spec, within=None))
 
 
-def _kinds(core: Core, spec: JobSpec) -> Iterator[_Change]:
+def _kinds(core: Core, spec: JobSpec) -> Iterator[_Remedy]:
     wanted = spec.resources.kinds
     others = sorted({node.spec.kind for node in core.ledger.order if node.up} - set(wanted))
     for kind in others if wanted else ():
         changed = replace(spec, resources=replace(spec.resources, kinds=(kind,)))
         text = f"on GPUs of kind {kind} instead of {'|'.join(wanted)}"
-        yield _Change(0.2, "kind", kind, text, changed)
+        yield _Remedy(0.2, "kind", kind, text, changed)
 
 
-def _workers(spec: JobSpec) -> Iterator[_Change]:
+def _workers(spec: JobSpec) -> Iterator[_Remedy]:
     low, high = spec.workers
     for count in _fewer(low):
         changed = replace(spec, workers=Range(count, high if spec.elastic else count))
         text = f"with {count} instead of {counted(low, 'worker')}"
-        yield _Change((low - count) / low, "workers", count, text, changed)
+        yield _Remedy((low - count) / low, "workers", count, text, changed)
 
 
-def _gpus(spec: JobSpec) -> Iterator[_Change]:
+def _gpus(spec: JobSpec) -> Iterator[_Remedy]:
     need = spec.resources
     for count in _fewer(need.gpus):
         changed = replace(spec, resources=replace(need, gpus=count))
         text = f"with {count} instead of {gpus(need.gpus * WHOLE)} per worker"
-        yield _Change((need.gpus - count) / need.gpus, "gpus", count, text, changed)
+        yield _Remedy((need.gpus - count) / need.gpus, "gpus", count, text, changed)
 
 
-def _shares(spec: JobSpec) -> Iterator[_Change]:
+def _shares(spec: JobSpec) -> Iterator[_Remedy]:
     need = spec.resources
     for share in _SHARES if need.gpus == 1 else ():
         if share < need.share_milli:
             changed = replace(spec, resources=replace(need, share_milli=share))
             text = f"with {share / WHOLE:g} instead of {gpus(need.share_milli)} per worker"
             part = (need.share_milli - share) / need.share_milli
-            yield _Change(part, "share", share / WHOLE, text, changed)
+            yield _Remedy(part, "share", share / WHOLE, text, changed)
 
 
-def _cpus(spec: JobSpec) -> Iterator[_Change]:
+def _cpus(spec: JobSpec) -> Iterator[_Remedy]:
     need = spec.resources
     for part in _PARTS:
         if amount := int(need.cpu_milli * part):
             changed = replace(spec, resources=replace(need, cpu_milli=amount))
             text = f"with {amount / 1000:g} instead of {cpus(need.cpu_milli)} per worker"
-            yield _Change((1 - part) / 2, "cpus", amount / 1000, text, changed)
+            yield _Remedy((1 - part) / 2, "cpus", amount / 1000, text, changed)
 
 
-def _memory(spec: JobSpec) -> Iterator[_Change]:
+def _memory(spec: JobSpec) -> Iterator[_Remedy]:
     need = spec.resources
     for part in _PARTS:
         if amount := int(need.memory_mib * part):
             changed = replace(spec, resources=replace(need, memory_mib=amount))
             less, more = size(amount), size(need.memory_mib)
             text = f"with {less} instead of {more} of memory per worker"
-            yield _Change((1 - part) / 2, "memory_mib", amount, text, changed)
+            yield _Remedy((1 - part) / 2, "memory_mib", amount, text, changed)
 
 
-def _queues(core: Core, spec: JobSpec) -> Iterator[_Change]:
+def _queues(core: Core, spec: JobSpec) -> Iterator[_Remedy]:
     for queue in core.queues.values():
         if queue.spec.id != spec.queue:
             text = f"in queue {queue.spec.id} instead of {spec.queue}"
             changed = replace(spec, queue=queue.spec.id)
-            yield _Change(0.5, "queue", queue.spec.id, text, changed)
+            yield _Remedy(0.5, "queue", queue.spec.id, text, changed)
 
 
 def _fewer(count: int) -> list[int]:

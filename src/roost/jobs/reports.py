@@ -36,11 +36,11 @@ from roost.core.allocation import seats
 from roost.core.spec import CPU_SLOT
 from roost.engines import Ended, LogFile, Report, Stuck, Told
 from roost.errors import RoostError
-from roost.jobs.failures.blame import Device, Suspicions
+from roost.jobs.failures.blame import DeviceKey, Suspicions
 from roost.jobs.failures.classify import Verdict, classify, decide, sentence
 from roost.jobs.failures.verdicts import verdict
-from roost.jobs.figures import measured, observed
-from roost.jobs.record import Record
+from roost.jobs.observations import measured, observed
+from roost.jobs.record import JobRecord
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ _PROGRESS_EVERY_S = 10.0
 _MOST_STEPS = 1e15
 
 
-class Logs(Protocol):
+class LogSource(Protocol):
     """Where the output of runs is found: an engine, or what somebody read of it before."""
 
     def workers(self, run: RunId) -> tuple[str, ...]:
@@ -65,16 +65,16 @@ class Logs(Protocol):
         ...
 
 
-class Reports:
+class ReportTranslator:
     """Turns reports into events."""
 
-    def __init__(self, logs: Logs, secrets: Callable[[JobId], Iterable[str]]) -> None:
+    def __init__(self, logs: LogSource, secrets: Callable[[JobId], Iterable[str]]) -> None:
         self._logs = logs
         self._secrets = secrets
         self._suspicions = Suspicions()
 
     def events(
-        self, core: Core, records: Mapping[JobId, Record], report: Report, now: float
+        self, core: Core, records: Mapping[JobId, JobRecord], report: Report, now: float
     ) -> list[Event]:
         """The events that a report stands for; none if it is old news."""
         match report:
@@ -97,7 +97,7 @@ class Reports:
     def arrivals(
         self,
         core: Core,
-        records: Mapping[JobId, Record],
+        records: Mapping[JobId, JobRecord],
         reports: Sequence[Report],
         now: float,
     ) -> list[Event]:
@@ -117,7 +117,7 @@ class Reports:
         return [*events, Woke(now)]
 
     def understood(
-        self, core: Core, records: Mapping[JobId, Record], report: Report, now: float
+        self, core: Core, records: Mapping[JobId, JobRecord], report: Report, now: float
     ) -> list[Event]:
         """The same as ``events``; a report that makes no sense is left out, and logged."""
         try:
@@ -127,7 +127,7 @@ class Reports:
             return []
 
     def _ended(
-        self, core: Core, records: Mapping[JobId, Record], ended: Ended, now: float
+        self, core: Core, records: Mapping[JobId, JobRecord], ended: Ended, now: float
     ) -> list[Event]:
         run, record = core.runs.get(ended.run), records.get(ended.run.job)
         if run is None or record is None:
@@ -151,7 +151,7 @@ class Reports:
             *self._blame(core, run, record, found, at),
         ]
 
-    def _verdict(self, ended: Ended, record: Record) -> Verdict | None:
+    def _verdict(self, ended: Ended, record: JobRecord) -> Verdict | None:
         """Why a run ended; whatever its log says, it must have an end."""
         told = ended.cause in ("exit", "never-started")
         try:
@@ -167,7 +167,7 @@ class Reports:
             return None if _succeeded(ended) else verdict("signature-unknown")
 
     def _failed(
-        self, run: Run, record: Record, found: Verdict, at: float, saved_s: float
+        self, run: Run, record: JobRecord, found: Verdict, at: float, saved_s: float
     ) -> Exited:
         follows = decide(found, record.retry, run.job.failures, record.platform_failures)
         record.verdict = {**found.document(), "sentence": sentence(found, follows.phrase())}
@@ -179,7 +179,7 @@ class Reports:
         return Exited(at, run.id, outcome, saved_s, follows.final, follows.delay_s)
 
     def _blame(
-        self, core: Core, run: Run, record: Record, found: Verdict, at: float
+        self, core: Core, run: Run, record: JobRecord, found: Verdict, at: float
     ) -> list[Event]:
         """Devices that are not to be used any more after this failure."""
         devices, ledger = _devices(core, run, found.worker), core.ledger
@@ -197,7 +197,7 @@ class Reports:
 
     def trust(self, node: NodeId, gpu: int) -> None:
         """Somebody says that a device works again."""
-        self._suspicions.forget(Device(node, gpu))
+        self._suspicions.forget(DeviceKey(node, gpu))
 
     def _tails(self, run: RunId) -> dict[str, bytes]:
         """The ends of the logs of a run's workers."""
@@ -226,7 +226,7 @@ def _joined(core: Core, report: NodeJoined, now: float, gone: Collection[RunId])
     return [NodeLost(now, report.node.id), joined]
 
 
-def _told(core: Core, record: Record | None, told: Told, now: float) -> list[Event]:
+def _told(core: Core, record: JobRecord | None, told: Told, now: float) -> list[Event]:
     """Remember what a job says of itself; now and then it is worth an entry in the journal."""
     run = core.runs.get(told.run)
     if run is None or record is None:
@@ -245,7 +245,7 @@ def _told(core: Core, record: Record | None, told: Told, now: float) -> list[Eve
     return events
 
 
-def _progressed(run: Run, record: Record, done: float, now: float) -> list[Event]:
+def _progressed(run: Run, record: JobRecord, done: float, now: float) -> list[Event]:
     before, record.progress = record.progress, done
     total, started_at = _total(run, record), run.started_at
     passed = now - record.told_at
@@ -261,7 +261,7 @@ def _progressed(run: Run, record: Record, done: float, now: float) -> list[Event
     return [Progressed(now, run.id, done_s, rate)] if rate > 0 else []
 
 
-def _total(run: Run, record: Record) -> float | None:
+def _total(run: Run, record: JobRecord) -> float | None:
     """All the work of a job: in seconds or, of one that says how it learns, in steps.
 
     Steps count as those of the batch for which it was tuned; how many there are follows from the
@@ -280,7 +280,7 @@ def _fraction(told: float | None) -> float | None:
     return told if told is not None and 0.0 <= told <= 1.0 else None
 
 
-def _saved_s(run: Run, record: Record) -> float:
+def _saved_s(run: Run, record: JobRecord) -> float:
     """Work that the job's last checkpoint keeps, as far as it told."""
     total = _total(run, record)
     if record.saved is not None and total is not None:
@@ -288,7 +288,7 @@ def _saved_s(run: Run, record: Record) -> float:
     return run.job.saved_s
 
 
-def _suspended(core: Core, record: Record | None, report: Suspended, now: float) -> list[Event]:
+def _suspended(core: Core, record: JobRecord | None, report: Suspended, now: float) -> list[Event]:
     run = core.runs.get(report.run)
     if run is None or record is None or not run.suspending:
         return []
@@ -301,7 +301,7 @@ def _suspended(core: Core, record: Record | None, report: Suspended, now: float)
     return [replace(report, time=now, done_s=run.done(now) if kept else _saved_s(run, record))]
 
 
-def _started(core: Core, record: Record | None, report: Started, now: float) -> list[Event]:
+def _started(core: Core, record: JobRecord | None, report: Started, now: float) -> list[Event]:
     if record is not None and report.run in core.runs:
         record.restored = True  # whatever it begins with is in its folder now
         record.note = ""

@@ -24,11 +24,11 @@ from roost.core import (
 )
 from roost.core.node import devices
 from roost.jobs.changes import under_way
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.store.rows import JobRow, QueueRow
 
 
-def row_of(core: Core, job: Job, record: Record, seq: int) -> JobRow:
+def row_of(core: Core, job: Job, record: JobRecord, seq: int) -> JobRow:
     """A job as the store lists it."""
     view = view_of(core, job, record, seq)
     return JobRow(
@@ -51,7 +51,7 @@ def row_of(core: Core, job: Job, record: Record, seq: int) -> JobRow:
     )
 
 
-def view_of(core: Core, job: Job, record: Record, seq: int) -> dict[str, Any]:
+def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]:
     """A job as everybody sees it: the same keys in every interface."""
     spec, run = job.spec, job.run
     cause, reason, starts_at = why(core, job, record)
@@ -124,7 +124,7 @@ def sharing_of(core: Core, spec: JobSpec, held: Allocation) -> dict[str, Any]:
     }
 
 
-def _observed(record: Record) -> dict[str, Any]:
+def _observed(record: JobRecord) -> dict[str, Any]:
     """What a job says of its training."""
     step_s, batch = record.step_s, record.batch
     return {
@@ -156,7 +156,7 @@ def placement_of(allocation: Allocation) -> list[dict[str, Any]]:
     ]
 
 
-def why(core: Core, job: Job, record: Record) -> tuple[str, str, float | None]:
+def why(core: Core, job: Job, record: JobRecord) -> tuple[str, str, float | None]:
     """A cause token, a sentence and, where it was promised, when a job starts at the latest."""
     if job.state is JobState.FAILED:
         return "", str(record.verdict["phrase"]) if record.verdict else "", None

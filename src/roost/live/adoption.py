@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from roost.core import Action, Core, JobId, NodeJoined, NodeLost, RunId
 from roost.engines import Assigned, Ended, Order, Report
 from roost.errors import Conflict
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.live.recovery import pending
 
 
@@ -37,8 +37,8 @@ def left_behind(core: Core, reports: Sequence[Report], now: float) -> list[Repor
 
 def assigned(
     core: Core,
-    records: Mapping[JobId, Record],
-    order: Callable[[Action, Record], Order],
+    records: Mapping[JobId, JobRecord],
+    order: Callable[[Action, JobRecord], Order],
     *,
     foreign: bool,
 ) -> dict[RunId, Assigned]:

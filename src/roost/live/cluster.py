@@ -54,17 +54,17 @@ from roost.errors import (
 from roost.jobfile import JobFile
 from roost.jobs import explain as explaining
 from roost.jobs.amounts import counted
+from roost.jobs.change_feed import ChangeFeed
+from roost.jobs.clock import WallClock
 from roost.jobs.profiles import known, profile_views, too_small, unheld
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.jobs.views import node_view, over_view, queue_views, state_view, view_of
-from roost.live.clock import Clock
-from roost.live.drafts import Counts, Draft, Health
+from roost.live.batches import DecidedBatch, DecisionCounts, IntakeHealth
 from roost.live.driver import Driver
-from roost.live.feed import Feed
 from roost.live.intake import Command
-from roost.live.shelf import Shelf, reference
-from roost.live.snapshots import Clone, Snapshots
-from roost.live.vault import Vault
+from roost.live.private_files import PrivateFiles
+from roost.live.snapshot_files import SnapshotFiles, reference
+from roost.live.snapshots import CloneRequest, SnapshotService
 from roost.policies import RESIZING
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
@@ -76,7 +76,7 @@ _ID_LETTERS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class JobSubmission:
     """A job that somebody hands in; ``key`` tells a repeated request from a second job."""
 
     job: JobFile
@@ -100,7 +100,7 @@ class Cluster:
         *,
         policy: str = POLICY,
         placer: str = "consolidate",
-        clock: Clock | None = None,
+        clock: WallClock | None = None,
         by_account: bool = False,
         identity: HomeRow | None = None,
         adopt: bool = False,
@@ -109,16 +109,16 @@ class Cluster:
         self._identity, self._adopt = identity, adopt
         self.policy_name, self.placer_name = policy, placer
         self.store, self.engine, self.home = store, engine, home
-        self.clock = clock or Clock()
+        self.clock = clock or WallClock()
         self._driver = Driver(
             store,
             engine,
             policies.policy(policy),
             placement.placer(placer),
-            Vault(home),
+            PrivateFiles(home),
             self.clock,
         )
-        self.snapshots = Snapshots(self._driver, Shelf(home), self._ask_store)
+        self.snapshots = SnapshotService(self._driver, SnapshotFiles(home), self._ask_store)
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
@@ -182,17 +182,17 @@ class Cluster:
         return self._driver.core
 
     @property
-    def health(self) -> Health:
+    def health(self) -> IntakeHealth:
         """Whether commands are accepted."""
         return self._driver.health
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> ChangeFeed:
         """Tells of every change."""
         return self._driver.feed
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> DecisionCounts:
         """Figures about the driver itself."""
         return self._driver.counts
 
@@ -203,7 +203,7 @@ class Cluster:
 
     # -- commands ------------------------------------------------------------------------------
 
-    async def submit(self, request: Submission) -> tuple[JobRow, bool]:
+    async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:
         """Accept a job; the row, and whether it is new: a repeated request finds the first one."""
         if not request.key:
             return await self._submit(request), True
@@ -226,7 +226,7 @@ class Cluster:
             del self._requests[known]
         return row, new
 
-    async def _submit(self, request: Submission) -> JobRow:
+    async def _submit(self, request: JobSubmission) -> JobRow:
         file = request.job
         spec = file.spec(request.user)
         file.program()  # refuses what cannot be run
@@ -243,7 +243,7 @@ class Cluster:
             raise InvalidSpec(f"the job needs the secret {missing[0]}, and no value was given")
         job_id = await self._new_id(file.name)
         document = file.document()
-        record = Record(job_id, file, request.user, request.unix, request.key, document)
+        record = JobRecord(job_id, file, request.user, request.unix, request.key, document)
         record.clone_of = request.clone_of
         wanted = {name: request.secrets[name] for name in file.secrets}
         vault = self._driver.vault
@@ -262,14 +262,14 @@ class Cluster:
             raise
         return await self._row(job_id, draft)
 
-    async def clone(self, clone: Clone) -> tuple[JobRow, bool]:
+    async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
         """Submit a new job that begins from a snapshot; see ``submit``."""
         ref = reference(clone.point.job, clone.point.name)
         async with self.snapshots.lock:
             await self.snapshots.check(ref)
             file = await self.snapshots.job_of(clone)
             return await self.submit(
-                Submission(
+                JobSubmission(
                     file,
                     clone.user,
                     clone.unix,
@@ -373,7 +373,7 @@ class Cluster:
             return dict(row.view)
         return view_of(self.core, job, record, row.rev)
 
-    async def plan(self, request: Submission) -> dict[str, Any]:
+    async def plan(self, request: JobSubmission) -> dict[str, Any]:
         """Where and when a job would start if it were submitted now; changes nothing."""
         spec = request.job.spec(request.user)
         request.job.program()
@@ -476,15 +476,15 @@ class Cluster:
         event: Callable[[float], Event],
         actor: str,
         *,
-        record: Record | None = None,
+        record: JobRecord | None = None,
         notes: dict[str, Any] | None = None,
         deletes: str = "",
-    ) -> Draft:
-        answer: asyncio.Future[Draft] = asyncio.get_running_loop().create_future()
+    ) -> DecidedBatch:
+        answer: asyncio.Future[DecidedBatch] = asyncio.get_running_loop().create_future()
         command = Command(event, actor, answer, record, notes or {}, deletes)
         return await self._driver.ask(command)
 
-    async def _row(self, job: JobId, draft: Draft) -> JobRow:
+    async def _row(self, job: JobId, draft: DecidedBatch) -> JobRow:
         row = await self._ask_store(self.store.job, job)
         if row is None:
             raise NotFound(f"job {job!r} was deleted meanwhile (entry {draft.entry.seq})")
@@ -494,13 +494,13 @@ class Cluster:
         """Let the core forget a job; where it has done so, the entry only says who deleted it."""
         return lambda now: Deleted(now, job) if job in self.core.jobs else Woke(now)
 
-    def _must_live(self, job: JobId, what: str) -> Record:
+    def _must_live(self, job: JobId, what: str) -> JobRecord:
         record = self._driver.records.get(job)
         if record is None:
             raise Conflict(f"job {job} is over: it cannot be {what}")
         return record
 
-    def _check_queue(self, queues: list[QueueRow], request: Submission) -> None:
+    def _check_queue(self, queues: list[QueueRow], request: JobSubmission) -> None:
         wanted = request.job.queue
         found = next((queue for queue in queues if queue.id == wanted), None)
         if found is None:

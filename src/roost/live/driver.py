@@ -42,18 +42,18 @@ from roost.engines import Engine, Report, Told
 from roost.errors import Conflict, Fatal, InvalidSpec, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobs import history
-from roost.jobs.record import Record
-from roost.jobs.reports import Reports
+from roost.jobs.change_feed import ChangeFeed, ClusterChange
+from roost.jobs.clock import WallClock
+from roost.jobs.record import JobRecord
+from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import row_of
 from roost.live.adoption import assigned, check_hardware, left_behind
-from roost.live.clock import Clock
-from roost.live.drafts import Counts, Draft, Health
+from roost.live.batches import DecidedBatch, DecisionCounts, IntakeHealth
 from roost.live.effects import Effects
-from roost.live.feed import Change, Feed
-from roost.live.intake import Arrivals, Command, Inbox, Item
+from roost.live.intake import Command, Inbox, Item, StartupReports
+from roost.live.private_files import PrivateFiles
 from roost.live.recovery import FORMAT, check_past, recover, snapshot_of
-from roost.live.shelf import Shelf
-from roost.live.vault import Vault
+from roost.live.snapshot_files import SnapshotFiles
 from roost.store import Store
 from roost.store.rows import Entry, EventRow, JobRow
 
@@ -81,28 +81,28 @@ class Driver:
         engine: Engine,
         policy: Policy,
         placer: Placer,
-        vault: Vault,
-        clock: Clock,
+        vault: PrivateFiles,
+        clock: WallClock,
     ) -> None:
         self.store, self.engine, self.clock = store, engine, clock
         self.policy, self.placer, self.vault = policy, placer, vault
         self.core = Core(policy, placer)
-        self.records: dict[JobId, Record] = {}
+        self.records: dict[JobId, JobRecord] = {}
         self.seq = 0
         #: The number of this server among all that ever served the store.
         self.epoch = 0
-        self.feed = Feed()
-        self.health = Health(ok=False, why="the server is starting")
-        self.counts = Counts()
+        self.feed = ChangeFeed()
+        self.health = IntakeHealth(ok=False, why="the server is starting")
+        self.counts = DecisionCounts()
         #: Set when the driver cannot go on; the process should end and be started again.
         self.broken: asyncio.Future[None] | None = None
-        self._reports = Reports(engine, lambda job: self.vault.secrets(job).values())
-        self._chronicle = history.Chronicle(self.core)
+        self._reports = ReportTranslator(engine, lambda job: self.vault.secrets(job).values())
+        self._chronicle = history.HistoryWriter(self.core)
         self._inbox = Inbox()
         self._taken: list[Item] = []
         #: What the engine reports while it starts.
         self._arriving: list[Report] | None = []
-        self.effects = Effects(engine, vault, Shelf(vault.home), clock, self.report)
+        self.effects = Effects(engine, vault, SnapshotFiles(vault.home), clock, self.report)
         self._writer = ThreadPoolExecutor(1, "journal")
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
@@ -138,8 +138,8 @@ class Driver:
         check_hardware(self.core, arrivals)
         if foreign:
             arrivals += left_behind(self.core, arrivals, self.clock.now())
-        self._inbox.put(Arrivals(tuple(arrivals)))
-        self.health = Health()
+        self._inbox.put(StartupReports(tuple(arrivals)))
+        self.health = IntakeHealth()
         self._tasks = [
             asyncio.create_task(self._drive(), name="driver"),
             asyncio.create_task(self.effects.run(), name="effects"),
@@ -160,7 +160,7 @@ class Driver:
     async def close(self) -> None:
         """Stop taking commands, write what is open, let go of the engine; jobs go on."""
         self._closing = True
-        self.health = Health(ok=False, why="the server is stopping")
+        self.health = IntakeHealth(ok=False, why="the server is stopping")
         for _ in range(100):  # let what is under way be written and carried out
             if not self._inbox and not self._taken and self.effects.idle:
                 break
@@ -184,7 +184,7 @@ class Driver:
         else:
             self._inbox.put(report)
 
-    async def ask(self, command: Command) -> Draft:
+    async def ask(self, command: Command) -> DecidedBatch:
         """Let a user's command take its course; returns when it is durable."""
         if not self.health.ok:
             raise Retryable(self.health.why, after=2.0)
@@ -220,7 +220,7 @@ class Driver:
             self._durable = durable
         self._taken = []
 
-    def _decide(self, item: Item) -> Draft | None:
+    def _decide(self, item: Item) -> DecidedBatch | None:
         """Let the core decide on one thing; what cannot be is answered at once."""
         if isinstance(item, Command) and item.answer.done():
             return None  # whoever asked has gone
@@ -250,7 +250,7 @@ class Driver:
     def _events(self, item: Item, now: float) -> tuple[Event, ...]:
         if isinstance(item, Command):
             return (self._asked(item, now),)
-        if isinstance(item, Arrivals):
+        if isinstance(item, StartupReports):
             hit("report.received")
             return tuple(self._reports.arrivals(self.core, self.records, item.reports, now))
         if isinstance(item, Woke):
@@ -282,7 +282,7 @@ class Driver:
         known = [(self.core.jobs.get(job), self.records.get(job)) for job in sorted(jobs)]
         rows = [row_of(self.core, job, record, self.seq) for job, record in known if job and record]
         if rows:
-            self.feed.publish(Change(self.seq, rows))
+            self.feed.publish(ClusterChange(self.seq, rows))
 
     def _draft(
         self,
@@ -290,7 +290,7 @@ class Driver:
         events: tuple[Event, ...],
         actions: list[Action],
         now: float,
-    ) -> Draft:
+    ) -> DecidedBatch:
         core = self.core
         self.seq += 1
         decisions = core.decisions
@@ -305,7 +305,7 @@ class Driver:
             "decisions": [encode_decision(decision) for decision in decisions],
             "notes": (command.notes if command is not None else self._verdicts(jobs)),
         }
-        return Draft(
+        return DecidedBatch(
             Entry(self.seq, uuid4().hex, now, body),
             events,
             actions,
@@ -322,7 +322,7 @@ class Driver:
 
     # -- the journal ---------------------------------------------------------------------------
 
-    async def _make_durable(self, drafts: list[Draft]) -> None:
+    async def _make_durable(self, drafts: list[DecidedBatch]) -> None:
         rows = self._rows(drafts)
         lines = [line for draft in drafts for line in draft.lines]
         deleted = [draft.deleted for draft in drafts if draft.deleted]
@@ -339,14 +339,14 @@ class Driver:
         self.counts.appends += 1
         if not self.health.ok and not self._closing:
             _log.info("the journal takes entries again")
-            self.health = Health()
+            self.health = IntakeHealth()
         self._tell(drafts, rows, lines, deleted)
         if self.seq - self._snapshot_at >= SNAPSHOT_EVERY:
             await self._save_snapshot()
 
     def _tell(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[DecidedBatch],
         rows: Sequence[JobRow],
         lines: Sequence[EventRow],
         deleted: Sequence[str],
@@ -363,7 +363,7 @@ class Driver:
         for row in rows:
             if row.finished_at is not None:
                 self._finished(JobId(row.id))
-        self.feed.publish(Change(drafts[-1].entry.seq, rows, lines, deleted))
+        self.feed.publish(ClusterChange(drafts[-1].entry.seq, rows, lines, deleted))
 
     def _finished(self, job: JobId) -> None:
         """A job is over: what was kept for it may go; later the core forgets it, too."""
@@ -374,7 +374,7 @@ class Driver:
         while len(self._over) > KEEP_FINISHED:
             self.report(Deleted(self.clock.now(), self._over.popleft()))
 
-    def _rows(self, drafts: Iterable[Draft]) -> list[JobRow]:
+    def _rows(self, drafts: Iterable[DecidedBatch]) -> list[JobRow]:
         """Jobs as they are after these drafts."""
         last = {job: draft.entry.seq for draft in drafts for job in draft.jobs}
         found = []
@@ -384,12 +384,12 @@ class Driver:
                 found.append(row_of(self.core, job, record, seq))
         return found
 
-    async def _resolve(self, drafts: list[Draft], error: Retryable) -> bool:
+    async def _resolve(self, drafts: list[DecidedBatch], error: Retryable) -> bool:
         """Find out what became of a failed append; whether it is in the journal after all."""
         self.counts.append_errors += 1
         if self.health.ok:
             _log.warning("the journal does not take entries: %s", error)
-        self.health = Health(ok=False, why=f"nothing is accepted now: {error}")
+        self.health = IntakeHealth(ok=False, why=f"nothing is accepted now: {error}")
         self._inbox.refuse(error)
         wait_s = _RETRY_S[0]
         while True:
@@ -403,7 +403,7 @@ class Driver:
                 await self._recover()
                 break
             except Retryable as again:
-                self.health = Health(ok=False, why=f"nothing is accepted now: {again}")
+                self.health = IntakeHealth(ok=False, why=f"nothing is accepted now: {again}")
         self._inbox.put_back(
             draft.source for draft in drafts if not isinstance(draft.source, Command | Woke)
         )
@@ -413,7 +413,7 @@ class Driver:
         self._inbox.put(Woke(self.clock.now()))  # to see whether the journal works again
         return False
 
-    async def _sort_out(self, drafts: list[Draft], error: RoostError) -> None:
+    async def _sort_out(self, drafts: list[DecidedBatch], error: RoostError) -> None:
         """The store refused what cannot be written: find the one among them, and leave it out."""
         await self._recover()
         if len(drafts) > 1:
@@ -433,7 +433,7 @@ class Driver:
         self.core, self.seq, self.records, written_at = found
         self._durable = self.seq
         self.clock.not_before(max(self.core.now, written_at))
-        self._chronicle = history.Chronicle(self.core)
+        self._chronicle = history.HistoryWriter(self.core)
         self._over = deque(job.id for job in self.core.jobs.values() if job.state.over)
 
     async def _save_snapshot(self) -> None:
@@ -461,7 +461,7 @@ class Driver:
         """Nothing may be told or done any more."""
         self._durable = -1
         _log.critical("Roost has to stop: %s", error, exc_info=not isinstance(error, RoostError))
-        self.health = Health(ok=False, why=f"the server has to stop: {error}")
+        self.health = IntakeHealth(ok=False, why=f"the server has to stop: {error}")
         self._inbox.put_back(self._taken)
         self._inbox.refuse(Retryable(self.health.why, after=5.0))
         for task in self._tasks:

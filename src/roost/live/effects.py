@@ -14,10 +14,10 @@ from pathlib import Path
 from roost.core import Action, JobId, Launch, Resume, Stop
 from roost.engines import Ended, Engine, Order, Report
 from roost.failpoints import hit
-from roost.jobs.record import Record
-from roost.live.clock import Clock
-from roost.live.shelf import Shelf
-from roost.live.vault import Vault
+from roost.jobs.clock import WallClock
+from roost.jobs.record import JobRecord
+from roost.live.private_files import PrivateFiles
+from roost.live.snapshot_files import SnapshotFiles
 
 _log = logging.getLogger(__name__)
 
@@ -31,14 +31,14 @@ class Effects:
     def __init__(
         self,
         engine: Engine,
-        vault: Vault,
-        shelf: Shelf,
-        clock: Clock,
+        vault: PrivateFiles,
+        shelf: SnapshotFiles,
+        clock: WallClock,
         report: Callable[[Report], None],
     ) -> None:
         self._engine, self._vault, self._shelf = engine, vault, shelf
         self._clock, self._report = clock, report
-        self._actions: asyncio.Queue[tuple[Action, Record | None]] = asyncio.Queue()
+        self._actions: asyncio.Queue[tuple[Action, JobRecord | None]] = asyncio.Queue()
         #: The Unix accounts of users as they are now; None: everybody shares the server's.
         self.accounts: dict[str, str] | None = None
 
@@ -47,7 +47,7 @@ class Effects:
         """Whether all orders were given."""
         return self._actions.empty()
 
-    def put(self, action: Action, records: Mapping[JobId, Record]) -> None:
+    def put(self, action: Action, records: Mapping[JobId, JobRecord]) -> None:
         """Let an action be carried out."""
         self._actions.put_nowait((action, records.get(action.run.job)))
 
@@ -65,7 +65,7 @@ class Effects:
                     self._report(Ended(self._clock.now(), action.run, (), "never-started", why))
             hit("effect.after-perform")
 
-    async def _built(self, action: Action, record: Record | None) -> Order:
+    async def _built(self, action: Action, record: JobRecord | None) -> Order:
         while True:
             try:
                 return await asyncio.to_thread(self.order, action, record)
@@ -73,7 +73,7 @@ class Effects:
                 _log.warning("%s has to wait: %s", action, error)
                 await asyncio.sleep(_PAUSE_S)
 
-    def order(self, action: Action, record: Record | None) -> Order:
+    def order(self, action: Action, record: JobRecord | None) -> Order:
         """An action with all that an engine needs for it; reads the job's files."""
         if record is None or isinstance(action, Stop):
             return Order(action)
@@ -90,7 +90,7 @@ class Effects:
             self._restore(action, record),
         )
 
-    def _restore(self, action: Action, record: Record) -> Path | None:
+    def _restore(self, action: Action, record: JobRecord) -> Path | None:
         """The files that a clone begins with; once it has begun, its own folder has them."""
         if not isinstance(action, Launch) or not record.clone_of or record.restored:
             return None

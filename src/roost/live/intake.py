@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from roost.core import Event, RunId
 from roost.engines import Report, Told
 from roost.errors import RoostError
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 
 if TYPE_CHECKING:
-    from roost.live.drafts import Draft
+    from roost.live.batches import DecidedBatch
 
 
 @dataclass(slots=True)
@@ -24,8 +24,8 @@ class Command:
 
     event: Callable[[float], Event]
     actor: str
-    answer: asyncio.Future[Draft]
-    record: Record | None = None
+    answer: asyncio.Future[DecidedBatch]
+    record: JobRecord | None = None
     notes: dict[str, Any] = field(default_factory=dict)
     deletes: str = ""
 
@@ -36,13 +36,13 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class StartupReports:
     """All that an engine reported while it started: one instant."""
 
     reports: tuple[Report, ...]
 
 
-Item = Command | Report | Arrivals
+Item = Command | Report | StartupReports
 
 #: What holds for one number of workers alone.
 _TIMED = ("step_s", "sync_s", "local_batch")

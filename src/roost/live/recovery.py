@@ -29,7 +29,7 @@ from roost.core import (
 from roost.core import snapshot as core_snapshot
 from roost.core.wire import decode_decision, decode_event
 from roost.errors import Fatal, InvalidSpec
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.store import Store
 from roost.store.rows import Entry
 
@@ -39,19 +39,19 @@ _log = logging.getLogger(__name__)
 FORMAT = 1
 
 
-class Recovered(NamedTuple):
+class RecoveredState(NamedTuple):
     """A core as the journal tells it, up to entry ``seq``, and what is kept beside it."""
 
     core: Core
     seq: int
-    records: dict[JobId, Record]
+    records: dict[JobId, JobRecord]
     #: When the last entry was written.
     time: float
 
 
-def recover(store: Store, policy: Policy, placer: Placer) -> Recovered:
+def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
     """Read everything back. A snapshot that does not fit its journal is as good as none."""
-    records = {JobId(row.id): Record.of(row) for row in store.open_jobs()}
+    records = {JobId(row.id): JobRecord.of(row) for row in store.open_jobs()}
     odd: set[JobId] = set()
     for core, seq in _bases(store, policy, placer):
         last, written_at = seq, -math.inf
@@ -61,7 +61,7 @@ def recover(store: Store, policy: Policy, placer: Placer) -> Recovered:
             last, written_at = entry.seq, entry.time
         odd = {job.id for job in core.jobs.values() if not job.state.over} ^ records.keys()
         if not odd:
-            return Recovered(core, last, records, written_at)
+            return RecoveredState(core, last, records, written_at)
         _log.warning("folding from entry %s does not give the jobs that are listed", seq)
     raise Fatal(f"the store's list of jobs and its journal do not agree about {min(odd)}")
 

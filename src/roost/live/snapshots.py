@@ -23,7 +23,7 @@ from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
-from roost.live.shelf import Shelf, check_name, reference, trouble
+from roost.live.snapshot_files import SnapshotFiles, check_name, reference, trouble
 from roost.store.rows import JobRow, PointRow
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _MERGED = ("env", "labels")
 _STEP = 1024
 
 
-class Ask(Protocol):
+class StoreQuery(Protocol):
     """Asks the store in a thread."""
 
     def __call__(self, call: Callable[..., T], *given: Any, **named: Any) -> Awaitable[T]:
@@ -52,7 +52,7 @@ class Ask(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Clone:
+class CloneRequest:
     """A job to be made from a snapshot: whose, with what on top of the job file."""
 
     point: PointRow
@@ -69,10 +69,10 @@ class _Taking:
     task: asyncio.Task[PointRow]
 
 
-class Snapshots:
+class SnapshotService:
     """Takes, keeps and hands out the snapshots of a cluster's jobs."""
 
-    def __init__(self, driver: Driver, shelf: Shelf, ask: Ask) -> None:
+    def __init__(self, driver: Driver, shelf: SnapshotFiles, ask: StoreQuery) -> None:
         self._driver, self._shelf, self._ask = driver, shelf, ask
         self._taking: dict[str, _Taking] = {}
         #: Held while a clone is submitted or a snapshot is deleted.
@@ -131,7 +131,7 @@ class Snapshots:
         if not await asyncio.to_thread(self._shelf.has, ref):
             raise Conflict(f"the files of snapshot {ref} are not in the home of this server")
 
-    async def job_of(self, clone: Clone) -> JobFile:
+    async def job_of(self, clone: CloneRequest) -> JobFile:
         """The job file of a clone: its checkpoints have a folder of their own."""
         document = dict(clone.point.document)
         name = document.get("name", JobFile.model_fields["name"].default)
@@ -158,7 +158,7 @@ class Snapshots:
             )
         return payload
 
-    async def secrets_of(self, clone: Clone) -> dict[str, str]:
+    async def secrets_of(self, clone: CloneRequest) -> dict[str, str]:
         """What is given, and what the original still has if it is the same user's."""
         job = JobId(clone.point.job)
         kept: dict[str, str] = {}

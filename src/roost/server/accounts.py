@@ -11,23 +11,23 @@ from fastapi import APIRouter, Path, Query, Response
 from roost.errors import Conflict, NotFound
 from roost.server import models
 from roost.server.auth import Caller
-from roost.server.body import Route
+from roost.server.body import CheckedRoute
 from roost.server.context import Context
-from roost.server.failures import Refused, answers
+from roost.server.errors import HttpError, answers
 from roost.server.jobs import Here, json
-from roost.server.permissions import ROLES, Permission, needs
+from roost.server.permissions import ROLES, RoutePermission, needs
 from roost.store.rows import Token, User
 
-router = APIRouter(prefix="/api/v1", tags=["accounts"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["accounts"], route_class=CheckedRoute)
 
-Self = Annotated[Caller, needs(Permission.SELF)]
-Reader = Annotated[Caller, needs(Permission.ACCOUNTS_READ)]
-Admin = Annotated[Caller, needs(Permission.ACCOUNTS_WRITE)]
+Self = Annotated[Caller, needs(RoutePermission.SELF)]
+Reader = Annotated[Caller, needs(RoutePermission.ACCOUNTS_READ)]
+Admin = Annotated[Caller, needs(RoutePermission.ACCOUNTS_WRITE)]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}$")]
 _MOST_TOKENS = 200
 
 
-@router.get("/whoami", response_model=models.Whoami, responses=answers(), operation_id="whoami")
+@router.get("/whoami", response_model=models.CallerView, responses=answers(), operation_id="whoami")
 async def whoami(caller: Self) -> Response:
     """Who the caller is, and what that allows."""
     return json(
@@ -42,7 +42,9 @@ async def whoami(caller: Self) -> Response:
     )
 
 
-@router.get("/users", response_model=models.Users, responses=answers(), operation_id="list_users")
+@router.get(
+    "/users", response_model=models.UserList, responses=answers(), operation_id="list_users"
+)
 async def list_users(here: Here, _caller: Reader) -> Response:
     """Everybody who may use this server."""
     users = await here.read(here.cluster.store.users)
@@ -146,7 +148,7 @@ async def revoke_token(
 ) -> Response:
     """Make a token useless, and all that were made with it; their open streams end."""
     store = here.cluster.store
-    if Permission.ACCOUNTS_WRITE not in ROLES[caller.role]:
+    if RoutePermission.ACCOUNTS_WRITE not in ROLES[caller.role]:
         own = await here.read(lambda: store.tokens(caller.user))
         if token not in {one.id for one in own}:
             raise NotFound(f"no token {token!r}")
@@ -160,8 +162,8 @@ async def _owner(here: Context, caller: Caller, user: str) -> str:
     """Whose tokens are meant; raises Refused where that is not the caller's business."""
     if not user or user == caller.user:
         return caller.user
-    if Permission.ACCOUNTS_WRITE not in ROLES[caller.role]:
-        raise Refused(403, "forbidden", "the tokens of others are for administrators")
+    if RoutePermission.ACCOUNTS_WRITE not in ROLES[caller.role]:
+        raise HttpError(403, "forbidden", "the tokens of others are for administrators")
     if await here.read(lambda: here.cluster.store.user(user)) is None:
         raise NotFound(f"no user {user!r}")
     return user

@@ -13,30 +13,30 @@ from roost import __version__
 from roost.errors import Fatal
 from roost.server import (
     accounts,
-    failures,
+    errors,
     health,
     jobs,
+    live_stream,
     logs,
     nodes,
     profiles,
     queues,
     snapshots,
-    stream,
 )
+from roost.server.backend import ClusterBackend
 from roost.server.context import Context
-from roost.server.guard import Guard
-from roost.server.options import Options
+from roost.server.middleware import RequestFilter
+from roost.server.options import ServerOptions
 from roost.server.permissions import OPEN_PATHS, undeclared
-from roost.server.served import Served
 
 _ABOUT = """The REST API of Roost. Every path but /healthz and /readyz needs a token in the header
 `Authorization: Bearer TOKEN`. Lists are paged, filtered and sorted by the server. Errors have one
 shape: `{"error": {"kind", "message", "hint"}, "errors": []}`."""
 
 
-def create_app(cluster: Served, options: Options | None = None) -> FastAPI:
+def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) -> FastAPI:
     """An app that serves a running cluster; raises Fatal if a route declares no permission."""
-    here = Context(cluster, options or Options())
+    here = Context(cluster, options or ServerOptions())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -58,14 +58,14 @@ def create_app(cluster: Served, options: Options | None = None) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.roost = here
-    for module in (jobs, snapshots, profiles, logs, stream, nodes, queues, accounts, health):
+    for module in (jobs, snapshots, profiles, logs, live_stream, nodes, queues, accounts, health):
         app.router.routes.extend(module.router.routes)  # flat, so that each can be looked at
     if missing := undeclared(app):
         raise Fatal(f"routes without a declared permission: {', '.join(missing)}")
-    failures.install(app)
+    errors.install(app)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]
     app.add_middleware(
-        Guard,
+        RequestFilter,
         options=here.options,
         tokens=here.tokens,
         seen=here.metrics.seen,

@@ -16,15 +16,15 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from roost.server.options import Options
+from roost.server.options import ServerOptions
 
-_LIMITS = Options()
+_LIMITS = ServerOptions()
 #: A string, closed or not, a bracket or a comma. Possessive: no byte is looked at twice.
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 
 
-class Checked(Request):
+class CheckedRequest(Request):
     """A request whose JSON is checked."""
 
     async def json(self) -> Any:
@@ -34,7 +34,7 @@ class Checked(Request):
         return self._checked
 
 
-class Route(APIRoute):
+class CheckedRoute(APIRoute):
     """A route whose requests are checked."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -42,7 +42,7 @@ class Route(APIRoute):
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
-            return await handle(Checked(request.scope, request.receive))
+            return await handle(CheckedRequest(request.scope, request.receive))
 
         return handler
 

@@ -19,19 +19,19 @@ from roost.core.spec import CPU_SLOT
 from roost.defaults import POLICY
 from roost.engines.local import LocalEngine
 from roost.errors import InvalidSpec
-from roost.live.clock import Clock
+from roost.jobs.clock import WallClock
 from roost.live.cluster import Cluster
 from roost.server.app import create_app
 from roost.server.home import Home
-from roost.server.options import LOOPBACK, Options
-from roost.server.wire import Tls, listen, raise_file_limit, serve
+from roost.server.http import Tls, listen, raise_file_limit, serve
+from roost.server.options import LOOPBACK, ServerOptions
 from roost.store import Store, User, open_store
 
 PORT = 8610
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ServerSettings:
     """What somebody wants a server to be."""
 
     home: Path
@@ -45,7 +45,7 @@ class Start:
     allow: tuple[str, ...] = ()
     token_file: Path | None = None
     adopt_home: bool = False
-    options: Options = field(default_factory=Options)
+    options: ServerOptions = field(default_factory=ServerOptions)
 
     @property
     def local(self) -> bool:
@@ -80,7 +80,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Up:
+class ServerSummary:
     """What to tell people about a server that is up."""
 
     url: str
@@ -97,7 +97,7 @@ class Up:
     jobs: dict[str, int]
 
 
-async def run(start: Start, told: Callable[[Up], None]) -> dict[str, int]:
+async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> dict[str, int]:
     """Serve until a signal comes; returns the jobs that go on, by state."""
     raise_file_limit(start.options)  # before runs are adopted, each of which needs some
     home = Home(start.home, start.token_file)
@@ -107,7 +107,7 @@ async def run(start: Start, told: Callable[[Up], None]) -> dict[str, int]:
     with listen(start.host, start.port) as sock:
         url = start.store or f"sqlite://{home.path / 'roost.db'}"
         store = await asyncio.to_thread(open_store, url)
-        clock = Clock()
+        clock = WallClock()
         cluster = Cluster(
             store,
             # As root, nothing may run for somebody who is nobody on this machine.
@@ -139,7 +139,7 @@ async def run(start: Start, told: Callable[[Up], None]) -> dict[str, int]:
             await cluster.close()
 
 
-def _check_reach(start: Start, home: Home) -> None:
+def _check_reach(start: ServerSettings, home: Home) -> None:
     """Refuse an address that others can reach, unless somebody has a token already."""
     found = home.token()
     if start.local or found or start.token_file is not None:
@@ -172,10 +172,12 @@ def jobs_of(cluster: Cluster) -> dict[str, int]:
     return dict(found)
 
 
-def _up(start: Start, home: Home, cluster: Cluster, port: int, *, new_token: bool) -> Up:
+def _up(
+    start: ServerSettings, home: Home, cluster: Cluster, port: int, *, new_token: bool
+) -> ServerSummary:
     engine = cluster.engine
     limits = engine.limits if isinstance(engine, LocalEngine) else ""
-    return Up(
+    return ServerSummary(
         url=start.url(port),
         local_url=start.local_url(port),
         home=str(home.path),
@@ -217,7 +219,7 @@ def _isolation() -> str:
     )
 
 
-def _warnings(start: Start) -> tuple[str, ...]:
+def _warnings(start: ServerSettings) -> tuple[str, ...]:
     found: list[str] = []
     if not start.local and start.tls is None:
         found.append(
@@ -227,6 +229,6 @@ def _warnings(start: Start) -> tuple[str, ...]:
     return tuple(found)
 
 
-def as_dict(up: Up) -> dict[str, Any]:
+def as_dict(up: ServerSummary) -> dict[str, Any]:
     """The same, ready for JSON."""
     return asdict(up)

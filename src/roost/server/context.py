@@ -12,16 +12,16 @@ from fastapi import Request
 from roost.core.spec import JobId, NodeId
 from roost.errors import Conflict, NotFound
 from roost.server.auth import Caller, Tokens
-from roost.server.hub import Hub, Sources
-from roost.server.lines import Lines
+from roost.server.backend import ClusterBackend
+from roost.server.concurrency import RequestLimiter
+from roost.server.file_responses import FileResponses
+from roost.server.hub import StreamHub, ViewSources
+from roost.server.log_followers import LogFollowers
 from roost.server.metrics import Metrics
-from roost.server.options import Options
+from roost.server.options import ServerOptions
 from roost.server.permissions import visible
-from roost.server.pieces import Pieces
-from roost.server.questions import Questions
-from roost.server.seen import Eyes, eyes_of
-from roost.server.served import Served
-from roost.server.tails import Tails
+from roost.server.streams import OpenStreams
+from roost.server.visibility import Visibility, visibility_of
 from roost.store import Fenced, StoreBroken
 from roost.store.rows import MOST, JobQuery, JobRow
 
@@ -39,20 +39,20 @@ _PAGES = 20
 class Context:
     """The server around one cluster."""
 
-    def __init__(self, cluster: Served, options: Options) -> None:
+    def __init__(self, cluster: ClusterBackend, options: ServerOptions) -> None:
         self.cluster, self.options = cluster, options
         self._threads = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-read")
         self._tasks: list[asyncio.Task[None]] = []
         self._stops: list[Callable[[], None]] = []
         self.tokens = Tokens(cluster.store.find_token, self.read, options.token_cache_s)
-        self.lines = Lines(self.tokens, options)
+        self.lines = OpenStreams(self.tokens, options)
         #: Whether there are more connections than there may be; whoever listens knows.
         self.crowded: Callable[[], bool] = lambda: False
-        self.questions = Questions(options.questions_per_user)
-        self.pieces = Pieces(self.read, options)
-        sources = Sources(cluster.nodes, cluster.queues, cluster.view)
-        self.hub = Hub(sources, cluster.epoch, options)
-        self.tails = Tails(cluster.engine, self.read, options)
+        self.questions = RequestLimiter(options.questions_per_user)
+        self.pieces = FileResponses(self.read, options)
+        sources = ViewSources(cluster.nodes, cluster.queues, cluster.view)
+        self.hub = StreamHub(sources, cluster.epoch, options)
+        self.tails = LogFollowers(cluster.engine, self.read, options)
         self.metrics = Metrics(cluster, self.lines)
 
     def is_crowded(self) -> bool:
@@ -106,9 +106,9 @@ class Context:
             return found.spec.user
         return "" if NodeId(job) in self.cluster.core.ledger.nodes else None
 
-    def eyes(self, caller: Caller) -> Eyes:
+    def eyes(self, caller: Caller) -> Visibility:
         """How a caller sees."""
-        return eyes_of(caller, self.owner)
+        return visibility_of(caller, self.owner)
 
     def view(self, caller: Caller, row: JobRow) -> Mapping[str, Any]:
         """A job as a caller sees it: what is durable, and what it says of itself just now."""
@@ -133,7 +133,7 @@ class Context:
             raise NotFound(f"no job {name!r}")
         return found
 
-    def _newest(self, eyes: Eyes, name: str) -> JobRow | None:
+    def _newest(self, eyes: Visibility, name: str) -> JobRow | None:
         """The newest of the jobs that carry exactly that name; the store looks for parts of it."""
         users = () if eyes.all else (eyes.user,)
         for number in range(_PAGES):

@@ -9,28 +9,33 @@ from fastapi import APIRouter, Request, Response
 from roost import __version__
 from roost.server import models
 from roost.server.auth import Caller
-from roost.server.body import Route
-from roost.server.failures import Failure, answers
+from roost.server.body import CheckedRoute
+from roost.server.errors import ErrorBody, answers
 from roost.server.jobs import Here, json
-from roost.server.permissions import Permission, needs
+from roost.server.permissions import RoutePermission, needs
 
-router = APIRouter(tags=["health"], route_class=Route)
+router = APIRouter(tags=["health"], route_class=CheckedRoute)
 
-Anybody = Annotated[Caller | None, needs(Permission.OPEN)]
+Anybody = Annotated[Caller | None, needs(RoutePermission.OPEN)]
 
 _NOT_NOW: dict[int | str, dict[str, Any]] = {
-    421: {"model": Failure, "description": "The Host or Origin header names another server."},
-    503: {"model": models.Health, "description": "It does not take new work; ``why`` says why."},
+    421: {"model": ErrorBody, "description": "The Host or Origin header names another server."},
+    503: {
+        "model": models.HealthView,
+        "description": "It does not take new work; ``why`` says why.",
+    },
 }
 
 
-@router.get("/healthz", response_model=models.Health, responses=_NOT_NOW, operation_id="healthz")
+@router.get(
+    "/healthz", response_model=models.HealthView, responses=_NOT_NOW, operation_id="healthz"
+)
 async def healthz(_caller: Anybody) -> Response:
     """The process is alive and answers."""
     return json({"ok": True, "why": "", "version": __version__})
 
 
-@router.get("/readyz", response_model=models.Health, responses=_NOT_NOW, operation_id="readyz")
+@router.get("/readyz", response_model=models.HealthView, responses=_NOT_NOW, operation_id="readyz")
 async def readyz(here: Here, caller: Anybody) -> Response:
     """New work is taken. Why it is not is told to those with a token, by /api/v1/health."""
     del caller
@@ -41,12 +46,12 @@ async def readyz(here: Here, caller: Anybody) -> Response:
 
 @router.get(
     "/api/v1/health",
-    response_model=models.Health,
+    response_model=models.HealthView,
     responses=answers(),
     operation_id="get_health",
 )
 async def get_health(
-    here: Here, _caller: Annotated[Caller, needs(Permission.CLUSTER_READ)]
+    here: Here, _caller: Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
 ) -> Response:
     """Whether new work is taken, and if not, why."""
     health = here.cluster.health
@@ -66,7 +71,7 @@ async def get_health(
     operation_id="metrics",
 )
 async def metrics(
-    here: Here, caller: Annotated[Caller, needs(Permission.METRICS_READ)]
+    here: Here, caller: Annotated[Caller, needs(RoutePermission.METRICS_READ)]
 ) -> Response:
     """Figures for Prometheus; of jobs, those that the caller may see."""
     text, kind = here.metrics.text(here.eyes(caller), here.hub)
@@ -79,6 +84,8 @@ async def metrics(
     responses=answers(),
     operation_id="openapi",
 )
-async def openapi(request: Request, _caller: Annotated[Caller, needs(Permission.SELF)]) -> Response:
+async def openapi(
+    request: Request, _caller: Annotated[Caller, needs(RoutePermission.SELF)]
+) -> Response:
     """This description."""
     return json(request.app.openapi())

@@ -31,7 +31,7 @@ _ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningServer:
     """A server that runs: its address, and the process that it is."""
 
     url: str
@@ -107,11 +107,11 @@ class Home:
         """Write the token for its owner alone."""
         _keep(self.token_file, secret)
 
-    def running(self) -> Running | None:
+    def running(self) -> RunningServer | None:
         """The server that runs from here, if its process is still the one that said so."""
         try:
             told = json.loads(self._note.read_text(encoding="utf-8"))
-            found = Running(
+            found = RunningServer(
                 str(told["url"]),
                 int(told["pid"]),
                 int(told["ticks"]),
@@ -131,10 +131,10 @@ class Home:
                 "stop it with: roost down"
             )
 
-    def note(self, url: str, version: str) -> Running:
+    def note(self, url: str, version: str) -> RunningServer:
         """Say that this process is the server."""
         pid = os.getpid()
-        running = Running(url, pid, ticks_of(pid) or 0, time.time(), version)
+        running = RunningServer(url, pid, ticks_of(pid) or 0, time.time(), version)
         # Whoever could change it could send clients, and their tokens, elsewhere.
         save(self._note, json.dumps(asdict(running), indent=2) + "\n", 0o644)
         return running

@@ -26,13 +26,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.errors import Retryable
-from roost.server.lines import Line, beats, message
-from roost.server.options import Options
-from roost.server.seen import Eyes
+from roost.server.options import ServerOptions
+from roost.server.streams import OpenStream, beats, message
+from roost.server.visibility import Visibility
 from roost.store.rows import OPEN_STATES, EventRow, JobRow
 
 if TYPE_CHECKING:
-    from roost.live.feed import Change
+    from roost.jobs.change_feed import ClusterChange
 
 log = logging.getLogger("roost.server")
 
@@ -46,7 +46,7 @@ _BATCH = 50
 _REST = 20
 
 
-class Sources(NamedTuple):
+class ViewSources(NamedTuple):
     """Where the hub finds what is not in changes: nodes, queues and jobs as they are now."""
 
     nodes: Callable[[], list[dict[str, Any]]]
@@ -70,9 +70,9 @@ class _Tick:
 class Audience:
     """Those who see the same, and the deltas they were sent last."""
 
-    def __init__(self, eyes: Eyes, seq: int, options: Options) -> None:
+    def __init__(self, eyes: Visibility, seq: int, options: ServerOptions) -> None:
         self.eyes, self.seq, self._options = eyes, seq, options
-        self.lines: set[Line] = set()
+        self.lines: set[OpenStream] = set()
         self.left_at = time.monotonic()
         #: How many deltas there were so far; a viewer's position counts them, too.
         self.sent = 0
@@ -118,10 +118,10 @@ class Audience:
         return self.sent - (len(numbers) - 1 - numbers.index(seq))
 
 
-class Hub:
+class StreamHub:
     """Turns changes of the cluster into streams."""
 
-    def __init__(self, sources: Sources, epoch: int, options: Options) -> None:
+    def __init__(self, sources: ViewSources, epoch: int, options: ServerOptions) -> None:
         self._sources, self._epoch, self._options = sources, epoch, options
         #: User → the jobs that are not over.
         self._open: dict[str, dict[str, JobRow]] = {}
@@ -147,7 +147,7 @@ class Hub:
             if row.id not in early:
                 self._note(row)
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: ClusterChange) -> None:
         """Take in a change; it goes out with the next tick."""
         tick = self._tick
         tick.seq = max(tick.seq, change.seq)
@@ -184,7 +184,7 @@ class Hub:
         else:
             own.pop(row.id, None)
 
-    def open_jobs(self, eyes: Eyes) -> Iterator[JobRow]:
+    def open_jobs(self, eyes: Visibility) -> Iterator[JobRow]:
         """The jobs that are not over, as far as they are seen."""
         if not eyes.all:
             return iter(self._open.get(eyes.user, {}).values())
@@ -314,7 +314,7 @@ class Hub:
             return None
         return {**body, "counts": self._counts(eyes)}
 
-    def queues(self, eyes: Eyes, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def queues(self, eyes: Visibility, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The queues that are seen, with the counts of the jobs that are."""
         waiting: dict[str, list[float]] = {}
         for row in () if eyes.all else self.open_jobs(eyes):
@@ -322,11 +322,11 @@ class Hub:
                 waiting.setdefault(row.queue, []).append(row.submitted_at)
         return [eyes.queue(queue, waiting) for queue in queues if eyes.may_use(queue)]
 
-    def _counts(self, eyes: Eyes) -> dict[str, int]:
+    def _counts(self, eyes: Visibility) -> dict[str, int]:
         found = Counter(row.state for row in self.open_jobs(eyes))
         return {state: found[state] for state in OPEN_STATES}
 
-    async def audience(self, eyes: Eyes) -> Audience:
+    async def audience(self, eyes: Visibility) -> Audience:
         """The audience that sees with these eyes, with everything that was said so far."""
         await self.flush()
         found = self._audiences.get(eyes.name)
@@ -357,7 +357,9 @@ class Hub:
             audience.snapshot = message(body, "snapshot", f"{self._epoch}-{audience.seq}")
         return audience.snapshot
 
-    async def watch(self, line: Line, eyes: Eyes, last: str = "") -> AsyncGenerator[bytes]:
+    async def watch(
+        self, line: OpenStream, eyes: Visibility, last: str = ""
+    ) -> AsyncGenerator[bytes]:
         """The stream for one viewer; ``last`` is the id of the last event it saw."""
         audience = await self.audience(eyes)
         position = audience.position(self._number(last))

@@ -12,21 +12,21 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from roost.core.spec import JobId, NodeId, Range, RunId
 from roost.errors import InvalidSpec, NotFound
 from roost.jobfile import JobFile, parse
-from roost.live.cluster import Submission
+from roost.live.cluster import JobSubmission
 from roost.server import models
 from roost.server.auth import Caller
-from roost.server.body import Route
+from roost.server.body import CheckedRoute
 from roost.server.context import Context, context
-from roost.server.failures import Refused, answers, as_json
-from roost.server.permissions import Permission, needs, sees_all
-from roost.server.pieces import Part
+from roost.server.errors import HttpError, answers, as_json
+from roost.server.file_responses import FilePart
+from roost.server.permissions import RoutePermission, needs, sees_all
 from roost.store.rows import EventQuery, JobQuery, JobRow
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=CheckedRoute)
 
 Here = Annotated[Context, Depends(context)]
-Reader = Annotated[Caller, needs(Permission.JOBS_READ)]
-Writer = Annotated[Caller, needs(Permission.JOBS_WRITE)]
+Reader = Annotated[Caller, needs(RoutePermission.JOBS_READ)]
+Writer = Annotated[Caller, needs(RoutePermission.JOBS_WRITE)]
 #: An id, or a name that exactly one job carries; on Kubernetes an id begins with its namespace.
 Name = Annotated[str, Path(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,200}[a-z0-9])?$")]
 Offset = Annotated[int, Query(ge=0, le=10**9)]
@@ -111,7 +111,7 @@ def _labels(given: list[str]) -> dict[str, str]:
     },
     operation_id="submit_job",
 )
-async def submit_job(here: Here, caller: Writer, body: models.Submit, key: Key = "") -> Response:
+async def submit_job(here: Here, caller: Writer, body: models.SubmitJob, key: Key = "") -> Response:
     """Submit a job. The same Idempotency-Key again gives the same job with status 200."""
     request = await _submission(here, caller, body, key)
     row, new = await here.cluster.submit(request)
@@ -120,25 +120,27 @@ async def submit_job(here: Here, caller: Writer, body: models.Submit, key: Key =
 
 @router.post(
     "/jobs/plan",
-    response_model=models.Plan,
+    response_model=models.PlanView,
     responses=answers(404, 409, 429),
     operation_id="plan_job",
 )
-async def plan_job(here: Here, caller: Writer, body: models.Submit) -> Response:
+async def plan_job(here: Here, caller: Writer, body: models.SubmitJob) -> Response:
     """Say where, when and for how long a job would run, and why; nothing is changed."""
     request = await _submission(here, caller, body, "")
     told = await here.questions.ask(caller.user, lambda: here.cluster.plan(request))
     return json(here.eyes(caller).explanation(told))
 
 
-async def _submission(here: Context, caller: Caller, body: models.Submit, key: str) -> Submission:
+async def _submission(
+    here: Context, caller: Caller, body: models.SubmitJob, key: str
+) -> JobSubmission:
     unix = account(caller)
     job = await here.read(lambda: JobFile.from_document(body.job))
     await check_queue(here, caller, job.queue)
     check_secrets(job, body.secrets)
     if missing := sorted(set(job.secrets) - set(body.secrets)):
         raise InvalidSpec(f"secrets: {missing[0]} has no value")
-    return Submission(job, caller.user, unix, body.secrets, body.payload, key)
+    return JobSubmission(job, caller.user, unix, body.secrets, body.payload, key)
 
 
 def check_secrets(job: JobFile, secrets: Mapping[str, str]) -> None:
@@ -156,7 +158,7 @@ def account(caller: Caller) -> str:
     try:
         return pwd.getpwnam(caller.unix).pw_name
     except KeyError:
-        raise Refused(
+        raise HttpError(
             403,
             "forbidden",
             f"user {caller.user!r} has no Unix account on this machine, and jobs run under one",
@@ -172,17 +174,17 @@ async def check_queue(here: Context, caller: Caller, queue: str) -> None:
         return
     theirs = [row.id for row in rows.values() if row.admits(caller.user)]
     hint = f"one of: {', '.join(sorted(theirs)[:20])}" if theirs else "ask an administrator"
-    raise Refused(403, "forbidden", f"you may not submit to the queue {queue!r}", hint)
+    raise HttpError(403, "forbidden", f"you may not submit to the queue {queue!r}", hint)
 
 
 @router.post(
     "/jobfiles/parse",
-    response_model=models.Parsed,
+    response_model=models.ParsedJobFile,
     responses=answers(),
     operation_id="parse_jobfile",
     tags=["jobs"],
 )
-async def parse_jobfile(here: Here, _caller: Reader, body: models.Text) -> Response:
+async def parse_jobfile(here: Here, _caller: Reader, body: models.JobFileText) -> Response:
     """Understand a job file, or one of another system; faults come with line and field."""
     parsed = await here.read(lambda: parse(body.text, body.name))
     return json({"job": parsed.job.document(), "notes": list(parsed.notes)})
@@ -258,7 +260,7 @@ async def resume_job(here: Here, caller: Writer, job: Name) -> Response:
     responses=answers(404, 409, 507),
     operation_id="scale_job",
 )
-async def scale_job(here: Here, caller: Writer, job: Name, body: models.Scale) -> Response:
+async def scale_job(here: Here, caller: Writer, job: Name, body: models.ScaleJob) -> Response:
     """Change how few and how many workers a job has."""
     if body.max < body.min:
         raise InvalidSpec(f"workers must satisfy min <= max, got {body.min}..{body.max}")
@@ -273,7 +275,7 @@ async def scale_job(here: Here, caller: Writer, job: Name, body: models.Scale) -
     responses=answers(404, 409, 507),
     operation_id="migrate_job",
 )
-async def migrate_job(here: Here, caller: Writer, job: Name, body: models.Move) -> Response:
+async def migrate_job(here: Here, caller: Writer, job: Name, body: models.MigrateJob) -> Response:
     """Move a job to a node, or to any other place."""
     row = await here.find(caller, job)
     node = None if body.node is None else NodeId(body.node)
@@ -282,7 +284,7 @@ async def migrate_job(here: Here, caller: Writer, job: Name, body: models.Move) 
 
 @router.get(
     "/jobs/{job}/explain",
-    response_model=models.Explanation,
+    response_model=models.ExplanationView,
     responses=answers(404, 409, 429),
     operation_id="explain_job",
 )
@@ -395,8 +397,8 @@ async def get_result(here: Here, caller: Reader, job: Name) -> Response:
     return await here.pieces.answer(caller.user, part)
 
 
-def _result(here: Context, run: RunId) -> Part:
+def _result(here: Context, run: RunId) -> FilePart:
     file = here.cluster.engine.result(run)
     if file is None:
         raise NotFound(f"job {run.job} has no result")
-    return Part(file, 0, file.size(), "application/octet-stream")
+    return FilePart(file, 0, file.size(), "application/octet-stream")

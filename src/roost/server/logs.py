@@ -11,23 +11,23 @@ from roost.core.spec import JobId, RunId
 from roost.engines import LogFile
 from roost.errors import NotFound, unknown
 from roost.server.auth import bearer
-from roost.server.body import Route
+from roost.server.body import CheckedRoute
 from roost.server.context import Context
-from roost.server.failures import answers
+from roost.server.errors import answers
+from roost.server.file_responses import FilePart
 from roost.server.jobs import Here, Name, Reader
-from roost.server.lines import Stream
-from roost.server.options import Options
-from roost.server.pieces import Part
-from roost.server.tails import Place
+from roost.server.log_followers import LogPosition
+from roost.server.options import ServerOptions
+from roost.server.streams import StreamResponse
 from roost.store.rows import JobRow
 
-router = APIRouter(prefix="/api/v1", tags=["logs"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["logs"], route_class=CheckedRoute)
 
 Worker = Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
 Attempt = Annotated[int, Query(ge=0, le=10**6)]
 From = Annotated[int, Query(ge=0, le=2**60)]
 
-_LIMITS = Options()
+_LIMITS = ServerOptions()
 _BLOCK = 64 * 1024
 _ID = re.compile(r"([1-9][0-9]{0,5})-([0-9]{1,15})")
 _TEXT: dict[str, Any] = {
@@ -80,7 +80,7 @@ def _attempt(row: JobRow) -> int:
     return int(row.view.get("attempt") or 0)
 
 
-def _part(here: Context, run: RunId, worker: str, tail: int | None, offset: int | None) -> Part:
+def _part(here: Context, run: RunId, worker: str, tail: int | None, offset: int | None) -> FilePart:
     try:
         log = here.cluster.engine.logs(run, worker)
     except NotFound:
@@ -97,7 +97,7 @@ def _part(here: Context, run: RunId, worker: str, tail: int | None, offset: int 
         log.close()
         raise
     length = min(size - start, _LIMITS.log_bytes)
-    return Part(log, start, length, "text/plain", _places(start, size))
+    return FilePart(log, start, length, "text/plain", _places(start, size))
 
 
 def _start_of(log: LogFile, size: int, lines: int) -> int:
@@ -146,10 +146,10 @@ async def follow_logs(  # noqa: PLR0913 - one parameter per question
     """
     row = await here.find(caller, job)
     await _check_worker(here, row, worker, attempt)
-    place = Place(row, worker, *(_after(last) or (attempt, offset)))
+    place = LogPosition(row, worker, *(_after(last) or (attempt, offset)))
 
     line = here.lines.hold(caller, bearer(request.scope["headers"]))
-    return Stream(line, lambda held: here.tails.follow(held, place))
+    return StreamResponse(line, lambda held: here.tails.follow(held, place))
 
 
 def _after(last: str) -> tuple[int, int] | None:

@@ -29,12 +29,12 @@ from starlette.types import Scope
 from roost import __version__
 from roost.core.spec import WHOLE
 from roost.core.state import JobState
-from roost.server.seen import Eyes
+from roost.server.visibility import Visibility
 
 if TYPE_CHECKING:
-    from roost.server.hub import Hub
-    from roost.server.lines import Lines
-    from roost.server.served import Served
+    from roost.server.backend import ClusterBackend
+    from roost.server.hub import StreamHub
+    from roost.server.streams import OpenStreams
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -42,7 +42,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class Metrics:
     """What the server counts, and how it is told."""
 
-    def __init__(self, cluster: Served, lines: Lines) -> None:
+    def __init__(self, cluster: ClusterBackend, lines: OpenStreams) -> None:
         self._cluster, self._lines = cluster, lines
         self._answers: Counter[tuple[str, str, str]] = Counter()
         self._answer_s, self._timed = 0.0, 0
@@ -58,7 +58,7 @@ class Metrics:
             self._answer_s += passed_s
             self._timed += 1
 
-    def text(self, eyes: Eyes, hub: Hub) -> tuple[bytes, str]:
+    def text(self, eyes: Visibility, hub: StreamHub) -> tuple[bytes, str]:
         """All figures in the text format, and its media type."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Figures(self, eyes, hub))
@@ -99,7 +99,7 @@ class Metrics:
 class _Figures(Collector):
     """Everything at one moment, as one caller may see it."""
 
-    def __init__(self, metrics: Metrics, eyes: Eyes, hub: Hub) -> None:
+    def __init__(self, metrics: Metrics, eyes: Visibility, hub: StreamHub) -> None:
         self._metrics, self._eyes, self._hub = metrics, eyes, hub
 
     def collect(self) -> Iterator[Metric]:
@@ -140,7 +140,7 @@ class _Figures(Collector):
         yield oldest
 
 
-def _devices(cluster: Served) -> Iterator[Metric]:
+def _devices(cluster: ClusterBackend) -> Iterator[Metric]:
     names = {
         "capacity": "Devices there are.",
         "allocated": "Devices that jobs hold, counting shares.",
@@ -160,7 +160,7 @@ def _devices(cluster: Served) -> Iterator[Metric]:
     yield from families.values()
 
 
-def _decision_times(cluster: Served) -> Iterator[Metric]:
+def _decision_times(cluster: ClusterBackend) -> Iterator[Metric]:
     counts = cluster.counts
     name, text = "roost_decision_seconds", "Time that the core took to decide."
     yield _gauge("roost_decision_slowest_seconds", "The slowest decision.", counts.slowest_s)

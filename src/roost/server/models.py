@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
 
 from roost.core.state import JobState
-from roost.live.shelf import NAME
+from roost.live.snapshot_files import NAME
 
 _MOST_WORKERS = 100_000
 _MOST_MILLI = 10**12
@@ -23,19 +23,19 @@ SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0
 Role = Literal["admin", "user", "viewer"]
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """The body of a request: what is not known is refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class Told(BaseModel):
+class ResponseBody(BaseModel):
     """The body of an answer: a newer server may tell more."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class Workers(Told):
+class WorkersView(ResponseBody):
     """How few and how many workers a job can have, and how many it has."""
 
     min: int
@@ -43,7 +43,7 @@ class Workers(Told):
     now: int
 
 
-class Part(Told):
+class PlacementView(ResponseBody):
     """Workers of one role on one node."""
 
     node: str
@@ -53,7 +53,7 @@ class Part(Told):
     role: str
 
 
-class Change(Told):
+class ChangeView(ResponseBody):
     """What became of a job last: in words, how long it took and how long the training stood still.
 
     ``before`` and ``after`` are numbers of workers.
@@ -68,7 +68,7 @@ class Change(Told):
     after: int
 
 
-class Verdict(Told):
+class VerdictView(ResponseBody):
     """Why a job failed, and whose it is to act."""
 
     kind: str
@@ -78,7 +78,7 @@ class Verdict(Told):
     advice: str
 
 
-class JobView(Told):
+class JobView(ResponseBody):
     """A job: the same keys in every interface."""
 
     id: str
@@ -91,7 +91,7 @@ class JobView(Told):
     priority: int
     labels: dict[str, str]
     application: str
-    workers: Workers
+    workers: WorkersView
     gpus: float
     gpus_held: float
     kinds: list[str]
@@ -99,8 +99,8 @@ class JobView(Told):
     way: Literal["temporal", "spatial", ""]
     qos: Literal["fixed", "equal", "best-effort", ""]
     memory_limit_mib: int = Field(description="Of a worker on each GPU; 0: none, or not known.")
-    placement: list[Part]
-    target: list[Part] | None = Field(description="Where a resize or a migration leads.")
+    placement: list[PlacementView]
+    target: list[PlacementView] | None = Field(description="Where a resize or a migration leads.")
     attempt: int
     failures: int
     preemptions: int
@@ -125,10 +125,10 @@ class JobView(Told):
     resizable: bool = Field(description="Whether it changes its size without a restart.")
     busy: float | None = Field(description="The part of the time in which its devices work.")
     note: str = Field("", description="What is wrong with what it holds; empty if nothing is.")
-    change: Change | None
+    change: ChangeView | None
     run_time_s: float | None
     exit_code: int | None
-    verdict: Verdict | None
+    verdict: VerdictView | None
     held: bool
     cancelling: bool
     cancelled_by: str
@@ -137,7 +137,7 @@ class JobView(Told):
     rev: int
 
 
-class JobPage(Told):
+class JobPage(ResponseBody):
     """A page of jobs, and how many there are in all."""
 
     items: list[JobView]
@@ -146,7 +146,7 @@ class JobPage(Told):
     limit: int
 
 
-class EventView(Told):
+class EventView(ResponseBody):
     """One line of the event log."""
 
     seq: int
@@ -162,7 +162,7 @@ class EventView(Told):
     text: str
 
 
-class EventPage(Told):
+class EventPage(ResponseBody):
     """A page of events, and how many there are in all."""
 
     items: list[EventView]
@@ -171,7 +171,7 @@ class EventPage(Told):
     limit: int
 
 
-class Submit(Asked):
+class SubmitJob(RequestBody):
     """A job to be run: the job file as JSON, secrets apart from it, a pickled function."""
 
     job: dict[str, Any] = Field(examples=[{"name": "hello", "command": ["echo", "hello"]}])
@@ -179,26 +179,26 @@ class Submit(Asked):
     payload: Base64Bytes | None = None
 
 
-class Scale(Asked):
+class ScaleJob(RequestBody):
     """How few and how many workers a job shall have from now on."""
 
     min: int = Field(ge=1, le=_MOST_WORKERS)
     max: int = Field(ge=1, le=_MOST_WORKERS)
 
 
-class Move(Asked):
+class MigrateJob(RequestBody):
     """Where a job shall go; ``null``: anywhere else."""
 
     node: Label | None = None
 
 
-class TakeSnapshot(Asked):
+class TakeSnapshot(RequestBody):
     """A snapshot to be taken, and what to call it."""
 
     name: SnapshotName
 
 
-class Snapshot(Told):
+class SnapshotView(ResponseBody):
     """A restore point of a job: how far it was, and what was copied."""
 
     id: str
@@ -216,16 +216,16 @@ class Snapshot(Told):
     function: bool = Field(description="Whether a submitted function is kept with it.")
 
 
-class Snapshots(Told):
+class SnapshotPage(ResponseBody):
     """A page of snapshots, and how many there are in all."""
 
-    items: list[Snapshot]
+    items: list[SnapshotView]
     total: int
     offset: int
     limit: int
 
 
-class Taking(Told):
+class SnapshotProgress(ResponseBody):
     """A snapshot that is being taken."""
 
     job: str
@@ -233,7 +233,7 @@ class Taking(Told):
     state: Literal["taking"]
 
 
-class CloneJob(Asked):
+class CloneJob(RequestBody):
     """A job to be made from a snapshot (``null``: the newest), with changes to its job file."""
 
     snapshot: SnapshotName | None = None
@@ -241,32 +241,32 @@ class CloneJob(Asked):
     secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
 
 
-class Text(Asked):
+class JobFileText(RequestBody):
     """A job file as text: YAML, or one of another system."""
 
     text: str = Field(max_length=512 * 1024)
     name: Label = "job file"
 
 
-class Parsed(Told):
+class ParsedJobFile(ResponseBody):
     """A job file that was understood, and what could not be converted."""
 
     job: dict[str, Any]
     notes: list[str]
 
 
-class Plan(Told):
+class PlanView(ResponseBody):
     """Where and when a job would run; nothing was changed."""
 
     fits: bool
     starts_at: float | None
     ends_at: float | None
-    placement: list[Part]
+    placement: list[PlacementView]
     reason: str
     notes: list[str]
 
 
-class Holder(Told):
+class HolderView(ResponseBody):
     """A job that holds what another one needs; of jobs of others it is not told whose they are."""
 
     job: str = ""
@@ -275,42 +275,42 @@ class Holder(Told):
     ends_at: float | None
 
 
-class Explanation(Told):
+class ExplanationView(ResponseBody):
     """Why a job is where it is."""
 
-    held_by: list[Holder]
+    held_by: list[HolderView]
 
 
-class WorkerList(Told):
+class WorkerList(ResponseBody):
     """The workers of a run that have an output."""
 
     attempt: int
     items: list[str]
 
 
-class Node(Told):
+class NodeView(ResponseBody):
     """A machine and its devices."""
 
 
-class Nodes(Told):
+class NodeList(ResponseBody):
     """All machines."""
 
-    items: list[Node]
+    items: list[NodeView]
 
 
-class Queue(Told):
+class QueueView(ResponseBody):
     """A queue, what it holds and who waits in it."""
 
     id: str
 
 
-class Queues(Told):
+class QueueList(ResponseBody):
     """All queues that the caller may know of."""
 
-    items: list[Queue]
+    items: list[QueueView]
 
 
-class SetQueue(Asked):
+class SetQueue(RequestBody):
     """A queue's promise and cap in milli-GPUs, and who may submit (``*``: all)."""
 
     quota_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
@@ -322,7 +322,7 @@ class SetQueue(Asked):
     )
 
 
-class Usage(Told):
+class UsageView(ResponseBody):
     """What a run uses now."""
 
     job: str
@@ -332,18 +332,18 @@ class Usage(Told):
     processes: int
 
 
-class Top(Told):
+class UsageList(ResponseBody):
     """What runs use now, and the machines."""
 
-    jobs: list[Usage]
-    nodes: list[Node]
+    jobs: list[UsageView]
+    nodes: list[NodeView]
 
 
-class State(Told):
+class StateView(ResponseBody):
     """The state of the core, from which a simulation can go on."""
 
 
-class Whoami(Told):
+class CallerView(ResponseBody):
     """The caller."""
 
     user: str
@@ -354,7 +354,7 @@ class Whoami(Told):
     permissions: list[str]
 
 
-class UserView(Told):
+class UserView(ResponseBody):
     """Somebody who may use the server."""
 
     name: str
@@ -363,13 +363,13 @@ class UserView(Told):
     active: bool
 
 
-class Users(Told):
+class UserList(ResponseBody):
     """Everybody who may use the server."""
 
     items: list[UserView]
 
 
-class AddUser(Asked):
+class AddUser(RequestBody):
     """Somebody new."""
 
     name: Name
@@ -377,7 +377,7 @@ class AddUser(Asked):
     unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] = ""
 
 
-class ChangeUser(Asked):
+class ChangeUser(RequestBody):
     """What shall be different about a user."""
 
     role: Role | None = None
@@ -387,7 +387,7 @@ class ChangeUser(Asked):
     active: bool | None = None
 
 
-class TokenView(Told):
+class TokenView(ResponseBody):
     """A token; what it says is told once, when it is made. ``parent``: what it was made with."""
 
     id: str
@@ -400,13 +400,13 @@ class TokenView(Told):
     parent: str | None
 
 
-class TokenList(Told):
+class TokenList(ResponseBody):
     """The tokens of one user."""
 
     items: list[TokenView]
 
 
-class AddToken(Asked):
+class AddToken(RequestBody):
     """A token to be made: for whom (the caller), and for how long (as long as the caller's)."""
 
     user: Name | None = None
@@ -420,7 +420,7 @@ class NewToken(TokenView):
     secret: str
 
 
-class Health(Told):
+class HealthView(ResponseBody):
     """Whether the server works."""
 
     ok: bool

@@ -9,18 +9,20 @@ from fastapi import APIRouter, Path, Response
 from roost.core.spec import NodeId
 from roost.server import models
 from roost.server.auth import Caller
-from roost.server.body import Route
-from roost.server.failures import answers
+from roost.server.body import CheckedRoute
+from roost.server.errors import answers
 from roost.server.jobs import Here, json
-from roost.server.permissions import Permission, needs
+from roost.server.permissions import RoutePermission, needs
 
-router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=CheckedRoute)
 
-Reader = Annotated[Caller, needs(Permission.CLUSTER_READ)]
-Admin = Annotated[Caller, needs(Permission.CLUSTER_WRITE)]
+Reader = Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
+Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
 
 
-@router.get("/nodes", response_model=models.Nodes, responses=answers(), operation_id="list_nodes")
+@router.get(
+    "/nodes", response_model=models.NodeList, responses=answers(), operation_id="list_nodes"
+)
 async def list_nodes(here: Here, caller: Reader) -> Response:
     """All machines with their devices: what is free, taken, failed."""
     eyes = here.eyes(caller)
@@ -29,7 +31,7 @@ async def list_nodes(here: Here, caller: Reader) -> Response:
 
 @router.post(
     "/nodes/{node}/gpus/{gpu}/restore",
-    response_model=models.Nodes,
+    response_model=models.NodeList,
     responses=answers(404, 409, 507),
     operation_id="restore_gpu",
 )
@@ -44,7 +46,7 @@ async def restore_gpu(
     return json({"items": here.cluster.nodes()})
 
 
-@router.get("/top", response_model=models.Top, responses=answers(), operation_id="top")
+@router.get("/top", response_model=models.UsageList, responses=answers(), operation_id="top")
 async def top(here: Here, caller: Reader) -> Response:
     """What runs use right now."""
     eyes = here.eyes(caller)
@@ -59,12 +61,12 @@ async def top(here: Here, caller: Reader) -> Response:
 
 @router.get(
     "/state",
-    response_model=models.State,
+    response_model=models.StateView,
     responses=answers(),
     operation_id="get_state",
 )
 async def get_state(
-    here: Here, _caller: Annotated[Caller, needs(Permission.STATE_READ)]
+    here: Here, _caller: Annotated[Caller, needs(RoutePermission.STATE_READ)]
 ) -> Response:
     """The whole state of the core, to be simulated further elsewhere."""
     return json(here.cluster.state())

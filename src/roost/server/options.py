@@ -11,7 +11,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServerOptions:
     """Bounds and times of a server, in bytes and seconds.
 
     ``hosts`` are the names that a request may carry in its Host and Origin headers.

@@ -16,10 +16,10 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from roost.server.auth import Caller
-from roost.server.failures import Refused
+from roost.server.errors import HttpError
 
 
-class Permission(StrEnum):
+class RoutePermission(StrEnum):
     """What a route can ask of its caller."""
 
     OPEN = "open"
@@ -36,18 +36,18 @@ class Permission(StrEnum):
 
 _READ = frozenset(
     {
-        Permission.SELF,
-        Permission.JOBS_READ,
-        Permission.CLUSTER_READ,
-        Permission.METRICS_READ,
+        RoutePermission.SELF,
+        RoutePermission.JOBS_READ,
+        RoutePermission.CLUSTER_READ,
+        RoutePermission.METRICS_READ,
     }
 )
 
 #: Role → what it may do.
-ROLES: dict[str, frozenset[Permission]] = {
-    "viewer": _READ | {Permission.STATE_READ},
-    "user": _READ | {Permission.JOBS_WRITE},
-    "admin": frozenset(Permission),
+ROLES: dict[str, frozenset[RoutePermission]] = {
+    "viewer": _READ | {RoutePermission.STATE_READ},
+    "user": _READ | {RoutePermission.JOBS_WRITE},
+    "admin": frozenset(RoutePermission),
 }
 
 #: Paths that answer without a token. Everything else is closed before it is even routed.
@@ -57,18 +57,18 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 class Needs:
     """A dependency that lets only callers with one permission through."""
 
-    def __init__(self, permission: Permission) -> None:
+    def __init__(self, permission: RoutePermission) -> None:
         self.permission = permission
 
     async def __call__(self, request: Request) -> Caller | None:
         """The caller, if it may; nobody on open routes."""
         caller: Caller | None = request.scope.get("roost.caller")
-        if self.permission is Permission.OPEN:
+        if self.permission is RoutePermission.OPEN:
             return caller
         if caller is None:
-            raise Refused(401, "unauthenticated", "this needs a token")
+            raise HttpError(401, "unauthenticated", "this needs a token")
         if self.permission not in ROLES[caller.role]:
-            raise Refused(
+            raise HttpError(
                 403,
                 "forbidden",
                 f"role {caller.role!r} lacks the permission {self.permission.value!r}",
@@ -77,7 +77,7 @@ class Needs:
         return caller
 
 
-def needs(permission: Permission) -> Any:
+def needs(permission: RoutePermission) -> Any:
     """Mark a route: only callers with that permission get in; gives the caller."""
     return Depends(Needs(permission))
 
@@ -92,7 +92,7 @@ def visible(caller: Caller, owner: str) -> bool:
     return sees_all(caller) or caller.user == owner
 
 
-def declared(route: BaseRoute) -> Permission | None:
+def declared(route: BaseRoute) -> RoutePermission | None:
     """The permission that a route asks for, if it asks for one."""
     if not isinstance(route, APIRoute):
         return None
@@ -105,7 +105,7 @@ def undeclared(app: FastAPI) -> list[str]:
     return [str(getattr(route, "path", route)) for route in found]
 
 
-def _find(dependant: Dependant) -> Permission | None:
+def _find(dependant: Dependant) -> RoutePermission | None:
     if isinstance(dependant.call, Needs):
         return dependant.call.permission
     for inner in dependant.dependencies:

@@ -7,16 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from roost.server.body import Route
-from roost.server.failures import answers
+from roost.server.body import CheckedRoute
+from roost.server.errors import answers
 from roost.server.jobs import Here, Reader, json
-from roost.server.models import Told
+from roost.server.models import ResponseBody
 from roost.server.permissions import sees_all
 
-router = APIRouter(prefix="/api/v1", tags=["profiles"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["profiles"], route_class=CheckedRoute)
 
 
-class Size(Told):
+class SizeView(ResponseBody):
     """Step times of an application with so many workers; ``speed`` is relative to the fewest."""
 
     workers: int
@@ -26,7 +26,7 @@ class Size(Told):
     speed: float | None
 
 
-class Predicted(Told):
+class PredictionView(ResponseBody):
     """What a step is expected to take in a setting, and what it was seen to take there."""
 
     nodes: int
@@ -39,22 +39,22 @@ class Predicted(Told):
     count: int = Field(description="How often it was measured there.")
 
 
-class Model(Told):
+class SpeedModelView(ResponseBody):
     """What is expected of an application on a kind of device, with such a batch of all workers."""
 
     kind: str
     batch: int
-    sizes: list[Predicted]
+    sizes: list[PredictionView]
 
 
-class Cost(Told):
+class ChangeCostView(ResponseBody):
     """What a change of a job took on average, and how often that was measured."""
 
     mean_s: float
     count: int
 
 
-class Profile(Told):
+class ProfileView(ResponseBody):
     """What was measured of a user's application."""
 
     user: str
@@ -62,20 +62,22 @@ class Profile(Told):
     memory_mib: int
     noise: float | None
     busy: float | None = Field(description="The part of the time in which devices work; mean.")
-    sizes: list[Size]
-    models: list[Model] = Field(description="Empty where many profiles are asked for at once.")
-    costs: dict[str, Cost]
+    sizes: list[SizeView]
+    models: list[SpeedModelView] = Field(
+        description="Empty where many profiles are asked for at once."
+    )
+    costs: dict[str, ChangeCostView]
 
 
-class Profiles(Told):
+class ProfileList(ResponseBody):
     """What was measured of applications."""
 
-    items: list[Profile]
+    items: list[ProfileView]
 
 
 @router.get(
     "/profiles",
-    response_model=Profiles,
+    response_model=ProfileList,
     responses=answers(),
     operation_id="list_profiles",
 )

@@ -9,21 +9,21 @@ from fastapi import APIRouter, Path, Response
 from roost.core import QueueId
 from roost.server import models
 from roost.server.auth import Caller
-from roost.server.body import Route
-from roost.server.failures import answers
+from roost.server.body import CheckedRoute
+from roost.server.errors import answers
 from roost.server.jobs import Here, json
-from roost.server.permissions import Permission, needs
+from roost.server.permissions import RoutePermission, needs
 from roost.store.rows import QueueRow
 
-router = APIRouter(prefix="/api/v1", tags=["queues"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["queues"], route_class=CheckedRoute)
 
-Reader = Annotated[Caller, needs(Permission.CLUSTER_READ)]
-Admin = Annotated[Caller, needs(Permission.CLUSTER_WRITE)]
+Reader = Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
+Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")]
 
 
 @router.get(
-    "/queues", response_model=models.Queues, responses=answers(), operation_id="list_queues"
+    "/queues", response_model=models.QueueList, responses=answers(), operation_id="list_queues"
 )
 async def list_queues(here: Here, caller: Reader) -> Response:
     """The queues that the caller may know of: what they hold, who waits."""
@@ -33,7 +33,7 @@ async def list_queues(here: Here, caller: Reader) -> Response:
 
 @router.put(
     "/queues/{queue}",
-    response_model=models.Queue,
+    response_model=models.QueueView,
     responses=answers(404, 409, 507),
     operation_id="set_queue",
 )

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from roost.errors import NotFound
-from roost.live.shelf import NAME, reference
-from roost.live.snapshots import Clone
+from roost.live.snapshot_files import NAME, reference
+from roost.live.snapshots import CloneRequest
 from roost.server import models
 from roost.server.auth import Caller
-from roost.server.body import Route
+from roost.server.body import CheckedRoute
 from roost.server.context import Context
-from roost.server.failures import answers
+from roost.server.errors import answers
 from roost.server.jobs import (
     Here,
     Key,
@@ -32,7 +32,7 @@ from roost.server.jobs import (
 from roost.server.permissions import sees_all, visible
 from roost.store.rows import PointRow
 
-router = APIRouter(prefix="/api/v1", tags=["snapshots"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["snapshots"], route_class=CheckedRoute)
 
 Point = Annotated[str, Path(pattern=f"^{NAME}$")]
 
@@ -40,10 +40,13 @@ Point = Annotated[str, Path(pattern=f"^{NAME}$")]
 @router.post(
     "/jobs/{job}/snapshots",
     status_code=201,
-    response_model=models.Snapshot,
+    response_model=models.SnapshotView,
     responses={
         **answers(404, 409, 507),
-        202: {"model": models.Taking, "description": "Under way: ask again with the same key."},
+        202: {
+            "model": models.SnapshotProgress,
+            "description": "Under way: ask again with the same key.",
+        },
     },
     operation_id="take_snapshot",
 )
@@ -63,7 +66,7 @@ async def take_snapshot(
 
 @router.get(
     "/snapshots",
-    response_model=models.Snapshots,
+    response_model=models.SnapshotPage,
     responses=answers(404, 409),
     operation_id="list_snapshots",
 )
@@ -86,7 +89,7 @@ async def list_snapshots(
 
 @router.get(
     "/jobs/{job}/snapshots/{name}",
-    response_model=models.Snapshot,
+    response_model=models.SnapshotView,
     responses=answers(404, 409),
     operation_id="get_snapshot",
 )
@@ -128,7 +131,7 @@ async def clone_job(
     ``labels`` come on top of what the file has, others replace it.
     """
     point = await _point(here, caller, job, body.snapshot or "")
-    clone = Clone(point, caller.user, account(caller), body.changes, body.secrets, key)
+    clone = CloneRequest(point, caller.user, account(caller), body.changes, body.secrets, key)
     file = await here.cluster.snapshots.job_of(clone)
     await check_queue(here, caller, file.queue)
     check_secrets(file, body.secrets)

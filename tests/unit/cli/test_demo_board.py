@@ -10,13 +10,15 @@ from rich.console import Console
 from tests.unit.cli.told import roost
 
 from roost.cli.demo_board import Lines, _picture
-from roost.client.views import Change, JobView, Workers
+from roost.client.views import ChangeView, JobView, WorkersView
 
 WAITS = JobView("a-1", state="queued", reason="first in line")
-RUNS = JobView("a-1", state="running", attempt=1, workers=Workers(1, 2, 1), progress=0.5, loss=0.25)
-GREW = Change("resize", "1 → 2 workers in 0.4 s", 7.0, 0.4, 0.1, 1, 2)
-GROWN = JobView("a-1", state="running", attempt=1, workers=Workers(1, 2, 2), change=GREW)
-AGAIN = JobView("a-1", state="running", attempt=2, workers=Workers(1, 2, 1), progress=0.5)
+RUNS = JobView(
+    "a-1", state="running", attempt=1, workers=WorkersView(1, 2, 1), progress=0.5, loss=0.25
+)
+GREW = ChangeView("resize", "1 → 2 workers in 0.4 s", 7.0, 0.4, 0.1, 1, 2)
+GROWN = JobView("a-1", state="running", attempt=1, workers=WorkersView(1, 2, 2), change=GREW)
+AGAIN = JobView("a-1", state="running", attempt=2, workers=WorkersView(1, 2, 1), progress=0.5)
 
 
 def test_elsewhere_than_on_a_terminal_every_change_is_a_line(

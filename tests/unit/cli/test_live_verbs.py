@@ -12,7 +12,7 @@ from tests.unit.cli.told import roost
 from tests.unit.client.fakes import NOW, Broken, FakeServer, event, put_jobs, refused, sse, view
 
 from roost.cli import connect
-from roost.client import words
+from roost.client import formatting
 
 HOSTILE = "\x1b]0;gotcha\x07[red]no\u202e[/red]"
 
@@ -248,7 +248,7 @@ def test_explain_gives_cause_blockers_time_and_remedy(server: FakeServer) -> Non
     assert facts["behind"] == (
         "gpt-0 (4 GPUs), gpt-1 (4 GPUs), gpt-2 (4 GPUs), another job (2 GPUs) and 3 more"
     )
-    at = [words.clock(NOW + 3600 + later)[11:16] for later in (600, 1200)]
+    at = [formatting.clock(NOW + 3600 + later)[11:16] for later in (600, 1200)]
     assert facts["held by"] == (
         f"another job (1 GPU, until ~{at[0]}), gpt-9 (4 GPUs, until ~{at[1]}), "
         "half\\x1b[2J (0.5 GPU)"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.cli.up import _LogFile, _logging
-from roost.server.boot import Start
+from roost.server.boot import ServerSettings
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ class Full(io.StringIO):
 
 
 def test_a_full_disk_is_told_once(full: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with _logging(Start(full.parent), "info", also_here=True):
+    with _logging(ServerSettings(full.parent), "info", also_here=True):
         for number in range(3):
             logging.getLogger("roost.test").warning("word %s", number)
     said = capfd.readouterr().err
@@ -52,7 +52,7 @@ def test_nowhere_to_complain_is_no_error_either(
 ) -> None:
     stderr = Full()
     monkeypatch.setattr(sys, "stderr", stderr)
-    with _logging(Start(full.parent), "info", also_here=True):
+    with _logging(ServerSettings(full.parent), "info", also_here=True):
         logging.getLogger("roost.test").warning("word")
     assert any("word" in text for text in stderr.refused)
     assert any("cannot write" in text for text in stderr.refused)

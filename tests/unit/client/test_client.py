@@ -16,7 +16,7 @@ import pytest
 from tests.unit.client.fakes import URL, Broken, FakeServer, event, refused, sse, view
 
 import roost
-from roost.client import AsyncClient, Client, JobHandle, NoServer, Refused, Unauthenticated
+from roost.client import AsyncClient, Client, JobHandle, NoServer, RequestRefused, Unauthenticated
 from roost.client.errors import LostAnswer
 from roost.errors import Conflict, Fatal, Forbidden, InvalidSpec, NotFound, Retryable
 
@@ -206,7 +206,7 @@ def test_a_server_that_is_busy_is_asked_again_when_it_says(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("roost.client.drivers.time.sleep", slept.append)
+    monkeypatch.setattr("roost.client.transports.time.sleep", slept.append)
     busy = refused(503, "retry", "intake is stopped", **{"Retry-After": "3"})
     server.faults = [lambda _: busy]
 
@@ -255,7 +255,7 @@ def test_refusals_are_raised_as_what_they_mean(
     hint = "give yours as ROOST_TOKEN" if kind == "unauthenticated" else "because"
     with pytest.raises(error, match=rf"^no \({hint}\)$") as caught:
         server.client().whoami()
-    assert isinstance(caught.value, Refused)
+    assert isinstance(caught.value, RequestRefused)
     assert (caught.value.kind, caught.value.hint, caught.value.status) == (kind, hint, status)
 
 

@@ -82,7 +82,7 @@ def test_without_ipython_and_terminal_each_change_is_a_line(
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", absent)
-    monkeypatch.setattr("roost.client.drivers.time.sleep", lambda _: None)
+    monkeypatch.setattr("roost.client.transports.time.sleep", lambda _: None)
     handle = server.client().job("resnet-x7k2p")
     server.faults = [None, None, ends(server)]
 
@@ -119,7 +119,7 @@ def test_in_a_notebook_one_output_is_updated(
     module.display = screen.display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", package)
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setattr("roost.client.drivers.time.sleep", lambda _: None)
+    monkeypatch.setattr("roost.client.transports.time.sleep", lambda _: None)
     handle = server.client().job("resnet-x7k2p")
     server.faults = [None, None, ends(server)]
 
@@ -161,7 +161,7 @@ def test_interrupting_ends_the_view_at_once(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(notebook, "_drawing", drawing)
-    monkeypatch.setattr("roost.client.drivers.time.sleep", interrupt)
+    monkeypatch.setattr("roost.client.transports.time.sleep", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         server.client().job("resnet-x7k2p").show()
     assert ended == ["ended"], caught

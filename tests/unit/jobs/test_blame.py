@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.core import JobId, NodeId
-from roost.jobs.failures.blame import Device, Suspect, Suspicions
+from roost.jobs.failures.blame import DeviceKey, Suspect, Suspicions
 from roost.jobs.failures.verdicts import KINDS, Blame, Verdict, verdict
 
 NODE = NodeId("n1")
-G0, G1 = Device(NODE, 0), Device(NODE, 1)
+G0, G1 = DeviceKey(NODE, 0), DeviceKey(NODE, 1)
 CUDA = verdict("cuda-failure", code=1)
 ECC = verdict("gpu-ecc", code=1)
 
@@ -20,14 +20,14 @@ ECC = verdict("gpu-ecc", code=1)
 class Ran(NamedTuple):
     """A run that is over."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceKey, ...]
     job: JobId
     user: str
     verdict: Verdict | None
     time: float
 
 
-def ran(job: str, user: str, found: Verdict | None, *devices: Device, time: float = 0.0) -> Ran:
+def ran(job: str, user: str, found: Verdict | None, *devices: DeviceKey, time: float = 0.0) -> Ran:
     return Ran(devices or (G0,), JobId(job), user, found, time)
 
 
@@ -117,7 +117,7 @@ def test_a_device_put_back_into_service_starts_anew() -> None:
 
 RUNS = st.builds(
     Ran,
-    st.lists(st.builds(Device, st.just(NODE), st.integers(0, 3)), min_size=1, max_size=3).map(
+    st.lists(st.builds(DeviceKey, st.just(NODE), st.integers(0, 3)), min_size=1, max_size=3).map(
         tuple
     ),
     st.sampled_from([JobId(name) for name in "abcdef"]),
@@ -145,7 +145,7 @@ def test_errors_of_users_alone_never_make_a_suspect(runs: list[tuple[Ran, str]])
 @given(st.lists(RUNS, max_size=60))
 def test_weak_evidence_always_leaves_a_device(runs: list[Ran]) -> None:
     held = Suspicions()
-    healthy = {Device(NODE, gpu) for gpu in range(4)}
+    healthy = {DeviceKey(NODE, gpu) for gpu in range(4)}
     for item in runs:
         left = tuple(device for device in item.devices if device in healthy)
         if not left:
@@ -154,6 +154,6 @@ def test_weak_evidence_always_leaves_a_device(runs: list[Ran]) -> None:
         for suspect in held.observe(*run, healthy=len(healthy)):
             if suspect.avoid:
                 assert suspect.gpu is not None
-                healthy.discard(Device(suspect.node, suspect.gpu))
+                healthy.discard(DeviceKey(suspect.node, suspect.gpu))
         strong = run.verdict is not None and KINDS[run.verdict.kind].blame == Blame.STRONG
         assert healthy or (strong and len(left) == 1)

@@ -34,8 +34,8 @@ from roost.engines import Ended, Told, WorkerExit
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
-from roost.jobs.figures import EVERY_S, SETTLE_S
-from roost.live.cluster import Cluster, Submission
+from roost.jobs.observations import EVERY_S, SETTLE_S
+from roost.live.cluster import Cluster, JobSubmission
 from roost.store import open_store
 from roost.store.rows import EventQuery, QueueRow
 from roost.testing.builders import node
@@ -62,7 +62,7 @@ class World:
 
     async def submit(self, **fields: Any) -> RunId:
         file = JobFile.from_document({"name": "job", "run": "true", **fields})
-        await self.it.submit(Submission(file, "ada"))
+        await self.it.submit(JobSubmission(file, "ada"))
         return (await self.engine.told(Launch)).run
 
     async def reported(self, *reports: Any) -> None:
@@ -443,11 +443,11 @@ def test_a_share_that_cannot_hold_what_was_seen_is_refused_with_numbers(tmp_path
             with pytest.raises(InvalidSpec, match=r"its limit gives it 30\.0 GiB"):
                 await here.submit(application="bert", gpus=0.5, sharing={"mem": "30Gi"})
             request = {"name": "job", "run": "true", "application": "bert", "gpus": 0.25}
-            plan = await here.it.plan(Submission(JobFile.from_document(request), "ada"))
+            plan = await here.it.plan(JobSubmission(JobFile.from_document(request), "ada"))
             assert plan["never"]
             assert "smallest share that fits is 0.31" in plan["reason"]
             request["gpus"] = 1
-            plan = await here.it.plan(Submission(JobFile.from_document(request), "ada"))
+            plan = await here.it.plan(JobSubmission(JobFile.from_document(request), "ada"))
             (note,) = plan["notes"]
             assert note == (
                 "as measured of bert: a step takes 0.1 s with 1 worker and a worker uses up to "
@@ -456,7 +456,7 @@ def test_a_share_that_cannot_hold_what_was_seen_is_refused_with_numbers(tmp_path
             request["gpus"] = 0.25
             for fine in ({"gpus": 0.31}, {"gpus": 0.25, "application": "bert-small"}):
                 await here.submit(**{"application": "bert", **fine})
-            await here.it.submit(Submission(JobFile.from_document(request), "bob"))
+            await here.it.submit(JobSubmission(JobFile.from_document(request), "bob"))
 
     run(scenario)
 

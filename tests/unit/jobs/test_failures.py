@@ -22,7 +22,14 @@ from roost.core import JobId, RunId
 from roost.engines import Ended, WorkerExit
 from roost.jobfile.program import RetryRule
 from roost.jobs.failures import evidence, signatures
-from roost.jobs.failures.classify import DELAY_MAX_S, PLATFORM_MAX, Next, classify, decide, sentence
+from roost.jobs.failures.classify import (
+    DELAY_MAX_S,
+    PLATFORM_MAX,
+    RetryDecision,
+    classify,
+    decide,
+    sentence,
+)
 from roost.jobs.failures.verdicts import KINDS, Tier, Verdict, verdict
 
 RUN = RunId(JobId("bert-7f3ab"), 1)
@@ -486,7 +493,7 @@ def test_transient_failures_back_off_up_to_the_limit() -> None:
     lost = verdict("connection-lost", code=1)
     delays = [decide(lost, RULE, failures).delay_s for failures in range(3)]
     assert delays == [5.0, 10.0, 20.0]
-    assert decide(lost, RULE, 3) == Next(final=True, tries=4)
+    assert decide(lost, RULE, 3) == RetryDecision(final=True, tries=4)
     assert decide(lost, RetryRule(max=99, delay_s=5.0), 50).delay_s == DELAY_MAX_S
     assert decide(lost, RetryRule(max=10**6), 10**5).delay_s == DELAY_MAX_S
 
@@ -500,8 +507,10 @@ def test_permanent_failures_are_never_retried() -> None:
 def test_unknown_failures_are_retried_only_if_the_user_asked() -> None:
     failed = verdict("python-error", code=7)
     assert decide(failed, None).final
-    assert decide(failed, RULE) == Next(final=False, delay_s=5.0)
-    assert decide(failed, RetryRule(max=3, on_exit_codes=(7, 8))) == Next(final=False, delay_s=5.0)
+    assert decide(failed, RULE) == RetryDecision(final=False, delay_s=5.0)
+    assert decide(failed, RetryRule(max=3, on_exit_codes=(7, 8))) == RetryDecision(
+        final=False, delay_s=5.0
+    )
     assert decide(failed, RetryRule(max=3, on_exit_codes=(8,))).final
     assert decide(failed, RetryRule(max=0)).final
     assert not decide(verdict("connection-lost", code=1), None).final
@@ -509,9 +518,11 @@ def test_unknown_failures_are_retried_only_if_the_user_asked() -> None:
 
 def test_failures_of_the_platform_are_not_charged_but_end_somewhere() -> None:
     broken = verdict("gpu-ecc", code=1)
-    assert decide(broken, RetryRule(max=0), 7) == Next(final=False, delay_s=5.0, charged=False)
+    assert decide(broken, RetryRule(max=0), 7) == RetryDecision(
+        final=False, delay_s=5.0, charged=False
+    )
     assert decide(broken, RULE, 0, 1).delay_s == 10.0
-    used_up = Next(final=True, charged=False, tries=PLATFORM_MAX + 1)
+    used_up = RetryDecision(final=True, charged=False, tries=PLATFORM_MAX + 1)
     assert decide(broken, RULE, 0, PLATFORM_MAX) == used_up
 
 

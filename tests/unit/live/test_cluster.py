@@ -14,7 +14,7 @@ from tests.support.recording_engine import RecordingEngine
 from roost.core import JobId, Launch, Migrate, Range, Resize, RunId, Started, Suspend
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound
 from roost.jobfile import JobFile
-from roost.live.cluster import Cluster, Submission
+from roost.live.cluster import Cluster, JobSubmission
 from roost.store import open_store
 from roost.store.rows import EventQuery, JobRow, QueueRow
 from roost.testing.builders import node
@@ -36,7 +36,7 @@ async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, Rec
 
 
 async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow:
-    row, _ = await it.submit(Submission(file(**fields), "ada"))
+    row, _ = await it.submit(JobSubmission(file(**fields), "ada"))
     launch = await engine.told(Launch)
     seen = asyncio.Event()
     stop = it.feed.subscribe(lambda change: seen.set() if change.jobs else None)
@@ -53,10 +53,10 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 def test_a_repeated_request_finds_the_first_job(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path) as (it, _):
-            request = Submission(file(), "ada", key="k1")
+            request = JobSubmission(file(), "ada", key="k1")
             both = await asyncio.gather(it.submit(request), it.submit(request))
             again, new = await it.submit(request)
-            other, _ = await it.submit(Submission(file(), "bob", key="k1"))
+            other, _ = await it.submit(JobSubmission(file(), "bob", key="k1"))
 
             assert {row.id for row, _ in both} == {again.id}
             assert sorted(new for _, new in both) == [False, True]
@@ -68,7 +68,7 @@ def test_a_repeated_request_finds_the_first_job(tmp_path: Path) -> None:
 
 def test_a_repeated_request_finds_the_first_job_after_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
-        request = Submission(file(), "ada", key="k1")
+        request = JobSubmission(file(), "ada", key="k1")
         async with cluster(tmp_path) as (it, _):
             first, _ = await it.submit(request)
         async with cluster(tmp_path) as (it, _):
@@ -81,13 +81,13 @@ def test_what_can_never_run_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path) as (it, _):
             with pytest.raises(InvalidSpec, match="can never run here: it asks for 8 GPUs"):
-                await it.submit(Submission(file(gpus=8), "ada"))
+                await it.submit(JobSubmission(file(gpus=8), "ada"))
             with pytest.raises(NotFound, match="did you mean 'default'"):
-                await it.submit(Submission(file(queue="defualt"), "ada"))
+                await it.submit(JobSubmission(file(queue="defualt"), "ada"))
             await it.set_queue(QueueRow("vision", submitters=("bob",)), "root")
             with pytest.raises(Forbidden, match="ada may not submit to queue 'vision'"):
-                await it.submit(Submission(file(queue="vision"), "ada"))
-            await it.submit(Submission(file(queue="vision"), "bob"))
+                await it.submit(JobSubmission(file(queue="vision"), "ada"))
+            await it.submit(JobSubmission(file(queue="vision"), "bob"))
 
     run(scenario)
 
@@ -96,8 +96,8 @@ def test_secrets_are_kept_beside_the_journal_until_the_job_is_over(tmp_path: Pat
     async def scenario() -> None:
         async with cluster(tmp_path) as (it, engine):
             with pytest.raises(InvalidSpec, match="needs the secret KEY"):
-                await it.submit(Submission(file(secrets=["KEY"]), "ada"))
-            secret = Submission(
+                await it.submit(JobSubmission(file(secrets=["KEY"]), "ada"))
+            secret = JobSubmission(
                 file(secrets=["KEY"]), "ada", secrets={"KEY": "canary-1", "MORE": "canary-2"}
             )
             row, _ = await it.submit(secret)
@@ -181,8 +181,8 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path) as (it, _):
             before = it.seq
-            fits = await it.plan(Submission(file(gpus=2), "ada"))
-            never = await it.plan(Submission(file(gpus=9), "ada"))
+            fits = await it.plan(JobSubmission(file(gpus=2), "ada"))
+            never = await it.plan(JobSubmission(file(gpus=9), "ada"))
             assert fits["fits"]
             assert fits["placement"][0]["gpus"] == [0, 1]
             assert never["never"]
@@ -196,7 +196,7 @@ def test_a_waiting_job_says_why_who_is_ahead_and_when(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, gpus=1) as (it, engine):
             first = await running(it, engine, run_time="100s")
-            waiting, _ = await it.submit(Submission(file(run_time="10s"), "bob"))
+            waiting, _ = await it.submit(JobSubmission(file(run_time="10s"), "bob"))
             told = await it.explain(JobId(waiting.id))
             assert told["cause"] == "no-capacity"
             assert told["starts_at"] == pytest.approx(it.clock.now() + 100, abs=5)

@@ -32,14 +32,14 @@ from roost.core import (
 from roost.engines import Ended, Told, WorkerExit
 from roost.errors import Conflict, InvalidSpec, Retryable
 from roost.jobfile import JobFile
-from roost.jobs.record import Record
+from roost.jobs.clock import WallClock
+from roost.jobs.record import JobRecord
 from roost.live import driver as driving
-from roost.live.clock import Clock
-from roost.live.drafts import Draft
+from roost.live.batches import DecidedBatch
 from roost.live.driver import Driver
 from roost.live.intake import Command, Inbox
+from roost.live.private_files import PrivateFiles
 from roost.live.recovery import recover
-from roost.live.vault import Vault
 from roost.policies.fifo import fifo
 from roost.store import Store, StoreBroken, StoreFull, StoreLost, open_store
 from roost.store.rows import Entry, EventRow, JobRow
@@ -85,8 +85,8 @@ class Live:
             self.engine,
             fifo,
             placement.placer("first-fit"),
-            Vault(home),
-            Clock(),
+            PrivateFiles(home),
+            WallClock(),
         )
 
     async def submit(self, name: str, **fields: Any) -> JobId:
@@ -94,12 +94,14 @@ class Live:
         spec = file.spec("ada")
         await self.ask(
             lambda now: Submitted(now, JobId(name), spec),
-            record=Record(name, file, "ada", document=file.document()),
+            record=JobRecord(name, file, "ada", document=file.document()),
         )
         return JobId(name)
 
-    async def ask(self, event: Callable[[float], Any], record: Record | None = None) -> Draft:
-        answer: asyncio.Future[Draft] = asyncio.get_running_loop().create_future()
+    async def ask(
+        self, event: Callable[[float], Any], record: JobRecord | None = None
+    ) -> DecidedBatch:
+        answer: asyncio.Future[DecidedBatch] = asyncio.get_running_loop().create_future()
         return await self.driver.ask(Command(event, "ada", answer, record))
 
     async def becomes(self, job: JobId, state: JobState) -> None:

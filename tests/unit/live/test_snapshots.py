@@ -16,8 +16,8 @@ from roost.engines import Ended, Order, SnapshotInfo, Told
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
 from roost.jobfile import JobFile
 from roost.live import snapshots
-from roost.live.cluster import Cluster, Submission
-from roost.live.snapshots import Clone
+from roost.live.cluster import Cluster, JobSubmission
+from roost.live.snapshots import CloneRequest
 from roost.store import StoreFull, open_store
 from roost.store.rows import EventQuery, JobRow, PointRow, QueueRow
 from roost.testing.builders import node
@@ -45,7 +45,7 @@ async def settled(it: Cluster) -> None:
 async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow:
     request = fields.pop("request", {})
     file = JobFile.from_document({"name": "job", "run": "true", **fields})
-    row, _ = await it.submit(Submission(file, "ada", **request))
+    row, _ = await it.submit(JobSubmission(file, "ada", **request))
     launch = await engine.told(Launch)
     engine.up(launch.run)
     engine.saved[JobId(row.id)] = dict(SAVED)
@@ -121,7 +121,7 @@ def test_what_cannot_be_a_snapshot_is_refused_and_leaves_nothing(tmp_path: Path)
             engine.saved.clear()
             with pytest.raises(Conflict, match="has no checkpoint yet"):
                 await taken(it, row)
-            waiting, _ = await it.submit(Submission(row_file(row), "ada"))
+            waiting, _ = await it.submit(JobSubmission(row_file(row), "ada"))
             with pytest.raises(Conflict, match="has not run yet"):
                 await taken(it, waiting)
             engine.saved[JobId(row.id)] = dict(SAVED)
@@ -229,7 +229,7 @@ def test_a_clone_begins_with_the_files_of_the_snapshot_until_it_has_begun(tmp_pa
             path = str(tmp_path / "mine")
             row = await running(it, engine, checkpoint={"path": path, "every": "5m"}, retry=RETRY)
             point = await taken(it, row)
-            clone, new = await it.clone(Clone(point, "ada"))
+            clone, new = await it.clone(CloneRequest(point, "ada"))
             assert new
             assert clone.view["clone_of"] == f"{row.id}@one"
             assert clone.document["checkpoint"] == {"every": "5m"}, "its own folder"
@@ -254,7 +254,7 @@ def test_a_clone_that_ran_is_not_filled_again(tmp_path: Path) -> None:
         async with cluster(tmp_path) as (it, engine):
             row = await running(it, engine, retry=RETRY)
             point = await taken(it, row)
-            clone, _ = await it.clone(Clone(point, "ada"))
+            clone, _ = await it.clone(CloneRequest(point, "ada"))
             order = await launch_order(engine)
             assert order.restore is not None
             engine.report(Started(0.0, order.action.run))
@@ -265,7 +265,7 @@ def test_a_clone_that_ran_is_not_filled_again(tmp_path: Path) -> None:
             await it.snapshots.delete(point, "ada")
             assert folders(tmp_path) == []
             with pytest.raises(NotFound, match="no snapshot"):
-                await it.clone(Clone(point, "ada"))
+                await it.clone(CloneRequest(point, "ada"))
 
     run(scenario)
 
@@ -276,15 +276,15 @@ def test_changes_come_on_top_and_the_application_stays(tmp_path: Path) -> None:
             row = await running(it, engine, env={"A": "1", "B": "2"}, workers="1..2")
             point = await taken(it, row)
             changes = {"name": "slow", "env": {"B": "3"}, "priority": 7}
-            clone, _ = await it.clone(Clone(point, "bob", changes=changes))
+            clone, _ = await it.clone(CloneRequest(point, "bob", changes=changes))
             assert clone.user == "bob"
             assert clone.document["env"] == {"A": "1", "B": "3"}
             assert (clone.name, clone.priority) == ("slow", 7)
             assert clone.view["application"] == "job"
             with pytest.raises(InvalidSpec, match="folder of its own"):
-                await it.clone(Clone(point, "bob", changes={"checkpoint": {"path": "/x"}}))
+                await it.clone(CloneRequest(point, "bob", changes={"checkpoint": {"path": "/x"}}))
             with pytest.raises(InvalidSpec, match=r"clone of .*@one.*colour"):
-                await it.clone(Clone(point, "bob", changes={"colour": "red"}))
+                await it.clone(CloneRequest(point, "bob", changes={"colour": "red"}))
 
     run(scenario)
 
@@ -300,7 +300,7 @@ def test_a_snapshot_outlives_its_job(tmp_path: Path) -> None:
             assert over is not None
             assert (await taken(it, over, "late")).step == 100
             await it.delete(JobId(row.id), "ada")
-            clone, _ = await it.clone(Clone(point, "ada"))
+            clone, _ = await it.clone(CloneRequest(point, "ada"))
             assert clone.view["clone_of"] == f"{row.id}@one"
 
     run(scenario)
@@ -311,17 +311,17 @@ def test_secrets_come_from_the_job_while_it_lives_and_only_to_its_user(tmp_path:
         async with cluster(tmp_path) as (it, engine):
             row = await running(it, engine, secrets=["KEY"], request={"secrets": {"KEY": "k1"}})
             point = await taken(it, row)
-            clone, _ = await it.clone(Clone(point, "ada"))
+            clone, _ = await it.clone(CloneRequest(point, "ada"))
             order = await launch_order(engine)
             assert (order.action.run.job, order.secrets) == (clone.id, {"KEY": "k1"})
             with pytest.raises(InvalidSpec, match="needs the secret KEY"):
-                await it.clone(Clone(point, "bob"))
-            await it.clone(Clone(point, "bob", secrets={"KEY": "k2"}))
+                await it.clone(CloneRequest(point, "bob"))
+            await it.clone(CloneRequest(point, "bob", secrets={"KEY": "k2"}))
             assert (await launch_order(engine)).secrets == {"KEY": "k2"}
             engine.ended(RunId(JobId(row.id), 1))
             await settled(it)
             with pytest.raises(InvalidSpec, match="needs the secret KEY"):
-                await it.clone(Clone(point, "ada"))
+                await it.clone(CloneRequest(point, "ada"))
         for path in (tmp_path / "snapshots").rglob("*"):
             assert path.is_dir() or b"k1" not in path.read_bytes()
 
@@ -335,14 +335,14 @@ def test_a_function_is_kept_with_the_snapshot(tmp_path: Path) -> None:
             row = await running(it, engine, **command, request={"payload": b"pickle"})
             point = await taken(it, row)
             assert point.function
-            clone, _ = await it.clone(Clone(point, "ada"))
+            clone, _ = await it.clone(CloneRequest(point, "ada"))
             order = await launch_order(engine)
             assert (order.action.run.job, order.payload) == (clone.id, b"pickle")
             engine.ended(RunId(JobId(row.id), 1))
             await settled(it)
             late = await taken(it, row, "late")
             with pytest.raises(Conflict, match=r"function of .*@late was not kept"):
-                await it.clone(Clone(late, "ada"))
+                await it.clone(CloneRequest(late, "ada"))
 
     run(scenario)
 
@@ -354,6 +354,6 @@ def test_a_snapshot_whose_files_are_gone_is_not_cloned(tmp_path: Path) -> None:
             point = await taken(it, row)
             (tmp_path / "snapshots").rename(tmp_path / "elsewhere")
             with pytest.raises(Conflict, match="are not in the home of this server"):
-                await it.clone(Clone(point, "ada"))
+                await it.clone(CloneRequest(point, "ada"))
 
     run(scenario)

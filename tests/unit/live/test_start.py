@@ -14,7 +14,7 @@ from roost.core import JobId, JobState, Launch, RunId
 from roost.engines import Ended
 from roost.errors import Conflict, Fatal, Retryable
 from roost.jobfile import JobFile
-from roost.live.cluster import Cluster, Submission
+from roost.live.cluster import Cluster, JobSubmission
 from roost.store import HomeRow, StoreBroken, open_store
 from roost.store.rows import EventQuery, JobQuery
 from roost.testing.builders import node
@@ -36,7 +36,7 @@ async def launched(home: Path, **more: Any) -> RunId:
     it, engine = made(home, **more)
     await it.start()
     job = JobFile.from_document({"name": "job", "run": "true"})
-    await it.submit(Submission(job, "ada"))
+    await it.submit(JobSubmission(job, "ada"))
     found = (await engine.told(Launch)).run
     await it.close()
     return found
@@ -123,7 +123,7 @@ def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
         monkeypatch.setattr(it.store, "queues", broken)
         job = JobFile.from_document({"name": "job", "run": "true"})
         with pytest.raises(StoreBroken):
-            await it.submit(Submission(job, "ada"))
+            await it.submit(JobSubmission(job, "ada"))
         assert not it.health.ok
         with pytest.raises(StoreBroken, match="disk I/O error"):
             await asyncio.wait_for(asyncio.shield(it.broken), 5)

@@ -14,12 +14,12 @@ from tests.unit.server.worlds import World, job, looped, world
 
 from roost.core.spec import JobId
 from roost.errors import Fatal
-from roost.live.drafts import Health
+from roost.live.batches import IntakeHealth
 from roost.server import health
 from roost.server.app import create_app
-from roost.server.failures import as_json
-from roost.server.options import Options
-from roost.server.permissions import ROLES, Permission, undeclared
+from roost.server.errors import as_json
+from roost.server.options import ServerOptions
+from roost.server.permissions import ROLES, RoutePermission, undeclared
 
 
 @looped
@@ -36,10 +36,10 @@ async def test_a_route_without_a_permission_is_refused(
 
 
 def test_roles_are_as_documented() -> None:
-    writes = {permission for permission in Permission if permission.endswith("write")}
+    writes = {permission for permission in RoutePermission if permission.endswith("write")}
     assert not ROLES["viewer"] & writes
-    assert ROLES["user"] & writes == {Permission.JOBS_WRITE}
-    assert ROLES["admin"] == set(Permission)
+    assert ROLES["user"] & writes == {RoutePermission.JOBS_WRITE}
+    assert ROLES["admin"] == set(RoutePermission)
 
 
 @looped
@@ -230,13 +230,13 @@ async def test_figures_for_prometheus(tmp_path: Path) -> None:
 @looped
 async def test_a_server_that_takes_nothing_says_so(tmp_path: Path) -> None:
     async with world(tmp_path) as here, here.client() as client:
-        here.cluster._driver.health = Health(ok=False, why="the disk is full")
+        here.cluster._driver.health = IntakeHealth(ok=False, why="the disk is full")
         ready = await client.get("/readyz")
         refused = await client.post("/api/v1/jobs", json=job())
         told = await client.get("/api/v1/health")
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/api/v1/jobs")).status_code == 200
-        here.cluster._driver.health = Health()
+        here.cluster._driver.health = IntakeHealth()
     assert ready.status_code == 503
     assert "disk" not in ready.text  # that is for those with a token
     assert told.json()["why"] == "the disk is full"
@@ -271,7 +271,7 @@ async def test_as_root_nobody_runs_jobs_without_an_account(
 async def test_questions_are_answered_one_by_one_and_not_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with world(tmp_path, Options(questions_per_user=3)) as here:
+    async with world(tmp_path, ServerOptions(questions_per_user=3)) as here:
         await here.add("ada")
         names = {who: await here.submit(who) for who in ("root", "ada")}
         explain, under_way, most, go = here.cluster.explain, 0, 0, asyncio.Event()

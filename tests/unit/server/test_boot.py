@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 from roost.errors import InvalidSpec
-from roost.server.boot import Start, _check_reach, _devices, _ensure_token, _warnings
+from roost.server.boot import ServerSettings, _check_reach, _devices, _ensure_token, _warnings
 from roost.server.home import Home
-from roost.server.wire import Tls
+from roost.server.http import Tls
 from roost.store import open_store
 
 
 def test_an_address_of_others_needs_a_token_and_better_tls(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    wide = Start(tmp_path, host="0.0.0.0")  # noqa: S104 - that is the point
+    wide = ServerSettings(tmp_path, host="0.0.0.0")  # noqa: S104 - that is the point
     with pytest.raises(InvalidSpec, match="--token-file"):
         _check_reach(wide, home)
-    _check_reach(Start(tmp_path), home)
+    _check_reach(ServerSettings(tmp_path), home)
     kept = tmp_path / "elsewhere"
-    _check_reach(Start(tmp_path, host="10.0.0.1", token_file=kept), Home(tmp_path, kept))
+    _check_reach(ServerSettings(tmp_path, host="10.0.0.1", token_file=kept), Home(tmp_path, kept))
     home.keep_token("secret")
     _check_reach(wide, home)
     assert "no TLS" in _warnings(wide)[0]
-    safe = Start(tmp_path, host="10.0.0.1", tls=Tls(tmp_path, tmp_path))
-    assert _warnings(safe) == _warnings(Start(tmp_path)) == ()
+    safe = ServerSettings(tmp_path, host="10.0.0.1", tls=Tls(tmp_path, tmp_path))
+    assert _warnings(safe) == _warnings(ServerSettings(tmp_path)) == ()
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_an_address_of_others_needs_a_token_and_better_tls(tmp_path: Path) -> No
     ],
 )
 def test_what_only_this_machine_can_reach(tmp_path: Path, host: str, local: bool) -> None:  # noqa: FBT001
-    assert Start(tmp_path, host=host).local is local
+    assert ServerSettings(tmp_path, host=host).local is local
 
 
 def test_names_and_addresses(tmp_path: Path) -> None:
-    start = Start(tmp_path, host="::1", allow=("box.lab",))
+    start = ServerSettings(tmp_path, host="::1", allow=("box.lab",))
     assert start.url(1) == start.local_url(1) == "http://[::1]:1"
-    assert Start(tmp_path, host="0.0.0.0").local_url(1) == "http://127.0.0.1:1"  # noqa: S104
+    assert ServerSettings(tmp_path, host="0.0.0.0").local_url(1) == "http://127.0.0.1:1"  # noqa: S104
     assert set(start.hosts()) == {"localhost", "127.0.0.1", "::1", "box.lab"}
 
 

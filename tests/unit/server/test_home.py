@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from roost.client import places
+from roost.client import endpoints
 from roost.errors import Conflict, InvalidSpec
-from roost.server.home import Home, Running, ticks_of
+from roost.server.home import Home, RunningServer, ticks_of
 
 
 def test_a_token_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -81,13 +81,13 @@ def test_nobody_else_can_lead_clients_elsewhere(
     note = home.path / "server.json"
     assert note.stat().st_mode & 0o777 == 0o644
     assert [path.stat().st_mode & 0o022 for path in home.path.iterdir()] == [0, 0]
-    assert places.find(folder=home.path) == (url, "secret", True)
+    assert endpoints.find(folder=home.path) == (url, "secret", True)
     for mode in (0o666, 0o664, 0o646):
         note.chmod(mode)
         with pytest.raises(InvalidSpec, match="others can write") as refused:
-            places.find(folder=home.path)
+            endpoints.find(folder=home.path)
         assert "secret" not in str(refused.value)
-        elsewhere = places.find("http://127.0.0.1:2", folder=home.path)
+        elsewhere = endpoints.find("http://127.0.0.1:2", folder=home.path)
         assert elsewhere.token == ""
 
 
@@ -100,7 +100,7 @@ def test_a_note_of_somebody_else_leads_nowhere(
     home.note("http://127.0.0.1:1", "0")
     os.chown(tmp_path / "server.json", 4242, 4242)
     with pytest.raises(InvalidSpec, match="belongs to somebody else"):
-        places.find(folder=tmp_path)
+        endpoints.find(folder=tmp_path)
 
 
 def test_a_number_used_again_is_not_the_server(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_number_used_again_is_not_the_server(tmp_path: Path) -> None:
         (tmp_path / "server.json").write_text(json.dumps(note))
         assert home.running() is None
         home.refuse_second()
-        stale = Running("http://x", other.pid, 1, 0.0)
+        stale = RunningServer("http://x", other.pid, 1, 0.0)
         assert stale.send(signal.SIGTERM, 0.1)
         assert other.poll() is None
 

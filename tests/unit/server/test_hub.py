@@ -11,15 +11,15 @@ from typing import Any
 
 from tests.unit.server.worlds import Viewer, World, eventually, looped, world
 
-from roost.live.feed import Change
-from roost.server.hub import Hub, Sources
-from roost.server.options import Options
-from roost.server.seen import Eyes
+from roost.jobs.change_feed import ClusterChange
+from roost.server.hub import StreamHub, ViewSources
+from roost.server.options import ServerOptions
+from roost.server.visibility import Visibility
 from roost.store.rows import JobRow
 
-QUICK = Options(tick_s=0.02)
+QUICK = ServerOptions(tick_s=0.02)
 OWNER: dict[str, str] = {}
-SWEEPING = Options(tick_s=0.02, refresh_s=0.05)
+SWEEPING = ServerOptions(tick_s=0.02, refresh_s=0.05)
 
 
 async def _settled(here: World, *viewers: Viewer) -> None:
@@ -76,7 +76,7 @@ async def test_a_tick_is_encoded_once_for_each_audience(tmp_path: Path) -> None:
 @looped
 async def test_many_changes_are_gathered(tmp_path: Path) -> None:
     async with (
-        world(tmp_path, Options(tick_s=0.1)) as here,
+        world(tmp_path, ServerOptions(tick_s=0.1)) as here,
         here.watch("/api/v1/stream") as viewer,
     ):
         await viewer.next()
@@ -114,7 +114,7 @@ async def test_who_comes_back_in_time_goes_on(tmp_path: Path) -> None:
 
 @looped
 async def test_who_is_too_old_gets_a_snapshot(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(tick_s=0.0, ring=2)) as here:
+    async with world(tmp_path, ServerOptions(tick_s=0.0, ring=2)) as here:
         async with here.watch("/api/v1/stream") as viewer:
             await viewer.next()
             await here.submit(name="first")
@@ -129,7 +129,7 @@ async def test_who_is_too_old_gets_a_snapshot(tmp_path: Path) -> None:
 @looped
 async def test_a_slow_reader_costs_nothing_and_catches_up_with_a_snapshot(tmp_path: Path) -> None:
     async with (
-        world(tmp_path, Options(tick_s=0.0, ring=3)) as here,
+        world(tmp_path, ServerOptions(tick_s=0.0, ring=3)) as here,
         here.watch("/api/v1/stream") as slow,
         here.watch("/api/v1/stream") as quick,
     ):
@@ -153,7 +153,7 @@ async def test_a_slow_reader_costs_nothing_and_catches_up_with_a_snapshot(tmp_pa
 @looped
 async def test_a_heartbeat_when_nothing_happens(tmp_path: Path) -> None:
     async with (
-        world(tmp_path, Options(heartbeat_s=0.02)) as here,
+        world(tmp_path, ServerOptions(heartbeat_s=0.02)) as here,
         here.watch("/api/v1/stream") as viewer,
     ):
         await viewer.next()
@@ -180,9 +180,9 @@ async def test_a_revoked_token_ends_its_streams_at_once(tmp_path: Path) -> None:
 async def test_a_token_revoked_elsewhere_ends_its_streams_within_five_seconds(
     tmp_path: Path,
 ) -> None:
-    real = Options()
+    real = ServerOptions()
     assert real.token_cache_s + real.token_check_s < 5
-    options = Options(token_cache_s=0.05, token_check_s=0.05)
+    options = ServerOptions(token_cache_s=0.05, token_check_s=0.05)
     async with world(tmp_path, options) as here:
         await here.add("ada")
         store = here.cluster.store
@@ -195,7 +195,7 @@ async def test_a_token_revoked_elsewhere_ends_its_streams_within_five_seconds(
 
 @looped
 async def test_too_many_streams_of_one_token(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(streams_per_token=2)) as here, here.client() as client:
+    async with world(tmp_path, ServerOptions(streams_per_token=2)) as here, here.client() as client:
         async with here.watch("/api/v1/stream") as one, here.watch("/api/v1/stream"):
             await one.next()
             refused = await client.get("/api/v1/stream")
@@ -228,7 +228,7 @@ async def test_deletions_and_queues_that_are_gone_are_told(tmp_path: Path) -> No
 
 @looped
 async def test_two_hundred_viewers_at_ten_ticks_a_second_cost_little(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(tick_s=0.0)) as here, AsyncExitStack() as stack:
+    async with world(tmp_path, ServerOptions(tick_s=0.0)) as here, AsyncExitStack() as stack:
         viewers = [
             await stack.enter_async_context(here.watch("/api/v1/stream")) for _ in range(200)
         ]
@@ -285,7 +285,7 @@ async def test_a_job_that_waits_for_another_reason_is_told_again(tmp_path: Path)
 
 @looped
 async def test_what_goes_out_is_brought_up_to_date_first(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(tick_s=0.0, refresh_s=600.0)) as here:
+    async with world(tmp_path, ServerOptions(tick_s=0.0, refresh_s=600.0)) as here:
         hub, view = here.here.hub, here.cluster.view
         await here.submit("root", "large", workers=4)
         async with here.watch("/api/v1/stream") as viewer:
@@ -307,7 +307,7 @@ async def test_what_goes_out_is_brought_up_to_date_first(tmp_path: Path) -> None
 async def test_nothing_is_looked_at_for_nobody_and_nothing_sent_that_is_the_same(
     tmp_path: Path,
 ) -> None:
-    async with world(tmp_path, Options(tick_s=0.0, refresh_s=0.01)) as here:
+    async with world(tmp_path, ServerOptions(tick_s=0.0, refresh_s=0.01)) as here:
         hub, view, looks = here.here.hub, here.cluster.view, [0]
 
         def counted(row: JobRow) -> dict[str, Any]:
@@ -329,7 +329,7 @@ async def test_nothing_is_looked_at_for_nobody_and_nothing_sent_that_is_the_same
 
 @looped
 async def test_a_start_that_moves_a_little_is_told_once_it_moved_far(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(tick_s=0.0, refresh_s=600.0)) as here:
+    async with world(tmp_path, ServerOptions(tick_s=0.0, refresh_s=600.0)) as here:
         hub, view, starts = here.here.hub, here.cluster.view, [1e9]
         hub._sources = hub._sources._replace(view=lambda row: {**view(row), "starts_at": starts[0]})
         await here.submit("root", "large", workers=4)
@@ -353,21 +353,25 @@ def test_what_changed_before_the_jobs_were_loaded_stands() -> None:
         return []
 
     async def play() -> list[tuple[str, int]]:
-        hub = Hub(Sources(list, queues, lambda row: row.view), 1, Options(tick_s=0.0))
+        hub = StreamHub(
+            ViewSources(list, queues, lambda row: row.view), 1, ServerOptions(tick_s=0.0)
+        )
         old = JobRow("a-aaaaa", "a", "ada", "q", "running", submitted_at=0.0, rev=5)
         stays = JobRow("b-bbbbb", "b", "ada", "q", "running", submitted_at=0.0, rev=4)
-        hub.changed(Change(6, [replace(old, state="succeeded", rev=6)]))
+        hub.changed(ClusterChange(6, [replace(old, state="succeeded", rev=6)]))
         await hub.flush()
         hub.load([old, stays], 6)
         await hub.close()
-        return [(row.id, row.rev) for row in hub.open_jobs(Eyes("", all=True, owner=OWNER.get))]
+        return [
+            (row.id, row.rev) for row in hub.open_jobs(Visibility("", all=True, owner=OWNER.get))
+        ]
 
     assert asyncio.run(play()) == [("b-bbbbb", 4)]
 
 
 @looped
 async def test_streams_are_counted_when_they_are_granted(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(streams_per_token=3)) as here:
+    async with world(tmp_path, ServerOptions(streams_per_token=3)) as here:
         viewers = [here.watch("/api/v1/stream") for _ in range(9)]
         async with AsyncExitStack() as stack:
             await asyncio.gather(*(stack.enter_async_context(viewer) for viewer in viewers))

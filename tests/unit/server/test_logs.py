@@ -9,7 +9,7 @@ from tests.unit.server.worlds import Log, eventually, looped, world
 
 from roost.core.spec import JobId, RunId
 from roost.server.logs import _start_of
-from roost.server.options import Options
+from roost.server.options import ServerOptions
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ MIB = 1 << 20
 
 @looped
 async def test_large_answers_are_read_as_fast_as_they_are_taken(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(large_per_user=2)) as here, here.client() as client:
+    async with world(tmp_path, ServerOptions(large_per_user=2)) as here, here.client() as client:
         job = await here.submit()
         await here.until("root", job, "running")
         run = RunId(JobId(job), 1)
@@ -128,7 +128,7 @@ async def test_large_answers_are_read_as_fast_as_they_are_taken(tmp_path: Path) 
 
 @looped
 async def test_all_large_answers_together_are_bounded(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(large=1)) as here, here.client() as client:
+    async with world(tmp_path, ServerOptions(large=1)) as here, here.client() as client:
         job = await here.submit()
         await here.until("root", job, "running")
         here.engine.returned(RunId(JobId(job), 1), bytes(MIB))

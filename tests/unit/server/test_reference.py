@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.server.worlds import looped, world
 
 from roost.cli.up import up
-from roost.server.permissions import Permission, declared
+from roost.server.permissions import RoutePermission, declared
 
 PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
 CODE = set(re.findall(r"`([^`\n]+)`", PAGE))
@@ -33,7 +33,7 @@ async def test_every_route_is_listed_with_its_permission(tmp_path: Path) -> None
                 last = row.rstrip(" |").rpartition("|")[2]
                 assert permission in last, row
     assert found == listed
-    assert all(permission in PAGE for permission in Permission)
+    assert all(permission in PAGE for permission in RoutePermission)
 
 
 @looped

@@ -11,7 +11,7 @@ from tests.unit.server.worlds import World, eventually, job, looped, world
 
 from roost.core.spec import JobId, RunId
 from roost.core.state import JobState
-from roost.jobs import figures
+from roost.jobs import observations
 from roost.live import snapshots
 from roost.server import models, profiles
 
@@ -33,7 +33,7 @@ async def test_a_snapshot_is_taken_listed_cloned_and_deleted(tmp_path: Path) -> 
             name = await running(here, client)
             taken = await client.post(f"/api/v1/jobs/{name}/snapshots", json={"name": "one"})
             assert taken.status_code == 201
-            point = models.Snapshot.model_validate(taken.json())
+            point = models.SnapshotView.model_validate(taken.json())
             assert (point.id, point.user, point.size_bytes) == (f"{name}@one", "ada", 7)
             assert "document" not in taken.json()
 
@@ -163,7 +163,7 @@ async def test_a_long_copy_is_answered_later(
         path, body = f"/api/v1/jobs/{name}/snapshots", {"name": "one"}
         first = await client.post(path, json=body, headers=headers)
         assert first.status_code == 202
-        models.Taking.model_validate(first.json())
+        models.SnapshotProgress.model_validate(first.json())
         monkeypatch.setattr(snapshots, "WAIT_S", 5.0)
         assert (await client.post(path, json=body, headers=headers)).status_code == 201
 
@@ -172,7 +172,7 @@ async def test_a_long_copy_is_answered_later(
 async def test_profiles_are_those_of_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "SETTLE_S", 0.0)
+    monkeypatch.setattr(observations, "SETTLE_S", 0.0)
     async with world(tmp_path) as here:
         for user in ("ada", "bob"):
             await here.add(user)
@@ -181,7 +181,7 @@ async def test_profiles_are_those_of_the_caller(
             here.engine.observe(RunId(JobId(name), 1), step_s=0.5, memory_mib=100)
             await here.cluster.set_queue(here.cluster.store.queues()[0], "root")
             told = (await client.get("/api/v1/profiles")).json()
-            (profile,) = profiles.Profiles.model_validate(told).items
+            (profile,) = profiles.ProfileList.model_validate(told).items
             assert (profile.user, profile.application, profile.memory_mib) == ("ada", "resnet", 100)
             assert (await client.get("/api/v1/profiles", params={"application": "x"})).json() == {
                 "items": []

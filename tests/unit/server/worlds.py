@@ -34,7 +34,7 @@ from roost.errors import Conflict, NotFound
 from roost.live.cluster import Cluster
 from roost.server.app import create_app
 from roost.server.context import Context
-from roost.server.options import Options
+from roost.server.options import ServerOptions
 from roost.store import User, open_store
 
 URL = "http://127.0.0.1"
@@ -340,7 +340,7 @@ def looped(test: Callable[..., Any]) -> Callable[..., None]:
 @asynccontextmanager
 async def world(
     home: Path,
-    options: Options | None = None,
+    options: ServerOptions | None = None,
     engine: Puppets | None = None,
     policy: str = POLICY,
 ) -> AsyncIterator[World]:
@@ -348,7 +348,7 @@ async def world(
     puppets = engine or Puppets()
     cluster = Cluster(open_store(f"sqlite:///{home}/roost.db"), puppets, home, policy=policy)
     await cluster.start()
-    app = create_app(cluster, options or Options())
+    app = create_app(cluster, options or ServerOptions())
     here: Context = app.state.roost
     await here.start()
     found = World(app, cluster, puppets, here, home)

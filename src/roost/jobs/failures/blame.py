@@ -19,7 +19,7 @@ from roost.core.spec import JobId, NodeId
 from roost.jobs.failures.verdicts import KINDS, Blame, Verdict
 
 
-class Device(NamedTuple):
+class DeviceKey(NamedTuple):
     """A device of a node; -1 stands for the node itself."""
 
     node: NodeId
@@ -58,7 +58,7 @@ class Suspicions:
 
     jobs: int = 2
     window_s: float = 24 * 3600.0
-    _incidents: dict[Device, list[_Incident]] = field(default_factory=dict)
+    _incidents: dict[DeviceKey, list[_Incident]] = field(default_factory=dict)
 
     def observe(  # noqa: PLR0913 - what happened, in one line
         self,
@@ -74,16 +74,16 @@ class Suspicions:
 
         ``healthy`` devices are in service now, those of the run included; None: enough of them.
         """
-        held = {Device(NodeId(node), gpu) for node, gpu in devices}
+        held = {DeviceKey(NodeId(node), gpu) for node, gpu in devices}
         if verdict is None:
             for device in held:
                 self.forget(device)
-                self.forget(Device(device.node, _NODE))
+                self.forget(DeviceKey(device.node, _NODE))
             return []
         blame = KINDS[verdict.kind].blame
         if verdict.whose == "user" or blame == Blame.NONE:
             return []
-        places = {Device(device.node, _NODE) for device in held} if blame == Blame.NODE else held
+        places = {DeviceKey(device.node, _NODE) for device in held} if blame == Blame.NODE else held
         incident = _Incident(time, job, user, verdict.kind)
         certain = blame == Blame.STRONG and len(places) == 1
         left = len(places) + 1 if healthy is None else healthy
@@ -95,12 +95,12 @@ class Suspicions:
                 left -= suspect.avoid
         return found
 
-    def forget(self, device: Device) -> None:
+    def forget(self, device: DeviceKey) -> None:
         """It works again: a job succeeded on it, or a person put it back into service."""
         self._incidents.pop(device, None)
 
     def _judge(
-        self, place: Device, incident: _Incident, *, certain: bool, left: int
+        self, place: DeviceKey, incident: _Incident, *, certain: bool, left: int
     ) -> Suspect | None:
         held = self._incidents.setdefault(place, [])
         held[:] = [old for old in held if incident.time - old.time <= self.window_s]

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from roost.engines import Ended, WorkerExit
 from roost.jobfile.program import RetryRule
 from roost.jobs.failures import evidence
-from roost.jobs.failures.evidence import Found
+from roost.jobs.failures.evidence import LogEvidence
 from roost.jobs.failures.verdicts import KINDS, UNKNOWN, Tier, Verdict, sentence, verdict
-from roost.jobs.redaction import Secrets
+from roost.jobs.redaction import Redactor
 
-__all__ = ["Next", "Verdict", "classify", "decide", "sentence"]
+__all__ = ["RetryDecision", "Verdict", "classify", "decide", "sentence"]
 
 #: Failures that are nobody's fault but ours are not charged to the job; but they end somewhere.
 PLATFORM_MAX = 10
@@ -36,7 +36,7 @@ _FACT = 160
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class RetryDecision:
     """What follows a failure: the end, or another try after ``delay_s``.
 
     ``charged``: it counts against the limit that the user set. ``tries``: it is the end because
@@ -70,7 +70,7 @@ def classify(
     ``tails`` has the end of the log of each worker by its name. Values in ``hide`` (secrets) are
     blotted out of all that is told.
     """
-    hidden = Secrets(hide)
+    hidden = Redactor(hide)
     match ended.cause:
         case "stopped":
             return _by_problem(ended, hidden) or verdict("stopped")
@@ -92,7 +92,7 @@ def classify(
 
 def decide(
     failed: Verdict, rule: RetryRule | None, failures: int = 0, platform_failures: int = 0
-) -> Next:
+) -> RetryDecision:
     """Whether to try again, and when; the counts are of the failures before this one.
 
     Without a rule of the user's own, transient failures are retried by the default one, and those
@@ -101,31 +101,31 @@ def decide(
     asked = rule if rule is not None else RetryRule()
     if failed.whose == "platform":
         if failed.retry == "never":
-            return Next(final=True, charged=False)
+            return RetryDecision(final=True, charged=False)
         if platform_failures >= PLATFORM_MAX:
-            return Next(final=True, charged=False, tries=platform_failures + 1)
-        return Next(final=False, delay_s=_delay(asked, platform_failures), charged=False)
+            return RetryDecision(final=True, charged=False, tries=platform_failures + 1)
+        return RetryDecision(final=False, delay_s=_delay(asked, platform_failures), charged=False)
     named = failed.code is not None and failed.code in asked.on_exit_codes
     wanted = named or (rule is not None and not asked.on_exit_codes)
     if failed.retry == "never" or (failed.retry == "unknown" and not wanted):
-        return Next(final=True, unasked=failed.retry == "unknown")
+        return RetryDecision(final=True, unasked=failed.retry == "unknown")
     if failures >= asked.max:
-        return Next(final=True, tries=failures + 1)
-    return Next(final=False, delay_s=_delay(asked, failures))
+        return RetryDecision(final=True, tries=failures + 1)
+    return RetryDecision(final=False, delay_s=_delay(asked, failures))
 
 
-class Cause(NamedTuple):
+class RootCause(NamedTuple):
     """The worker with which a failure began, and what it says."""
 
     exit: WorkerExit
-    found: Found
+    found: LogEvidence
 
 
 def first_cause(
     exits: Sequence[WorkerExit], tails: Mapping[str, bytes], loss: float | None = None
-) -> Cause | None:
+) -> RootCause | None:
     """Where the failure of a gang began; ``exits`` in the order in which the workers ended."""
-    best: tuple[Tier, Cause] | None = None
+    best: tuple[Tier, RootCause] | None = None
     first = True
     for ended in exits:
         if ended.code == 0:
@@ -136,7 +136,7 @@ def first_cause(
             # Nobody had failed yet, so it was no consequence. Later ones may be.
             tier = Tier.GENERIC if first else Tier.VICTIM if _signal(ended) else tier
         if best is None or tier < best[0]:
-            best = tier, Cause(ended, found)
+            best = tier, RootCause(ended, found)
         first = False
     if best is None or (best[1].exit.role not in (_WORKER, _SETUP) and _served(exits)):
         return None
@@ -159,10 +159,10 @@ def _served(exits: Sequence[WorkerExit]) -> bool:
     return bool(main) and all(ended.code == 0 for ended in main)
 
 
-def _explain(ended: WorkerExit, tail: bytes, loss: float | None) -> Found:
+def _explain(ended: WorkerExit, tail: bytes, loss: float | None) -> LogEvidence:
     """Why one worker failed: what the kernel says, what its log says, what its status says."""
     if ended.oom:
-        return Found("host-out-of-memory", evidence.last_line(tail), raised=True)
+        return LogEvidence("host-out-of-memory", evidence.last_line(tail), raised=True)
     found = evidence.read(tail)
     if ended.code == _USAGE and (found is None or found.tier > Tier.GENERIC):
         found = evidence.refused(tail) or found
@@ -170,15 +170,15 @@ def _explain(ended: WorkerExit, tail: bytes, loss: float | None) -> Found:
     kind = _BY_SIGNAL.get(number, "core-dump") if number else _BY_CODE.get(ended.code or 0, "")
     if kind and not _says_more(found, kind):
         line = found.line if found and found.kind == kind else evidence.last_line(tail)
-        found = Found(kind, line)
+        found = LogEvidence(kind, line)
     if found is None:
-        found = Found("signature-unknown", evidence.last_line(tail))
+        found = LogEvidence("signature-unknown", evidence.last_line(tail))
     if loss is not None and not math.isfinite(loss) and found.kind in _VAGUE:
-        return Found("diverged-loss", found.line, found.raised)
+        return LogEvidence("diverged-loss", found.line, found.raised)
     return found
 
 
-def _says_more(found: Found | None, kind: str) -> bool:
+def _says_more(found: LogEvidence | None, kind: str) -> bool:
     """Whether a log explains an end better than the status of the process does."""
     if found is None:
         return False
@@ -201,7 +201,7 @@ def _signal(ended: WorkerExit) -> int:
     return number if number in _BY_SIGNAL else 0
 
 
-def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Secrets) -> Verdict:
+def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Redactor) -> Verdict:
     setup = [failed for failed in ended.exits if failed.role == _SETUP]
     if setup:
         return _setup(setup[0], tails, hidden)
@@ -218,27 +218,27 @@ def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Secrets) ->
     return verdict(kind, advice=_advice(kind, line), evidence=line)
 
 
-def _setup(failed: WorkerExit, tails: Mapping[str, bytes], hidden: Secrets) -> Verdict:
+def _setup(failed: WorkerExit, tails: Mapping[str, bytes], hidden: Redactor) -> Verdict:
     """Setup failed: its own kind, unless what it met goes away by itself."""
-    cause = Cause(failed, _explain(failed, _tail(failed, tails), None))
+    cause = RootCause(failed, _explain(failed, _tail(failed, tails), None))
     if KINDS[cause.found.kind].retry == "yes":
         return _told(cause, hidden)
-    return _told(Cause(failed, cause.found._replace(kind="setup-failed")), hidden)
+    return _told(RootCause(failed, cause.found._replace(kind="setup-failed")), hidden)
 
 
-def _by_problem(ended: Ended, hidden: Secrets, exit_: WorkerExit | None = None) -> Verdict | None:
+def _by_problem(ended: Ended, hidden: Redactor, exit_: WorkerExit | None = None) -> Verdict | None:
     """What the engine knows of the devices explains an end that is nobody's fault as it looks."""
     line = ended.problem.encode("utf-8", "replace")
     found = evidence.read(line)
     if found is None:
         return None
     if exit_ is not None:
-        return _told(Cause(exit_, found), hidden)
+        return _told(RootCause(exit_, found), hidden)
     shown = _shown(line, hidden)
     return verdict(found.kind, advice=_advice(found.kind, shown), evidence=shown)
 
 
-def _told(cause: Cause, hidden: Secrets) -> Verdict:
+def _told(cause: RootCause, hidden: Redactor) -> Verdict:
     if cause.exit.role == _SETUP and KINDS[cause.found.kind].retry != "yes":
         cause = cause._replace(found=cause.found._replace(kind="setup-failed"))
     kind, line = cause.found.kind, _shown(cause.found.line, hidden)
@@ -252,7 +252,7 @@ def _told(cause: Cause, hidden: Secrets) -> Verdict:
     )
 
 
-def _shown(line: bytes, hidden: Secrets) -> str:
+def _shown(line: bytes, hidden: Redactor) -> str:
     """A line fit for people who know no secrets: they are taken out before anything is cut."""
     return evidence.shown(hidden.out_of(line))
 

@@ -35,7 +35,7 @@ _CHAINED = (
 )
 
 
-class Found(NamedTuple):
+class LogEvidence(NamedTuple):
     """A kind of failure and the line that tells; ``raised``: it ended a program for certain.
 
     The line is whole, as it was printed: not yet fit for people. ``where`` is the place in the
@@ -53,7 +53,7 @@ class Found(NamedTuple):
         return KINDS[self.kind].tier
 
 
-def read(tail: bytes) -> Found | None:
+def read(tail: bytes) -> LogEvidence | None:
     """The best explanation that the end of a log has."""
     text = clean(tail)
     low = text.lower()
@@ -67,14 +67,14 @@ def read(tail: bytes) -> Found | None:
     return raised
 
 
-def refused(tail: bytes) -> Found | None:
+def refused(tail: bytes) -> LogEvidence | None:
     """What a program says that does not understand its arguments: its usage, then an error."""
     lines = clean(tail).split(b"\n")[-_LINES:]
     error = b""
     for line in reversed(lines):
         low = line[:_LINE_MAX].strip().lower()
         if low.startswith(b"usage:"):
-            return Found("bad-arguments", error) if error else None
+            return LogEvidence("bad-arguments", error) if error else None
         if not error and (low.startswith(b"error: ") or b": error: " in low):
             error = line
     return None
@@ -99,9 +99,9 @@ def shown(line: bytes) -> str:
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
 
 
-def _raised(text: bytes, low: bytes) -> Found | None:
+def _raised(text: bytes, low: bytes) -> LogEvidence | None:
     """What the last traceback ended with, or an earlier one that explains it."""
-    last: Found | None = None
+    last: LogEvidence | None = None
     end = len(text)
     for _ in range(_TRACEBACKS):
         at = text.rfind(_TRACEBACK, 0, end)
@@ -126,7 +126,7 @@ def _chained(text: bytes, at: int) -> bool:
     return any(words in before for words in _CHAINED)
 
 
-def _exception(text: bytes, low: bytes, at: int, end: int) -> Found | None:
+def _exception(text: bytes, low: bytes, at: int, end: int) -> LogEvidence | None:
     """What the traceback there says at its end; None for a launcher's, which tells of others."""
     # Launchers put a rank or a time before each line: as wide on this one as on those below.
     column = at - (text.rfind(b"\n", 0, at) + 1)
@@ -147,7 +147,7 @@ def _exception(text: bytes, low: bytes, at: int, end: int) -> Found | None:
     return _named(text, low, *unusual) if unusual else None
 
 
-def _named(text: bytes, low: bytes, start: int, name: bytes) -> Found | None:
+def _named(text: bytes, low: bytes, start: int, name: bytes) -> LogEvidence | None:
     """The kind of an exception, by its message or else by its name."""
     if name.decode() in WRAPPERS:
         return None
@@ -164,10 +164,10 @@ def _named(text: bytes, low: bytes, start: int, name: bytes) -> Found | None:
             best = kind
     kind = best or EXCEPTIONS.get(name.decode(), "python-error")
     line = text[start : _line_end(text, start)]
-    return Found(kind, line, raised=True, where=_where(kind, text, start))
+    return LogEvidence(kind, line, raised=True, where=_where(kind, text, start))
 
 
-def _printed(text: bytes, low: bytes, worst: Tier) -> Found | None:
+def _printed(text: bytes, low: bytes, worst: Tier) -> LogEvidence | None:
     """The last of the last lines that has a signature, of the lowest tier there is."""
     first = 0 if worst == Tier.HARDWARE else _last_lines(low)
     best: tuple[Tier, int, int, str] | None = None
@@ -181,7 +181,7 @@ def _printed(text: bytes, low: bytes, worst: Tier) -> Found | None:
     if best is None:
         return None
     at, kind = -best[1], best[3]
-    return Found(kind, text[at : _line_end(text, at)], where=_where(kind, text, at))
+    return LogEvidence(kind, text[at : _line_end(text, at)], where=_where(kind, text, at))
 
 
 def _where(kind: str, text: bytes, at: int) -> str:

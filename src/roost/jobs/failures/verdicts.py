@@ -35,7 +35,7 @@ class Blame(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FailureKind:
     """A kind of failure, as users read it."""
 
     phrase: str
@@ -72,9 +72,9 @@ class Verdict:
 _REPORT = "if it happens again, tell your administrator"
 
 #: Every kind, by the name that the API and the tables use.
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, FailureKind] = {
     # The device, the node, Roost itself.
-    "gpu-ecc": Kind(
+    "gpu-ecc": FailureKind(
         "GPU memory error (ECC)",
         "platform",
         "yes",
@@ -82,7 +82,7 @@ KINDS: dict[str, Kind] = {
         Tier.HARDWARE,
         Blame.STRONG,
     ),
-    "gpu-lost": Kind(
+    "gpu-lost": FailureKind(
         "GPU lost",
         "platform",
         "yes",
@@ -90,199 +90,203 @@ KINDS: dict[str, Kind] = {
         Tier.HARDWARE,
         Blame.STRONG,
     ),
-    "node-lost": Kind(
+    "node-lost": FailureKind(
         "the run was lost with its node or its supervisor",
         "platform",
         "yes",
         "tried again from the last checkpoint",
         Tier.HARDWARE,
     ),
-    "never-started": Kind(
+    "never-started": FailureKind(
         "the run could not be started", "platform", "yes", _REPORT, Tier.HARDWARE, Blame.NODE
     ),
-    "share-lost": Kind(
+    "share-lost": FailureKind(
         "its share of the GPU could no longer be held",
         "platform",
         "yes",
         f"tried again from the last checkpoint; {_REPORT}",
         Tier.HARDWARE,
     ),
-    "stopped": Kind(
+    "stopped": FailureKind(
         "stopped by Roost", "platform", "yes", "goes on from its last checkpoint", Tier.VICTIM
     ),
     # Memory.
-    "gpu-out-of-memory": Kind(
+    "gpu-out-of-memory": FailureKind(
         "GPU out of memory",
         "user",
         "never",
         "peak near the device's limit; try a smaller batch or more GPUs",
     ),
-    "share-too-small": Kind(
+    "share-too-small": FailureKind(
         "its share of the GPU cannot hold the training",
         "user",
         "never",
         "ask for a larger share or more GPU memory, or use a smaller batch",
     ),
-    "host-out-of-memory": Kind(
+    "host-out-of-memory": FailureKind(
         "host out of memory",
         "user",
         "never",
         "ask for more memory, or use fewer data loaders and smaller buffers",
     ),
-    "shared-memory": Kind(
+    "shared-memory": FailureKind(
         "shared memory exhausted",
         "user",
         "never",
         "the data loaders need more of /dev/shm than there is; use fewer of them",
     ),
     # The program and what it needs.
-    "library-misuse": Kind("roost.train is used wrongly", "user", "never", "change the script"),
-    "library-missing": Kind(
+    "library-misuse": FailureKind(
+        "roost.train is used wrongly", "user", "never", "change the script"
+    ),
+    "library-missing": FailureKind(
         "a shared library is missing or too old",
         "user",
         "never",
         "install it, or put its folder in LD_LIBRARY_PATH",
     ),
-    "import-error": Kind(
+    "import-error": FailureKind(
         "import error",
         "user",
         "never",
         "install the package in the environment that the job runs in, or fix the import",
     ),
-    "syntax-error": Kind("syntax error", "user", "never", "fix the line it names"),
-    "bad-arguments": Kind(
+    "syntax-error": FailureKind("syntax error", "user", "never", "fix the line it names"),
+    "bad-arguments": FailureKind(
         "bad command-line arguments",
         "user",
         "never",
         "check the command against the program's --help",
     ),
-    "command-not-found": Kind(
+    "command-not-found": FailureKind(
         "command not found",
         "user",
         "never",
         "check the spelling and PATH; name the program by its full path",
     ),
-    "not-executable": Kind(
+    "not-executable": FailureKind(
         "the command cannot be executed",
         "user",
         "never",
         "make it executable (chmod +x), or name its interpreter",
     ),
-    "invalid-job": Kind(
+    "invalid-job": FailureKind(
         "the job asks for something that cannot be", "user", "never", "change the job file"
     ),
-    "missing-file": Kind(
+    "missing-file": FailureKind(
         "file not found", "user", "never", "check the path as seen from the job's working directory"
     ),
-    "permission": Kind(
+    "permission": FailureKind(
         "permission denied",
         "user",
         "never",
         "the job's account may not do that; check owner and mode of the path",
     ),
-    "setup-failed": Kind(
+    "setup-failed": FailureKind(
         "the setup script failed",
         "user",
         "unknown",
         "read the log of setup; the workers were not started",
     ),
     # What it reads and writes.
-    "data-error": Kind(
+    "data-error": FailureKind(
         "bad or missing data",
         "user",
         "never",
         "the data set is damaged, incomplete or not what the program expects",
     ),
-    "checkpoint-error": Kind(
+    "checkpoint-error": FailureKind(
         "checkpoint cannot be used",
         "user",
         "never",
         "it is damaged or of another model; remove it or start from an older one",
     ),
-    "disk-full": Kind("disk full", "unknown", "never", "free space, or write to another disk"),
-    "disk-quota": Kind(
+    "disk-full": FailureKind(
+        "disk full", "unknown", "never", "free space, or write to another disk"
+    ),
+    "disk-quota": FailureKind(
         "disk quota exceeded", "user", "never", "delete old files, or ask for a larger quota"
     ),
-    "resource-limit": Kind(
+    "resource-limit": FailureKind(
         "a limit on files, processes or threads was reached",
         "user",
         "never",
         "use fewer workers or open files, or have the limit (ulimit) raised",
     ),
-    "network": Kind(
+    "network": FailureKind(
         "a remote service could not be reached",
         "unknown",
         "yes",
         "a download or an API call failed; keep a local copy of what the job needs",
     ),
-    "port-in-use": Kind(
+    "port-in-use": FailureKind(
         "port already in use",
         "unknown",
         "yes",
         "use the port in MASTER_PORT instead of a fixed one",
     ),
     # The model.
-    "diverged-loss": Kind(
+    "diverged-loss": FailureKind(
         "the loss diverged",
         "user",
         "never",
         "try a lower learning rate, gradient clipping or another precision",
     ),
-    "shape-mismatch": Kind(
+    "shape-mismatch": FailureKind(
         "tensors do not fit together",
         "user",
         "never",
         "shapes, types or devices of two tensors differ at the line it names",
     ),
-    "device-assert": Kind(
+    "device-assert": FailureKind(
         "an index is out of range on the GPU",
         "user",
         "never",
         "check labels and embedding indices; CUDA_LAUNCH_BLOCKING=1 shows the line",
     ),
     # CUDA.
-    "cuda-version-mismatch": Kind(
+    "cuda-version-mismatch": FailureKind(
         "CUDA version mismatch",
         "user",
         "never",
         "install a build that fits the driver and this kind of GPU",
     ),
-    "cuda-init": Kind(
+    "cuda-init": FailureKind(
         "CUDA could not be initialised",
         "unknown",
         "unknown",
         f"no usable GPU was seen by the job; {_REPORT}",
         blame=Blame.WEAK,
     ),
-    "illegal-memory-access": Kind(
+    "illegal-memory-access": FailureKind(
         "illegal memory access on the GPU",
         "unknown",
         "unknown",
         f"usually a bug in a kernel, seldom the device; {_REPORT}",
         blame=Blame.WEAK,
     ),
-    "cuda-failure": Kind(
+    "cuda-failure": FailureKind(
         "CUDA failure", "unknown", "yes", f"a call to the GPU failed; {_REPORT}", blame=Blame.WEAK
     ),
     # Python and the rest of the program's own errors.
-    "assertion": Kind(
+    "assertion": FailureKind(
         "an assertion failed", "user", "unknown", "read the last traceback of the log", Tier.GENERIC
     ),
-    "python-error": Kind(
+    "python-error": FailureKind(
         "the program raised an error",
         "user",
         "unknown",
         "read the last traceback of the log",
         Tier.GENERIC,
     ),
-    "segfault": Kind(
+    "segfault": FailureKind(
         "segmentation fault",
         "unknown",
         "unknown",
         "native code failed; check the versions of compiled packages",
         Tier.GENERIC,
     ),
-    "core-dump": Kind(
+    "core-dump": FailureKind(
         "native code aborted",
         "unknown",
         "unknown",
@@ -290,21 +294,23 @@ KINDS: dict[str, Kind] = {
         Tier.GENERIC,
     ),
     # Ends without a word.
-    "timeout": Kind(
+    "timeout": FailureKind(
         "its time limit was reached",
         "user",
         "never",
         "raise max_duration, or save checkpoints and submit the rest",
     ),
-    "killed": Kind(
+    "killed": FailureKind(
         "killed from outside",
         "unknown",
         "yes",
         "somebody sent SIGKILL, or the machine ran out of memory",
         Tier.BARE,
     ),
-    "interrupted": Kind("interrupted", "user", "never", "somebody sent SIGINT", Tier.SYMPTOM),
-    "signature-unknown": Kind(
+    "interrupted": FailureKind(
+        "interrupted", "user", "never", "somebody sent SIGINT", Tier.SYMPTOM
+    ),
+    "signature-unknown": FailureKind(
         "no known cause",
         "unknown",
         "unknown",
@@ -312,7 +318,7 @@ KINDS: dict[str, Kind] = {
         Tier.BARE,
     ),
     # What the others of a gang say when one has died.
-    "nccl-failure": Kind(
+    "nccl-failure": FailureKind(
         "NCCL failure",
         "unknown",
         "yes",
@@ -320,28 +326,28 @@ KINDS: dict[str, Kind] = {
         Tier.SYMPTOM,
         Blame.WEAK,
     ),
-    "gloo-failure": Kind(
+    "gloo-failure": FailureKind(
         "gloo failure",
         "unknown",
         "yes",
         "workers could not reach each other; check MASTER_ADDR and the interface",
         Tier.SYMPTOM,
     ),
-    "mpi-failure": Kind(
+    "mpi-failure": FailureKind(
         "MPI failure",
         "unknown",
         "yes",
         "mpirun ended the job; the log of the rank that failed first says why",
         Tier.SYMPTOM,
     ),
-    "connection-lost": Kind(
+    "connection-lost": FailureKind(
         "connection to another worker lost",
         "unknown",
         "yes",
         "another worker died or could not be reached",
         Tier.SYMPTOM,
     ),
-    "terminated": Kind(
+    "terminated": FailureKind(
         "terminated from outside", "unknown", "yes", "somebody sent SIGTERM", Tier.VICTIM
     ),
 }

@@ -23,6 +23,7 @@ from roost.core import Core, JobId, NodeId, RunId, snapshot
 from roost.engines import Usage
 from roost.errors import NotFound, RoostError
 from roost.jobs import explain as explaining
+from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.profiles import profile_views
 from roost.jobs.views import node_view, over_view, queue_views, state_view
 from roost.kubernetes.client.api import Api
@@ -47,10 +48,9 @@ from roost.kubernetes.objects.plans import ATTEMPT
 from roost.kubernetes.operator.folding import fold
 from roost.kubernetes.operator.loop import openings
 from roost.kubernetes.operator.workload import Opening
-from roost.live.cluster import Submission
-from roost.live.drafts import Counts, Health
-from roost.live.feed import Change, Feed
-from roost.live.snapshots import Clone
+from roost.live.batches import DecisionCounts, IntakeHealth
+from roost.live.cluster import JobSubmission
+from roost.live.snapshots import CloneRequest
 from roost.store import Store
 from roost.store.rows import Entry, EventRow, JobRow, QueueRow, User
 
@@ -69,8 +69,8 @@ class KubernetesCluster(Commands):
 
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
         super().__init__(api, self)
-        self.store, self.feed, self.counts = store, Feed(), Counts()
-        self.health = Health()
+        self.store, self.feed, self.counts = store, ChangeFeed(), DecisionCounts()
+        self.health = IntakeHealth()
         self.snapshots = NoSnapshots()
         self.engine = PodOutputs(api, self._pods, folder)
         self.epoch = self.seq = 0
@@ -182,7 +182,7 @@ class KubernetesCluster(Commands):
         await asyncio.to_thread(self.store.append, [entry], rows, lines, gone)
         self.seq = seq
         self._noted.set()
-        self.feed.publish(Change(seq, rows, lines, gone))
+        self.feed.publish(ClusterChange(seq, rows, lines, gone))
 
     @staticmethod
     def _row_of(job: Object, seq: int) -> JobRow | None:
@@ -215,7 +215,7 @@ class KubernetesCluster(Commands):
         """A job as everybody sees it."""
         return dict(row.view)
 
-    async def plan(self, request: Submission) -> dict[str, Any]:
+    async def plan(self, request: JobSubmission) -> dict[str, Any]:
         """Where and when a job would start if it were submitted now; changes nothing."""
         # The operator tells users of one name in two namespaces apart.
         spec = request.job.spec(f"{self._api.namespace}/{request.user}")
@@ -322,7 +322,7 @@ class KubernetesCluster(Commands):
                 return now
         return await self.row(JobId(row.id))
 
-    async def clone(self, clone: Clone) -> tuple[JobRow, bool]:
+    async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
         """There are no snapshots to begin from."""
         raise unavailable(f"snapshot {clone.point.job}@{clone.point.name}")
 

@@ -18,7 +18,7 @@ from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS,
 from roost.kubernetes.crds import cluster_queue_object, job_object, secrets_name
 from roost.kubernetes.gateway.rows import NAME, place_of
 from roost.kubernetes.jobs.asked import CANCEL, MIGRATE, REQUEST, USER
-from roost.live.cluster import Submission
+from roost.live.cluster import JobSubmission
 from roost.store.rows import JobRow, QueueRow
 
 ASKED = "roost.dev/asked-by"
@@ -55,7 +55,7 @@ class Commands:
     def __init__(self, api: Api, views: Views) -> None:
         self._api, self._views = api, views
 
-    async def submit(self, request: Submission) -> tuple[JobRow, bool]:
+    async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:
         """Create a Job in the namespace of the context; the same key again finds the first."""
         if request.payload is not None:
             raise InvalidSpec("a function cannot be sent to Kubernetes; submit a command")

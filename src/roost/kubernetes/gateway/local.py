@@ -18,7 +18,7 @@ from typing import NamedTuple
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.gateway.cluster import KubernetesCluster
 from roost.server.app import create_app
-from roost.server.wire import listen, serve
+from roost.server.http import listen, serve
 from roost.store import User, open_store
 
 

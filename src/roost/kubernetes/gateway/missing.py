@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roost.errors import Conflict
 from roost.jobfile import JobFile
-from roost.live.snapshots import Clone
+from roost.live.snapshots import CloneRequest
 from roost.store.rows import JobRow, PointRow
 
 
@@ -29,7 +29,7 @@ class NoSnapshots:
         """Say that there is none."""
         raise unavailable(f"snapshot {row.id}@{name}")
 
-    async def job_of(self, clone: Clone) -> JobFile:
+    async def job_of(self, clone: CloneRequest) -> JobFile:
         """Say that there is none."""
         raise unavailable(f"snapshot {clone.point.job}@{clone.point.name}")
 

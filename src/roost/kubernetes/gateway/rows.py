@@ -12,7 +12,7 @@ from typing import Any
 from roost import placement
 from roost.core import Core, JobId, Submitted
 from roost.core.plan import Plan
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.jobs.views import view_of
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import job_file, queue_spec
@@ -37,11 +37,11 @@ def place_of(job: JobId) -> tuple[str, str]:
     return namespace, name
 
 
-def record_of(job: Object) -> Record:
+def record_of(job: Object) -> JobRecord:
     """A Job as the driver would remember it; raises JobFileErrors."""
     file = job_file(job)
     noted: Mapping[str, str] = job["metadata"].get("annotations") or {}
-    return Record(
+    return JobRecord(
         job_id(job),
         file,
         noted.get(USER, ""),
@@ -80,7 +80,7 @@ def job_row(job: Object, rev: int) -> JobRow:
     )
 
 
-def _unseen(job: Object, record: Record, rev: int) -> dict[str, Any]:
+def _unseen(job: Object, record: JobRecord, rev: int) -> dict[str, Any]:
     """The view of a job that has just been handed in, and of which nobody has said anything."""
     core = Core(_nobody, placement.placer("consolidate"))
     core.fold(Submitted(submitted_at(job), JobId(record.id), record.file.spec(record.user)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from roost.core import Allocation, JobId, JobSpec, QueueId, Range, RunId
 from roost.jobfile import JobFile
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import (
     is_suspended,
@@ -135,11 +135,11 @@ class Asked:
         exactly = min(max(replicas, low), high)
         return Range(exactly, exactly)
 
-    def record(self, found: Object) -> Record:
+    def record(self, found: Object) -> JobRecord:
         """What is kept of it beside the core, as its status remembers it."""
         meta = found["metadata"]
         view = (found.get("status") or {}).get("view") or {}
-        return Record.of(
+        return JobRecord.of(
             JobRow(
                 id=id_of(self.owner.namespace, self.owner.name),
                 name=meta["name"],

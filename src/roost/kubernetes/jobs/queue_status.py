@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from roost.core import WHOLE, JobId
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Kind, Object
 from roost.kubernetes.jobs.queues import promise
 from roost.kubernetes.operator.queues import queue_of, target_of
@@ -29,7 +29,7 @@ class Told(NamedTuple):
     status: dict[str, Any]
 
 
-def due(desk: Desk, records: Mapping[JobId, Record]) -> list[Told]:
+def due(desk: Desk, records: Mapping[JobId, JobRecord]) -> list[Told]:
     """Queues that do not say what they should."""
     used, waiting, running = _counts(desk, records)
     found = []
@@ -58,7 +58,7 @@ async def tell(desk: Desk, told: Told) -> None:
 
 
 def _counts(
-    desk: Desk, records: Mapping[JobId, Record]
+    desk: Desk, records: Mapping[JobId, JobRecord]
 ) -> tuple[Counter[_Place], Counter[_Place], Counter[_Place]]:
     """GPUs in use, jobs that wait and jobs that run, by namespace and name of their queues."""
     used: Counter[_Place] = Counter()

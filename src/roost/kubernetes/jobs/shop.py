@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roost.core import Event, JobId, QueueId, RunId
 from roost.engines import Report
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.building import Site
 from roost.kubernetes.operator.status import Trouble
@@ -22,7 +22,7 @@ class Shop(Protocol):
     """The source of Jobs, as a workload sees it."""
 
     desk: Desk
-    records: dict[JobId, Record]
+    records: dict[JobId, JobRecord]
 
     @property
     def meeting(self) -> Meeting | None:

@@ -25,8 +25,8 @@ from roost.engines import LogFile, Report
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.jobs import history
 from roost.jobs.explain import impossible
-from roost.jobs.record import Record
-from roost.jobs.reports import Reports
+from roost.jobs.record import JobRecord
+from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import view_of
 from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
@@ -84,14 +84,14 @@ class Jobs:
     def __init__(self, desk: Desk, options: JobOptions | None = None) -> None:
         self.desk = desk
         self._options = options or JobOptions()
-        self.records: dict[JobId, Record] = {}
+        self.records: dict[JobId, JobRecord] = {}
         self._workloads: dict[JobId, JobWorkload] = {}
         self._tails: dict[RunId, dict[str, bytes]] = {}
         #: Pods of no run that goes on, by uid, and where they are.
         self._forsaken: dict[str, tuple[str, str]] = {}
         self._statuses = Statuses(desk, self._wanted)
-        self._reports = Reports(self, lambda _: ())
-        self._chronicle: history.Chronicle | None = None
+        self._reports = ReportTranslator(self, lambda _: ())
+        self._chronicle: history.HistoryWriter | None = None
         self._never: dict[Any, str] = {}
         self._seq = 0
         port = self._options.meeting_port
@@ -174,7 +174,7 @@ class Jobs:
             self._look_again()
         jobs = [job for job in batch.jobs if job in self.records]
         if self._chronicle is None:
-            self._chronicle = history.Chronicle(core)
+            self._chronicle = history.HistoryWriter(core)
         mine = [event for event in batch.events if _job_of(event) in self.records]
         decisions = [one for one in batch.decisions if one.job in self.records]
         for line in self._chronicle.lines(core, mine, decisions, jobs, self.records):
@@ -306,7 +306,7 @@ class Jobs:
         kept = {"members": workload.kept} if workload.kept else {}
         return Wanted(found, {**status_of(view, said, now), **kept})
 
-    def _tell(self, line: history.Line) -> None:
+    def _tell(self, line: history.HistoryLine) -> None:
         workload = self._workloads.get(JobId(line.job))
         found = None if workload is None else workload.object
         if found is None or line.kind == "submitted":

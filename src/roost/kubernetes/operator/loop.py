@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from roost import placement, policies
 from roost.errors import RoostError
+from roost.jobs.clock import WallClock
 from roost.kubernetes.client.api import Api, Object
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Kind
 from roost.kubernetes.client.lease import Deposed, Leader
@@ -26,7 +27,6 @@ from roost.kubernetes.operator.serving import Health
 from roost.kubernetes.operator.term import Term
 from roost.kubernetes.operator.trimming import trimmer
 from roost.kubernetes.operator.workload import Opening
-from roost.live.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Operator:
         self.api, self.options = api, options
         self.policy = policies.policy(options.policy)
         self.placer = placement.placer(options.placer)
-        self.clock = Clock()
+        self.clock = WallClock()
         self.sources = [*sources, *openings(options.scheduler)]
         wanted = dict.fromkeys(kind for opening in self.sources for kind in opening.kinds)
         self.mirrors: dict[Kind, Mirror] = {

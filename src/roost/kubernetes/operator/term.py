@@ -28,7 +28,7 @@ from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.folding import Folding, Objects
 from roost.kubernetes.operator.telling import Events
 from roost.kubernetes.operator.workload import Batch, Opening, Source
-from roost.live.drafts import Counts
+from roost.live.batches import DecisionCounts
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Term(Folding):
     ) -> None:
         self.api, self.binder = api, binder
         self.events = Events(api, binder, identity)
-        self.counts = Counts()
+        self.counts = DecisionCounts()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._broken: BaseException | None = None

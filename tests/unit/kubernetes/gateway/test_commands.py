@@ -16,7 +16,7 @@ from roost.kubernetes.client.kinds import JOBS, PODS, SECRETS, Kind, Object
 from roost.kubernetes.gateway.cluster import KubernetesCluster
 from roost.kubernetes.gateway.commands import Commands, Views
 from roost.kubernetes.gateway.rows import event_row
-from roost.live.cluster import Submission
+from roost.live.cluster import JobSubmission
 from roost.store import Store
 from roost.store.rows import JobRow
 
@@ -65,7 +65,7 @@ def test_a_job_whose_secrets_cannot_be_kept_is_taken_back() -> None:
     server = Server()
     file = JobFile.from_document({"name": "t", "image": "i", "command": ["x"], "secrets": ["A"]})
     with pytest.raises(Forbidden):
-        asyncio.run(commands(server).submit(Submission(file, "me", secrets={"A": "b"})))
+        asyncio.run(commands(server).submit(JobSubmission(file, "me", secrets={"A": "b"})))
     assert [what for what, _, _ in server.asked] == ["create", "delete"]
     assert server.asked[0][2] == server.asked[1][2]
 

@@ -18,12 +18,12 @@ from tests.support.kubernetes.nodes import node
 
 from roost import placement, policies
 from roost.errors import Conflict, NotFound, Retryable
+from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Kind, Object
 from roost.kubernetes.jobs import Jobs
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.term import Term
 from roost.kubernetes.operator.workload import Opening
-from roost.live.clock import Clock
 
 Key = tuple[str, str]
 
@@ -208,7 +208,7 @@ class SmallCluster:
             policies.policy("priority"),
             placement.placer("consolidate"),
             self.objects,
-            Clock().now,
+            WallClock().now,
             [self.opening],
             api=self,  # type: ignore[arg-type]
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]

@@ -17,12 +17,12 @@ from tests.unit.kubernetes.operator.small_cluster import Key, SmallCluster, merg
 
 from roost import placement, policies
 from roost.errors import NotFound
+from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
 from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.loop import openings
 from roost.kubernetes.operator.term import Term
-from roost.live.clock import Clock
 
 
 class Late(SmallCluster):
@@ -82,7 +82,7 @@ class Late(SmallCluster):
             policies.policy("priority"),
             placement.placer("consolidate"),
             lambda kind: self.known[kind],
-            Clock().now,
+            WallClock().now,
             openings(),
             api=self,  # type: ignore[arg-type]
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]

@@ -13,12 +13,12 @@ from tests.unit.kubernetes.operator.small_cluster import SmallCluster
 
 from roost import placement, policies
 from roost.core import QueueId
+from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, QUEUES, SECRETS, SERVICES, Object
 from roost.kubernetes.jobs import Jobs
 from roost.kubernetes.operator.folding import fold
 from roost.kubernetes.operator.status import moment
 from roost.kubernetes.operator.workload import Opening
-from roost.live.clock import Clock
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:
@@ -296,7 +296,7 @@ def test_a_reader_sees_the_same_without_a_request() -> None:
             {kind: cluster.objects(kind).values() for kind in (NODES, PODS, *Jobs.kinds)},
             policies.policy("priority"),
             placement.placer("consolidate"),
-            Clock().now(),
+            WallClock().now(),
             [Opening(Jobs.kinds, Jobs)],
         )
         assert {name: job.state.value for name, job in core.jobs.items()} == {

@@ -9,10 +9,10 @@ import pytest
 from tests.unit.server.worlds import Log, Viewer, eventually, looped, world
 
 from roost.core.spec import JobId, RunId
-from roost.server.options import Options
-from roost.server.tails import Tail, _cut
+from roost.server.log_followers import LogTail, _cut
+from roost.server.options import ServerOptions
 
-QUICK = Options(poll_s=0.01)
+QUICK = ServerOptions(poll_s=0.01)
 
 
 async def _text(viewer: Viewer, least: int) -> tuple[str, list[int]]:
@@ -127,7 +127,7 @@ async def test_a_job_that_never_ran_has_an_end_too(tmp_path: Path) -> None:
 
 @looped
 async def test_a_slow_follower_reads_by_itself_and_misses_nothing(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(poll_s=0.01, log_chunk=64)) as here:
+    async with world(tmp_path, ServerOptions(poll_s=0.01, log_chunk=64)) as here:
         job = await here.submit()
         await here.until("root", job, "running")
         log = here.engine.output(RunId(JobId(job), 1))
@@ -165,7 +165,7 @@ def test_characters_are_never_cut_in_two() -> None:
     text = "aé€😀\n" * 40
     log = Log()
     log.text += text.encode()
-    tail = Tail(log, 7)
+    tail = LogTail(log, 7)
     offset, found = 0, ""
     while (chunk := tail.read(offset)).encoded:
         body = chunk.encoded.decode()

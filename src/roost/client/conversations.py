@@ -30,7 +30,7 @@ _ERRORS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What is asked; ``again``: it does no harm if the server gets it twice."""
 
     method: str
@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """What was answered."""
 
     status: int
@@ -68,7 +68,7 @@ class Pause:
 class Open:
     """Send a request whose answer comes bit by bit, in place of the stream open before."""
 
-    request: Request
+    request: HttpRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Emit(Generic[T]):
     item: T
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """Thrown into a conversation: no answer; ``sent`` says whether the question may have come."""
 
     def __init__(self, url: str, why: str, *, sent: bool) -> None:
@@ -95,24 +95,24 @@ class Lost(Exception):
         return LostAnswer(self.url, str(self)) if self.sent else NoServer(self.url)
 
 
-Step = Request | Pause | Open | Read | Emit[Any]
-Answer = Reply | bytes | None
+Step = HttpRequest | Pause | Open | Read | Emit[Any]
+Answer = HttpReply | bytes | None
 #: A conversation that returns a T, and one that emits them.
 Steps = Generator[Step, Answer, T]
-Items = Generator[Request | Pause | Open | Read | Emit[T], Answer, None]
+Items = Generator[HttpRequest | Pause | Open | Read | Emit[T], Answer, None]
 
 
-def ask(request: Request) -> Steps[Reply]:
+def ask(request: HttpRequest) -> Steps[HttpReply]:
     """Yield a request, and return its answer."""
     reply = yield request
-    assert isinstance(reply, Reply)  # noqa: S101 - what drivers answer
+    assert isinstance(reply, HttpReply)  # noqa: S101 - what drivers answer
     return reply
 
 
-def get(path: str, params: Iterable[tuple[str, object]] = ()) -> Request:
+def get(path: str, params: Iterable[tuple[str, object]] = ()) -> HttpRequest:
     """A question that changes nothing."""
     kept = tuple((name, str(value)) for name, value in params if value not in (None, ""))
-    return Request("GET", path, kept, again=True)
+    return HttpRequest("GET", path, kept, again=True)
 
 
 def part(name: str) -> str:
@@ -133,11 +133,11 @@ def patient(steps: Steps[T], patience_s: float) -> Steps[T]:
                 return done
             answer = error = None
             try:
-                if isinstance(step, Request):
+                if isinstance(step, HttpRequest):
                     answer = yield from _insist(step, patience_s)
                 else:
                     answer = yield step
-            except (RoostError, Lost) as lost:
+            except (RoostError, ConnectionLost) as lost:
                 error = lost
 
 
@@ -157,7 +157,7 @@ def collected(items: Items[T]) -> Steps[list[T]]:
             continue
         try:
             answer = yield step
-        except (RoostError, Lost) as lost:
+        except (RoostError, ConnectionLost) as lost:
             error = lost
 
 
@@ -169,21 +169,21 @@ def waits() -> Iterator[float]:
         wait = min(2 * wait, _MOST_WAIT_S)
 
 
-def failed(reply: Reply) -> RoostError | None:
+def failed(reply: HttpReply) -> RoostError | None:
     """What an answer refuses, if it does."""
     if reply.status < _ERRORS:
         return None
     return refusal(reply.status, reply.headers, reply.content)
 
 
-def _insist(request: Request, patience_s: float) -> Steps[Reply]:
+def _insist(request: HttpRequest, patience_s: float) -> Steps[HttpReply]:
     end = time.monotonic() + patience_s
     for wait in waits():
         after, again = wait, False
         error: RoostError | None
         try:
             reply = yield from ask(request)
-        except Lost as lost:
+        except ConnectionLost as lost:
             error, again = lost.told(), request.again or not lost.sent
         else:
             error = failed(reply)

@@ -1,8 +1,8 @@
 """Open streams: how many there may be, when they end, and how they are written to the wire.
 
-Every stream holds a ``Line``. It is woken when there is something to send, and told to close when
-its token is no longer valid or the server stops; it then sends ``event: bye`` and ends. Tokens of
-open streams are looked at by one task for all of them, not by each stream.
+Every stream holds an ``OpenStream``. It is woken when there is something to send, and told to close
+when its token is no longer valid or the server stops; it then sends ``event: bye`` and ends. One
+task looks at the tokens of all open streams.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from roost.server.auth import Caller, Tokens
-from roost.server.failures import Refused, as_json
-from roost.server.options import Options
+from roost.server.errors import HttpError, as_json
+from roost.server.options import ServerOptions
 
 HEARTBEAT = b": still here\n\n"
 
@@ -30,10 +30,10 @@ def message(data: object, event: str = "", id_: str = "") -> bytes:
     return b"%sdata: %s\n\n" % (head.encode(), as_json(data))
 
 
-class Line:
+class OpenStream:
     """One open stream."""
 
-    def __init__(self, lines: Lines, caller: Caller, secret: str) -> None:
+    def __init__(self, lines: OpenStreams, caller: Caller, secret: str) -> None:
         self._lines, self.caller, self.secret = lines, caller, secret
         self.closing = ""
         self._woken = asyncio.Event()
@@ -62,33 +62,33 @@ class Line:
         return True
 
 
-class Lines:
+class OpenStreams:
     """All open streams."""
 
-    def __init__(self, tokens: Tokens, options: Options) -> None:
+    def __init__(self, tokens: Tokens, options: ServerOptions) -> None:
         self._tokens, self._options = tokens, options
-        self._lines: set[Line] = set()
+        self._lines: set[OpenStream] = set()
         self._held: Counter[str] = Counter()
         self._stopped = ""
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def hold(self, caller: Caller, secret: str) -> Line:
+    def hold(self, caller: Caller, secret: str) -> OpenStream:
         """A line for a new stream, to be given back; raises Refused if there are too many."""
         if self._stopped:
-            raise Refused(503, "retry", self._stopped)
+            raise HttpError(503, "retry", self._stopped)
         if self._held[caller.token] >= self._options.streams_per_token:
             most = self._options.streams_per_token
-            raise Refused(429, "retry", f"this token has {most} streams open already")
+            raise HttpError(429, "retry", f"this token has {most} streams open already")
         if len(self._lines) >= self._options.streams:
-            raise Refused(503, "retry", f"{len(self._lines)} streams are open already")
-        line = Line(self, caller, secret)
+            raise HttpError(503, "retry", f"{len(self._lines)} streams are open already")
+        line = OpenStream(self, caller, secret)
         self._lines.add(line)
         self._held[caller.token] += 1
         return line
 
-    def remove(self, line: Line) -> None:
+    def remove(self, line: OpenStream) -> None:
         """A stream is over; a second time changes nothing."""
         if line in self._lines:
             self._lines.remove(line)
@@ -102,7 +102,7 @@ class Lines:
 
     async def check(self) -> None:
         """Close the streams of tokens that are no longer valid."""
-        held: dict[bytes, list[Line]] = {}
+        held: dict[bytes, list[OpenStream]] = {}
         for line in self._lines:
             held.setdefault(line.caller.key, []).append(line)
         for lines in held.values():
@@ -123,12 +123,14 @@ class Lines:
                 await self.check()
 
 
-class Stream(Response):
+class StreamResponse(Response):
     """A response that sends events until it has no more, or nobody reads them."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, line: Line, events: Callable[[Line], AsyncGenerator[bytes]]) -> None:
+    def __init__(
+        self, line: OpenStream, events: Callable[[OpenStream], AsyncGenerator[bytes]]
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["Content-Length"]
         self._line, self._events = line, events
@@ -173,7 +175,7 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def beats(line: Line, seconds: float) -> AsyncGenerator[bytes | None]:
+async def beats(line: OpenStream, seconds: float) -> AsyncGenerator[bytes | None]:
     """``None`` whenever a line is woken, a heartbeat when it was silent; ends when it closes."""
     last = time.monotonic()
     while not line.closing:

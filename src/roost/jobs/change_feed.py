@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClusterChange:
     """Jobs and events that one commit brought about; ``seq`` is the journal's last entry."""
 
     seq: int
@@ -21,10 +21,10 @@ class Change:
     deleted: Sequence[str] = ()
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[ClusterChange], None]
 
 
-class Feed:
+class ChangeFeed:
     """Tells every listener of every change, in order, on the driver's loop."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Feed:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: ClusterChange) -> None:
         """Tell everyone. A listener that fails is its own problem."""
         for listener in list(self._listeners):
             try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from roost.live.cluster import _LETTERS
-from roost.server.seen import _ID, Eyes
+from roost.server.visibility import _ID, Visibility
 from roost.store.rows import EventRow, JobRow
 
 OWNERS = {"bert-aaaaa": "ada", "gpt-bbbbb": "bob", "rack-nodeb": ""}
-ADA = Eyes("ada", all=False, owner=OWNERS.get)
-ALL = Eyes("root", all=True, owner=OWNERS.get)
+ADA = Visibility("ada", all=False, owner=OWNERS.get)
+ALL = Visibility("root", all=True, owner=OWNERS.get)
 
 
 def test_texts_do_not_name_jobs_of_others() -> None:

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from roost.server.failures import Refused
+from roost.server.errors import HttpError
 
 T = TypeVar("T")
 
 
-class Questions:
+class RequestLimiter:
     """Those who asked and have no answer yet; in the order in which they came."""
 
     def __init__(self, most_per_user: int) -> None:
@@ -27,7 +27,7 @@ class Questions:
     async def ask(self, user: str, answer: Callable[[], Awaitable[T]]) -> T:
         """The answer, once it is this one's turn; raises Refused if the user asked too much."""
         if self._asked[user] >= self._most:
-            raise Refused(429, "retry", f"{self._most} questions of {user} wait for their answer")
+            raise HttpError(429, "retry", f"{self._most} questions of {user} wait for their answer")
         self._asked[user] += 1
         try:
             async with self._turn:

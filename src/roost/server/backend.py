@@ -14,15 +14,15 @@ from roost.core import Core, JobId, NodeId, QueueId, Range, RunId
 from roost.engines import LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
-from roost.live.cluster import Submission
-from roost.live.drafts import Counts, Health
-from roost.live.feed import Feed
-from roost.live.snapshots import Clone
+from roost.jobs.change_feed import ChangeFeed
+from roost.live.batches import DecisionCounts, IntakeHealth
+from roost.live.cluster import JobSubmission
+from roost.live.snapshots import CloneRequest
 from roost.store import Store
 from roost.store.rows import JobRow, PointRow, QueueRow, User
 
 
-class Outputs(Protocol):
+class OutputBackend(Protocol):
     """What the workers of a run wrote."""
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
@@ -38,14 +38,14 @@ class Outputs(Protocol):
         ...
 
 
-class Points(Protocol):
+class SnapshotBackend(Protocol):
     """Snapshots of jobs."""
 
     async def take(self, row: JobRow, name: str, actor: str, key: str = "") -> PointRow | None:
         """Take one; None while it is under way."""
         ...
 
-    async def job_of(self, clone: Clone) -> JobFile:
+    async def job_of(self, clone: CloneRequest) -> JobFile:
         """The job file of a clone."""
         ...
 
@@ -54,7 +54,7 @@ class Points(Protocol):
         ...
 
 
-class Served(Protocol):
+class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
     @property
@@ -63,12 +63,12 @@ class Served(Protocol):
         ...
 
     @property
-    def engine(self) -> Outputs:
+    def engine(self) -> OutputBackend:
         """Where the output of workers is."""
         ...
 
     @property
-    def snapshots(self) -> Points:
+    def snapshots(self) -> SnapshotBackend:
         """Restore points."""
         ...
 
@@ -78,17 +78,17 @@ class Served(Protocol):
         ...
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> ChangeFeed:
         """Tells of every change."""
         ...
 
     @property
-    def health(self) -> Health:
+    def health(self) -> IntakeHealth:
         """Whether commands are accepted."""
         ...
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> DecisionCounts:
         """Figures about the driver."""
         ...
 
@@ -111,11 +111,11 @@ class Served(Protocol):
         """Stop everything."""
         ...
 
-    async def submit(self, request: Submission) -> tuple[JobRow, bool]:
+    async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:
         """Accept a job; whether it is new."""
         ...
 
-    async def clone(self, clone: Clone) -> tuple[JobRow, bool]:
+    async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
         """Submit a new job that begins from a snapshot."""
         ...
 
@@ -159,7 +159,7 @@ class Served(Protocol):
         """Use a device again."""
         ...
 
-    async def plan(self, request: Submission) -> dict[str, Any]:
+    async def plan(self, request: JobSubmission) -> dict[str, Any]:
         """Where and when a job would start."""
         ...
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.core.spec import JobId, RunId
 from roost.errors import NotFound, RoostError
-from roost.server.lines import Line, beats, message
-from roost.server.options import Options
+from roost.server.options import ServerOptions
+from roost.server.streams import OpenStream, beats, message
 from roost.store.rows import OPEN_STATES, JobRow
 
 if TYPE_CHECKING:
     from roost.engines import LogFile
-    from roost.live.feed import Change
-    from roost.server.served import Outputs
+    from roost.jobs.change_feed import ClusterChange
+    from roost.server.backend import OutputBackend
 
 log = logging.getLogger("roost.server")
 
@@ -47,13 +47,13 @@ class _Chunk(NamedTuple):
     encoded: bytes
 
 
-class Tail:
+class LogTail:
     """The end of one log file."""
 
     def __init__(self, file: LogFile, chunk: int, attempt: int = 1) -> None:
         self._file, self._chunk, self._attempt = file, chunk, attempt
         self._lock, self._closed = threading.Lock(), False
-        self.lines: set[Line] = set()
+        self.lines: set[OpenStream] = set()
         self.size = 0
         #: Where the next new chunk begins; ``None`` until the file was first looked at.
         self.end: int | None = None
@@ -110,7 +110,7 @@ class Tail:
             self._file.close()
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Where somebody wants to begin to read: attempt 0 is the newest."""
 
     job: JobRow
@@ -124,7 +124,7 @@ class _Followed:
 
     def __init__(self, row: JobRow) -> None:
         self.row = row
-        self.lines: set[Line] = set()
+        self.lines: set[OpenStream] = set()
         self.gone = False
 
     @property
@@ -136,22 +136,22 @@ class _Followed:
         return int(self.row.view.get("attempt") or 0)
 
 
-class Tails:
+class LogFollowers:
     """All logs that are followed."""
 
     def __init__(
         self,
-        engine: Outputs,
+        engine: OutputBackend,
         read: Callable[[Callable[[], Any]], Awaitable[Any]],
-        options: Options,
+        options: ServerOptions,
     ) -> None:
         self._engine, self._read, self._options = engine, read, options
-        self._tails: dict[tuple[RunId, str], Tail] = {}
+        self._tails: dict[tuple[RunId, str], LogTail] = {}
         self._jobs: dict[str, _Followed] = {}
         self._hint = asyncio.Event()
-        self._left: list[Tail] = []
+        self._left: list[LogTail] = []
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: ClusterChange) -> None:
         """Take in a change: jobs that are followed may be over, or in their next attempt."""
         for row in change.jobs:
             if row.id in self._jobs:
@@ -189,7 +189,7 @@ class Tails:
                 for line in tail.lines:
                     line.wake()
 
-    async def follow(self, line: Line, place: Place) -> AsyncGenerator[bytes]:
+    async def follow(self, line: OpenStream, place: LogPosition) -> AsyncGenerator[bytes]:
         """The stream of one follower: all attempts from the first one asked for, to the end."""
         followed = self._jobs.setdefault(place.job.id, _Followed(place.job))
         if place.job.rev > followed.row.rev:
@@ -217,7 +217,7 @@ class Tails:
                 self._jobs.pop(place.job.id, None)
 
     async def _wait_for(
-        self, line: Line, followed: _Followed, attempt: int
+        self, line: OpenStream, followed: _Followed, attempt: int
     ) -> AsyncGenerator[bytes]:
         """Heartbeats until that attempt is there, or never will be."""
         if followed.attempt >= attempt or followed.over:
@@ -229,7 +229,7 @@ class Tails:
                 return
 
     async def _attempt(
-        self, line: Line, place: Place, attempt: int, offset: int
+        self, line: OpenStream, place: LogPosition, attempt: int, offset: int
     ) -> AsyncGenerator[bytes]:
         """One attempt, from an offset to where its log ends."""
         run = RunId(JobId(place.job.id), attempt)
@@ -256,7 +256,7 @@ class Tails:
                 if ended and not line.closing:
                     return
 
-    async def _next(self, tail: Tail, offset: int, *, whole: bool) -> _Chunk:
+    async def _next(self, tail: LogTail, offset: int, *, whole: bool) -> _Chunk:
         """The chunk at an offset: one that is kept, or what the file says."""
         kept = tail.kept(offset)
         if kept is not None:
@@ -266,7 +266,9 @@ class Tails:
         chunk: _Chunk = await self._read(lambda: tail.read(offset, whole=whole))
         return chunk
 
-    async def _tail(self, run: RunId, worker: str, line: Line, stack: ExitStack) -> Tail | None:
+    async def _tail(
+        self, run: RunId, worker: str, line: OpenStream, stack: ExitStack
+    ) -> LogTail | None:
         """The tail of a file, shared with all who follow it; given back with the stack."""
         key = (run, worker)
         if key not in self._tails:
@@ -275,16 +277,16 @@ class Tails:
             except NotFound:
                 return None
             if key in self._tails:  # somebody was faster
-                self._left.append(Tail(file, self._options.log_chunk, run.attempt))
+                self._left.append(LogTail(file, self._options.log_chunk, run.attempt))
             else:
-                self._tails[key] = Tail(file, self._options.log_chunk, run.attempt)
+                self._tails[key] = LogTail(file, self._options.log_chunk, run.attempt)
         tail = self._tails[key]
         tail.lines.add(line)
         stack.callback(self._leave, key, tail, line)
         self._hint.set()
         return tail
 
-    def _leave(self, key: tuple[RunId, str], tail: Tail, line: Line) -> None:
+    def _leave(self, key: tuple[RunId, str], tail: LogTail, line: OpenStream) -> None:
         tail.lines.discard(line)
         if not tail.lines and self._tails.get(key) is tail:
             del self._tails[key]
@@ -292,7 +294,7 @@ class Tails:
             self._hint.set()
 
 
-def _try(tail: Tail) -> list[tuple[int, _Chunk]]:
+def _try(tail: LogTail) -> list[tuple[int, _Chunk]]:
     """What is new in a file; nothing if it cannot be read now."""
     try:
         return tail.look()

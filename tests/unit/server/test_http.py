@@ -14,8 +14,8 @@ from tests.unit.server.worlds import World, eventually, looped, world
 
 from roost.core.spec import JobId, RunId
 from roost.errors import Fatal
-from roost.server.options import Options
-from roost.server.wire import listen, serve
+from roost.server.http import listen, serve
+from roost.server.options import ServerOptions
 
 
 @asynccontextmanager
@@ -53,7 +53,10 @@ async def _silence(port: int, *parts: bytes) -> tuple[bytes, float]:
 
 @looped
 async def test_silent_and_slow_clients_are_cut_off(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(header_s=0.3, body_s=0.3)) as here, wired(here) as port:
+    async with (
+        world(tmp_path, ServerOptions(header_s=0.3, body_s=0.3)) as here,
+        wired(here) as port,
+    ):
         token = here.tokens["root"]
         head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         cases = {
@@ -73,7 +76,7 @@ async def test_silent_and_slow_clients_are_cut_off(tmp_path: Path) -> None:
 
 @looped
 async def test_a_connection_is_used_again_but_not_kept_for_ever(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(header_s=0.3)) as here, wired(here) as port:
+    async with world(tmp_path, ServerOptions(header_s=0.3)) as here, wired(here) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(5):
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -87,7 +90,7 @@ async def test_a_connection_is_used_again_but_not_kept_for_ever(tmp_path: Path) 
 
 @looped
 async def test_an_open_stream_outlives_the_time_for_headers(tmp_path: Path) -> None:
-    options = Options(header_s=0.2, heartbeat_s=0.1)
+    options = ServerOptions(header_s=0.2, heartbeat_s=0.1)
     async with world(tmp_path, options) as here, wired(here) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         token = here.tokens["root"]
@@ -116,7 +119,7 @@ async def test_a_cluster_that_cannot_go_on_ends_the_server(tmp_path: Path) -> No
 
 @looped
 async def test_connections_that_say_nothing_shut_nobody_out(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(connections=20)) as here, wired(here) as port:
+    async with world(tmp_path, ServerOptions(connections=20)) as here, wired(here) as port:
         token = here.tokens["root"]
         head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
         silent: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -152,7 +155,7 @@ async def test_connections_that_say_nothing_shut_nobody_out(tmp_path: Path) -> N
 
 @looped
 async def test_too_many_requests_at_once_are_told_so(tmp_path: Path) -> None:
-    async with world(tmp_path, Options(connections=4)) as here, wired(here) as port:
+    async with world(tmp_path, ServerOptions(connections=4)) as here, wired(here) as port:
         token = here.tokens["root"]
         head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
         streams = []

@@ -15,19 +15,19 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from roost import __version__
-from roost.client.places import Place, find, is_loopback
-from roost.client.wire import (
+from roost.client.conversations import (
     Answer,
+    ConnectionLost,
     Emit,
-    Lost,
+    HttpReply,
+    HttpRequest,
     Open,
     Pause,
     Read,
-    Reply,
-    Request,
     Steps,
     patient,
 )
+from roost.client.endpoints import Endpoint, find, is_loopback
 from roost.errors import InvalidSpec
 
 T = TypeVar("T")
@@ -39,10 +39,10 @@ _HEARTBEAT_S = 60.0
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
-class Driver:
+class BaseTransport:
     """Where the server is, and how requests look on the wire."""
 
-    def __init__(self, place: Place, timeout: float, patience: float) -> None:
+    def __init__(self, place: Endpoint, timeout: float, patience: float) -> None:
         self.url, self.local = place.url, place.local
         self.patience = patience
         self._settings: dict[str, Any] = {
@@ -53,19 +53,23 @@ class Driver:
             "trust_env": not is_loopback(place.url),
         }
 
-    def _lost(self, error: httpx.TransportError) -> Lost:
+    def _lost(self, error: httpx.TransportError) -> ConnectionLost:
         why = str(error) or type(error).__name__
-        return Lost(self.url, why, sent=not isinstance(error, _UNSENT))
+        return ConnectionLost(self.url, why, sent=not isinstance(error, _UNSENT))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
 
-class SyncDriver(Driver):
+class SyncTransport(BaseTransport):
     """Blocks until the answer is there."""
 
     def __init__(
-        self, place: Place, timeout: float, patience: float, transport: httpx.BaseTransport | None
+        self,
+        place: Endpoint,
+        timeout: float,
+        patience: float,
+        transport: httpx.BaseTransport | None,
     ) -> None:
         super().__init__(place, timeout, patience)
         self._http = httpx.Client(transport=transport, **self._settings)
@@ -97,7 +101,7 @@ class SyncDriver(Driver):
 
     def _flow(self, steps: Steps[T]) -> Generator[Any, None, T]:
         answer: Answer = None
-        error: Lost | None = None
+        error: ConnectionLost | None = None
         with ExitStack() as stack:
             chunks: Iterator[bytes] = iter(())
             while True:
@@ -113,7 +117,7 @@ class SyncDriver(Driver):
                             yield item
                         case Pause(seconds):
                             time.sleep(seconds)
-                        case Request():
+                        case HttpRequest():
                             answer = _reply(self._http.send(_built(self._http, step)))
                         case Open(request):
                             stack.close()
@@ -129,12 +133,12 @@ class SyncDriver(Driver):
                     error = self._lost(lost)
 
 
-class AsyncDriver(Driver):
+class AsyncTransport(BaseTransport):
     """Awaits the answer."""
 
     def __init__(
         self,
-        place: Place,
+        place: Endpoint,
         timeout: float,
         patience: float,
         transport: httpx.AsyncBaseTransport | None,
@@ -172,7 +176,7 @@ class AsyncDriver(Driver):
 
     async def _flow(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         answer: Answer = None
-        error: Lost | None = None
+        error: ConnectionLost | None = None
         async with AsyncExitStack() as stack:
             chunks: Any = None
             while True:
@@ -187,7 +191,7 @@ class AsyncDriver(Driver):
                             yield item
                         case Pause(seconds):
                             await asyncio.sleep(seconds)
-                        case Request():
+                        case HttpRequest():
                             answer = _reply(await self._http.send(_built(self._http, step)))
                         case Open(request):
                             await stack.aclose()
@@ -203,7 +207,7 @@ class AsyncDriver(Driver):
                     error = self._lost(lost)
 
 
-def connect(url: str | None, token: str | None, home: Any) -> Place:
+def connect(url: str | None, token: str | None, home: Any) -> Endpoint:
     """The server that is meant, with an address that can be one."""
     place = find(url, token, home)
     is_loopback(place.url)  # raises if it is no address
@@ -220,7 +224,7 @@ def _headers(token: str) -> dict[str, str]:
 
 
 def _built(
-    http: httpx.Client | httpx.AsyncClient, request: Request, *, stream: bool = False
+    http: httpx.Client | httpx.AsyncClient, request: HttpRequest, *, stream: bool = False
 ) -> httpx.Request:
     built = http.build_request(
         request.method,
@@ -234,6 +238,6 @@ def _built(
     return built
 
 
-def _reply(response: httpx.Response) -> Reply:
+def _reply(response: httpx.Response) -> HttpReply:
     content = response.content if response.is_closed or response.is_stream_consumed else b""
-    return Reply(response.status_code, response.headers, content)
+    return HttpReply(response.status_code, response.headers, content)

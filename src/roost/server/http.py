@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from roost.errors import InvalidSpec
 from roost.server.context import Context
-from roost.server.options import Options
+from roost.server.options import ServerOptions
 
 log = logging.getLogger("roost.server")
 
@@ -205,7 +205,7 @@ def _give_up(sock: socket.socket | None, seconds: float) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
-def raise_file_limit(options: Options) -> None:
+def raise_file_limit(options: ServerOptions) -> None:
     """Runs and streams need open files: ask for as many as we may have."""
     wanted = options.connections + options.large + 500
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -16,7 +16,7 @@ from roost.core import JobId
 from roost.errors import InvalidSpec
 
 
-class Vault:
+class PrivateFiles:
     """Files of jobs that are not over."""
 
     def __init__(self, home: Path) -> None:

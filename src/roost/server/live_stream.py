@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from roost.server.auth import bearer
-from roost.server.body import Route
-from roost.server.failures import answers
+from roost.server.body import CheckedRoute
+from roost.server.errors import answers
 from roost.server.jobs import Here, Reader
-from roost.server.lines import Stream
+from roost.server.streams import StreamResponse
 
-router = APIRouter(prefix="/api/v1", tags=["stream"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["stream"], route_class=CheckedRoute)
 
 _EVENTS: dict[str, Any] = {
     "description": "Server-sent events: one snapshot, then deltas.",
@@ -38,4 +38,4 @@ async def stream(
     ``after`` does what the header Last-Event-ID does: go on from that event if it is still known.
     """
     line = here.lines.hold(caller, bearer(request.scope["headers"]))
-    return Stream(line, lambda held: here.hub.watch(held, here.eyes(caller), last or after))
+    return StreamResponse(line, lambda held: here.hub.watch(held, here.eyes(caller), last or after))

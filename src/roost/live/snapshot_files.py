@@ -45,7 +45,7 @@ def reference(job: str, name: str) -> str:
     return f"{job}@{name}"
 
 
-class Shelf:
+class SnapshotFiles:
     """The folder of all snapshots."""
 
     def __init__(self, home: Path) -> None:

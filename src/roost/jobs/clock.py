@@ -16,7 +16,7 @@ def _uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Clock:
+class WallClock:
     """Tells the time of the journal."""
 
     def __init__(

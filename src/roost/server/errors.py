@@ -35,7 +35,7 @@ _LONGEST = 2000
 _SERVER_ERROR = 500
 
 
-class Problem(BaseModel):
+class ErrorDetail(BaseModel):
     """What went wrong, and what can be done about it."""
 
     kind: Kind
@@ -43,7 +43,7 @@ class Problem(BaseModel):
     hint: str = ""
 
 
-class Place(BaseModel):
+class FieldPath(BaseModel):
     """Where in a job file something is wrong."""
 
     line: int | None = None
@@ -51,14 +51,14 @@ class Place(BaseModel):
     message: str
 
 
-class Failure(BaseModel):
+class ErrorBody(BaseModel):
     """The body of every answer that is not a success."""
 
-    error: Problem
-    errors: list[Place] = Field(default_factory=list)
+    error: ErrorDetail
+    errors: list[FieldPath] = Field(default_factory=list)
 
 
-class Refused(RoostError):
+class HttpError(RoostError):
     """A request that is answered with a status of its own."""
 
     def __init__(self, status: int, kind: Kind, message: str, hint: str = "") -> None:
@@ -89,11 +89,14 @@ _MEANING = {
 def answers(*more: int) -> dict[int | str, dict[str, Any]]:
     """The failures that a route can answer with, for its description."""
     statuses = sorted({400, 401, 403, 408, 413, 421, 422, 431, 500, 503, *more})
-    return {status: {"model": Failure, "description": _MEANING[status]} for status in statuses}
+    return {status: {"model": ErrorBody, "description": _MEANING[status]} for status in statuses}
 
 
 def failure(
-    status: int, problem: Problem, places: list[dict[str, Any]] | None = None, after: float = 0.0
+    status: int,
+    problem: ErrorDetail,
+    places: list[dict[str, Any]] | None = None,
+    after: float = 0.0,
 ) -> Response:
     """An error as a response."""
     body: dict[str, Any] = {"error": problem.model_dump()}
@@ -129,27 +132,27 @@ def of(error: RoostError) -> Response:
     """The response to an error that was raised on purpose."""
     message = " ".join(str(error).split()) or type(error).__name__
     match error:
-        case Refused():
-            problem = Problem(kind=error.kind, message=message, hint=error.hint)
+        case HttpError():
+            problem = ErrorDetail(kind=error.kind, message=message, hint=error.hint)
             return failure(error.status, problem, error.places)
         case NotFound():
-            return failure(404, Problem(kind="not-found", message=message))
+            return failure(404, ErrorDetail(kind="not-found", message=message))
         case Forbidden():
-            return failure(403, Problem(kind="forbidden", message=message))
+            return failure(403, ErrorDetail(kind="forbidden", message=message))
         case Conflict():
-            return failure(409, Problem(kind="conflict", message=message))
+            return failure(409, ErrorDetail(kind="conflict", message=message))
         case InvalidSpec():
-            return failure(422, Problem(kind="invalid", message=message), _places(error))
+            return failure(422, ErrorDetail(kind="invalid", message=message), _places(error))
         case Retryable() if _full(error):
             hint = "free some space; nothing that runs is touched"
-            return failure(507, Problem(kind="full", message=message, hint=hint))
+            return failure(507, ErrorDetail(kind="full", message=message, hint=hint))
         case Retryable():
-            problem = Problem(kind="retry", message=message, hint="try again in a moment")
+            problem = ErrorDetail(kind="retry", message=message, hint="try again in a moment")
             return failure(503, problem, after=error.after)
         case Fatal():
-            return failure(500, Problem(kind="fatal", message=message))
+            return failure(500, ErrorDetail(kind="fatal", message=message))
         case _:
-            return failure(500, Problem(kind="fatal", message=message))
+            return failure(500, ErrorDetail(kind="fatal", message=message))
 
 
 def _full(error: Retryable) -> bool:
@@ -193,7 +196,7 @@ def _http(_request: Request, error: Exception) -> Response:
     }
     fallback: Kind = "invalid" if error.status_code < _SERVER_ERROR else "fatal"
     kind = kinds.get(error.status_code, fallback)
-    response = failure(error.status_code, Problem(kind=kind, message=str(error.detail)))
+    response = failure(error.status_code, ErrorDetail(kind=kind, message=str(error.detail)))
     response.headers.update(error.headers or {})
     return response
 
@@ -217,4 +220,4 @@ def _invalid(_request: Request, error: Exception) -> Response:
         places.append({"line": None, "field": ".".join(where[1:]), "message": _said(one)})
     first = places[0] if places else {"field": "", "message": "the request is malformed"}
     message = f"{first['field']}: {first['message']}" if first["field"] else str(first["message"])
-    return failure(422, Problem(kind="invalid", message=message), places)
+    return failure(422, ErrorDetail(kind="invalid", message=message), places)

@@ -34,7 +34,7 @@ _OVER = frozenset({"succeeded", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Eyes:
+class Visibility:
     """A way of seeing: all jobs, or those of ``user``.
 
     ``owner`` knows whose a job is: nobody's (empty) if it is none, ``None`` where nobody knows.
@@ -144,6 +144,6 @@ class Eyes:
         return told
 
 
-def eyes_of(caller: Caller, owner: Callable[[str], str | None]) -> Eyes:
+def visibility_of(caller: Caller, owner: Callable[[str], str | None]) -> Visibility:
     """How a caller sees."""
-    return Eyes(caller.user, caller.role != "user", owner)
+    return Visibility(caller.user, caller.role != "user", owner)

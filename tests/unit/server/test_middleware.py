@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.unit.server.worlds import World, job, looped, world
 
-from roost.server.options import Options
+from roost.server.options import ServerOptions
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 PATHS = ("/healthz", "/api/v1/jobs", "/api/v1/jobs/x", "/metrics", "/no-such-path")
@@ -48,7 +48,7 @@ async def test_another_sites_page_is_refused_on_every_method(tmp_path: Path) -> 
 
 @looped
 async def test_our_own_names_are_fine(tmp_path: Path) -> None:
-    options = Options(hosts=("localhost", "127.0.0.1", "::1", "box.lab"))
+    options = ServerOptions(hosts=("localhost", "127.0.0.1", "::1", "box.lab"))
     async with world(tmp_path, options) as here, here.client() as client:
         for host in ("localhost:8610", "127.0.0.1", "[::1]:8610", "LOCALHOST.", "box.lab:443"):
             headers = {"Host": host, "Origin": f"http://{host}"}
@@ -77,7 +77,7 @@ async def test_without_a_token_nothing_is_told(tmp_path: Path) -> None:
 
 @looped
 async def test_large_bodies(tmp_path: Path) -> None:
-    options = Options(body_bytes=10_000, small_body_bytes=1000)
+    options = ServerOptions(body_bytes=10_000, small_body_bytes=1000)
     async with world(tmp_path, options) as here, here.client() as client:
 
         async def chunks() -> object:

@@ -15,7 +15,7 @@ BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class IntakeHealth:
     """Whether commands are accepted, and if not, why."""
 
     ok: bool = True
@@ -23,7 +23,7 @@ class Health:
 
 
 @dataclass(slots=True)
-class Draft:
+class DecidedBatch:
     """One batch that the core has decided on and the journal does not have yet."""
 
     entry: Entry
@@ -36,7 +36,7 @@ class Draft:
 
 
 @dataclass(slots=True)
-class Counts:
+class DecisionCounts:
     """Figures for the curious."""
 
     decisions: int = 0

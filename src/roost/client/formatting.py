@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from roost.client.views import STATES, JobView, Verdict
+from roost.client.views import STATES, JobView, VerdictView
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -188,7 +188,7 @@ def footer(views: Iterable[JobView]) -> str:
     return ", ".join(f"{states.count(state)} {state}" for state in known)
 
 
-def _headline(told: Verdict) -> str:
+def _headline(told: VerdictView) -> str:
     """How it ended, and what that means: exit 1, import error."""
     how = told.signal or ("" if told.code is None else f"exit {told.code}")
     return ", ".join(clean(text) for text in (how, told.phrase or told.kind) if text)

@@ -25,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roost.errors import RoostError
 from roost.server.auth import Tokens, bearer
-from roost.server.failures import Problem, Refused, failure, of
-from roost.server.options import Options
+from roost.server.errors import ErrorDetail, HttpError, failure, of
+from roost.server.options import ServerOptions
 from roost.server.permissions import OPEN_PATHS
 
 log = logging.getLogger("roost.server")
@@ -45,13 +45,13 @@ _HEADERS = [
 Seen = Callable[[Scope, int, float], None]
 
 
-class Guard:
+class RequestFilter:
     """ASGI middleware around the whole app."""
 
     def __init__(
         self,
         app: ASGIApp,
-        options: Options,
+        options: ServerOptions,
         tokens: Tokens,
         seen: Seen,
         crowded: Callable[[], bool] = lambda: False,
@@ -76,18 +76,18 @@ class Guard:
         """Refuse what may not come in; notes the caller in the scope."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if self._crowded():
-            raise Refused(503, "retry", "too many connections are open")
+            raise HttpError(503, "retry", "too many connections are open")
         self._check_names(headers)
         size = len(scope["query_string"]) + len(scope["path"])
         if size + sum(len(name) + len(value) for name, value in headers) > self._most_head:
-            raise Refused(431, "invalid", f"address and headers exceed {self._most_head} bytes")
+            raise HttpError(431, "invalid", f"address and headers exceed {self._most_head} bytes")
         raw = scope.get("raw_path") or b""
         if "\0" in scope["path"] or b"%00" in raw or b"%00" in scope["query_string"]:
-            raise Refused(400, "invalid", "the address contains a zero byte")
+            raise HttpError(400, "invalid", "the address contains a zero byte")
         if scope["path"] not in OPEN_PATHS:
             caller = await self._tokens.caller(bearer(headers))
             if caller is None:
-                raise Refused(
+                raise HttpError(
                     401,
                     "unauthenticated",
                     "no valid token",
@@ -103,10 +103,10 @@ class Guard:
         large = scope["path"] in _LARGE and "roost.caller" in scope
         return self._options.body_bytes if large else self._options.small_body_bytes
 
-    def too_large(self, scope: Scope) -> Refused:
+    def too_large(self, scope: Scope) -> HttpError:
         """The error for a body that is larger."""
         most = self.most(scope)
-        return Refused(413, "invalid", f"the body is larger than {most} bytes")
+        return HttpError(413, "invalid", f"the body is larger than {most} bytes")
 
     @property
     def body_s(self) -> float:
@@ -124,7 +124,7 @@ class Guard:
     def _check_names(self, headers: list[tuple[bytes, bytes]]) -> None:
         hosts = [value for name, value in headers if name == b"host"]
         if len(hosts) != 1 or _host(f"//{hosts[0].decode('latin-1')}") not in self._hosts:
-            raise Refused(
+            raise HttpError(
                 421,
                 "forbidden",
                 "the Host header names another server",
@@ -132,13 +132,13 @@ class Guard:
             )
         for name, value in headers:
             if name == b"origin" and _host(value.decode("latin-1"), web=True) not in self._hosts:
-                raise Refused(421, "forbidden", "the request comes from another site's page")
+                raise HttpError(421, "forbidden", "the request comes from another site's page")
 
 
 class _Request:
     """One request on its way through the gate."""
 
-    def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, guard: RequestFilter, scope: Scope, receive: Receive, send: Send) -> None:
         self._guard, self._scope, self._receive, self._send = guard, scope, receive, send
         self._number = secrets.token_hex(6)
         self._began = time.monotonic()
@@ -162,7 +162,7 @@ class _Request:
             log.exception("request %s: %s %s", self._number, scope["method"], _shown(scope))
             message = f"a fault of the server; its log tells more under {self._number}"
             self._close = True
-            await self._answer(failure(500, Problem(kind="fatal", message=message)))
+            await self._answer(failure(500, ErrorDetail(kind="fatal", message=message)))
         finally:
             guard.seen(scope, self._status, time.monotonic() - self._began)
 

@@ -22,7 +22,7 @@ _OTHERS_WRITE = 0o022
 USUAL = "http://127.0.0.1:8610"
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """A server: its address, the token, and whether it runs on this machine."""
 
     url: str
@@ -44,7 +44,7 @@ def find(
     url: str | None = None,
     token: str | None = None,
     folder: str | os.PathLike[str] | None = None,
-) -> Place:
+) -> Endpoint:
     """The server that is meant; raises NoServer if nothing tells of one."""
     base = home(folder)
     named = url or os.environ.get("ROOST_URL") or ""
@@ -55,7 +55,7 @@ def find(
     shown = token if token is not None else os.environ.get("ROOST_TOKEN", "")
     if not shown and address == own:
         shown = _read(base / "token").strip()
-    return Place(address, shown, address == own or is_loopback(address))
+    return Endpoint(address, shown, address == own or is_loopback(address))
 
 
 def is_loopback(url: str) -> bool:

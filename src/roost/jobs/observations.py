@@ -13,7 +13,7 @@ from typing import Any
 
 from roost.core import WHOLE, WORKER, Core, Measured, Run
 from roost.engines import Told
-from roost.jobs.record import Record
+from roost.jobs.record import JobRecord
 
 #: How often the same size is measured, and how long a size has to last before it is, in seconds.
 EVERY_S = 30.0
@@ -26,7 +26,7 @@ _MOST_LETTERS = 500
 _SERVER = "ps"
 
 
-def observed(record: Record, told: Told) -> None:
+def observed(record: JobRecord, told: Told) -> None:
     """Remember what a job says of its training, where it can be true."""
     if (step_s := _positive(told.step_s)) is not None:
         record.step_s = step_s
@@ -48,7 +48,7 @@ def observed(record: Record, told: Told) -> None:
         record.note = told.note[:_MOST_LETTERS]
 
 
-def measured(core: Core, run: Run, record: Record, told: Told, now: float) -> list[Measured]:
+def measured(core: Core, run: Run, record: JobRecord, told: Told, now: float) -> list[Measured]:
     """A measurement for the journal, if it is time for one and the size is not in doubt."""
     step_s, epochs = _positive(told.step_s), _within(told.epochs, _MOST_EPOCHS)
     size = told.world or run.workers

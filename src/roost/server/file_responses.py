@@ -15,15 +15,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from roost.server.auth import Read
-from roost.server.failures import Refused
-from roost.server.lines import send_while_there
-from roost.server.options import Options
+from roost.server.errors import HttpError
+from roost.server.options import ServerOptions
+from roost.server.streams import send_while_there
 
 if TYPE_CHECKING:
     from roost.engines import LogFile
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A part of an open file, which is closed with it, and how it is told."""
 
     file: LogFile
@@ -33,24 +33,24 @@ class Part(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-class Pieces:
+class FileResponses:
     """Makes answers out of parts of files, and counts the large ones."""
 
-    def __init__(self, read: Read, options: Options) -> None:
+    def __init__(self, read: Read, options: ServerOptions) -> None:
         self._read, self._options = read, options
         self._held: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return self._held.total()
 
-    async def answer(self, user: str, part: Part) -> Response:
+    async def answer(self, user: str, part: FilePart) -> Response:
         """An answer for a user; raises Refused where too many large ones are open."""
         if part.length <= self._options.piece_bytes:
             content = await self._read(lambda: _whole(part))
             return Response(content, headers=part.headers, media_type=part.media_type)
         try:
             self._take(user)
-        except Refused:
+        except HttpError:
             part.file.close()
             raise
         return _Large(self, user, part)
@@ -58,16 +58,16 @@ class Pieces:
     def _take(self, user: str) -> None:
         most = self._options.large_per_user
         if self._held[user] >= most:
-            raise Refused(429, "retry", f"{user} has {most} large answers open already")
+            raise HttpError(429, "retry", f"{user} has {most} large answers open already")
         if len(self) >= self._options.large:
-            raise Refused(503, "retry", f"{len(self)} large answers are open already")
+            raise HttpError(503, "retry", f"{len(self)} large answers are open already")
         self._held[user] += 1
 
     def give_back(self, user: str) -> None:
         """A large answer is over."""
         self._held -= Counter({user: 1})
 
-    async def piece(self, part: Part, done: int) -> bytes:
+    async def piece(self, part: FilePart, done: int) -> bytes:
         """The next piece of a part; who is cut off meanwhile leaves no open file behind."""
         most = min(self._options.piece_bytes, part.length - done)
         reading = asyncio.ensure_future(
@@ -81,7 +81,7 @@ class Pieces:
         return found
 
 
-def _whole(part: Part) -> bytes:
+def _whole(part: FilePart) -> bytes:
     with part.file as file:
         return file.read(part.start, part.length)
 
@@ -89,7 +89,7 @@ def _whole(part: Part) -> bytes:
 class _Large(Response):
     """An answer that is read while it is sent."""
 
-    def __init__(self, pieces: Pieces, user: str, part: Part) -> None:
+    def __init__(self, pieces: FileResponses, user: str, part: FilePart) -> None:
         headers = {**part.headers, "Content-Length": str(part.length)}
         super().__init__(headers=headers, media_type=part.media_type)
         self._pieces, self._user, self._part = pieces, user, part
