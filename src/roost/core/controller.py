@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias, assert_never
 
 from roost.core.actions import Action, Stop, Suspend
-from roost.core.adoption import Adoption
 from roost.core.allocation import beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.events import (
@@ -52,11 +51,12 @@ from roost.core.events import (
     SuspendRequested,
     Woke,
 )
-from roost.core.machines import Machines
+from roost.core.folding.adoption import Adoption
+from roost.core.folding.nodes import Machines
+from roost.core.folding.reports import Reports
+from roost.core.folding.requests import Requests
 from roost.core.plan import Placer, Plan
 from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, other_way
-from roost.core.reports import Reports
-from roost.core.requests import Requests
 from roost.core.spec import JobId
 from roost.core.state import JobState
 from roost.errors import Fatal, RoostError
@@ -82,8 +82,8 @@ class Core(Reports, Requests, Machines, Adoption):
         ``Conflict`` or ``NotFound`` and changes nothing; those before it in the batch stand, and
         what follows from them comes with the next call.
         """
-        if self.taken_back:
-            self.taken_back = []
+        if self.withdrawn:
+            self.withdrawn = []
         self._fold(events)
         if self._replan is None:
             self.decisions = []
@@ -150,8 +150,8 @@ class Core(Reports, Requests, Machines, Adoption):
         elif reason.cause is Cause.FRAGMENTATION and line.said is None:
             text = other_way(self.ledger, line.shape.resources)
             reason = reason._replace(text=text or reason.text)
-        if job_id in self._plan.promises:
-            text, starts_at = self._plan.promises[job_id]
+        if job_id in self._plan.latest_starts:
+            text, starts_at = self._plan.latest_starts[job_id]
             reason = Reason(reason.cause, text, starts_at)
         return Explanation(reason, tuple(ahead))
 

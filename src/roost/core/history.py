@@ -24,7 +24,7 @@ _APPLICATIONS = 2_000
 _SIZES = 200
 
 #: A user and an application.
-Whose: TypeAlias = tuple[str, str]
+ApplicationKey: TypeAlias = tuple[str, str]
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -88,10 +88,10 @@ class History:
         #: GPU-seconds that each of the last jobs held, oldest first.
         self.service: deque[float] = deque(maxlen=_MEMORY)
         #: What was measured, by user and application; the one that was silent longest comes first.
-        self.profiles: dict[Whose, Profile] = {}
-        self.costs: dict[Whose, Spent] = {}
+        self.profiles: dict[ApplicationKey, Profile] = {}
+        self.costs: dict[ApplicationKey, Spent] = {}
         #: How many jobs of a user's application succeeded, and the work they took in all.
-        self._succeeded: dict[Whose, tuple[int, float]] = {}
+        self._succeeded: dict[ApplicationKey, tuple[int, float]] = {}
 
     def add(self, job: Job, *, succeeded: bool) -> None:
         """Learn from a job that is over."""

@@ -39,11 +39,11 @@ class Plan:
         "decisions",
         "history",
         "jobs",
+        "latest_starts",
         "ledger",
         "memo",
         "now",
         "placer",
-        "promises",
         "queues",
         "runs",
         "said",
@@ -75,7 +75,7 @@ class Plan:
         #: GPU-seconds that each job which is over has held, oldest first.
         self.history = history
         self.said: dict[Line, tuple[str, Cause | None]] = {}
-        self.promises: dict[JobId, tuple[str, float]] = {}
+        self.latest_starts: dict[JobId, tuple[str, float]] = {}
         self._undo: list[Callable[[], None]] = []
         self.begin(-math.inf)
 
@@ -86,7 +86,7 @@ class Plan:
         self.wake_at = math.inf
         self.awaits_starts = False
         self.said.clear()
-        self.promises.clear()
+        self.latest_starts.clear()
         self._undo.clear()
 
     # -- what there is -------------------------------------------------------------------------
@@ -247,9 +247,9 @@ class Plan:
         """Say why a line waits, where the policy knows more than what is free."""
         self.said[line] = (text, cause)
 
-    def promise(self, job: Job, text: str, starts_at: float) -> None:
+    def latest_start(self, job: Job, text: str, starts_at: float) -> None:
         """Say of one job that it will start at that time at the latest."""
-        self.promises[job.id] = (text, starts_at)
+        self.latest_starts[job.id] = (text, starts_at)
 
     def close(self) -> None:
         """All is decided, and cannot be undone any more. The core calls this, not the policy."""

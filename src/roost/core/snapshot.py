@@ -20,20 +20,20 @@ from roost.core.actions import Action
 from roost.core.allocation import Allocation, Part
 from roost.core.controller import Core, Policy
 from roost.core.events import Event, MigrateRequested
+from roost.core.history_codec import (
+    ObservedRecord,
+    ProfileRecord,
+    SpentRecord,
+    SuccessRecord,
+    decode_observed,
+    encode_observed,
+    profile_records,
+    restore,
+    spent_records,
+    success_records,
+)
 from roost.core.node import devices, mask_of
 from roost.core.plan import Placer
-from roost.core.remembered import (
-    Disturbed,
-    Past,
-    Seen,
-    Watched,
-    disturbed,
-    observed,
-    past,
-    remember,
-    seen,
-    watched,
-)
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.wire import canonical, decode, encode
@@ -71,12 +71,12 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         tuple(_job_record(core, job) for job in core.jobs.values() if over or not job.state.over),
         tuple(_run_record(run) for run in core.runs.values()),
         tuple(_leaving(core)),
-        tuple(job.id for job in core.misfits.values() if _misfit(core, job)),
+        tuple(job.id for job in core.out_of_range.values() if _misfit(core, job)),
         tuple(core.history.service),
-        past(core.history),
+        success_records(core.history),
         *_pending(core),
-        seen(core.history),
-        disturbed(core.history),
+        profile_records(core.history),
+        spent_records(core.history),
         tuple(_PoolRecord(*pool) for pool in ledger.members.items()),
     )
     data: dict[str, Any] = encode(state)
@@ -156,7 +156,7 @@ class _JobRecord(NamedTuple):
     cancelling: bool = False
     protected: str = ""
     waiting: bool = False
-    observed: Watched | None = None
+    observed: ObservedRecord | None = None
 
 
 class _RunRecord(NamedTuple):
@@ -203,12 +203,12 @@ class _State(NamedTuple):
     leaving: tuple[_LeavingRecord, ...] = ()
     misfits: tuple[JobId, ...] = ()
     service: tuple[float, ...] = ()
-    succeeded: tuple[Past, ...] = ()
+    succeeded: tuple[SuccessRecord, ...] = ()
     actions: tuple[Action, ...] = ()
     replan: Event | None = None
     moves: tuple[MigrateRequested, ...] = ()
-    profiles: tuple[Seen, ...] = ()
-    costs: tuple[Disturbed, ...] = ()
+    profiles: tuple[ProfileRecord, ...] = ()
+    costs: tuple[SpentRecord, ...] = ()
     pools: tuple[_PoolRecord, ...] = ()
 
 
@@ -223,7 +223,7 @@ _run_fields = attrgetter(*_RUN)
 def _job_record(core: Core, job: Job) -> _JobRecord:
     waits = tuple(core.waiting.waits(job, core.now))
     told = dict(zip(_JOB, _job_fields(job), strict=True))
-    return _JobRecord(**told, waits=waits, observed=watched(job.observed))
+    return _JobRecord(**told, waits=waits, observed=encode_observed(job.observed))
 
 
 def _run_record(run: Run) -> _RunRecord:
@@ -279,9 +279,9 @@ def _fill(core: Core, state: _State) -> None:
             core.ledger.lose(place.spec.id)
     for record in state.jobs:
         _stand(core, record)
-    core.misfits.update((name, _known("job", core.jobs, name)) for name in state.misfits)
+    core.out_of_range.update((name, _known("job", core.jobs, name)) for name in state.misfits)
     core.history.service.extend(state.service)
-    remember(core.history, state.succeeded, state.profiles, state.costs)
+    restore(core.history, state.succeeded, state.profiles, state.costs)
     core._actions.extend(state.actions)  # noqa: SLF001 - its own other half
     core._replan = state.replan  # noqa: SLF001 - as above
     core._moves.extend(state.moves)  # noqa: SLF001 - as above
@@ -308,7 +308,7 @@ def _job(core: Core, record: _JobRecord) -> Job:
     for name in _JobRecord._field_defaults:
         setattr(job, name, getattr(record, name))
     job.history = core.history
-    job.observed = None if record.observed is None else observed(record.observed)
+    job.observed = None if record.observed is None else decode_observed(record.observed)
     job.waiting = False  # until it stands in line
     if len(record.waits) != len(job.waits):
         raise Fatal(f"job {job.id} has {len(record.waits)} waits, not {len(job.waits)}")

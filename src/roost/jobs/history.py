@@ -69,7 +69,7 @@ class HistoryLine(NamedTuple):
 
 def touched(core: Core, events: Iterable[Event], actions: Iterable[Action]) -> dict[JobId, None]:
     """Jobs that the batch was about which a core has just handled, in order."""
-    found: dict[JobId, None] = dict.fromkeys(core.taken_back)
+    found: dict[JobId, None] = dict.fromkeys(core.withdrawn)
     for event in events:
         match event:
             case (

@@ -79,7 +79,7 @@ class Easy:
         if reservation is not None and promise:
             need = blocked.gpu_milli
             text = f"first in line; {gpus(need)} {are(need)} reserved for it"
-            plan.promise(job, text, reservation.start)
+            plan.latest_start(job, text, reservation.start)
         for line in sorted(lines, key=lambda line: line.entries[0][:2]):
             if line.refused_at != plan.ledger.releases:
                 self._fill_line(plan, line, job, reservation)

@@ -95,7 +95,7 @@ class Conservative:
                 if _only_gpus_count(job):
                     need = job.gpu_milli
                     text = f"{gpus(need)} {are(need)} reserved for it"
-                    plan.promise(job, text, max(plan.now, booking.start))
+                    plan.latest_start(job, text, max(plan.now, booking.start))
         plan.memo["conservative"] = memory
         later = [b.start for b in memory.bookings.values() if not profile.due(b)]
         plan.wake(min(later, default=math.inf))

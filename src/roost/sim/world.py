@@ -26,7 +26,7 @@ from roost.core.events import (
     Started,
     Suspended,
 )
-from roost.core.motion import goes_on
+from roost.core.lifecycle import goes_on
 from roost.core.occupancy import lasting
 from roost.core.spec import CPU_SLOT, WHOLE, JobId, NodeId, NodeSpec, RunId
 from roost.core.state import Run

@@ -340,7 +340,7 @@ def _gangs(core: Core) -> Iterator[str]:
         for allocation in () if run.parked else filter(None, (run.allocation, run.target)):
             shape = Shape(allocation.workers, spec.resources, spec.roles, spec.within)
             low, high = spec.workers
-            if not low <= allocation.workers <= high and run.job.id not in core.misfits:
+            if not low <= allocation.workers <= high and run.job.id not in core.out_of_range:
                 yield f"run {run.id} has {allocation.workers} workers, asked for {low}..{high}"
             for problem in gang_problems(core.ledger, shape, allocation.parts):
                 yield f"run {run.id}: {problem}"

@@ -331,7 +331,7 @@ def test_a_run_that_was_asked_to_leave_stays_once_it_is_protected() -> None:
 
     assert core.runs.keys() == {run("a")}
     assert (core.jobs[A].state, core.jobs[B].state) == (JobState.RUNNING, JobState.QUEUED)
-    assert core.taken_back == [B]
+    assert core.withdrawn == [B]
     assert core.ledger.free_milli == 0
     validate(core)
 

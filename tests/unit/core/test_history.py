@@ -23,8 +23,8 @@ from roost.core import (
     SuspendRequested,
 )
 from roost.core.history import History, Profile, Spending
+from roost.core.history_codec import encode_observed, profile_records
 from roost.core.observed import Mean
-from roost.core.remembered import seen, watched
 from roost.core.snapshot import digest, dump, load
 from roost.core.wire import canonical
 from roost.placement import placer
@@ -190,8 +190,10 @@ def test_a_snapshot_keeps_it() -> None:
     core.handle(Measured(2.0, run("a"), 1, 0.4, 700, 50.0), Measured(2.0, run("a"), 2, 0.3))
     again = load(json.loads(canonical(dump(core))), fifo, placer("first-fit"))
 
-    assert seen(again.history) == seen(core.history)
-    assert watched(again.jobs[job("a")].observed) == watched(core.jobs[job("a")].observed)
+    assert profile_records(again.history) == profile_records(core.history)
+    assert encode_observed(again.jobs[job("a")].observed) == encode_observed(
+        core.jobs[job("a")].observed
+    )
     assert again.history.costs == core.history.costs
     assert again.jobs[job("a")].spent is again.history.costs[WHOSE]
     assert digest(again) == digest(core)

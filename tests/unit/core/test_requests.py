@@ -52,7 +52,7 @@ def test_a_running_job_grows_because_its_user_wants_it() -> None:
     assert grow.allocation.workers == 3
     core.handle(Resized(3.0, run("a")))
     assert core.jobs[A].run.workers == 3  # type: ignore[union-attr]
-    assert not core.misfits or core.handle(Woke(4.0)) == []
+    assert not core.out_of_range or core.handle(Woke(4.0)) == []
 
 
 def test_work_done_and_work_left_mean_the_same_after_scaling() -> None:

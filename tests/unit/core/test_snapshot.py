@@ -253,7 +253,7 @@ def test_a_job_scaled_while_it_grows_beyond_that_comes_back_as_a_misfit() -> Non
     core.handle(ScaleRequested(2.0, job("a"), Range(1, 1)))
     again = load(dump(core), Scripted(), FIRST_FIT)
 
-    assert list(again.misfits) == [job("a")]
+    assert list(again.out_of_range) == [job("a")]
     (shrinks,) = again.handle(Resized(3.0, run("a")))
     assert isinstance(shrinks, Resize)
     validate(again)

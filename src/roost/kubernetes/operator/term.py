@@ -157,10 +157,10 @@ class Term(Folding):
     def _decide(self, events: list[Event]) -> None:
         """Let the core decide on what was folded, and let it be made real."""
         began = time.perf_counter()
-        taken_back = dict.fromkeys(self.core.taken_back)
+        withdrawn = dict.fromkeys(self.core.withdrawn)
         actions = self.core.handle()
         self.counts.decided(time.perf_counter() - began)
-        jobs = taken_back | touched(self.core, events, actions)
+        jobs = withdrawn | touched(self.core, events, actions)
         batch = Batch(self.core.now, events, self.core.decisions, actions, jobs)
         for source in self.sources:
             self._tell(source, batch)

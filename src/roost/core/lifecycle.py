@@ -11,8 +11,8 @@ import heapq
 
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, beyond, survivors, without
+from roost.core.cluster_state import ClusterState
 from roost.core.events import Event
-from roost.core.facts import Facts
 from roost.core.node import Node
 from roost.core.occupancy import pinned, uses
 from roost.core.reasons import Cause
@@ -20,7 +20,7 @@ from roost.core.spec import JobSpec, RunId
 from roost.core.state import Job, JobState, Run, needs
 
 
-class Motion(Facts):
+class Lifecycle(ClusterState):
     """The ways in which a run comes, changes and goes."""
 
     # -- beginning and changing ----------------------------------------------------------------
@@ -145,7 +145,7 @@ class Motion(Facts):
     def _take_back(self, run: Run, event: Event) -> None:
         """A reserved run gives back what it was promised; its job waits again."""
         job = run.job
-        self.taken_back.append(job.id)
+        self.withdrawn.append(job.id)
         job.waits[Cause.CAPACITY] += self.now - run.placed_at
         self._release(run)
         self.occupancy.settle(run, None)

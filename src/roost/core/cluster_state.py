@@ -1,8 +1,7 @@
 """Everything the core knows, and the small questions about it.
 
-``Facts`` is what the chapters of the controller share: ``motion`` (how runs begin, change and
-leave), ``reports`` (what the world says) and ``requests`` (what users ask for) each add to it, and
-``controller`` puts them together.
+``ClusterState`` is what the parts of the controller share: ``lifecycle`` (how runs begin, change
+and leave) and ``folding`` (how events change it).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from roost.core.waiting import Waiting
 from roost.errors import Fatal, NotFound
 
 
-class Facts:
+class ClusterState:
     """The state that events change, and what is left to be done about it."""
 
     def __init__(self, placer: Placer) -> None:
@@ -41,12 +40,12 @@ class Facts:
         #: Failed jobs that have to wait for their next try: when, number, job.
         self.backing_off: list[tuple[float, int, Job]] = []
         #: Jobs whose run has fewer or more workers than its user now wants.
-        self.misfits: dict[JobId, Job] = {}
+        self.out_of_range: dict[JobId, Job] = {}
         self.history = History()
         #: What the last ``handle`` decided, for the journal.
         self.decisions: list[Decision] = []
         #: Jobs that lost their reservation in the last ``handle``, for whom there is no action.
-        self.taken_back: list[JobId] = []
+        self.withdrawn: list[JobId] = []
         self.memo: dict[str, Any] = {}
         self._actions: list[Action] = []
         self._replan: Event | None = None

@@ -20,7 +20,7 @@ from roost.core.events import (
     Suspended,
 )
 from roost.core.history import Spending
-from roost.core.motion import Motion, whole_roles
+from roost.core.lifecycle import Lifecycle, whole_roles
 from roost.core.observed import Observed
 from roost.core.state import Job, JobState, Run
 
@@ -31,7 +31,7 @@ _ENDS = {
 }
 
 
-class Reports(Motion):
+class Reports(Lifecycle):
     """Folds reports on runs; each fold says whether it may change a decision."""
 
     def _started(self, event: Started) -> bool:
@@ -120,7 +120,7 @@ class Reports(Motion):
         self._change_size(run, left)
         low, high = job.spec.workers
         if not low <= left.workers <= high:
-            self.misfits[job.id] = job
+            self.out_of_range[job.id] = job
         return True
 
     def _suspended(self, event: Suspended) -> bool:

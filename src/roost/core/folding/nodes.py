@@ -1,6 +1,6 @@
 """What the world says of machines, folded into the state: nodes, devices, pools.
 
-A run that a failure hits ends, or goes on with the workers that are left (``motion``). Other
+A run that a failure hits ends, or goes on with the workers that are left (``lifecycle``). Other
 hardware and other pools disturb nobody: they only matter to those who are placed from then on.
 """
 
@@ -17,14 +17,14 @@ from roost.core.events import (
     NodeLost,
     PoolChanged,
 )
-from roost.core.motion import Motion
+from roost.core.lifecycle import Lifecycle
 from roost.core.node import Node
 from roost.core.spec import NodeSpec, Resources
 from roost.core.state import Run, needs
 from roost.errors import Conflict
 
 
-class Machines(Motion):
+class Machines(Lifecycle):
     """Folds reports on machines; each fold says whether it may change a decision."""
 
     def _node_joined(self, event: NodeJoined) -> bool:

@@ -12,7 +12,7 @@ from roost.core.history import History, Profile, Spending, Spent
 from roost.core.observed import Mean, Observed, Setting, Timing
 
 
-class Past(NamedTuple):
+class SuccessRecord(NamedTuple):
     """How many jobs of a user's application succeeded, and the work they took in all."""
 
     user: str
@@ -21,7 +21,7 @@ class Past(NamedTuple):
     work_s: float
 
 
-class Step(NamedTuple):
+class StepRecord(NamedTuple):
     """The mean time of a step with so many workers that hold such a share each."""
 
     workers: int
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     mean_s: float
 
 
-class Timed(NamedTuple):
+class TimingRecord(NamedTuple):
     """How long a step took in a setting, and its synchronisation; both with how often seen."""
 
     setting: Setting
@@ -40,10 +40,10 @@ class Timed(NamedTuple):
     sync_s: float = 0.0
 
 
-class Watched(NamedTuple):
+class ObservedRecord(NamedTuple):
     """What was observed of a job or an application; see ``Observed``."""
 
-    timings: tuple[Timed, ...] = ()
+    timings: tuple[TimingRecord, ...] = ()
     noise: float | None = None
     noises: tuple[tuple[int, float], ...] = ()
     losses: tuple[tuple[int, float], ...] = ()
@@ -51,20 +51,20 @@ class Watched(NamedTuple):
     version: int = 0
 
 
-class Seen(NamedTuple):
+class ProfileRecord(NamedTuple):
     """What was measured of a user's application; see ``Profile``."""
 
     user: str
     application: str
-    steps: tuple[Step, ...]
+    steps: tuple[StepRecord, ...]
     memory_mib: int = 0
     noise: float | None = None
     looks: int = 0
     busy: float = 0.0
-    observed: Watched | None = None
+    observed: ObservedRecord | None = None
 
 
-class Cost(NamedTuple):
+class CostRecord(NamedTuple):
     """What was spent so often, and how much on average; see ``Spent``."""
 
     what: Spending
@@ -72,46 +72,46 @@ class Cost(NamedTuple):
     mean_s: float
 
 
-class Disturbed(NamedTuple):
+class SpentRecord(NamedTuple):
     """What it took to disturb jobs of a user's application."""
 
     user: str
     application: str
-    costs: tuple[Cost, ...]
+    costs: tuple[CostRecord, ...]
 
 
-_NOTHING = Watched()
+_NOTHING = ObservedRecord()
 
 
-def past(history: History) -> tuple[Past, ...]:
-    """Who succeeded."""
+def success_records(history: History) -> tuple[SuccessRecord, ...]:
+    """How many jobs succeeded, by user and application."""
     succeeded = history._succeeded  # noqa: SLF001 - its own other half
-    return tuple(Past(*whose, jobs, work_s) for whose, (jobs, work_s) in succeeded.items())
+    return tuple(SuccessRecord(*key, jobs, work_s) for key, (jobs, work_s) in succeeded.items())
 
 
-def seen(history: History) -> tuple[Seen, ...]:
+def profile_records(history: History) -> tuple[ProfileRecord, ...]:
     """What was measured of applications."""
     return tuple(
-        Seen(
-            *whose,
-            tuple(Step(*size, mean.count, mean.mean) for size, mean in profile.steps.items()),
+        ProfileRecord(
+            *key,
+            tuple(StepRecord(*size, mean.count, mean.mean) for size, mean in profile.steps.items()),
             profile.memory_mib,
             profile.noise,
             profile.busy.count,
             profile.busy.mean,
-            watched(profile.observed),
+            encode_observed(profile.observed),
         )
-        for whose, profile in history.profiles.items()
+        for key, profile in history.profiles.items()
     )
 
 
-def watched(observed: Observed | None) -> Watched | None:
+def encode_observed(observed: Observed | None) -> ObservedRecord | None:
     """What was observed, to be kept."""
     if observed is None or not (observed.version or observed.noises or observed.losses):
         return None
-    return Watched(
+    return ObservedRecord(
         tuple(
-            Timed(setting, one.step.count, one.step.mean, one.sync.count, one.sync.mean)
+            TimingRecord(setting, one.step.count, one.step.mean, one.sync.count, one.sync.mean)
             for setting, one in observed.timings.items()
         ),
         observed.noise,
@@ -122,7 +122,7 @@ def watched(observed: Observed | None) -> Watched | None:
     )
 
 
-def observed(watched: Watched) -> Observed:
+def decode_observed(watched: ObservedRecord) -> Observed:
     """What was kept, as it was observed."""
     timings = {
         one.setting: Timing(Mean(one.steps, one.step_s), Mean(one.syncs, one.sync_s))
@@ -132,23 +132,23 @@ def observed(watched: Watched) -> Observed:
     return Observed(timings, watched.noise, noises, losses, watched.epochs, watched.version)
 
 
-def disturbed(history: History) -> tuple[Disturbed, ...]:
+def spent_records(history: History) -> tuple[SpentRecord, ...]:
     """What it took to disturb jobs."""
-    return tuple(Disturbed(*whose, tuple(_costs(spent))) for whose, spent in history.costs.items())
+    return tuple(SpentRecord(*key, tuple(_costs(spent))) for key, spent in history.costs.items())
 
 
-def _costs(spent: Spent) -> Iterable[Cost]:
+def _costs(spent: Spent) -> Iterable[CostRecord]:
     for what in Spending:
         mean: Mean = getattr(spent, what.value)
         if mean.count:
-            yield Cost(what, mean.count, mean.mean)
+            yield CostRecord(what, mean.count, mean.mean)
 
 
-def remember(
+def restore(
     history: History,
-    past: Iterable[Past],
-    seen: Iterable[Seen],
-    disturbed: Iterable[Disturbed],
+    past: Iterable[SuccessRecord],
+    seen: Iterable[ProfileRecord],
+    disturbed: Iterable[SpentRecord],
 ) -> None:
     """Put what was kept into an empty history."""
     history._succeeded.update(  # noqa: SLF001 - its own other half
@@ -160,7 +160,7 @@ def remember(
         }
         busy = Mean(app.looks, app.busy)
         profile = Profile(
-            steps, app.memory_mib, app.noise, busy, observed(app.observed or _NOTHING)
+            steps, app.memory_mib, app.noise, busy, decode_observed(app.observed or _NOTHING)
         )
         history.profiles[app.user, app.application] = profile
     for one in disturbed:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from roost.core.allocation import WORKER, Allocation
 from roost.core.events import Adopted, Protected
-from roost.core.motion import Motion
+from roost.core.lifecycle import Lifecycle
 from roost.core.node import mask_of
 from roost.core.spec import WHOLE, JobSpec, Resources, RunId
 from roost.core.state import Job, JobState, Run, needs
 from roost.errors import Conflict
 
 
-class Adoption(Motion):
+class Adoption(Lifecycle):
     """Folds what the world says of jobs; each fold says whether it may change a decision."""
 
     def _adopted(self, event: Adopted) -> bool:
@@ -76,7 +76,7 @@ class Adoption(Motion):
         run.rate = job.speed_up(run.workers, job.spec.workers.min)
         low, high = job.spec.workers
         if not low <= run.workers <= high:
-            self.misfits[job.id] = job
+            self.out_of_range[job.id] = job
         job.state = JobState.STARTING
         if event.running:
             job.started_at = run.started_at = since

@@ -20,13 +20,13 @@ from roost.core.events import (
     Submitted,
     SuspendRequested,
 )
-from roost.core.motion import Motion
+from roost.core.lifecycle import Lifecycle
 from roost.core.plan import Plan
 from roost.core.state import Job, JobState
 from roost.errors import Conflict, NotFound
 
 
-class Requests(Motion):
+class Requests(Lifecycle):
     """Folds requests; each fold says whether it may change a decision."""
 
     def _submitted(self, event: Submitted) -> bool:
@@ -109,7 +109,7 @@ class Requests(Motion):
             job.run.done_s *= unit
             job.run.rate *= unit
             job.run.foresee(self.now)
-            self.misfits[job.id] = job
+            self.out_of_range[job.id] = job
         if waits:
             self.waiting.join(job, event.time)
         return True
@@ -152,11 +152,11 @@ class Requests(Motion):
 
     def _serve_users(self, plan: Plan) -> None:
         """Grant what users asked for and what needs a place, as far as there is one."""
-        for job in list(self.misfits.values()):
+        for job in list(self.out_of_range.values()):
             run = job.run
             low, high = job.spec.workers
             if run is None or (run.target is None and low <= run.workers <= high):
-                del self.misfits[job.id]
+                del self.out_of_range[job.id]
             elif run.settled:
                 plan.resize(run, min(max(run.workers, low), high))
         moves, self._moves = self._moves, []

@@ -1,0 +1,1 @@
+"""How events change the state: one module per group of events."""
