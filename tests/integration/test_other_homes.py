@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.integration.faults import lasting, refused, trial, until
+from tests.faults.faults import lasting, refused, trial, until
 from tests.integration.local_world import World, run_id, shell, world
 from tests.support import oracles
 from tests.support.server_process import ServerProcess, holders

@@ -85,12 +85,12 @@ class Clock:
 
 def _worker(blocks: int, width: int) -> dict[str, list[float]]:
     """Train by turns in both loops; seconds of a step, one mean for each block."""
-    import torch
-    from torch import nn
     from torch.nn.functional import mse_loss
     from torch.utils.data import TensorDataset
 
+    import torch
     from roost import train
+    from torch import nn
 
     torch.set_num_threads(1)
     torch.manual_seed(1)

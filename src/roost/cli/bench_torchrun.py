@@ -57,11 +57,12 @@ def _pause(folder: Path, training: list[str]) -> float:
 
 def worker(folder: Path, size: int, depth: int, batch: int) -> None:
     """Train until somebody ends it."""
-    import torch
     import torch.distributed
-    from torch import nn
     from torch.nn.functional import cross_entropy
     from torch.nn.parallel import DistributedDataParallel
+
+    import torch
+    from torch import nn
 
     torch.manual_seed(1)
     inner = [layer for _ in range(depth) for layer in (nn.Linear(size, size), nn.ReLU())]

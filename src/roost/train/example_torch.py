@@ -38,8 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    import torch  # noqa: PLC0415 - after its settings
     from torch.nn.functional import cross_entropy  # noqa: PLC0415 - as above
+
+    import torch  # noqa: PLC0415 - after its settings
 
     if options.deterministic:
         torch.use_deterministic_algorithms(mode=True)
@@ -100,8 +101,9 @@ def network(options: argparse.Namespace) -> torch.nn.Module:
 
 def samples(options: argparse.Namespace) -> Any:
     """Noise, around a picture of each kind."""
-    import torch  # noqa: PLC0415 - as above
     from torch.utils.data import TensorDataset  # noqa: PLC0415 - as above
+
+    import torch  # noqa: PLC0415 - as above
 
     chance = torch.Generator().manual_seed(options.seed + 1)
     kinds = torch.randint(_CLASSES, (options.samples,), generator=chance)

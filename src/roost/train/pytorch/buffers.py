@@ -9,9 +9,8 @@ from __future__ import annotations
 from itertools import groupby
 
 import torch
-from torch import nn
-
 from roost.train.pytorch.groups import Group
+from torch import nn
 
 
 class Buffers:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-
 from roost.train.members import Misuse
 from roost.train.pytorch.state import Aside, Training, write
 from roost.train.saving import Saver, checkpoint_dir, clear_drafts

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-
 from roost.train.pytorch.groups import Group
 from roost.train.telling import tell
 

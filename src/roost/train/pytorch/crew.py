@@ -12,8 +12,6 @@ import time
 from typing import Any
 
 import torch
-from torch import nn
-
 from roost.train.members import Left, Members, Misuse, number_of
 from roost.train.pytorch.checkpoints import Checkpoints
 from roost.train.pytorch.control import Control, Wishes
@@ -22,6 +20,7 @@ from roost.train.pytorch.meeting import Meeting
 from roost.train.pytorch.offload import Pool
 from roost.train.pytorch.reporting import Reporter
 from roost.train.pytorch.state import Training, split, spread
+from torch import nn
 
 _STOPPED = 143
 #: How long a worker that lost another one waits to hear who is left.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
+import torch
 from roost.train.members import Misuse
 
 Collate = Callable[[list[Any]], Any]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-
 from roost.train.pytorch.groups import Group
 from roost.train.pytorch.statistics import Statistics, since_look
 

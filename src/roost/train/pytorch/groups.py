@@ -23,12 +23,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 import torch.distributed
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import torch
 from roost.train.members import Misuse, View
+from torch import nn
 
 #: Much of it is not in its type stubs.
 dist: Any = torch.distributed

@@ -19,8 +19,6 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
-
 from roost.train.members import Misuse
 from roost.train.pytorch.buffers import Buffers
 from roost.train.pytorch.crew import Crew, Front
@@ -29,6 +27,7 @@ from roost.train.pytorch.gradients import Gradients
 from roost.train.pytorch.groups import Hello, shape_of
 from roost.train.pytorch.sampler import Sampler, Share
 from roost.train.pytorch.state import Stateful, Training
+from torch import nn
 
 __all__ = ["Elastic", "elastic"]
 

@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
+import torch
 from roost.train.pytorch.feeding import moved
+from torch import nn
 
 MIB = 1 << 20
 #: What the allocator rounds up and leaves between blocks, as a part of what is asked for.

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import torch
-
 from roost.train.pytorch import memory
 from roost.train.pytorch.control import insist
 from roost.train.pytorch.groups import Group

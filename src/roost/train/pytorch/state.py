@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Protocol
 
 import torch
-from torch import nn
-
 from roost.train.members import Misuse
 from roost.train.pytorch.groups import Group
 from roost.train.pytorch.sampler import Sampler
 from roost.train.pytorch.statistics import Statistics
+from torch import nn
 
 #: Stands for a tensor in a tree; followed by its number.
 _MARK = "\0tensor"

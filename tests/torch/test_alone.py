@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import torch
 from roost import train
 from roost.train.members import Misuse, Place
 from roost.train.pytorch.loop import Elastic, _Done
 from roost.train.pytorch.memory import MIB, Prediction, TooLarge
+from torch import nn
 
 
 @pytest.fixture(autouse=True)

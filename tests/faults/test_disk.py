@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.integration.faults import (
+from tests.faults.faults import (
     can,
     cancel_all,
     lasting,

@@ -11,11 +11,11 @@ import os
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
 from torch.utils.data import TensorDataset
 
+import torch
 from roost import train
+from torch import nn
 
 SAMPLES, BATCH = 97, 12
 

@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from tests.integration.gang_of_members import Gang
-from tests.integration.torch_member import BATCH, network, work
+from tests.torch.torch_member import BATCH, network, work
+
+import torch
 
 SCRIPT = Path(__file__).with_name("torch_member.py")
 #: Where the newest checkpoint is.

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.integration.gang_of_members import Gang
-from torch import nn
 
+import torch
 from roost.train.pytorch.memory import MIB, predict, seen_mib
 from roost.train.pytorch.offload import Pool
+from torch import nn
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from tests.integration.gpu_programs import PROGRAMS, told
+from tests.torch.gpu_programs import PROGRAMS, told
 
 from roost.core import JobId, RunId
 from roost.engines import Ended, WorkerExit

@@ -6,9 +6,9 @@ import threading
 from datetime import timedelta
 
 import pytest
-import torch
 from tests.integration.gang_of_members import free_port
 
+import torch
 from roost.train.members import View
 from roost.train.pytorch import groups
 from roost.train.pytorch.groups import Hello, form

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.integration.faults import running, script, trial, until
+from tests.faults.faults import running, script, trial, until
 from tests.support import oracles
 from tests.support.trial import SHIM, Trial, kill_exactly, shim_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.integration.faults import cancel_all, lasting, refused, running, trial, until
+from tests.faults.faults import cancel_all, lasting, refused, running, trial, until
 from tests.integration.unix_proxy import Proxy
 from tests.support import witness
 from tests.support.chaos import play

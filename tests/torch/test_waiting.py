@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-import torch
-from torch import nn
 
+import torch
 from roost.train.pytorch.waiting import Waiting
+from torch import nn
 
 CPU = torch.device("cpu")
 WAIT_S = 0.01

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
+import torch
 from roost.train.pytorch.crew import Front
+from torch import nn
 
 
 class Broken(nn.Module):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
-
 from roost.train.pytorch.buffers import Buffers
+from torch import nn
 
 
 class Others:

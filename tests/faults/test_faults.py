@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.integration.faults import (
+from tests.faults.faults import (
     WAIT,
     can,
     cancel_all,

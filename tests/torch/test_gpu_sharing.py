@@ -2,7 +2,7 @@
 
 Needs pytest, PyTorch and a GPU, nothing else of what Roost depends on:
 
-    PYTHONPATH=src python3 -m pytest -c /dev/null -q -m gpu tests/integration/test_gpu_sharing.py
+    PYTHONPATH=src python3 -m pytest -c /dev/null -q -m gpu tests/torch/test_gpu_sharing.py
 """
 
 from __future__ import annotations

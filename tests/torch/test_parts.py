@@ -7,9 +7,8 @@ import random
 from collections.abc import Callable, Iterable
 
 import pytest
-import torch
-from torch import nn
 
+import torch
 from roost.train.members import Misuse
 from roost.train.pytorch.feeding import Feeder, moved, permutation
 from roost.train.pytorch.memory import MIB, Prediction, TooLarge, optimizer_bytes, predict
@@ -17,6 +16,7 @@ from roost.train.pytorch.offload import Pool
 from roost.train.pytorch.reporting import Pace
 from roost.train.pytorch.state import Aside, joined, split
 from roost.train.pytorch.statistics import Statistics
+from torch import nn
 
 
 def layers() -> nn.Sequential:
