@@ -18,7 +18,7 @@ from roost.errors import InvalidSpec, NotFound
 _GZIP = b"\x1f\x8b"
 
 
-class Text(NamedTuple):
+class TextFile(NamedTuple):
     """A file that was read: the name errors give it, and what it says."""
 
     file: str
@@ -32,15 +32,15 @@ class Text(NamedTuple):
 
 
 #: Where a trace comes from: a path, or a text that is already here.
-Source = str | os.PathLike[str] | Text
+Source = str | os.PathLike[str] | TextFile
 
 
-def load(source: Source, most: int | None = None) -> Text:
+def load(source: Source, most: int | None = None) -> TextFile:
     """Read a text file, gzipped or not; raises NotFound or InvalidSpec.
 
     A file of more than ``most`` bytes is refused without reading all of it.
     """
-    if isinstance(source, Text):
+    if isinstance(source, TextFile):
         return source
     file = os.fspath(source)
     content = _unzipped(file, _content(file, most))
@@ -52,7 +52,7 @@ def load(source: Source, most: int | None = None) -> Text:
     if "\0" in text:
         msg = f"{file} is not a text file: it contains zero bytes"
         raise InvalidSpec(msg)
-    return Text(file, text)
+    return TextFile(file, text)
 
 
 def save(path: str | os.PathLike[str], text: str, mode: int | None = None) -> None:

@@ -29,7 +29,7 @@ from tests.support.oracles import Told
 from tests.support.server_process import ServerProcess, holders
 from tests.support.trial import SubmittedJob, Trial
 
-from roost.store.rows import Entry, JobRow
+from roost.store.rows import JobRow, JournalEntry
 
 RESTARTS = int(os.environ.get("ROOST_TEST_RESTARTS", "10"))
 
@@ -168,8 +168,8 @@ def ordered(
 def test_deletions_are_held_against_the_journal() -> None:
     """The oracle sees a deletion that was acknowledged and lost, and one that did nothing."""
     submitted = {"type": "Submitted", "job": "a-1"}
-    made = Entry(1, "id-1", 1.0, {"events": [submitted], "notes": {}})
-    gone = Entry(2, "id-2", 2.0, {"events": [], "notes": {"deleted": "a-1"}})
+    made = JournalEntry(1, "id-1", 1.0, {"events": [submitted], "notes": {}})
+    gone = JournalEntry(2, "id-2", 2.0, {"events": [], "notes": {"deleted": "a-1"}})
     told, rows = [Told("delete", "a-1")], {"a-1": JobRow("a-1", "a", "ada", "default", "failed")}
     assert oracles.accounted([made, gone], told, {}) == []
     (lost,) = oracles.accounted([made], told, rows)

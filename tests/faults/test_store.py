@@ -29,8 +29,8 @@ from tests.support.postgres import PostgresServer
 
 from roost.errors import Conflict, Fatal, RoostError
 from roost.store import (
-    Entry,
     JobQuery,
+    JournalEntry,
     Store,
     StoreBroken,
     StoreBusy,
@@ -255,14 +255,14 @@ def test_a_log_that_went_missing_is_noticed(tmp_path: Path) -> None:
         store.serve()
 
 
-def _serve(path: Path) -> list[Entry]:
+def _serve(path: Path) -> list[JournalEntry]:
     with open_store(f"sqlite://{path}") as store:
         store.serve()
         return list(store.entries())
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Entry]]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[JournalEntry]]:
     """A journal whose older half is in the database and the younger in its write-ahead log."""
     folder, kept = tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("kept")
     url = f"sqlite://{folder}/roost.db"
@@ -272,7 +272,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Entry
             store.serve()
             for seq in range(half * 30 + 1, half * 30 + 31):
                 body = {"v": 1, "pad": "y" * chance.randrange(3000)}
-                store.append([Entry(seq, f"e{seq}", seq / 3, body)], [job_row(f"j{seq % 9}")])
+                store.append(
+                    [JournalEntry(seq, f"e{seq}", seq / 3, body)], [job_row(f"j{seq % 9}")]
+                )
             entries = list(store.entries())
             if half:
                 for file in folder.iterdir():
@@ -316,7 +318,7 @@ def _mutate(file: Path, chance: random.Random) -> str:
 @pytest.mark.parametrize("noted", [True, False], ids=["noted", "without note"])
 def test_no_damage_is_silent(
     noted: bool,  # noqa: FBT001
-    recorded: tuple[Path, list[Entry]],
+    recorded: tuple[Path, list[JournalEntry]],
     quick: Path,
 ) -> None:
     kept, entries = recorded
@@ -356,7 +358,7 @@ def test_a_database_swapped_while_in_use_is_noticed(tmp_path: Path) -> None:
             store.append([entry(7)])
         with pytest.raises(Fatal):
             store.reopen()
-    found = list[Entry]()
+    found = list[JournalEntry]()
     with suppress(Fatal):
         found = _serve(path)
     # The log of the newer one may fit the older one: then nothing is missing.
@@ -469,7 +471,7 @@ def test_readers_see_whole_commits_and_do_not_wait(store: Store) -> None:
         session.run("UPDATE jobs SET rev = 119")
 
 
-def _resume(store: Store, made: Entry) -> None:
+def _resume(store: Store, made: JournalEntry) -> None:
     """What the server does after an unknown outcome."""
     store.reopen()
     last = store.last()

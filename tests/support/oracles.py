@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 from roost.core import Core, JobId, Ledger, Plan, Shape, snapshot
 from roost.errors import RoostError
 from roost.live.recovery import fold
-from roost.store.rows import Entry, JobRow
+from roost.store.rows import JobRow, JournalEntry
 from roost.testing.checks import validate
 
 #: The commands that a user may be told have been accepted, and their events; deletions have notes.
@@ -54,7 +54,7 @@ class Told(NamedTuple):
 
 
 def accounted(
-    entries: Sequence[Entry], told: Iterable[Told], rows: Mapping[str, JobRow]
+    entries: Sequence[JournalEntry], told: Iterable[Told], rows: Mapping[str, JobRow]
 ) -> list[str]:
     """O1: what was acknowledged is in the journal, jobs exactly once; the views have each job."""
     written, answers, deleted = _written(entries), _answers(entries), _deleted(entries)
@@ -88,19 +88,19 @@ def accounted(
     return found
 
 
-def _written(entries: Iterable[Entry]) -> Counter[tuple[str, str]]:
+def _written(entries: Iterable[JournalEntry]) -> Counter[tuple[str, str]]:
     """How often each kind of event about each job is in the journal."""
     return Counter(
         (event["type"], event.get("job", "")) for entry in entries for event in entry.body["events"]
     )
 
 
-def _deleted(entries: Iterable[Entry]) -> set[str]:
+def _deleted(entries: Iterable[JournalEntry]) -> set[str]:
     """The jobs that somebody deleted; others are only forgotten by the core, and stay listed."""
     return {entry.body["notes"]["deleted"] for entry in entries if "deleted" in entry.body["notes"]}
 
 
-def _answers(entries: Iterable[Entry]) -> dict[str, set[str]]:
+def _answers(entries: Iterable[JournalEntry]) -> dict[str, set[str]]:
     """The jobs that each request made."""
     found: dict[str, set[str]] = {}
     for entry in entries:
@@ -179,7 +179,7 @@ class Folding:
     problems: list[str] = field(default_factory=list)
     _over: dict[str, str] = field(default_factory=dict)
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: JournalEntry) -> None:
         """Fold one more entry, and look at the whole core."""
         try:
             fold(self.core, entry)
@@ -194,7 +194,7 @@ class Folding:
                 self._over[job.id] = job.state
 
 
-def folded(entries: Iterable[Entry]) -> Folding:
+def folded(entries: Iterable[JournalEntry]) -> Folding:
     """A whole journal, folded and checked."""
     folding = Folding()
     for entry in entries:
@@ -203,7 +203,7 @@ def folded(entries: Iterable[Entry]) -> Folding:
 
 
 def same_state(
-    core: Core, live: str, entries: Sequence[Entry], snapshots: Iterable[tuple[int, str]]
+    core: Core, live: str, entries: Sequence[JournalEntry], snapshots: Iterable[tuple[int, str]]
 ) -> list[str]:
     """O5: the state by three ways; ``core`` is folded from ``entries``, ``live`` a digest."""
     found = []
@@ -284,7 +284,7 @@ def _not_asked(*about: Plan | Ledger | Shape) -> NoReturn:
     raise AssertionError(msg)
 
 
-def save_journal(path: Path, entries: Iterable[Entry], about: Mapping[str, Any]) -> None:
+def save_journal(path: Path, entries: Iterable[JournalEntry], about: Mapping[str, Any]) -> None:
     """Write a journal as lines of JSON, the first of which says where it comes from."""
     with path.open("w", encoding="utf-8") as out:
         out.write(json.dumps(about) + "\n")
@@ -292,8 +292,8 @@ def save_journal(path: Path, entries: Iterable[Entry], about: Mapping[str, Any])
             out.write(json.dumps(entry._asdict(), separators=(",", ":")) + "\n")
 
 
-def load_journal(path: Path) -> tuple[dict[str, Any], list[Entry]]:
+def load_journal(path: Path) -> tuple[dict[str, Any], list[JournalEntry]]:
     """What ``save_journal`` wrote."""
     with path.open(encoding="utf-8") as file:
         about = json.loads(file.readline())
-        return about, [Entry(**json.loads(line)) for line in file]
+        return about, [JournalEntry(**json.loads(line)) for line in file]

@@ -21,7 +21,7 @@ import httpx
 
 from roost.errors import Fatal
 from roost.store import open_store
-from roost.store.rows import Entry, JobQuery, JobRow
+from roost.store.rows import JobQuery, JobRow, JournalEntry
 
 #: The command that serves, as users type it.
 UP = (sys.executable, "-c", "import sys; from roost.cli import main; sys.exit(main())", "up")
@@ -194,7 +194,7 @@ class StoredEntries:
 
     def __init__(self, url: str) -> None:
         with open_store(url) as store:
-            self.entries: list[Entry] = list(store.entries())
+            self.entries: list[JournalEntry] = list(store.entries())
             self.snapshots: list[tuple[int, str]] = list(store.snapshots())
             self.rows: dict[str, JobRow] = {}
             while True:

@@ -30,7 +30,7 @@ from roost.core.wire import encode_decision, encode_event
 from roost.live.recovery import snapshot_of
 from roost.placement import placer
 from roost.policies.fifo import fifo
-from roost.store.rows import Entry, JobRow
+from roost.store.rows import JobRow, JournalEntry
 from roost.testing.builders import node, spec
 
 A, B = JobId("a-1"), JobId("b-2")
@@ -46,9 +46,9 @@ HISTORY: tuple[Event, ...] = (
 )
 
 
-def written(*events: Event) -> tuple[Core, list[Entry]]:
+def written(*events: Event) -> tuple[Core, list[JournalEntry]]:
     """A core and the journal of what it was told, one entry for each event."""
-    core, entries = Core(fifo, placer("consolidate")), list[Entry]()
+    core, entries = Core(fifo, placer("consolidate")), list[JournalEntry]()
     for seq, event in enumerate(events, start=1):
         core.handle(event)
         body = {
@@ -57,7 +57,7 @@ def written(*events: Event) -> tuple[Core, list[Entry]]:
             "decisions": [encode_decision(decision) for decision in core.decisions],
             "notes": {"request": f"key-{event.job}"} if isinstance(event, Submitted) else {},
         }
-        entries.append(Entry(seq, f"id-{seq}", event.time, json.loads(json.dumps(body))))
+        entries.append(JournalEntry(seq, f"id-{seq}", event.time, json.loads(json.dumps(body))))
     return core, entries
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Duration, Noun, Verb, option
 from roost.cli.output import print_table
 from roost.errors import InvalidSpec
@@ -20,14 +20,14 @@ _ROLES = click.Choice(["admin", "user", "viewer"])
 Example:
   roost whoami""",
 )
-@connect.output_option
+@connection.output_option
 def whoami(output: str) -> None:
     """Say who the server takes you for."""
     from roost.client.formatting import clean, clock
 
-    with connect.connect() as client:
+    with connection.connect() as client:
         me, url = client.whoami(), client.url
-    if connect.printed(me, output):
+    if connection.printed(me, output):
         return
     click.echo(f"{clean(me.get('user', ''))} ({clean(me.get('role', ''))}) at {clean(url)}")
     if me.get("expires_at"):
@@ -47,10 +47,10 @@ def users() -> None:
 
 
 @users.command("list", cls=Verb)
-@connect.output_option
+@connection.output_option
 def list_users(output: str) -> None:
     """List the users (also without the word list)."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         _print_users(client.users(), output)
 
 
@@ -73,10 +73,10 @@ Examples:
     default="",
     help="The Unix account that jobs run under, if root serves.",
 )
-@connect.output_option
+@connection.output_option
 def add_user(name: str, role: str, unix: str, output: str) -> None:
     """Let the user NAME in; a token is made with roost tokens add."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         _print_users([client.add_user(name, role, unix)], output)
 
 
@@ -98,13 +98,13 @@ Examples:
     help="The Unix account that jobs run under, if root serves.",
 )
 @option("--active/--inactive", section="Change", default=None, help="May come in, or not any more.")
-@connect.output_option
+@connection.output_option
 def set_user(name: str, output: str, **given: Any) -> None:
     """Change the user NAME."""
     settings = {key: value for key, value in given.items() if value is not None}
     if not settings:
         raise InvalidSpec("nothing to change: give --role, --unix, --active or --inactive")
-    with connect.connect() as client:
+    with connection.connect() as client:
         _print_users([client.set_user(name, settings)], output)
 
 
@@ -122,16 +122,16 @@ def tokens() -> None:
 
 @tokens.command("list", cls=Verb)
 @option("--user", section="Which", metavar="NAME", default="", help="Of another user.")
-@connect.output_option
+@connection.output_option
 def list_tokens(user: str, output: str) -> None:
     """List your tokens (also without the word list); what they say is not known any more."""
     from roost.client.formatting import ago, clean, clock, count
 
-    with connect.connect() as client:
+    with connection.connect() as client:
         found = client.tokens(user)
-    if connect.printed(found, output):
+    if connection.printed(found, output):
         return
-    now = connect.now()
+    now = connection.now()
     print_table(
         [
             {
@@ -160,14 +160,14 @@ Examples:
 @option("--user", section="Change", metavar="NAME", default="", help="For another user.")
 @option("--label", section="Change", metavar="TEXT", default="", help="To tell it from others.")
 @option("--expires", section="Change", type=Duration(), help="Valid for so long; for ever without.")
-@connect.output_option
+@connection.output_option
 def add_token(user: str, label: str, expires: float | None, output: str) -> None:
     """Make a token. It is printed this once: keep it."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         made = client.add_token(user, label, expires)
-    if not connect.printed(made, output):
+    if not connection.printed(made, output):
         click.echo(made["secret"])
-        connect.note("shown this once; use it as ROOST_TOKEN")
+        connection.note("shown this once; use it as ROOST_TOKEN")
 
 
 @tokens.command("revoke", cls=Verb)
@@ -175,19 +175,19 @@ def add_token(user: str, label: str, expires: float | None, output: str) -> None
 @click.pass_context
 def revoke(ctx: click.Context, ids: tuple[str, ...]) -> None:
     """Make tokens worthless, at once; by their ids, not by what they say."""
-    with connect.connect() as client:
+    with connection.connect() as client:
 
         def act(token: str) -> str:
             client.revoke_token(token)
             return f"{token}  revoked"
 
-        ctx.exit(connect.each_of(ids, act))
+        ctx.exit(connection.each_of(ids, act))
 
 
 def _print_users(found: list[dict[str, Any]], output: str) -> None:
     from roost.client.formatting import clean
 
-    if connect.printed(found, output):
+    if connection.printed(found, output):
         return
     print_table(
         [

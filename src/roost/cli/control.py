@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Verb, option
 from roost.errors import InvalidSpec
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(\d{1,6})(?:\.\.(\d{1,6}))?\Z")
 
-_job = click.argument("job", shell_complete=connect.complete_jobs)
+_job = click.argument("job", shell_complete=connection.complete_jobs)
 _jobs = click.argument(
-    "jobs", nargs=-1, metavar="JOB...", required=True, shell_complete=connect.complete_jobs
+    "jobs", nargs=-1, metavar="JOB...", required=True, shell_complete=connection.complete_jobs
 )
 
 
-class Workers(click.ParamType[tuple[int, int]]):
+class WorkerCount(click.ParamType[tuple[int, int]]):
     """A number of workers, or a range of them."""
 
     name = "workers"
@@ -48,13 +48,13 @@ Examples:
   roost scale resnet-x7k2p 1..8""",
 )
 @_job
-@click.argument("workers", type=Workers(), metavar="N|LO..HI")
-@connect.output_option
+@click.argument("workers", type=WorkerCount(), metavar="N|LO..HI")
+@connection.output_option
 def scale(job: str, workers: tuple[int, int], output: str) -> None:
     """Let the job JOB have N workers, or from LO to HI."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         view = client.job(job).scale(*workers)
-    if not connect.printed(view.raw, output):
+    if not connection.printed(view.raw, output):
         from roost.client.formatting import clean
         from roost.client.formatting import workers as told
 
@@ -101,15 +101,15 @@ Examples:
     "node",
     section="Change",
     metavar="NODE",
-    shell_complete=connect.complete_nodes,
+    shell_complete=connection.complete_nodes,
     help="This node; wherever is best without it.",
 )
-@connect.output_option
+@connection.output_option
 def migrate(job: str, node: str | None, output: str) -> None:
     """Move the job JOB to other GPUs."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         view = client.job(job).migrate(node)
-    if not connect.printed(view.raw, output):
+    if not connection.printed(view.raw, output):
         from roost.client.formatting import clean
 
         click.echo(f"{clean(view.id)}  {clean(view.state)}  {clean(view.reason)}".rstrip())
@@ -122,9 +122,9 @@ Examples:
   roost cancel resnet-x7k2p bert-m3c9w
   roost cancel --all -y""",
 )
-@click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=connect.complete_jobs)
+@click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=connection.complete_jobs)
 @option("--all", "everything", section="Which", is_flag=True, help="All your jobs not yet over.")
-@connect.yes_option
+@connection.yes_option
 @click.pass_context
 def cancel(
     ctx: click.Context,
@@ -142,9 +142,9 @@ def cancel(
 
         jobs = _all_open()
         if not jobs:
-            connect.note("nothing to cancel")
+            connection.note("nothing to cancel")
             return
-        if not connect.agreed(f"Cancel {count(len(jobs), 'job')}?", yes=yes, usual=False):
+        if not connection.agreed(f"Cancel {count(len(jobs), 'job')}?", yes=yes, usual=False):
             ctx.exit(1)
     ctx.exit(_do("cancel", jobs))
 
@@ -156,12 +156,12 @@ Example:
   roost delete resnet-x7k2p -y""",
 )
 @_jobs
-@connect.yes_option
+@connection.yes_option
 @click.pass_context
 def delete(ctx: click.Context, jobs: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001
     """Forget jobs that are over, with their logs."""
     what = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
-    if not connect.agreed(f"Delete {what} with all logs?", yes=yes, usual=False):
+    if not connection.agreed(f"Delete {what} with all logs?", yes=yes, usual=False):
         ctx.exit(1)
     ctx.exit(_do("delete", jobs))
 
@@ -169,14 +169,14 @@ def delete(ctx: click.Context, jobs: tuple[str, ...], yes: bool) -> None:  # noq
 def _do(verb: str, jobs: tuple[str, ...]) -> int:
     from roost.client.formatting import clean
 
-    with connect.connect() as client:
+    with connection.connect() as client:
 
         def act(job: str) -> str:
             view = getattr(client.job(job), verb)()
             state = "deleted" if verb == "delete" else clean(view.state)
             return f"{clean(view.id)}  {state}{_coming(verb, view)}"
 
-        return connect.each_of(jobs, act)
+        return connection.each_of(jobs, act)
 
 
 def _coming(verb: str, view: JobView) -> str:
@@ -198,7 +198,7 @@ def _coming(verb: str, view: JobView) -> str:
 def _all_open() -> tuple[str, ...]:
     from roost.client.views import OVER, STATES
 
-    with connect.connect() as client:
+    with connection.connect() as client:
         states = [state for state in STATES if state not in OVER]
         user = str(client.whoami()["user"])
         return tuple(view.id for view in client.jobs(state=states, user=user))

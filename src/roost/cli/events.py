@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Verb, option
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Examples:
   roost events resnet-x7k2p
   roost events -f""",
 )
-@click.argument("job", required=False, shell_complete=connect.complete_jobs)
+@click.argument("job", required=False, shell_complete=connection.complete_jobs)
 @option("-f", "--follow", section="Which", is_flag=True, help="Go on showing what happens.")
 @option("--kind", section="Which", metavar="KIND", default="", help="Only of this kind.")
 @option(
@@ -36,7 +36,7 @@ Examples:
     show_default=True,
     help="The last so many.",
 )
-@connect.output_option
+@connection.output_option
 def events(
     job: str | None,
     follow: bool,  # noqa: FBT001 - click passes flags
@@ -45,11 +45,11 @@ def events(
     output: str,
 ) -> None:
     """Say what happened to the job JOB, or to all: time [actor] [object] old -> new. Reason."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         name = client.job(job).id if job else ""
         found = client.history(name, kind, limit)
         if not follow:
-            if not connect.printed([dict(event.raw) for event in found], output):
+            if not connection.printed([dict(event.raw) for event in found], output):
                 for event in found:
                     click.echo(told(event))
             return

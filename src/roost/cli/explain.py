@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Verb
 
 _NAMED = 4
@@ -21,8 +21,8 @@ Examples:
   roost explain resnet-x7k2p
   roost explain resnet-x7k2p -o json""",
 )
-@click.argument("job", shell_complete=connect.complete_jobs)
-@connect.output_option
+@click.argument("job", shell_complete=connection.complete_jobs)
+@connection.output_option
 def explain(job: str, output: str) -> None:
     """Say why the job JOB is where it is.
 
@@ -30,10 +30,10 @@ def explain(job: str, output: str) -> None:
     until when, when it will start as far as a simulation of the present cluster can tell, and the
     smallest changes that would start it now.
     """
-    with connect.connect() as client:
+    with connection.connect() as client:
         found = client.job(job).explain()
-    if not connect.printed(found, output):
-        for line in lines(found, connect.now(), wide=output == "wide"):
+    if not connection.printed(found, output):
+        for line in lines(found, connection.now(), wide=output == "wide"):
             click.echo(line)
 
 
@@ -53,12 +53,12 @@ def lines(found: dict[str, Any], now: float, *, wide: bool = False) -> Iterator[
     }
     for name, text in facts.items():
         if text:
-            yield connect.fact(name, text)
+            yield connection.fact(name, text)
     for number, remedy in enumerate(found.get("remedies") or ()):
         change = clean(remedy.get("change", ""))
-        yield connect.fact("or" if number else "now if", change)
+        yield connection.fact("or" if number else "now if", change)
     for number, text in enumerate(found.get("assumptions") or () if wide else ()):
-        yield connect.fact("" if number else "assumed", clean(text))
+        yield connection.fact("" if number else "assumed", clean(text))
 
 
 def _ahead(found: dict[str, Any], *, wide: bool) -> str:

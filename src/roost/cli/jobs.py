@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Verb, option
 from roost.cli.output import print_table, table_lines
 from roost.client.views import STATES
@@ -21,7 +21,7 @@ _SPARE = ("queue", "workers", "submitted", "done")
 _NONE = "no jobs; hand one in with: roost submit -- python train.py"
 
 
-class States(click.ParamType[str]):
+class StateList(click.ParamType[str]):
     """One state, or several with commas between them."""
 
     name = "state"
@@ -51,10 +51,10 @@ Examples:
     "--state",
     "states",
     section="Which",
-    type=States(),
+    type=StateList(),
     metavar="STATE,...",
     multiple=True,
-    shell_complete=connect.complete_states,
+    shell_complete=connection.complete_states,
     help="In one of these states.",
 )
 @option(
@@ -63,7 +63,7 @@ Examples:
     section="Which",
     metavar="NAME",
     multiple=True,
-    shell_complete=connect.complete_queues,
+    shell_complete=connection.complete_queues,
     help="In this queue.",
 )
 @option("--name", section="Which", metavar="TEXT", default="", help="With this in the name.")
@@ -74,7 +74,7 @@ Examples:
     metavar="[-]FIELD",
     default="-submitted_at",
     show_default=True,
-    shell_complete=connect.complete_sorts,
+    shell_complete=connection.complete_sorts,
     help="By submitted_at, started_at, finished_at, name, user, queue, state, priority or gpus; "
     "with - the largest first.",
 )
@@ -96,7 +96,7 @@ Examples:
     help="After the first so many.",
 )
 @option("-w", "--watch", section="Output", is_flag=True, help="Go on showing what changes.")
-@connect.output_option
+@connection.output_option
 def list_jobs(
     all_users: bool,  # noqa: FBT001 - click passes flags
     user: str,
@@ -105,13 +105,13 @@ def list_jobs(
     **asked: Any,
 ) -> None:
     """List jobs, the newest first."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         filters = _filters(client, "all" if all_users else user, asked)
         if watch:
             _watch(client, filters, output)
             return
         page = client.page(**filters)
-    if not connect.printed(page.raw, output):
+    if not connection.printed(page.raw, output):
         filtered = _filtered(filters) or user not in ("me", "all")
         _print(page, wide=output == "wide", filtered=filtered)
 
@@ -123,15 +123,15 @@ Examples:
   roost get resnet-x7k2p
   roost get resnet -o yaml""",
 )
-@click.argument("job", shell_complete=connect.complete_jobs)
-@connect.output_option
+@click.argument("job", shell_complete=connection.complete_jobs)
+@connection.output_option
 def get(job: str, output: str) -> None:
     """Show the job JOB: an id, or the name of one job."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         view = client.job(job).view
-        if connect.printed(view.raw, output):
+        if connection.printed(view.raw, output):
             return
-        for line in described(view, connect.now(), wide=output == "wide"):
+        for line in described(view, connection.now(), wide=output == "wide"):
             click.echo(line)
 
 
@@ -188,11 +188,11 @@ def described(view: JobView, now: float, *, wide: bool) -> Iterator[str]:
     """One job, told at length."""
     from roost.client import formatting
 
-    yield f"{formatting.clean(view.id)}  {connect.paint('state', formatting.clean(view.state))}"
+    yield f"{formatting.clean(view.id)}  {connection.paint('state', formatting.clean(view.state))}"
     facts = _facts(view, now) if not wide else {**_facts(view, now), **_more(view)}
     for name, text in facts.items():
         if text:
-            yield connect.fact(name, text)
+            yield connection.fact(name, text)
     if view.over:
         yield f"Next: roost logs {view.id} · roost events {view.id} · roost delete {view.id}"
     elif view.held and view.state == "suspended":
@@ -288,8 +288,10 @@ def _filtered(filters: Any) -> bool:
 
 
 def _print(page: Page[JobView], *, wide: bool, filtered: bool) -> None:
-    shown = connect.fitted(rows(page.items, connect.now(), wide=wide), wide=wide, spare=_SPARE)
-    print_table(shown, connect.paint)
+    shown = connection.fitted(
+        rows(page.items, connection.now(), wide=wide), wide=wide, spare=_SPARE
+    )
+    print_table(shown, connection.paint)
     click.echo(footer(page, filtered=filtered))
 
 
@@ -307,11 +309,11 @@ def _watch(client: Client, filters: Any, output: str) -> None:
     with Live(console=Console(), screen=True, auto_refresh=False) as live:
         while True:
             page = client.page(**filters)
-            shown = connect.fitted(
-                rows(page.items, connect.now(), wide=output == "wide"), wide=False, spare=_SPARE
+            shown = connection.fitted(
+                rows(page.items, connection.now(), wide=output == "wide"), wide=False, spare=_SPARE
             )
             below = footer(page, filtered=_filtered(filters))
-            lines = [*table_lines(shown, connect.paint), below, "Ctrl-C ends"]
+            lines = [*table_lines(shown, connection.paint), below, "Ctrl-C ends"]
             live.update(Text.from_ansi("\n".join(lines)), refresh=True)
             changed()
 
@@ -351,9 +353,9 @@ def _tell_changes(client: Client, filters: Any, output: str) -> None:
             click.echo(json.dumps(view.raw))
         elif output == "yaml":
             click.echo("---")
-            connect.printed(dict(view.raw), "yaml")
+            connection.printed(dict(view.raw), "yaml")
         else:
-            told = f"{clock(connect.now())}  {clean(view.id)}  {clean(view.state)}  {why(view)}"
+            told = f"{clock(connection.now())}  {clean(view.id)}  {clean(view.state)}  {why(view)}"
             click.echo(told.rstrip())
 
 

@@ -78,7 +78,7 @@ def release(ctx: click.Context, yes: bool) -> None:  # noqa: FBT001 - click's wa
     For when the operator is gone for good: without it nobody else takes them off, and objects that
     are deleted would stay for ever.
     """
-    from roost.cli.connect import agreed
+    from roost.cli.connection import agreed
     from roost.kubernetes.crds.questions import left, released
 
     question = "Take Roost's finalizers off all jobs? Do this when the operator is stopped."

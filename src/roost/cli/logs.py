@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Verb, option
 from roost.errors import InvalidSpec, RoostError
 
@@ -27,7 +27,7 @@ Examples:
   roost logs resnet-x7k2p --all
   roost logs resnet-x7k2p --worker ps-0 --attempt 1""",
 )
-@click.argument("job", shell_complete=connect.complete_jobs)
+@click.argument("job", shell_complete=connection.complete_jobs)
 @option("-f", "--follow", section="Which", is_flag=True, help="Go on until the job is over.")
 @option(
     "--tail", section="Which", type=click.IntRange(0, 10_000), metavar="N", help="The last lines."
@@ -55,7 +55,7 @@ def logs(
     """
     if everyone and asked["worker"]:
         raise InvalidSpec("--worker and --all exclude each other")
-    with connect.connect() as client:
+    with connection.connect() as client:
         handle = client.job(job)
         _tell_that_it_waits(handle)
         if everyone:
@@ -76,7 +76,7 @@ def _tell_that_it_waits(handle: JobHandle) -> None:
         from roost.client.formatting import clean
 
         job = clean(view.id)
-        connect.note(f"roost: {job} is {clean(view.state)}; why: roost explain {job}")
+        connection.note(f"roost: {job} is {clean(view.state)}; why: roost explain {job}")
 
 
 def followed(
@@ -88,14 +88,14 @@ def followed(
     place, known = LogCursor(handle.id, worker, attempt), 0
     for line in handle.client.iterate(following(place, tail)):
         if known and place.attempt != known:
-            connect.note(f"roost: attempt {place.attempt} of {handle.id}")
+            connection.note(f"roost: attempt {place.attempt} of {handle.id}")
         known = place.attempt
         yield line
 
 
 def tell(line: str, *, at_once: bool = True) -> None:
     """Print a line of a log, for those who look on or who read it all later."""
-    shown = connect.log_text(line) if sys.stdout.isatty() else line
+    shown = connection.log_text(line) if sys.stdout.isatty() else line
     sys.stdout.write(f"{shown}\n")
     if at_once:
         sys.stdout.flush()

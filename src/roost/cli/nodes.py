@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Noun, Verb
 
 
@@ -21,14 +21,14 @@ def nodes() -> None:
 
 
 @nodes.command("list", cls=Verb)
-@connect.output_option
+@connection.output_option
 def list_nodes(output: str) -> None:
     """List the nodes (also without the word list)."""
     from roost.cli.top import node_lines
 
-    with connect.connect() as client:
+    with connection.connect() as client:
         found = client.nodes()
-    if connect.printed(found, output):
+    if connection.printed(found, output):
         return
     for line in node_lines(found):
         click.echo(line)
@@ -45,11 +45,11 @@ def list_nodes(output: str) -> None:
 Example:
   roost nodes restore vm 3""",
 )
-@click.argument("node", shell_complete=connect.complete_nodes)
+@click.argument("node", shell_complete=connection.complete_nodes)
 @click.argument("gpu", type=click.IntRange(0))
 def restore(node: str, gpu: int) -> None:
     """Use GPU of NODE again, which was set aside after failures."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         client.restore_gpu(node, gpu)
     click.echo(f"{node}:{gpu}  in use again")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Verb
 from roost.cli.output import print_table
 
@@ -22,7 +22,7 @@ Examples:
   roost profiles resnet -o json""",
 )
 @click.argument("application", metavar="[APP]", required=False, default="")
-@connect.output_option
+@connection.output_option
 def profiles(application: str, output: str) -> None:
     """Show what was measured of your applications, or of APP alone.
 
@@ -31,18 +31,18 @@ def profiles(application: str, output: str) -> None:
     before is refused. Where batches are known, too, a second table says what a step is expected to
     take at other sizes.
     """
-    with connect.connect() as client:
+    with connection.connect() as client:
         found = client.profiles(application)
-    if connect.printed(found, output):
+    if connection.printed(found, output):
         return
     if not found:
         click.echo(f"nothing is known of {application!r}" if application else _NONE)
         return
     rows = [row for profile in found for row in _rows(profile)]
-    print_table(connect.fitted(rows, wide=output == "wide"))
+    print_table(connection.fitted(rows, wide=output == "wide"))
     if predicted := [row for profile in found for row in _predicted(profile)]:
         click.echo()
-        print_table(connect.fitted(predicted, wide=output == "wide"))
+        print_table(connection.fitted(predicted, wide=output == "wide"))
     for profile in found:
         if told := _costs(profile):
             click.echo(told)

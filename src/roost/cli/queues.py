@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Noun, Number, Verb, option
 from roost.errors import unknown
 
@@ -26,14 +26,14 @@ def queues() -> None:
 
 
 @queues.command("list", cls=Verb)
-@connect.output_option
+@connection.output_option
 def list_queues(output: str) -> None:
     """List the queues (also without the word list)."""
     from roost.cli.top import queue_lines
 
-    with connect.connect() as client:
+    with connection.connect() as client:
         found = client.queues()
-    if not connect.printed(found, output):
+    if not connection.printed(found, output):
         for line in queue_lines(found):
             click.echo(line)
 
@@ -46,7 +46,7 @@ Examples:
   roost queues set vision --quota 4 --limit 8 --submitters ada,bob
   roost queues set vision --limit none --weight 2""",
 )
-@click.argument("name", shell_complete=connect.complete_queues)
+@click.argument("name", shell_complete=connection.complete_queues)
 @option("--quota", section="Change", metavar="GPUS|none", help="What it is promised.")
 @option("--limit", section="Change", metavar="GPUS|none", help="What it may have at most.")
 @option("--weight", section="Change", type=Number(), metavar="N", help="Its part of the rest.")
@@ -54,12 +54,12 @@ Examples:
 @option(
     "--submitters", section="Change", metavar="NAME,...", help="Who may submit; * is everybody."
 )
-@connect.output_option
+@connection.output_option
 def set_queue(name: str, output: str, **given: Any) -> None:
     """Make the queue NAME, or change what is told; the rest stays as it is."""
     from roost.cli.top import queue_lines
 
-    with connect.connect() as client:
+    with connection.connect() as client:
         known = {queue["id"]: queue for queue in client.queues()}.get(name, {})
         settings: dict[str, Any] = {
             "quota_milli": _milli(known.get("quota")),
@@ -73,26 +73,26 @@ def set_queue(name: str, output: str, **given: Any) -> None:
             settings["submitters"] = [n for n in given["submitters"].split(",") if n]
         settings |= {k: given[k] for k in ("weight", "priority") if given[k] is not None}
         queue = client.set_queue(name, settings)
-    if not connect.printed(queue, output):
+    if not connection.printed(queue, output):
         for line in [*queue_lines([queue])][:-1]:
             click.echo(line)
 
 
 @queues.command("delete", cls=Verb)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@connect.yes_option
+@connection.yes_option
 @click.pass_context
 def delete_queue(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001
     """Remove queues that no job uses."""
-    if not connect.agreed(f"Delete {', '.join(names)}?", yes=yes, usual=False):
+    if not connection.agreed(f"Delete {', '.join(names)}?", yes=yes, usual=False):
         ctx.exit(1)
-    with connect.connect() as client:
+    with connection.connect() as client:
 
         def act(name: str) -> str:
             client.delete_queue(name)
             return f"{name}  deleted"
 
-        ctx.exit(connect.each_of(names, act))
+        ctx.exit(connection.each_of(names, act))
 
 
 def _typed(name: str, text: str) -> int | None:

@@ -188,7 +188,7 @@ def _present(source: str, names: dict[str, str], *, timeline: bool) -> Simulatio
 
 
 def _live() -> Any:
-    from roost.cli.connect import connect
+    from roost.cli.connection import connect
 
     with connect() as client:
         return client.state()

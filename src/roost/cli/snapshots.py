@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Noun, Verb, option
 from roost.cli.output import print_table
 from roost.errors import InvalidSpec
@@ -25,7 +25,7 @@ Examples:
   roost snapshot resnet-x7k2p
   roost snapshot resnet-x7k2p --name before-decay""",
 )
-@click.argument("job", shell_complete=connect.complete_jobs)
+@click.argument("job", shell_complete=connection.complete_jobs)
 @option(
     "-n",
     "--name",
@@ -34,22 +34,22 @@ Examples:
     default="",
     help="What to call it, of a-z, 0-9 and -; the time by default.",
 )
-@connect.output_option
+@connection.output_option
 def snapshot(job: str, name: str, output: str) -> None:
     """Keep what the job JOB has saved under a name, to start others from it.
 
     A job that uses roost.train saves itself first; of others the last checkpoint is taken. The
     snapshot stays until it is deleted, also when the job is.
     """
-    with connect.connect() as client:
+    with connection.connect() as client:
         point = client.job(job).snapshot(name)
-    if connect.printed(dict(point.raw), output):
+    if connection.printed(dict(point.raw), output):
         return
     from roost.client.formatting import clean, moment
 
     click.echo(clean(point.id))
-    connect.note(f"{_size(point)} in {moment(point.took_s)}, {_freshness(point)}")
-    connect.note(f"Next: roost clone {clean(point.id)}")
+    connection.note(f"{_size(point)} in {moment(point.took_s)}, {_freshness(point)}")
+    connection.note(f"Next: roost clone {clean(point.id)}")
 
 
 class _Snapshots(Noun):
@@ -79,16 +79,16 @@ def snapshots() -> None:
 Example:
   roost snapshots resnet-x7k2p""",
 )
-@click.argument("job", required=False, default="", shell_complete=connect.complete_jobs)
-@connect.output_option
+@click.argument("job", required=False, default="", shell_complete=connection.complete_jobs)
+@connection.output_option
 def list_snapshots(job: str, output: str) -> None:
     """List the snapshots of the job JOB, or all (also without the word list)."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         found = client.snapshots(job)
-    if connect.printed([dict(point.raw) for point in found], output):
+    if connection.printed([dict(point.raw) for point in found], output):
         return
-    now = connect.now()
-    print_table(connect.fitted([_row(point, now) for point in found], wide=output == "wide"))
+    now = connection.now()
+    print_table(connection.fitted([_row(point, now) for point in found], wide=output == "wide"))
     from roost.client.formatting import count
 
     size = _bytes(sum(point.size_bytes for point in found))
@@ -107,21 +107,21 @@ Example:
     metavar="JOB@NAME...",
     nargs=-1,
     required=True,
-    shell_complete=connect.complete_snapshots,
+    shell_complete=connection.complete_snapshots,
 )
-@connect.yes_option
+@connection.yes_option
 @click.pass_context
 def delete_snapshots(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001
     """Forget snapshots with their files."""
-    if not connect.agreed(f"Delete {', '.join(names)}?", yes=yes, usual=False):
+    if not connection.agreed(f"Delete {', '.join(names)}?", yes=yes, usual=False):
         ctx.exit(1)
-    with connect.connect() as client:
+    with connection.connect() as client:
 
         def act(name: str) -> str:
             client.delete_snapshot(name)
             return f"{name}  deleted"
 
-        ctx.exit(connect.each_of(names, act))
+        ctx.exit(connection.each_of(names, act))
 
 
 @click.command(
@@ -132,14 +132,14 @@ Examples:
   roost clone resnet-x7k2p@before-decay --name resnet-slow --env RATE=0.01
   roost clone resnet-x7k2p@before-decay --workers 1..4 --secret HF_TOKEN""",
 )
-@click.argument("source", metavar="JOB[@NAME]", shell_complete=connect.complete_snapshots)
+@click.argument("source", metavar="JOB[@NAME]", shell_complete=connection.complete_snapshots)
 @option("-n", "--name", section="Job", metavar="NAME", help="What to call it; as the job.")
 @option(
     "-q",
     "--queue",
     section="Job",
     metavar="NAME",
-    shell_complete=connect.complete_queues,
+    shell_complete=connection.complete_queues,
     help="The queue it waits in.",
 )
 @option(
@@ -156,7 +156,7 @@ Examples:
     "or somebody else's.",
 )
 @option("--workers", section="Resources", metavar="N|LO..HI", help="How many, or from few to many.")
-@connect.output_option
+@connection.output_option
 def clone(source: str, output: str, **given: Any) -> None:
     """Start a new job from a snapshot: the newest of the job JOB, or the one called NAME.
 
@@ -168,16 +168,16 @@ def clone(source: str, output: str, **given: Any) -> None:
     if given["env"]:
         changes["env"] = dict(_variable(text) for text in given["env"])
     secrets = {name: _secret(name) for name in given["secrets"]}
-    with connect.connect() as client:
+    with connection.connect() as client:
         handle = client.clone(source, changes, secrets)
-    if connect.printed(dict(handle.view.raw), output):
+    if connection.printed(dict(handle.view.raw), output):
         return
     from roost.client.formatting import clean
 
     name = clean(handle.id)
     click.echo(name)
-    connect.note(f"starts from {clean(handle.view.clone_of)}")
-    connect.note(f"Next: roost logs -f {name} · roost explain {name} · roost cancel {name}")
+    connection.note(f"starts from {clean(handle.view.clone_of)}")
+    connection.note(f"Next: roost logs -f {name} · roost explain {name} · roost cancel {name}")
 
 
 def _row(point: SnapshotView, now: float) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Duration, Number, Verb, option
 from roost.errors import InvalidSpec
 
@@ -66,7 +66,7 @@ Examples:
     "--queue",
     section="Job",
     metavar="NAME",
-    shell_complete=connect.complete_queues,
+    shell_complete=connection.complete_queues,
     help="The queue it waits in.",
 )
 @option(
@@ -141,7 +141,7 @@ Examples:
     help="Tries after the first.",
 )
 @option("--dry-run", section="Run", is_flag=True, help="Show the plan and stop.")
-@connect.yes_option
+@connection.yes_option
 @option(
     "-w/-d",
     "--wait/--detach",
@@ -151,7 +151,7 @@ Examples:
     "1 if it was cancelled), or return at once, as it is by default.",
 )
 @option("-f", "--follow", section="Run", is_flag=True, help="Print its log; implies --wait.")
-@connect.output_option
+@connection.output_option
 @click.pass_context
 def submit(
     ctx: click.Context,
@@ -166,17 +166,17 @@ def submit(
     Options come on top of what the file says. The plan (where, when, how long, why) is shown
     first; on a terminal you are asked.
     """
-    with connect.connect() as client:
+    with connection.connect() as client:
         ready = _submission(client, file, ctx.meta.get(_COMMAND, ()), given)
         for text in ready.notes:
-            connect.note(f"note: {_clean(text)}")
+            connection.note(f"note: {_clean(text)}")
         if dry_run:
             _dry_run(client, ready, output)
             return
         if output in ("table", "wide"):
             _show(client.plan(ready), told=ready.notes)
             name = str(ready.document.get("name", "job"))
-            if not connect.agreed(f"Submit {name}?", yes=given["yes"]):
+            if not connection.agreed(f"Submit {name}?", yes=given["yes"]):
                 ctx.exit(1)
         handle = client.submit(ready)
         _report(handle, output)
@@ -289,7 +289,7 @@ def _secret(text: str) -> str:
 
 def _dry_run(client: Client, ready: PreparedSubmission, output: str) -> None:
     plan = client.plan(ready)
-    if not connect.printed({"job": dict(ready.document), "plan": plan}, output):
+    if not connection.printed({"job": dict(ready.document), "plan": plan}, output):
         _show(plan, told=())
     if plan.get("never"):
         raise InvalidSpec(f"such a job can never run here: {_clean(plan.get('reason', ''))}")
@@ -302,7 +302,7 @@ def _show(plan: dict[str, Any], told: Collection[str]) -> None:
 
     if plan.get("never"):
         return  # the server's refusal says it all
-    now = connect.now()
+    now = connection.now()
     starts, ends = plan.get("starts_at"), plan.get("ends_at")
     parts = plan.get("placement") or []
     gpus = sum(len(part.get("gpus", ())) * float(part.get("share", 1)) for part in parts)
@@ -316,20 +316,20 @@ def _show(plan: dict[str, Any], told: Collection[str]) -> None:
         "why": clean(plan.get("reason", "")),
     }
     for line in table_lines([row]):
-        connect.note(line)
+        connection.note(line)
     for assumption in plan.get("assumptions", ())[:3]:
-        connect.note(f"assumed: {clean(assumption)}")
+        connection.note(f"assumed: {clean(assumption)}")
     for text in plan.get("notes", ()):
         if text not in told:
-            connect.note(f"note: {clean(text)}")
+            connection.note(f"note: {clean(text)}")
 
 
 def _report(handle: JobHandle, output: str) -> None:
-    if connect.printed(dict(handle.view.raw), output):
+    if connection.printed(dict(handle.view.raw), output):
         return
     name = _clean(handle.id)
     click.echo(name)
-    connect.note(f"Next: roost logs -f {name} · roost explain {name} · roost cancel {name}")
+    connection.note(f"Next: roost logs -f {name} · roost explain {name} · roost cancel {name}")
 
 
 def _wait(handle: JobHandle, *, follow: bool) -> int:
@@ -343,14 +343,14 @@ def _wait(handle: JobHandle, *, follow: bool) -> int:
                 tell(line)
         view = handle.wait()
     except KeyboardInterrupt:
-        connect.note(
+        connection.note(
             f"\n{_clean(handle.id)} goes on; end it with: roost cancel {_clean(handle.id)}"
         )
         raise
     if view.state != "succeeded":
         why = verdict(view) or _clean(view.reason)
-        connect.note(f"{_clean(view.id)} {_clean(view.state)}" + (f": {why}" if why else ""))
-    return connect.exit_status(view)
+        connection.note(f"{_clean(view.id)} {_clean(view.state)}" + (f": {why}" if why else ""))
+    return connection.exit_status(view)
 
 
 def _clean(text: object) -> str:

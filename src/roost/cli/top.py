@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.cli.kinds import Verb, option
 from roost.cli.output import table_lines
 
@@ -31,12 +31,12 @@ Examples:
 )
 @click.argument("what", type=click.Choice(["node", "job", "queue"]), default="node", required=False)
 @option("-w", "--watch", section="Output", is_flag=True, help="Go on; off a terminal, once.")
-@connect.output_option
+@connection.output_option
 def top(what: str, watch: bool, output: str) -> None:  # noqa: FBT001 - click passes flags
     """Say how full the nodes are, what jobs use, or how the queues stand."""
-    with connect.connect() as client:
+    with connection.connect() as client:
         if output in ("json", "yaml"):
-            connect.printed(
+            connection.printed(
                 {"queue": client.queues, "node": client.nodes}.get(what, client.top)(), output
             )
         elif watch and sys.stdout.isatty():
@@ -100,7 +100,7 @@ def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
                 "jobs": " ".join(named) if len(named) < 5 else f"{len(named)} jobs",  # noqa: PLR2004
             }
         )
-    yield from table_lines(connect.fitted(rows, wide=False), connect.paint)
+    yield from table_lines(connection.fitted(rows, wide=False), connection.paint)
     used = sum(
         max(
             0.0,
@@ -167,7 +167,7 @@ def _job_lines(client: Client) -> Iterator[str]:
                 else f"{100 * view.progress:.0f}%",
             }
         )
-    yield from table_lines(rows, connect.paint)
+    yield from table_lines(rows, connection.paint)
     memory = _memory(sum(job["rss_bytes"] for job in used))
     yield f"{count(len(used), 'job')} on devices, {memory}"
 

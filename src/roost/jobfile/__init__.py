@@ -2,14 +2,14 @@
 
 from roost.jobfile.errors import FieldError, JobFileErrors
 from roost.jobfile.model import JobFile, to_yaml
-from roost.jobfile.parse import Parsed, parse
+from roost.jobfile.parse import ParsedJob, parse
 from roost.jobfile.program import Program, RetryRule, Suspend, Task
 
 __all__ = [
     "FieldError",
     "JobFile",
     "JobFileErrors",
-    "Parsed",
+    "ParsedJob",
     "Program",
     "RetryRule",
     "Suspend",

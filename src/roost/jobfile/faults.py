@@ -22,7 +22,7 @@ from roost.jobfile.errors import (
     unknown_field,
 )
 from roost.jobfile.fields import clean
-from roost.jobfile.yaml import MAX_DEPTH, MAX_NODES, MAX_NUMBER, Node
+from roost.jobfile.yaml import MAX_DEPTH, MAX_NODES, MAX_NUMBER, YamlNode
 
 #: Fields of other engines; each with what to do here.
 UNSUPPORTED = {
@@ -49,7 +49,7 @@ Path = tuple[str | int, ...]
 
 
 def explained(
-    kind: type[BaseModel], error: ValidationError, root: Node | None = None
+    kind: type[BaseModel], error: ValidationError, root: YamlNode | None = None
 ) -> tuple[FieldError, ...]:
     """Each fault with its line where the text is known, in the order of the lines."""
     found = [_explain(kind, one, root) for one in error.errors(include_url=False)[:MOST]]
@@ -118,7 +118,7 @@ def dotted(path: Sequence[str | int]) -> str:
     return ".".join(str(step)[:100] for step in path)
 
 
-def _explain(kind: type[BaseModel], error: Any, root: Node | None) -> FieldError:
+def _explain(kind: type[BaseModel], error: Any, root: YamlNode | None) -> FieldError:
     path: Path = tuple(step for step in error["loc"] if step != "[key]")
     context = error.get("ctx", {})
     if error["type"] == "wrong":
@@ -163,7 +163,7 @@ def _unknown(name: str, choices: Sequence[str], inside: str) -> str:
     return unknown_field(name, choices).replace(";", f"{where};", 1)
 
 
-def _as_written(path: Path, root: Node | None) -> Path:
+def _as_written(path: Path, root: YamlNode | None) -> Path:
     """The path with the spelling that the text uses for it."""
     if root is None or root.has(path) or not path:
         return path

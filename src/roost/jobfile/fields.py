@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from roost.core import Range
 from roost.jobfile import grammar
-from roost.jobfile.grammar import Bounds, Gpus
+from roost.jobfile.grammar import AmountRange, GpuRequest
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 QUEUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
@@ -57,7 +57,7 @@ def wrong(field: str, message: str) -> PydanticCustomError:
 
 def _read(reader: Callable[[Any], Any]) -> BeforeValidator:
     def read(value: Any) -> Any:
-        if isinstance(value, Gpus | Bounds | Range):
+        if isinstance(value, GpuRequest | AmountRange | Range):
             return value
         try:
             return reader(value)
@@ -214,13 +214,13 @@ Size = Annotated[
     _schema("string"),
 ]
 Sizes = Annotated[
-    Bounds,
+    AmountRange,
     _read(grammar.read_sizes),
     PlainSerializer(grammar.write_sizes, return_type=str),
     _schema("string"),
 ]
 Cpus = Annotated[
-    Bounds,
+    AmountRange,
     _read(grammar.read_cpus),
     PlainSerializer(grammar.write_cpus, return_type=Any),
     _schema("number", "string"),
@@ -257,7 +257,7 @@ AmountByKind = Annotated[
     _schema("object"),
 ]
 Devices = Annotated[
-    Gpus,
+    GpuRequest,
     _read(grammar.read_gpus),
     PlainSerializer(grammar.write_gpus, return_type=Any),
     _schema("number", "string", "array"),

@@ -45,7 +45,7 @@ _BY_KIND = "a mapping by GPU kind such as {A100: 256, T4: 64}"
 _SOME_GPUS = "GPUs such as 2, 0.5, H100:2, A100:0.5 or 24GB..80GB:1"
 
 
-class Bounds(NamedTuple):
+class AmountRange(NamedTuple):
     """At least ``low``; ``high`` None is open, and equal ends are one amount."""
 
     low: int
@@ -53,14 +53,14 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpus:
+class GpuRequest:
     """The devices of one worker: how many, which kinds will do, or which part of one."""
 
     low: int = 1
     high: int = 1
     share_milli: int = WHOLE
     kinds: tuple[str, ...] = ()
-    memory: Bounds | None = None
+    memory: AmountRange | None = None
 
 
 def read_duration(value: Any) -> float:
@@ -108,17 +108,19 @@ def write_size(size: int) -> str:
     return f"{size}B"
 
 
-def read_sizes(value: Any) -> Bounds:
+def read_sizes(value: Any) -> AmountRange:
     """``64GB``, ``64GB..`` or ``24GB..80GB``."""
     try:
         low, high = _ends(value)
         first = read_size(low)
-        return _ordered(Bounds(first, first if high is None else read_size(high) if high else None))
+        return _ordered(
+            AmountRange(first, first if high is None else read_size(high) if high else None)
+        )
     except ValueError:
         raise ValueError(f"{_A_SIZE}, or a range such as 24GB..80GB") from None
 
 
-def write_sizes(sizes: Bounds) -> str:
+def write_sizes(sizes: AmountRange) -> str:
     """The inverse of ``read_sizes``."""
     return _write_bounds(sizes, write_size)
 
@@ -207,17 +209,19 @@ def write_amounts(amounts: tuple[tuple[str, float], ...]) -> dict[str, int | flo
     return {kind: write_amount(amount) for kind, amount in amounts}
 
 
-def read_cpus(value: Any) -> Bounds:
+def read_cpus(value: Any) -> AmountRange:
     """Milli-CPUs from ``8``, ``0.5``, ``8..`` or ``4..8``."""
     try:
         low, high = _ends(value)
         first = _milli(low)
-        return _ordered(Bounds(first, first if high is None else _milli(high) if high else None))
+        return _ordered(
+            AmountRange(first, first if high is None else _milli(high) if high else None)
+        )
     except ValueError:
         raise ValueError(f"{_SOME_CPUS}, at most {MAX_CPUS}") from None
 
 
-def write_cpus(cpus: Bounds) -> float | str:
+def write_cpus(cpus: AmountRange) -> float | str:
     """The inverse of ``read_cpus``."""
     low, high = cpus
     if low == high:
@@ -225,17 +229,17 @@ def write_cpus(cpus: Bounds) -> float | str:
     return _write_bounds(cpus, lambda milli: _decimal(milli / 1000))
 
 
-def read_gpus(value: Any) -> Gpus:
+def read_gpus(value: Any) -> GpuRequest:
     """``2``, ``0.5``, ``H100:2``, ``A100:0.5``, ``24GB..80GB:1..8``, or a list of alternatives."""
     if isinstance(value, list | tuple):
         if len(value) > _MOST_KINDS:
             raise ValueError(f"at most {_MOST_KINDS} kinds")
         return _any_of([read_gpus(item) for item in value if not isinstance(item, list | tuple)])
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _counted(Gpus(), _decimal(value))
+        return _counted(GpuRequest(), _decimal(value))
     if not isinstance(value, str) or not _short(value) or not value.strip():
         raise ValueError(_SOME_GPUS)
-    gpus = Gpus()
+    gpus = GpuRequest()
     *names, last = (part.strip() for part in value.split(":"))
     if not last[:1].isdigit() or not _is_count(last):
         names.append(last)
@@ -248,7 +252,7 @@ def read_gpus(value: Any) -> Gpus:
     return gpus
 
 
-def write_gpus(gpus: Gpus) -> int | float | str | list[str]:
+def write_gpus(gpus: GpuRequest) -> int | float | str | list[str]:
     """The inverse of ``read_gpus``."""
     count = _decimal(gpus.share_milli / WHOLE) if gpus.share_milli < WHOLE else str(gpus.low)
     if gpus.high != gpus.low:
@@ -276,7 +280,7 @@ def _duration(text: str) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def _any_of(options: list[Gpus]) -> Gpus:
+def _any_of(options: list[GpuRequest]) -> GpuRequest:
     if not options:
         raise ValueError("a list of GPU kinds such as [A100:1, H100:1]")
     first = options[0]
@@ -284,14 +288,14 @@ def _any_of(options: list[Gpus]) -> Gpus:
     alike = {(option.low, option.high, option.share_milli, option.memory) for option in options}
     if len(alike) > 1 or not all(option.kinds for option in options):
         raise ValueError("kinds with the same count each, such as [A100:1, H100:1]")
-    return Gpus(first.low, first.high, first.share_milli, kinds, first.memory)
+    return GpuRequest(first.low, first.high, first.share_milli, kinds, first.memory)
 
 
-def _named(gpus: Gpus, name: str) -> Gpus:
+def _named(gpus: GpuRequest, name: str) -> GpuRequest:
     if _SIZE.match(name.partition("..")[0]) and not _is_count(name) and gpus.memory is None:
-        return Gpus(kinds=gpus.kinds, memory=read_sizes(name))
+        return GpuRequest(kinds=gpus.kinds, memory=read_sizes(name))
     if _KIND.match(name) and not gpus.kinds and gpus.memory is None:
-        return Gpus(kinds=(name,))
+        return GpuRequest(kinds=(name,))
     raise ValueError(_SOME_GPUS)
 
 
@@ -299,25 +303,25 @@ def _is_count(text: str) -> bool:
     return all(_NUMBER.match(end) for end in text.split(".."))
 
 
-def _counted(gpus: Gpus, text: str) -> Gpus:
+def _counted(gpus: GpuRequest, text: str) -> GpuRequest:
     low, dots, high = text.partition("..")
     if dots:
         ends = (_count(low, _SOME_GPUS), _count(high, _SOME_GPUS))
         if not 1 <= ends[0] <= ends[1] <= MAX_GPUS:
             raise ValueError(f"{_SOME_GPUS}; a range from 1 to {MAX_GPUS}")
-        return Gpus(*ends, WHOLE, gpus.kinds, gpus.memory)
+        return GpuRequest(*ends, WHOLE, gpus.kinds, gpus.memory)
     if not _NUMBER.match(text) or float(text) > MAX_GPUS:
         raise ValueError(f"{_SOME_GPUS}, at most {MAX_GPUS}")
     number = float(text)
     if number == int(number):
-        return Gpus(int(number), int(number), WHOLE, gpus.kinds, gpus.memory)
+        return GpuRequest(int(number), int(number), WHOLE, gpus.kinds, gpus.memory)
     if number > 1:
         near = f"{math.floor(number)} or {math.ceil(number)}"
         raise ValueError(f"whole GPUs, or a share of one; the nearest valid are {near}")
     share = round(number * WHOLE)
     if not 0 < share < WHOLE:
         raise ValueError(f"{_SOME_GPUS}; a share is from 0.001 to 0.999")
-    return Gpus(1, 1, share, gpus.kinds, gpus.memory)
+    return GpuRequest(1, 1, share, gpus.kinds, gpus.memory)
 
 
 def _by_kind(given: Any, read: Callable[[Any], _Read]) -> tuple[tuple[str, _Read], ...]:
@@ -350,13 +354,13 @@ def _ends(value: Any) -> tuple[Any, Any]:
     return (low.strip(), high.strip()) if dots else (value.strip(), None)
 
 
-def _ordered(bounds: Bounds) -> Bounds:
+def _ordered(bounds: AmountRange) -> AmountRange:
     if bounds.high is not None and bounds.high < bounds.low:
         raise ValueError(bounds)
     return bounds
 
 
-def _write_bounds(bounds: Bounds, write: Any) -> str:
+def _write_bounds(bounds: AmountRange, write: Any) -> str:
     low, high = bounds
     if low == high:
         return str(write(low))

@@ -24,19 +24,19 @@ from roost.jobfile import fields, yaml
 from roost.jobfile.errors import JobFileErrors
 from roost.jobfile.faults import check_document, explained
 from roost.jobfile.fields import wrong
-from roost.jobfile.parts import (
+from roost.jobfile.program import Program, RetryRule, Suspend, Task
+from roost.jobfile.sections import (
     ONE_GPU,
-    Checkpoint,
-    Part,
-    Resources,
-    Retry,
-    Role,
-    Sharing,
-    Training,
-    Workdir,
+    CheckpointSection,
+    ResourcesSection,
+    RetrySection,
+    RoleSection,
+    Section,
+    SharingSection,
+    TrainingSection,
+    WorkdirSection,
     with_gpus,
 )
-from roost.jobfile.program import Program, RetryRule, Suspend, Task
 
 WORKER = core.WORKER
 _ONE_WORKER = Range(1, 1)
@@ -44,24 +44,24 @@ _MOST = {"env": 1_000, "labels": 100, "roles": 20}
 _PYTHONS = ("python", "python3")
 
 
-class JobFile(Part):
+class JobFile(Section):
     """A job as people write it; immutable, and equal when it means the same."""
 
     name: fields.Name = "job"
     kind: Literal["task", "pytorch", "tensorflow", "mpi"] = "task"
     python: fields.Line = ""
     image: fields.Line = ""
-    workdir: Workdir | None = None
+    workdir: WorkdirSection | None = None
     setup: fields.Script = ""
     run: fields.Script = ""
     command: fields.Command = ()
     env: dict[fields.Variable, fields.Written | None] = Field(default={})
     secrets: fields.Secrets = ()
     workers: fields.Workers = _ONE_WORKER
-    resources: Resources = Resources()
-    sharing: Sharing = Sharing()
-    roles: dict[fields.RoleName, Role] = Field(default={})
-    training: Training | None = None
+    resources: ResourcesSection = ResourcesSection()
+    sharing: SharingSection = SharingSection()
+    roles: dict[fields.RoleName, RoleSection] = Field(default={})
+    training: TrainingSection | None = None
     rates: fields.AmountByKind = ()
     within: Literal["socket", "node", "switch"] | None = None
     queue: fields.QueueName = "default"
@@ -70,8 +70,8 @@ class JobFile(Part):
     run_time: fields.Duration | None = None
     min_run: fields.Duration = 0.0
     preemptible: fields.Truth = True
-    retrying: Retry | None = Field(default=None, alias="retry")
-    checkpoint: Checkpoint | None = None
+    retrying: RetrySection | None = Field(default=None, alias="retry")
+    checkpoint: CheckpointSection | None = None
     suspend: Suspend = "freeze"
     labels: dict[fields.LabelKey, fields.Written] = Field(default={})
     application: fields.Line | None = None
@@ -125,7 +125,7 @@ class JobFile(Part):
     @property
     def retry(self) -> RetryRule:
         """When the job is tried again; ``retrying`` is None where the file does not say."""
-        rule = self.retrying or Retry()
+        rule = self.retrying or RetrySection()
         return RetryRule(rule.max, rule.on_exit_codes, rule.delay)
 
     def document(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class JobFile(Part):
         """What an engine needs to know; raises InvalidSpec where ``filled`` is missing."""
         if unset := [name for name, value in self.env.items() if value is None]:
             raise InvalidSpec(f"env: {unset[0]} has no value")
-        saving = self.checkpoint or Checkpoint()
+        saving = self.checkpoint or CheckpointSection()
         path, git, ref = self._folder()
         return Program(
             tasks=self._tasks(),
@@ -216,7 +216,10 @@ class JobFile(Part):
 
     def _shares_nothing(self) -> bool:
         """Whether it says how to share a GPU, and then takes whole ones."""
-        said = (self.sharing.way, self.sharing.policy) != (Sharing().way, Sharing().policy)
+        said = (self.sharing.way, self.sharing.policy) != (
+            SharingSection().way,
+            SharingSection().policy,
+        )
         return said and self.spec("").resources.share_milli == WHOLE
 
     def _work(self) -> float | None:

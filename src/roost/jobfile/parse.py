@@ -15,23 +15,23 @@ from pydantic import ValidationError
 from roost.jobfile import yaml
 from roost.jobfile.errors import Fault, JobFileErrors, kind_of
 from roost.jobfile.faults import explained
-from roost.jobfile.foreign import Converted, alnair, kubeflow, openpai, sbatch
-from roost.jobfile.foreign.source import named
+from roost.jobfile.foreign import Conversion, alnair, kubeflow, openpai, sbatch
+from roost.jobfile.foreign.conversion import named
 from roost.jobfile.model import JobFile
-from roost.jobfile.yaml import Node
+from roost.jobfile.yaml import YamlNode
 
 #: Below these keys people write numbers and mean what they wrote: ``0.10`` stays ``0.10``.
 _TEXTS = frozenset({"env", "command", "labels"})
 
 
-class Parsed(NamedTuple):
+class ParsedJob(NamedTuple):
     """A job, and what there is to say about it."""
 
     job: JobFile
     notes: tuple[str, ...] = ()
 
 
-def parse(text: str, name: str) -> Parsed:
+def parse(text: str, name: str) -> ParsedJob:
     """The job in a text; ``name`` is the file that errors name. Raises JobFileErrors."""
     try:
         if _is_script(text):
@@ -43,7 +43,7 @@ def parse(text: str, name: str) -> Parsed:
         raise JobFileErrors(name, [fault.error]) from None
 
 
-def _own(root: Node, name: str) -> Parsed:
+def _own(root: YamlNode, name: str) -> ParsedJob:
     data = yaml.plain(root, _TEXTS)
     if not isinstance(data, dict):
         raise Fault(root.line, f"expected a mapping of fields, found {kind_of(data)}")
@@ -52,10 +52,10 @@ def _own(root: Node, name: str) -> Parsed:
         job = JobFile.model_validate(data)
     except ValidationError as error:
         raise JobFileErrors(name, explained(JobFile, error, root)) from None
-    return Parsed(job, job.notes())
+    return ParsedJob(job, job.notes())
 
 
-def _build(name: str, converted: Converted) -> Parsed:
+def _build(name: str, converted: Conversion) -> ParsedJob:
     converted.job.setdefault("name", _named(name))
     try:
         job = JobFile.model_validate(converted.job)
@@ -65,7 +65,7 @@ def _build(name: str, converted: Converted) -> Parsed:
             for fault in explained(JobFile, error)
         ]
         raise JobFileErrors(name, errors) from None
-    return Parsed(job, (*converted.notes, *job.notes()))
+    return ParsedJob(job, (*converted.notes, *job.notes()))
 
 
 def _named(file: str) -> str:
@@ -78,7 +78,7 @@ def _is_script(text: str) -> bool:
     )
 
 
-def _converter(root: Node) -> Callable[[Node], Converted] | None:
+def _converter(root: YamlNode) -> Callable[[YamlNode], Conversion] | None:
     keys: Any = root.value if isinstance(root.value, dict) else {}
     if "protocolVersion" in keys or "taskRoles" in keys:
         return openpai.convert

@@ -53,11 +53,11 @@ _NO_LINES: dict[str, int] = {}
 
 
 @dataclass(slots=True)
-class Node:
+class YamlNode:
     """A part of the text: a scalar as written, a list or a mapping; ``lines`` are those of keys."""
 
     line: int
-    value: str | list[Node] | dict[str, Node]
+    value: str | list[YamlNode] | dict[str, YamlNode]
     plain: bool = False
     lines: dict[str, int] = field(default_factory=lambda: _NO_LINES)
     size: int = 1
@@ -79,7 +79,7 @@ class Node:
 
     def has(self, path: Collection[str | int]) -> bool:
         """Whether there is something at a path."""
-        node: Node | None = self
+        node: YamlNode | None = self
         for step in path:
             entries = node.value if node is not None else None
             match entries:
@@ -92,7 +92,7 @@ class Node:
         return node is not None
 
 
-def load(text: str) -> Node:
+def load(text: str) -> YamlNode:
     """The one document in a text; raises Fault naming the line."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_TEXT:
@@ -109,7 +109,7 @@ def load(text: str) -> Node:
         raise Fault(0, f"this is not YAML: {str(error).splitlines()[0]}") from None
 
 
-def plain(node: Node, texts: Collection[str] = (), *, as_text: bool = False) -> Any:
+def plain(node: YamlNode, texts: Collection[str] = (), *, as_text: bool = False) -> Any:
     """A node as lists, dicts and values; below the keys in ``texts`` scalars stay as written."""
     match node.value:
         case str():
@@ -123,7 +123,7 @@ def plain(node: Node, texts: Collection[str] = (), *, as_text: bool = False) -> 
             }
 
 
-def is_nothing(node: Node) -> bool:
+def is_nothing(node: YamlNode) -> bool:
     """Whether a node is null, or nothing at all."""
     return node.plain and node.value in _NULLS
 
@@ -155,11 +155,11 @@ def _past(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _as_written(node: Node) -> str | None:
+def _as_written(node: YamlNode) -> str | None:
     return None if is_nothing(node) else str(node.value)
 
 
-def _scalar(node: Node) -> str | float | bool | None:
+def _scalar(node: YamlNode) -> str | float | bool | None:
     text = str(node.value)
     if not node.plain or len(text) > _LONGEST or text[:1] in _PLAINLY_TEXT:
         return text
@@ -190,9 +190,9 @@ class _Composer:
         self._next: Callable[[], Any] = _Loader(text).get_event
         self._nodes = 0
         #: None: still being read.
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, YamlNode | None] = {}
 
-    def document(self) -> Node:
+    def document(self) -> YamlNode:
         self._next()  # the stream starts
         if isinstance(self._next(), yaml.StreamEndEvent):
             raise Fault(1, "the file is empty")
@@ -207,7 +207,7 @@ class _Composer:
             line = self._text.count("\n", 0, end) + 1
             raise Fault(line, "a second document begins; one job per file")
 
-    def _node(self, event: Any, depth: int) -> Node:
+    def _node(self, event: Any, depth: int) -> YamlNode:
         line = event.start_mark.line + 1
         if depth > MAX_DEPTH:
             raise Fault(line, f"nested deeper than {MAX_DEPTH} levels")
@@ -227,18 +227,18 @@ class _Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _read_list(self, event: Any, line: int, depth: int) -> Node:
+    def _read_list(self, event: Any, line: int, depth: int) -> YamlNode:
         _check_tag("list", event.tag, line)
-        items: list[Node] = []
-        node = Node(line, items)
+        items: list[YamlNode] = []
+        node = YamlNode(line, items)
         while not isinstance(inner := self._next(), yaml.SequenceEndEvent):
             items.append(_grown(node, self._node(inner, depth + 1)))
         return node
 
-    def _read_mapping(self, event: Any, line: int, depth: int) -> Node:
+    def _read_mapping(self, event: Any, line: int, depth: int) -> YamlNode:
         _check_tag("mapping", event.tag, line)
-        entries, lines, merged = dict[str, Node](), dict[str, int](), list[Node]()
-        node = Node(line, entries, lines=lines)
+        entries, lines, merged = dict[str, YamlNode](), dict[str, int](), list[YamlNode]()
+        node = YamlNode(line, entries, lines=lines)
         while not isinstance(inner := self._next(), yaml.MappingEndEvent):
             name = self._node(inner, depth + 1)
             key = _key(name)
@@ -255,7 +255,7 @@ class _Composer:
             _merge(entries, lines, source)
         return node
 
-    def _alias(self, name: str, line: int, depth: int) -> Node:
+    def _alias(self, name: str, line: int, depth: int) -> YamlNode:
         node = self._anchors.get(name)
         if node is None:
             what = "refers to itself" if name in self._anchors else "refers to nothing"
@@ -271,11 +271,11 @@ class _Composer:
             raise Fault(line, f"more than {MAX_NODES} values, aliases counted as what they repeat")
 
 
-def _read_scalar(event: yaml.ScalarEvent, line: int) -> Node:
+def _read_scalar(event: yaml.ScalarEvent, line: int) -> YamlNode:
     if event.tag is None:
-        return Node(line, event.value, event.implicit[0])
+        return YamlNode(line, event.value, event.implicit[0])
     _check_tag("scalar", event.tag, line)
-    return Node(line, event.value, plain=event.tag not in ("!", f"{_STANDARD}str"))
+    return YamlNode(line, event.value, plain=event.tag not in ("!", f"{_STANDARD}str"))
 
 
 def _check_tag(kind: str, tag: str | None, line: int) -> None:
@@ -283,27 +283,27 @@ def _check_tag(kind: str, tag: str | None, line: int) -> None:
         raise Fault(line, f"the tag {tag[:80]!r} is not accepted on a {kind}")
 
 
-def _key(node: Node) -> str:
+def _key(node: YamlNode) -> str:
     key = node.value if isinstance(node.value, str) else None
     if key is None or (key != _MERGE and not isinstance(_scalar(node), str)):
         raise Fault(node.line, "a key that is not a text; write it in quotes")
     return key
 
 
-def _grown(node: Node, item: Node) -> Node:
+def _grown(node: YamlNode, item: YamlNode) -> YamlNode:
     node.size += item.size
     node.height = max(node.height, item.height + 1)
     return item
 
 
-def _sources(item: Node) -> list[Node]:
+def _sources(item: YamlNode) -> list[YamlNode]:
     sources = item.value if isinstance(item.value, list) else [item]
     if not all(isinstance(source.value, dict) for source in sources):
         raise Fault(item.line, "<<: takes a mapping, or a list of mappings")
     return sources
 
 
-def _merge(entries: dict[str, Node], lines: dict[str, int], source: Node) -> None:
+def _merge(entries: dict[str, YamlNode], lines: dict[str, int], source: YamlNode) -> None:
     if isinstance(source.value, dict):
         for key, item in source.value.items():
             if key not in entries:

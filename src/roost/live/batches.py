@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from roost.core import Action, Event, JobId
 from roost.live.intake import Item
-from roost.store.rows import Entry, EventRow
+from roost.store.rows import EventRow, JournalEntry
 
 #: The bounds of the buckets in which decisions are counted, in seconds.
 BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, math.inf)
@@ -26,7 +26,7 @@ class IntakeHealth:
 class DecidedBatch:
     """One batch that the core has decided on and the journal does not have yet."""
 
-    entry: Entry
+    entry: JournalEntry
     events: tuple[Event, ...]
     actions: list[Action]
     jobs: list[JobId]

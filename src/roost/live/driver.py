@@ -55,7 +55,7 @@ from roost.live.private_files import PrivateFiles
 from roost.live.recovery import FORMAT, check_past, recover, snapshot_of
 from roost.live.snapshot_files import SnapshotFiles
 from roost.store import Store
-from roost.store.rows import Entry, EventRow, JobRow
+from roost.store.rows import EventRow, JobRow, JournalEntry
 
 _log = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ class Driver:
             "notes": (command.notes if command is not None else self._verdicts(jobs)),
         }
         return DecidedBatch(
-            Entry(self.seq, uuid4().hex, now, body),
+            JournalEntry(self.seq, uuid4().hex, now, body),
             events,
             actions,
             jobs,

@@ -31,7 +31,7 @@ from roost.core.wire import decode_decision, decode_event
 from roost.errors import Fatal, InvalidSpec
 from roost.jobs.record import JobRecord
 from roost.store import Store
-from roost.store.rows import Entry
+from roost.store.rows import JournalEntry
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def check_past(store: Store, upto: int) -> None:
             return
 
 
-def fold(core: Core, entry: Entry) -> list[Action]:
+def fold(core: Core, entry: JournalEntry) -> list[Action]:
     """Fold one entry of the journal into a core."""
     body = entry.body
     if body.get("v") != FORMAT:

@@ -24,7 +24,7 @@ from roost.failpoints import hit
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
 from roost.live.snapshot_files import SnapshotFiles, check_name, reference, trouble
-from roost.store.rows import JobRow, PointRow
+from roost.store.rows import JobRow, RestorePointRow
 
 if TYPE_CHECKING:
     from roost.live.driver import Driver
@@ -55,7 +55,7 @@ class StoreQuery(Protocol):
 class CloneRequest:
     """A job to be made from a snapshot: whose, with what on top of the job file."""
 
-    point: PointRow
+    point: RestorePointRow
     user: str
     unix: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class CloneRequest:
 @dataclass(slots=True)
 class _Taking:
     key: str
-    task: asyncio.Task[PointRow]
+    task: asyncio.Task[RestorePointRow]
 
 
 class SnapshotService:
@@ -90,7 +90,9 @@ class SnapshotService:
                 await taking.task
         self._taking.clear()
 
-    async def take(self, row: JobRow, name: str, actor: str, key: str = "") -> PointRow | None:
+    async def take(
+        self, row: JobRow, name: str, actor: str, key: str = ""
+    ) -> RestorePointRow | None:
         """Take a snapshot of a job; None while it is under way: ask again with the same key.
 
         Raises Conflict where the job has one of that name, or has saved nothing yet.
@@ -112,7 +114,7 @@ class SnapshotService:
             raise Retryable(f"snapshot {ref} was not taken: the server stops", after=_AGAIN_S)
         return taking.task.result() if done else None
 
-    async def delete(self, point: PointRow, actor: str) -> None:
+    async def delete(self, point: RestorePointRow, actor: str) -> None:
         """Forget a snapshot with its files; raises Conflict while a clone has yet to begin."""
         ref = reference(point.job, point.name)
         async with self.lock:
@@ -148,7 +150,7 @@ class SnapshotService:
             raise InvalidSpec("checkpoint.path: a clone has a checkpoint folder of its own")
         return file
 
-    async def payload_of(self, point: PointRow) -> bytes | None:
+    async def payload_of(self, point: RestorePointRow) -> bytes | None:
         """The function of a clone; raises Conflict where it was not kept."""
         ref = reference(point.job, point.name)
         payload = await asyncio.to_thread(self._shelf.payload, ref)
@@ -168,7 +170,7 @@ class SnapshotService:
 
     # -- how it is done ------------------------------------------------------------------------
 
-    async def _take(self, row: JobRow, name: str, actor: str) -> PointRow:
+    async def _take(self, row: JobRow, name: str, actor: str) -> RestorePointRow:
         store, job = self._driver.store, JobId(row.id)
         attempt = self._attempts(row)
         if not attempt:
@@ -200,7 +202,9 @@ class SnapshotService:
         hit("keep.after-row")
         return point
 
-    def _point(self, row: JobRow, name: str, copied: SnapshotInfo, took_s: float) -> PointRow:
+    def _point(
+        self, row: JobRow, name: str, copied: SnapshotInfo, took_s: float
+    ) -> RestorePointRow:
         record = self._driver.records.get(JobId(row.id))
         step = row.view.get("step") if record is None else record.step
         saved = row.view.get("saved") if record is None else record.saved
@@ -208,7 +212,7 @@ class SnapshotService:
         if saved is not None and not copied.fresh:  # it holds what was saved, not what was done
             step = round(step * saved / done) if step is not None and done else None
             done = saved
-        return PointRow(
+        return RestorePointRow(
             row.id,
             name,
             row.user,
@@ -246,7 +250,7 @@ class SnapshotService:
         asyncio.get_running_loop().call_later(_REMEMBER_S, forget)
 
 
-def _told(point: PointRow) -> str:
+def _told(point: RestorePointRow) -> str:
     fresh = "saved for it" if point.fresh else "of the last checkpoint"
     files = f"{point.files} file{'' if point.files == 1 else 's'}"
     took = seconds(point.took_s)

@@ -19,7 +19,7 @@ from roost.live.batches import DecisionCounts, IntakeHealth
 from roost.live.cluster import JobSubmission
 from roost.live.snapshots import CloneRequest
 from roost.store import Store
-from roost.store.rows import JobRow, PointRow, QueueRow, User
+from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
 
 
 class OutputBackend(Protocol):
@@ -41,7 +41,9 @@ class OutputBackend(Protocol):
 class SnapshotBackend(Protocol):
     """Snapshots of jobs."""
 
-    async def take(self, row: JobRow, name: str, actor: str, key: str = "") -> PointRow | None:
+    async def take(
+        self, row: JobRow, name: str, actor: str, key: str = ""
+    ) -> RestorePointRow | None:
         """Take one; None while it is under way."""
         ...
 
@@ -49,7 +51,7 @@ class SnapshotBackend(Protocol):
         """The job file of a clone."""
         ...
 
-    async def delete(self, point: PointRow, actor: str) -> None:
+    async def delete(self, point: RestorePointRow, actor: str) -> None:
         """Forget one."""
         ...
 

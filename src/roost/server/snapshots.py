@@ -30,7 +30,7 @@ from roost.server.jobs import (
     shown,
 )
 from roost.server.permissions import sees_all, visible
-from roost.store.rows import PointRow
+from roost.store.rows import RestorePointRow
 
 router = APIRouter(prefix="/api/v1", tags=["snapshots"], route_class=CheckedRoute)
 
@@ -150,7 +150,7 @@ async def _job(here: Context, caller: Caller, name: str) -> str:
         return name
 
 
-async def _point(here: Context, caller: Caller, job: str, name: str) -> PointRow:
+async def _point(here: Context, caller: Caller, job: str, name: str) -> RestorePointRow:
     found = await _job(here, caller, job)
     point = await here.read(lambda: here.cluster.store.point(found, name))
     if point is None or not visible(caller, point.user):
@@ -162,7 +162,7 @@ async def _point(here: Context, caller: Caller, job: str, name: str) -> PointRow
     return point
 
 
-def _view(point: PointRow) -> dict[str, Any]:
+def _view(point: RestorePointRow) -> dict[str, Any]:
     """A snapshot as the API shows it: without the job file, which is the job's."""
     view = asdict(point)
     del view["document"]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from roost.server.auth import Caller
-from roost.store.rows import EVERYBODY, EventRow, JobRow, admits
+from roost.store.rows import ALL_USERS, EventRow, JobRow, admits
 
 #: What the id of a job looks like inside a text: a name, a dash, and five of the letters and digits
 #: that ids are made of (none that look alike).
@@ -128,7 +128,7 @@ class Visibility:
 
     def may_use(self, queue: Mapping[str, Any]) -> bool:
         """Whether a queue is one of theirs."""
-        return self.all or admits(queue.get("submitters", (EVERYBODY,)), self.user)
+        return self.all or admits(queue.get("submitters", (ALL_USERS,)), self.user)
 
     def queue(
         self, queue: Mapping[str, Any], waiting: Mapping[str, Collection[float]]

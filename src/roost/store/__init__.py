@@ -7,31 +7,31 @@ what to write, and folding it again, is for ``roost.live``.
 
 from roost.store.errors import Fenced, StoreBroken, StoreBusy, StoreFull, StoreLost
 from roost.store.rows import (
-    Entry,
     EventQuery,
     EventRow,
     HomeRow,
     JobQuery,
     JobRow,
-    Page,
-    PointRow,
+    JournalEntry,
     QueueRow,
+    RestorePointRow,
+    RowPage,
     Token,
     User,
 )
 from roost.store.store import Store, open_store
 
 __all__ = [
-    "Entry",
     "EventQuery",
     "EventRow",
     "Fenced",
     "HomeRow",
     "JobQuery",
     "JobRow",
-    "Page",
-    "PointRow",
+    "JournalEntry",
     "QueueRow",
+    "RestorePointRow",
+    "RowPage",
     "Store",
     "StoreBroken",
     "StoreBusy",

@@ -18,8 +18,8 @@ from dataclasses import astuple, replace
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError, unknown
 from roost.store import events
 from roost.store.database import Database, Row, Session
+from roost.store.encoding import clean, from_json, to_json
 from roost.store.rows import ROLES, EventRow, QueueRow, Token, User, storable
-from roost.store.texts import clean, from_json, to_json
 
 #: A token's time of use is noted at most this often, in seconds.
 TOUCH_S = 60.0

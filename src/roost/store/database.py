@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from roost.errors import Fatal, RoostError
 from roost.store.errors import StoreBroken, StoreBusy, StoreFull, StoreLost
-from roost.store.readers import Readers
+from roost.store.reader_pool import ReaderPool
 
 #: How long anybody waits for anybody else, in seconds.
 PATIENCE_S = 5.0
@@ -73,7 +73,7 @@ class Database(ABC):
         self.patience_s = PATIENCE_S
         #: The last number of the journal that a server is known to have answered for.
         self.acknowledged = 0
-        self._readers = Readers(self._connect, READERS, PATIENCE_S)
+        self._readers = ReaderPool(self._connect, READERS, PATIENCE_S)
         self._write_lock = Lock()
         self._writer: Any = None
         self._stale = False

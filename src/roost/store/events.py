@@ -7,8 +7,8 @@ from dataclasses import astuple, replace
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.rows import EventQuery, EventRow, Page
-from roost.store.texts import clean
+from roost.store.encoding import clean
+from roost.store.rows import EventQuery, EventRow, RowPage
 
 _COLUMNS = "seq, n, time, actor, job, owner, node, kind, old_value, new_value, text"
 _FILTERS = {"job": "job", "user": "owner", "node": "node", "kind": "kind"}
@@ -47,13 +47,13 @@ def note(session: Session, event: EventRow) -> None:
     write(session, [(seq, n, *encoded([event])[0][2:])])
 
 
-class Events:
+class EventLog:
     """The part of a store that answers what happened."""
 
     _database: Database
     _counted: dict[_Filter, _Counted]
 
-    def find_events(self, query: EventQuery) -> Page[EventRow]:
+    def find_events(self, query: EventQuery) -> RowPage[EventRow]:
         """A page of the event log."""
         where, parameters = _conditions(query)
         turn = " DESC" if query.sort.startswith("-") else ""
@@ -66,7 +66,7 @@ class Events:
             total = query.offset + len(rows)
             if len(rows) == query.limit or (query.offset and not rows):
                 total = self._count(session, query)
-        return Page(tuple(EventRow(*row) for row in rows), total)
+        return RowPage(tuple(EventRow(*row) for row in rows), total)
 
     def _count(self, session: Session, query: EventQuery) -> int:
         """How many lines there are. The log only grows: what was counted stays counted."""

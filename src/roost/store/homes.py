@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from roost.errors import Conflict
 from roost.store.database import Session
+from roost.store.encoding import clean
 from roost.store.rows import HomeRow
-from roost.store.texts import clean
 
 
 def is_foreign(session: Session, where: str, home: HomeRow, *, adopt: bool) -> bool:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.rows import OPEN_STATES, JobQuery, JobRow, Page
-from roost.store.texts import clean, from_json, from_time, to_json, to_time
+from roost.store.encoding import clean, from_json, from_time, to_json, to_time
+from roost.store.rows import OPEN_STATES, JobQuery, JobRow, RowPage
 
 _COLUMNS = (
     "id, name, owner, queue, state, cause, priority, gpus, "
@@ -36,7 +36,7 @@ _SELECT = (
 Sort = tuple[str, str, str]
 
 
-class Encoded(NamedTuple):
+class EncodedJob(NamedTuple):
     """A job's row as it is written."""
 
     row: Row
@@ -55,12 +55,12 @@ class Encoded(NamedTuple):
         return self.row[2], self.row[3], self.row[4]
 
 
-def encoded(jobs: Sequence[JobRow]) -> list[Encoded]:
+def encoded(jobs: Sequence[JobRow]) -> list[EncodedJob]:
     """Rows as they are written, the last one of each job; raises InvalidSpec."""
     return [_encoded(job) for job in {job.id: job for job in jobs}.values()]
 
 
-def write(session: Session, jobs: Sequence[Encoded], deleted: Sequence[str]) -> None:
+def write(session: Session, jobs: Sequence[EncodedJob], deleted: Sequence[str]) -> None:
     """Bring the views of some jobs up to date, and forget others."""
     before = _before(session, [*(job.id for job in jobs), *deleted])
     moves: Counter[Sort] = Counter()
@@ -80,7 +80,7 @@ def write(session: Session, jobs: Sequence[Encoded], deleted: Sequence[str]) -> 
     _count(session, moves)
 
 
-class Jobs:
+class JobTable:
     """The part of a store that answers which jobs there are."""
 
     _database: Database
@@ -116,13 +116,13 @@ class Jobs:
                 chunk = _rows(session, names[start : start + _CHUNK])
             yield from (job for job in chunk if job.state in OPEN_STATES)
 
-    def find_jobs(self, query: JobQuery) -> Page[JobRow]:
+    def find_jobs(self, query: JobQuery) -> RowPage[JobRow]:
         """A page of the jobs that a query lets through."""
         search = _Search(query)
         with self._database.reading() as session:
             total, dense = search.total(session)
             names = search.page(session, dense=dense) if total > query.offset else []
-            return Page(tuple(_rows(session, names)), total)
+            return RowPage(tuple(_rows(session, names)), total)
 
 
 class _Search:
@@ -214,7 +214,7 @@ def _rows(session: Session, names: Sequence[str]) -> list[JobRow]:
     return [_decoded(rows[name]) for name in names if name in rows]
 
 
-def _encoded(job: JobRow) -> Encoded:
+def _encoded(job: JobRow) -> EncodedJob:
     what = f"job {job.id}"
     labels = {clean(label): clean(content) for label, content in job.labels.items()}
     row = (
@@ -225,7 +225,7 @@ def _encoded(job: JobRow) -> Encoded:
     )
     pairs: list[Row] = [(label, content, job.id) for label, content in labels.items()]
     view, document = to_json(what, dict(job.view)), to_json(what, dict(job.document))
-    return Encoded(row, pairs, view, document)
+    return EncodedJob(row, pairs, view, document)
 
 
 def _decoded(row: Row) -> JobRow:
@@ -251,7 +251,7 @@ def _before(session: Session, names: Sequence[str]) -> dict[str, tuple[Sort, str
 
 
 def _write_bodies(
-    session: Session, jobs: Sequence[Encoded], before: dict[str, tuple[Sort, str]]
+    session: Session, jobs: Sequence[EncodedJob], before: dict[str, tuple[Sort, str]]
 ) -> None:
     for table, bodies in (
         ("job_views", [(job.id, job.view) for job in jobs]),

@@ -19,9 +19,9 @@ from roost.store import events as event_log
 from roost.store import homes
 from roost.store import jobs as job_views
 from roost.store.database import Database, Row, Session
+from roost.store.encoding import from_json, to_json
 from roost.store.errors import Fenced, StoreBroken
-from roost.store.rows import Entry, EventRow, HomeRow, JobRow
-from roost.store.texts import from_json, to_json
+from roost.store.rows import EventRow, HomeRow, JobRow, JournalEntry
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _SNAPSHOTS = 2
 _COLUMNS = "seq, id, time, body, sum"
 
 
-class Head(NamedTuple):
+class JournalHead(NamedTuple):
     """Where a journal ends: the number and the checksum of its last entry."""
 
     seq: int
@@ -43,7 +43,7 @@ class Journal:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._epoch: int | None = None
-        self._head = Head(0, "")
+        self._head = JournalHead(0, "")
         self._home: HomeRow | None = None
         self._foreign = False
 
@@ -106,7 +106,7 @@ class Journal:
 
     def append(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[JournalEntry],
         jobs: Sequence[JobRow] = (),
         events: Sequence[EventRow] = (),
         deleted: Sequence[str] = (),
@@ -135,7 +135,7 @@ class Journal:
         self._head = head
         hit("journal.after-commit")
 
-    def entries(self, after: int = 0) -> Iterator[Entry]:
+    def entries(self, after: int = 0) -> Iterator[JournalEntry]:
         """The entries after a number, up to the last one there is now; raises Fatal on damage."""
         after = max(after, 0)
         with self._database.reading() as session:
@@ -159,7 +159,7 @@ class Journal:
         if link != head:
             raise self._damaged(head.seq, "the end of the chain does not fit")
 
-    def last(self) -> Entry | None:
+    def last(self) -> JournalEntry | None:
         """The last entry there is; None: the journal is empty."""
         with self._database.reading() as session:
             _, head = _meta(session, self._database.where)
@@ -167,10 +167,10 @@ class Journal:
                 f"SELECT {_COLUMNS} FROM journal ORDER BY seq DESC LIMIT 2"  # noqa: S608 - constant
             )
         if not rows:
-            if head != Head(0, ""):
+            if head != JournalHead(0, ""):
                 raise self._damaged(head.seq, "it is missing")
             return None
-        previous = Head(rows[1][0], rows[1][4]) if len(rows) > 1 else Head(0, "")
+        previous = JournalHead(rows[1][0], rows[1][4]) if len(rows) > 1 else JournalHead(0, "")
         if self._checked(previous, rows[0]) != head:
             raise self._damaged(head.seq, "the end of the chain does not fit")
         return _entry(rows[0])
@@ -246,7 +246,7 @@ class Journal:
                 raise _fenced(self._database.where, self._epoch, epoch)
             raise self._put_back(found, known)
 
-    def _chained(self, entries: Sequence[Entry]) -> tuple[list[Row], Head]:
+    def _chained(self, entries: Sequence[JournalEntry]) -> tuple[list[Row], JournalHead]:
         link, rows = self._head, list[Row]()
         for entry in entries:
             if entry.seq != link.seq + 1:
@@ -256,11 +256,11 @@ class Journal:
                 )
             body = to_json(f"entry {entry.seq}", entry.body)
             time = float(entry.time)
-            link = Head(entry.seq, _sum(link.sum, (entry.seq, entry.id, time, body)))
+            link = JournalHead(entry.seq, _sum(link.sum, (entry.seq, entry.id, time, body)))
             rows.append((entry.seq, entry.id, time, body, link.sum))
         return rows, link
 
-    def _advance(self, session: Session, head: Head) -> None:
+    def _advance(self, session: Session, head: JournalHead) -> None:
         """Move the journal's end, if it is where we left it and we still serve."""
         moved = session.run(
             "UPDATE roost_meta SET last_seq = ?, last_sum = ? "
@@ -274,19 +274,19 @@ class Journal:
             raise _fenced(self._database.where, self._epoch or 0, epoch)
         raise self._put_back(found, self._head.seq)
 
-    def _not_older(self, head: Head, known: int) -> None:
+    def _not_older(self, head: JournalHead, known: int) -> None:
         if head.seq < known:
             raise self._put_back(head, known)
 
-    def _checked(self, link: Head, row: Row) -> Head:
+    def _checked(self, link: JournalHead, row: Row) -> JournalHead:
         seq, *_, total = row
         if seq != link.seq + 1:
             raise self._damaged(link.seq + 1, "it is missing")
         if total != _sum(link.sum, row[:4]):
             raise self._damaged(seq, "its checksum does not fit")
-        return Head(seq, total)
+        return JournalHead(seq, total)
 
-    def _put_back(self, head: Head, known: int) -> StoreBroken:
+    def _put_back(self, head: JournalHead, known: int) -> StoreBroken:
         return StoreBroken(
             f"{self._database.where} was put back to an older state: its journal ends at entry "
             f"{head.seq}, but {known} was written; {self._database.older_advice}"
@@ -299,27 +299,27 @@ class Journal:
         )
 
 
-def _meta(session: Session, where: str) -> tuple[int, Head]:
+def _meta(session: Session, where: str) -> tuple[int, JournalHead]:
     rows = session.all("SELECT epoch, last_seq, last_sum FROM roost_meta")
     match rows:
         case [(int() as epoch, int() as seq, str() as total)]:
-            return epoch, Head(seq, total)
+            return epoch, JournalHead(seq, total)
     raise StoreBroken(
         f"{where} is damaged: it does not say where its journal ends; restore a backup"
     )
 
 
-def _link(session: Session, seq: int) -> Head | None:
+def _link(session: Session, seq: int) -> JournalHead | None:
     """The link of the chain at an entry; 0 is before the first."""
     if seq == 0:
-        return Head(0, "")
+        return JournalHead(0, "")
     row = session.one("SELECT seq, sum FROM journal WHERE seq = ?", (seq,))
-    return None if row is None else Head(*row)
+    return None if row is None else JournalHead(*row)
 
 
-def _entry(row: Row) -> Entry:
+def _entry(row: Row) -> JournalEntry:
     seq, name, time, body, _ = row
-    return Entry(seq, name, time, from_json(f"entry {seq} of the journal", body))
+    return JournalEntry(seq, name, time, from_json(f"entry {seq} of the journal", body))
 
 
 def _sum(previous: str, row: Sequence[object]) -> str:

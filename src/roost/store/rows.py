@@ -37,7 +37,7 @@ JOB_SORTS = (
 EVENT_SORTS = ("seq",)
 
 #: Stands for all users among those who may submit to a queue.
-EVERYBODY = "*"
+ALL_USERS = "*"
 ROLES = ("admin", "user", "viewer")
 STATES = tuple(state.value for state in JobState)
 OPEN_STATES = tuple(state.value for state in JobState if not state.over)
@@ -51,7 +51,7 @@ class HomeRow(NamedTuple):
     host: str
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One batch of the journal: events and the decisions that followed, as JSON."""
 
     seq: int
@@ -103,7 +103,7 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PointRow:
+class RestorePointRow:
     """A snapshot of a job: how far the job was, what was copied, and the job file of a clone.
 
     ``fresh``: the job saved itself for it. ``function``: a pickled function is kept with it.
@@ -125,7 +125,7 @@ class PointRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class RowPage(Generic[T]):
     """Part of a list, and how long the whole of it is."""
 
     items: tuple[T, ...]
@@ -222,7 +222,7 @@ class QueueRow:
     limit_milli: int | None = None
     weight: float = 1.0
     priority: int = 0
-    submitters: tuple[str, ...] = (EVERYBODY,)
+    submitters: tuple[str, ...] = (ALL_USERS,)
 
     def admits(self, user: str) -> bool:
         """Whether somebody may submit to it."""
@@ -231,7 +231,7 @@ class QueueRow:
 
 def admits(submitters: Collection[str], user: str) -> bool:
     """Whether somebody is among those who may submit."""
-    return EVERYBODY in submitters or user in submitters
+    return ALL_USERS in submitters or user in submitters
 
 
 def storable(text: str) -> bool:

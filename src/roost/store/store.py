@@ -15,16 +15,16 @@ from urllib.parse import unquote, urlsplit
 from roost.errors import InvalidSpec, RoostError, unknown
 from roost.store.accounts import Accounts
 from roost.store.database import Database
-from roost.store.events import Events
-from roost.store.jobs import Jobs
+from roost.store.events import EventLog
+from roost.store.jobs import JobTable
 from roost.store.journal import Journal
 from roost.store.migrations import migrate
-from roost.store.points import Points
+from roost.store.restore_points import RestorePoints
 
 _SCHEMES = ("sqlite", "postgresql", "postgres")
 
 
-class Store(Journal, Jobs, Events, Accounts, Points):
+class Store(Journal, JobTable, EventLog, Accounts, RestorePoints):
     """Everything that outlives the server; made by ``open_store``."""
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from roost.core.spec import NodeSpec
 from roost.errors import InvalidSpec, unknown
-from roost.files import Source, Text, load
+from roost.files import Source, TextFile, load
 from roost.traces.workload import Workload
 
 Reader = Callable[..., Workload]
@@ -151,4 +151,4 @@ def bundled(name: str) -> Workload:
     files = {entry.name.removesuffix(".csv"): entry for entry in folder.iterdir()}
     if name not in files:
         raise unknown("bundled workload", name, files)
-    return read(Text(f"{name}.csv", files[name].read_text("utf-8")), format="roost")
+    return read(TextFile(f"{name}.csv", files[name].read_text("utf-8")), format="roost")

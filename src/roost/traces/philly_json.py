@@ -23,7 +23,7 @@ from sys import intern
 from roost.core.events import Outcome
 from roost.core.spec import JobId, JobSpec, QueueId
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.files import Source, Text
+from roost.files import Source, TextFile
 from roost.traces.rows import NoJob, Place, Reading, rigid, seconds
 from roost.traces.workload import TraceJob, Workload
 
@@ -140,7 +140,7 @@ def _gpus(attempt: _Entry) -> int:
     return sum(len(machine.items("gpus")) for machine in attempt.entries("detail"))
 
 
-def _parsed(text: Text) -> list[object]:
+def _parsed(text: TextFile) -> list[object]:
     try:
         entries = json.loads(text.text)
     except json.JSONDecodeError as error:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from tests.unit.client.fakes import NOW, FakeServer
 
-from roost.cli import connect
+from roost.cli import connection
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     fake = FakeServer()
-    monkeypatch.setattr(connect, "connect", fake.client)
-    monkeypatch.setattr(connect, "now", lambda: NOW + 3600)
+    monkeypatch.setattr(connection, "connect", fake.client)
+    monkeypatch.setattr(connection, "now", lambda: NOW + 3600)
     return fake
 
 

@@ -11,7 +11,7 @@ import yaml
 from tests.unit.cli.told import roost
 from tests.unit.client.fakes import NOW, Broken, FakeServer, event, put_jobs, refused, sse, view
 
-from roost.cli import connect
+from roost.cli import connection
 from roost.client import formatting
 
 HOSTILE = "\x1b]0;gotcha\x07[red]no\u202e[/red]"
@@ -177,7 +177,7 @@ def test_logs_of_all_workers_are_followed(server: FakeServer) -> None:
     ],
 )
 def test_a_terminal_gets_colours_and_nothing_else_that_acts(line: str, shown: str) -> None:
-    assert connect.log_text(line) == shown
+    assert connection.log_text(line) == shown
 
 
 def test_events_read_as_a_sentence(server: FakeServer) -> None:

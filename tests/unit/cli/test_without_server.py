@@ -12,7 +12,7 @@ import yaml
 from tests.unit.cli.told import roost
 from tests.unit.client.fakes import FakeServer, put_jobs
 
-from roost.cli import connect
+from roost.cli import connection
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_without_a_server_one_line_says_how_to_start_one(nowhere: Path, command:
 
 
 def test_a_server_that_is_gone_is_named(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(connection, "_PATIENCE_S", 0.0)
     (nowhere / "server.json").write_text('{"url": "http://127.0.0.1:9"}')
     assert "no Roost server answers at http://127.0.0.1:9;" in roost("list").error
 

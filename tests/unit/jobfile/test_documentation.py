@@ -11,7 +11,15 @@ from roost.jobfile import JobFile, parse, to_yaml
 from roost.jobfile.faults import UNSUPPORTED
 from roost.jobfile.foreign import alnair, kubeflow
 from roost.jobfile.grammar import read_cpus, read_duration, read_gpus, read_size, read_sizes
-from roost.jobfile.parts import Checkpoint, Resources, Retry, Role, Sharing, Training, Workdir
+from roost.jobfile.sections import (
+    CheckpointSection,
+    ResourcesSection,
+    RetrySection,
+    RoleSection,
+    SharingSection,
+    TrainingSection,
+    WorkdirSection,
+)
 
 TEXT = (Path(__file__).parents[3] / "docs" / "jobs.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -37,7 +45,18 @@ def test_every_field_has_a_row_with_an_example() -> None:
         assert job != parse("run: x", "page.yaml").job
 
 
-@pytest.mark.parametrize("kind", [Checkpoint, Resources, Retry, Role, Sharing, Training, Workdir])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        CheckpointSection,
+        ResourcesSection,
+        RetrySection,
+        RoleSection,
+        SharingSection,
+        TrainingSection,
+        WorkdirSection,
+    ],
+)
 def test_every_inner_field_is_named(kind: type) -> None:
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", TEXT))))
     assert set(kind.model_fields) - {"path"} <= words  # type: ignore[attr-defined]

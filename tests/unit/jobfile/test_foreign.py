@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.core import Costs, Qos, Range, Resources, Role
-from roost.jobfile import JobFile, JobFileErrors, Parsed, Task, parse, to_yaml
+from roost.jobfile import JobFile, JobFileErrors, ParsedJob, Task, parse, to_yaml
 
 OPENPAI = """\
 protocolVersion: 2
@@ -270,7 +270,7 @@ FILES = {
 }
 
 
-def said(parsed: Parsed, text: str) -> bool:
+def said(parsed: ParsedJob, text: str) -> bool:
     return any(text in note for note in parsed.notes)
 
 

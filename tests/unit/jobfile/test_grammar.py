@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from roost.core import Range
 from roost.jobfile.grammar import (
-    Bounds,
-    Gpus,
+    AmountRange,
+    GpuRequest,
     mib,
     read_cpus,
     read_duration,
@@ -91,8 +91,8 @@ def test_sizes_are_written_shortly() -> None:
 
 
 def test_ranges_of_sizes() -> None:
-    assert read_sizes("64GB..") == Bounds(64_000_000_000, None)
-    assert read_sizes("1Gi..2Gi") == Bounds(GIB, 2 * GIB)
+    assert read_sizes("64GB..") == AmountRange(64_000_000_000, None)
+    assert read_sizes("1Gi..2Gi") == AmountRange(GIB, 2 * GIB)
     assert write_sizes(read_sizes("64GB..")) == "64GB.."
     with pytest.raises(ValueError, match="or a range such as"):
         read_sizes("2GB..1GB")
@@ -141,15 +141,15 @@ def test_no_workers(written: object) -> None:
 @pytest.mark.parametrize(
     ("written", "cpus"),
     [
-        (8, Bounds(8000, 8000)),
-        ("8", Bounds(8000, 8000)),
-        ("8..", Bounds(8000, None)),
-        (0.5, Bounds(500, 500)),
-        ("0.5", Bounds(500, 500)),
-        ("4..8", Bounds(4000, 8000)),
+        (8, AmountRange(8000, 8000)),
+        ("8", AmountRange(8000, 8000)),
+        ("8..", AmountRange(8000, None)),
+        (0.5, AmountRange(500, 500)),
+        ("0.5", AmountRange(500, 500)),
+        ("4..8", AmountRange(4000, 8000)),
     ],
 )
-def test_cpus(written: object, cpus: Bounds) -> None:
+def test_cpus(written: object, cpus: AmountRange) -> None:
     assert read_cpus(written) == cpus
     assert read_cpus(write_cpus(cpus)) == cpus
 
@@ -163,26 +163,29 @@ def test_no_cpus(written: object) -> None:
 @pytest.mark.parametrize(
     ("written", "gpus"),
     [
-        (2, Gpus(2, 2)),
-        ("2", Gpus(2, 2)),
-        (0, Gpus(0, 0)),
-        (0.5, Gpus(share_milli=500)),
-        ("0.5", Gpus(share_milli=500)),
-        (2.0, Gpus(2, 2)),
-        ("H100:2", Gpus(2, 2, kinds=("H100",))),
-        ("H100", Gpus(kinds=("H100",))),
-        ("A100:0.5", Gpus(share_milli=500, kinds=("A100",))),
-        ("RTX 4090:1", Gpus(kinds=("RTX 4090",))),
-        ("24GB..80GB:1..8", Gpus(1, 8, memory=Bounds(24_000_000_000, 80_000_000_000))),
-        ("80GB", Gpus(memory=Bounds(80_000_000_000, 80_000_000_000))),
-        ("40GB..:2", Gpus(2, 2, memory=Bounds(40_000_000_000, None))),
-        ("A100:80GB:2", Gpus(2, 2, kinds=("A100",), memory=Bounds(80_000_000_000, 80_000_000_000))),
-        (["A100:1", "H100:1"], Gpus(kinds=("A100", "H100"))),
-        (["A100:0.5", "H100:0.5"], Gpus(share_milli=500, kinds=("A100", "H100"))),
-        ("1..4", Gpus(1, 4)),
+        (2, GpuRequest(2, 2)),
+        ("2", GpuRequest(2, 2)),
+        (0, GpuRequest(0, 0)),
+        (0.5, GpuRequest(share_milli=500)),
+        ("0.5", GpuRequest(share_milli=500)),
+        (2.0, GpuRequest(2, 2)),
+        ("H100:2", GpuRequest(2, 2, kinds=("H100",))),
+        ("H100", GpuRequest(kinds=("H100",))),
+        ("A100:0.5", GpuRequest(share_milli=500, kinds=("A100",))),
+        ("RTX 4090:1", GpuRequest(kinds=("RTX 4090",))),
+        ("24GB..80GB:1..8", GpuRequest(1, 8, memory=AmountRange(24_000_000_000, 80_000_000_000))),
+        ("80GB", GpuRequest(memory=AmountRange(80_000_000_000, 80_000_000_000))),
+        ("40GB..:2", GpuRequest(2, 2, memory=AmountRange(40_000_000_000, None))),
+        (
+            "A100:80GB:2",
+            GpuRequest(2, 2, kinds=("A100",), memory=AmountRange(80_000_000_000, 80_000_000_000)),
+        ),
+        (["A100:1", "H100:1"], GpuRequest(kinds=("A100", "H100"))),
+        (["A100:0.5", "H100:0.5"], GpuRequest(share_milli=500, kinds=("A100", "H100"))),
+        ("1..4", GpuRequest(1, 4)),
     ],
 )
-def test_gpus(written: object, gpus: Gpus) -> None:
+def test_gpus(written: object, gpus: GpuRequest) -> None:
     assert read_gpus(written) == gpus
     assert read_gpus(write_gpus(gpus)) == gpus
 

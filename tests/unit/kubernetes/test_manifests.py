@@ -15,7 +15,15 @@ from tests.unit.jobfile.test_model import SCRIPTS, VALUES
 from roost.core import QueueId, QueueSpec
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, JobFileErrors, parse
-from roost.jobfile.parts import Checkpoint, Resources, Retry, Role, Sharing, Training, Workdir
+from roost.jobfile.sections import (
+    CheckpointSection,
+    ResourcesSection,
+    RetrySection,
+    RoleSection,
+    SharingSection,
+    TrainingSection,
+    WorkdirSection,
+)
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import (
     MAX_NAME,
@@ -69,16 +77,16 @@ def test_every_field_of_a_job_file_is_in_the_definition() -> None:
     properties = spec_of(JOB)["properties"]
     assert set(properties) == wanted | set(BEYOND) | {"gpus", "pod"}
     for name, kind in (
-        ("resources", Resources),
-        ("sharing", Sharing),
-        ("retry", Retry),
-        ("checkpoint", Checkpoint),
-        ("training", Training),
-        ("workdir", Workdir),
+        ("resources", ResourcesSection),
+        ("sharing", SharingSection),
+        ("retry", RetrySection),
+        ("checkpoint", CheckpointSection),
+        ("training", TrainingSection),
+        ("workdir", WorkdirSection),
     ):
         assert names_of(kind) <= set(properties[name]["properties"]), name
     role = properties["roles"]["additionalProperties"]["properties"]
-    assert set(role) == names_of(Role) | {"gpus"}
+    assert set(role) == names_of(RoleSection) | {"gpus"}
 
 
 def test_defaults_are_those_of_the_job_file() -> None:

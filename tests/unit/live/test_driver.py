@@ -42,7 +42,7 @@ from roost.live.private_files import PrivateFiles
 from roost.live.recovery import recover
 from roost.policies.fifo import fifo
 from roost.store import Store, StoreBroken, StoreFull, StoreLost, open_store
-from roost.store.rows import Entry, EventRow, JobRow
+from roost.store.rows import EventRow, JobRow, JournalEntry
 from roost.testing.builders import node
 
 OKAY = (WorkerExit("worker", 0, 0, None),)
@@ -59,7 +59,7 @@ class Faults:
 
     def append(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[JournalEntry],
         jobs: Sequence[JobRow] = (),
         events: Sequence[EventRow] = (),
         deleted: Sequence[str] = (),
@@ -484,7 +484,7 @@ def test_one_thing_that_cannot_be_written_spoils_nothing_else(tmp_path: Path) ->
             append = it.faults._append
 
             def picky(
-                entries: Sequence[Entry],
+                entries: Sequence[JournalEntry],
                 jobs: Sequence[JobRow],
                 events: Sequence[EventRow],
                 deleted: Sequence[str],

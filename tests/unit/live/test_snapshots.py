@@ -19,7 +19,7 @@ from roost.live import snapshots
 from roost.live.cluster import Cluster, JobSubmission
 from roost.live.snapshots import CloneRequest
 from roost.store import StoreFull, open_store
-from roost.store.rows import EventQuery, JobRow, PointRow, QueueRow
+from roost.store.rows import EventQuery, JobRow, QueueRow, RestorePointRow
 from roost.testing.builders import node
 
 RETRY = {"max": 3, "delay": 0}
@@ -66,7 +66,7 @@ async def launch_order(engine: RecordingEngine) -> Order:
             await asyncio.sleep(0.01)
 
 
-async def taken(it: Cluster, row: JobRow, name: str = "one") -> PointRow:
+async def taken(it: Cluster, row: JobRow, name: str = "one") -> RestorePointRow:
     point = await it.snapshots.take(row, name, "ada")
     assert point is not None
     return point

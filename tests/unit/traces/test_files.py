@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.errors import InvalidSpec, NotFound, RoostError
-from roost.files import Text, load, save
+from roost.files import TextFile, load, save
 
 
 def test_a_text_is_read_plain_or_gzipped_with_or_without_a_byte_order_mark(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_text_is_read_plain_or_gzipped_with_or_without_a_byte_order_mark(tmp_p
 
 
 def test_a_text_that_is_already_here_is_taken_as_it_is() -> None:
-    text = Text("log", "x")
+    text = TextFile("log", "x")
     assert load(text) is text
     assert text.name == "log"
 

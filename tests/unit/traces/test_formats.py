@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roost.errors import InvalidSpec, InvalidTrace, NotFound
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces import FORMATS, bundled, read, recognise
 
 SAMPLES = {
@@ -34,7 +34,7 @@ def test_every_format_is_recognised_and_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.gz"
     path.write_bytes(gzip.compress(SAMPLES[name].encode()))
 
-    assert recognise(Text("x", "\n" + SAMPLES[name])) == name
+    assert recognise(TextFile("x", "\n" + SAMPLES[name])) == name
     assert len(read(path, **options).jobs) == 1
     assert read(path, format=name, **options) == read(path, **options)
     assert "\n" not in FORMATS[name].summary
@@ -42,13 +42,13 @@ def test_every_format_is_recognised_and_read(name: str, tmp_path: Path) -> None:
 
 def test_a_format_is_recognised_even_when_a_column_is_missing() -> None:
     with pytest.raises(InvalidTrace, match="line 1, column 'duration': expected this column"):
-        read(Text("x.csv", "timestamp,num_gpus,cluster\n"))
+        read(TextFile("x.csv", "timestamp,num_gpus,cluster\n"))
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n", '{"v100": {}}', "<html>", "a" * 300_000, '"'])
 def test_what_looks_like_no_format_names_all_of_them(text: str) -> None:
     with pytest.raises(InvalidSpec, match="cannot tell the format of x; give one of: roost, ph"):
-        read(Text("x", text))
+        read(TextFile("x", text))
 
 
 def test_an_empty_file_a_folder_and_a_missing_file_say_so(tmp_path: Path) -> None:
@@ -65,11 +65,11 @@ def test_an_unknown_format_names_the_nearest_and_an_unknown_option_all() -> None
     with pytest.raises(NotFound, match="did you mean 'helios'"):
         read("none", format="helio")
     with pytest.raises(InvalidSpec, match="no option 'nodes'; they have: cpus"):
-        read(Text("x", SAMPLES["helios"]), nodes="n")
+        read(TextFile("x", SAMPLES["helios"]), nodes="n")
 
 
 def test_bad_rows_are_skipped_on_demand() -> None:
-    text = Text("x", SAMPLES["sia"] + "b,0,bert,0,12\n")
+    text = TextFile("x", SAMPLES["sia"] + "b,0,bert,0,12\n")
     assert len(read(text, skip_bad_rows=True).skipped) == 1
     with pytest.raises(InvalidTrace):
         read(text)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from roost.errors import InvalidSpec, InvalidTrace, NotFound
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces.gavel import read_gavel
 
 TEN = 'LM (batch size 5)\tpy "x" --a, b\tlm\t--steps\t1\t600\t{}\t5\t-1.000000\t{}\n'
 SEVEN = "LM (batch size 5)\tpython x\t--steps\t1\t600\t{}\t{}\n"
-RATES = Text(
+RATES = TextFile(
     "throughputs.json",
     json.dumps(
         {
@@ -30,7 +30,7 @@ RATES = Text(
 
 def test_ten_columns_are_read() -> None:
     text = TEN.format(2, 30) + TEN.format(4, 0)
-    first, second = read_gavel(Text("a.trace", text), throughputs=RATES).jobs
+    first, second = read_gavel(TextFile("a.trace", text), throughputs=RATES).jobs
 
     assert (first.id, first.submitted_at, first.work_s) == ("gavel-2", 0.0, 20.0)
     assert (second.id, second.submitted_at, second.work_s) == ("gavel-1", 30.0, 30.0)
@@ -39,7 +39,7 @@ def test_ten_columns_are_read() -> None:
 
 
 def test_seven_columns_are_read() -> None:
-    (job,) = read_gavel(Text("a.trace", SEVEN.format(7, 2)), throughputs=RATES).jobs
+    (job,) = read_gavel(TextFile("a.trace", SEVEN.format(7, 2)), throughputs=RATES).jobs
     assert (job.submitted_at, job.work_s, job.spec.workers) == (0.0, 30.0, (2, 2))
     assert job.spec.priority == 1
 
@@ -48,7 +48,7 @@ def test_seven_columns_are_read() -> None:
 def test_rates_that_were_not_measured_grow_from_the_nearest_smaller_one(
     workers: int, rate: float
 ) -> None:
-    (job,) = read_gavel(Text("a.trace", SEVEN.format(0, workers)), throughputs=RATES).jobs
+    (job,) = read_gavel(TextFile("a.trace", SEVEN.format(0, workers)), throughputs=RATES).jobs
     assert job.work_s == 600 / rate
 
 
@@ -68,7 +68,7 @@ def test_without_a_table_one_rate_has_to_be_given(tmp_path: Path) -> None:
 
 
 def test_a_type_without_a_rate_and_an_unknown_kind_are_refused() -> None:
-    strange = Text("a.trace", SEVEN.format(0, 1) + SEVEN.format(0, 1).replace("LM", "A3C"))
+    strange = TextFile("a.trace", SEVEN.format(0, 1) + SEVEN.format(0, 1).replace("LM", "A3C"))
     with pytest.raises(InvalidTrace, match="line 2, column 'job_type'"):
         read_gavel(strange, throughputs=RATES)
     assert read_gavel(strange, throughputs=RATES, skip_bad_rows=True).skipped[0].line == 2
@@ -80,12 +80,12 @@ def test_a_type_without_a_rate_and_an_unknown_kind_are_refused() -> None:
     "text", ["[]", "3", "{", '{"v100": 3}', '{"v100": {"a": {}}}', "[" * 99999]
 )
 def test_a_table_of_another_shape_is_refused_in_one_line(text: str) -> None:
-    trace = Text("a.trace", SEVEN.format(0, 1))
+    trace = TextFile("a.trace", SEVEN.format(0, 1))
     with pytest.raises((InvalidSpec, NotFound)) as caught:
-        read_gavel(trace, throughputs=Text("rates.json", text))
+        read_gavel(trace, throughputs=TextFile("rates.json", text))
     assert "\n" not in str(caught.value)
 
 
 def test_lines_of_another_width_are_refused() -> None:
     with pytest.raises(InvalidTrace, match="expected 7 tab-separated columns or 10"):
-        read_gavel(Text("a.trace", "a\tb\tc\n"), steps_per_s=1.0)
+        read_gavel(TextFile("a.trace", "a\tb\tc\n"), steps_per_s=1.0)

@@ -6,7 +6,7 @@ import pytest
 
 from roost.core.events import Outcome
 from roost.errors import InvalidTrace
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces.helios import read_helios
 from roost.traces.workload import BadRow, Workload
 
@@ -21,7 +21,7 @@ def row(name: str, gpus: int = 4, state: str = "COMPLETED", nodes: int = 1) -> s
 
 
 def parse(text: str, *, cpus: bool = False) -> Workload:
-    return read_helios(Text("venus.csv", text), cpus=cpus)
+    return read_helios(TextFile("venus.csv", text), cpus=cpus)
 
 
 def test_the_public_form_is_read() -> None:

@@ -7,7 +7,7 @@ import pytest
 from roost.core.events import Outcome
 from roost.core.spec import NodeId, NodeSpec, Resources
 from roost.errors import InvalidTrace
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces.openb import read_openb, read_openb_nodes
 from roost.traces.workload import TraceJob
 
@@ -15,13 +15,13 @@ HEADER = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,"
     "creation_time,deletion_time,scheduled_time\n"
 )
-NODES = Text(
+NODES = TextFile(
     "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,4096,0,\nn2,96000,8192,2,T4\n"
 )
 
 
 def pod(line: str) -> TraceJob:
-    (job,) = read_openb(Text("pods.csv", f"{HEADER}{line}\n")).jobs
+    (job,) = read_openb(TextFile("pods.csv", f"{HEADER}{line}\n")).jobs
     return job
 
 
@@ -58,8 +58,8 @@ def test_phases_become_outcomes(
 def test_pods_without_times_come_one_by_one_and_stay() -> None:
     text = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,1000\nb,1,1,2,1000\n"
     for stay_s, workload in (
-        (86400.0, read_openb(Text("pods.csv", text))),
-        (60.0, read_openb(Text("pods.csv", text), stay_s=60.0)),
+        (86400.0, read_openb(TextFile("pods.csv", text))),
+        (60.0, read_openb(TextFile("pods.csv", text), stay_s=60.0)),
     ):
         assert [(job.id, job.submitted_at, job.work_s) for job in workload.jobs] == [
             ("a", 0.0, stay_s),
@@ -73,7 +73,7 @@ def test_nodes_are_read_alone_or_beside_the_pods() -> None:
         NodeSpec(NodeId("n2"), gpus=2, kind="T4", cpu_milli=96000, memory_mib=8192),
     )
     assert read_openb_nodes(NODES) == nodes
-    pods = Text("pods.csv", f"{HEADER}p,1,1,1,1000,,LS,Running,0,9,0\n")
+    pods = TextFile("pods.csv", f"{HEADER}p,1,1,1,1000,,LS,Running,0,9,0\n")
     assert read_openb(pods, nodes=NODES).nodes == nodes
 
 
@@ -95,4 +95,4 @@ def test_a_bad_pod_says_where(line: str, column: str) -> None:
 
 def test_a_node_that_comes_twice_is_refused() -> None:
     with pytest.raises(InvalidTrace, match="line 4, column 'sn'"):
-        read_openb_nodes(Text("nodes.csv", NODES.text + "n1,1,1,0,\n"))
+        read_openb_nodes(TextFile("nodes.csv", NODES.text + "n1,1,1,0,\n"))

@@ -8,7 +8,7 @@ import pytest
 
 from roost.core.events import Outcome
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces.philly_json import read_philly_json
 from roost.traces.workload import Workload
 
@@ -38,7 +38,7 @@ def entry(*attempts: Attempt, **changed: object) -> dict[str, object]:
 
 
 def parse(*entries: object, skip_bad_rows: bool = False) -> Workload:
-    text = Text("cluster_job_log", json.dumps(entries))
+    text = TextFile("cluster_job_log", json.dumps(entries))
     return read_philly_json(text, skip_bad_rows=skip_bad_rows)
 
 
@@ -151,5 +151,5 @@ def test_a_bad_job_names_its_place_in_the_list(bad: object, column: str) -> None
 )
 def test_what_is_not_a_list_of_jobs_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
-        read_philly_json(Text("log", text))
+        read_philly_json(TextFile("log", text))
     assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ import pytest
 
 from roost.core.spec import JobId, JobSpec
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces.rows import NoJob, Reading, Row, seconds
 from roost.traces.workload import BadRow, TraceJob, Workload
 
@@ -23,7 +23,7 @@ def job(row: Row) -> TraceJob:
 
 
 def parse(text: str, *, skip_bad_rows: bool = False, from_zero: bool = True) -> Workload:
-    reading = Reading(Text("x.csv", text), skip_bad_rows=skip_bad_rows)
+    reading = Reading(TextFile("x.csv", text), skip_bad_rows=skip_bad_rows)
     return reading.workload(reading.rows("id", "at"), job, from_zero=from_zero)
 
 
@@ -124,7 +124,7 @@ def test_a_job_that_cannot_be_is_a_bad_row() -> None:
     def impossible(row: Row) -> TraceJob:
         return TraceJob(JobId(row.text("id")), -1.0, JobSpec(), 1.0)
 
-    reading = Reading(Text("x.csv", "id\na\n"))
+    reading = Reading(TextFile("x.csv", "id\na\n"))
     with pytest.raises(InvalidTrace, match=r"line 2, column 'id': .*submitted_at"):
         reading.each(reading.rows("id"), impossible)
 

@@ -6,14 +6,14 @@ import pytest
 
 from roost.core.spec import Costs
 from roost.errors import InvalidTrace
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces.sia import read_sia
 
 HEADER = "name,time,application,num_replicas,batch_size\n"
 
 
 def test_jobs_are_elastic_and_keep_their_times() -> None:
-    (job,) = read_sia(Text("w.csv", HEADER + "cifar10-1,670.5,cifar10,8,2048\n")).jobs
+    (job,) = read_sia(TextFile("w.csv", HEADER + "cifar10-1,670.5,cifar10,8,2048\n")).jobs
 
     assert (job.id, job.submitted_at, job.work_s) == ("cifar10-1", 670.5, 6692.4)
     assert (job.spec.workers, job.spec.application) == ((1, 64), "cifar10")
@@ -31,4 +31,4 @@ def test_jobs_are_elastic_and_keep_their_times() -> None:
 )
 def test_a_bad_job_says_where(line: str, column: str) -> None:
     with pytest.raises(InvalidTrace, match=f"line 2, column '{column}'"):
-        read_sia(Text("w.csv", f"{HEADER}{line}\n"))
+        read_sia(TextFile("w.csv", f"{HEADER}{line}\n"))

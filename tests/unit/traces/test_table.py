@@ -23,7 +23,7 @@ from roost.core.spec import (
     Role,
 )
 from roost.errors import InvalidSpec, InvalidTrace
-from roost.files import Text
+from roost.files import TextFile
 from roost.traces.table import read_nodes, read_table, write_nodes, write_workload
 from roost.traces.workload import ENDS, TraceJob, Workload
 
@@ -120,7 +120,7 @@ def test_columns_that_say_nothing_are_not_written(tmp_path: Path) -> None:
 
 
 def test_three_columns_are_enough(tmp_path: Path) -> None:
-    table = Text("w.csv", "id,submitted_at,work_s\na,0,1\n")
+    table = TextFile("w.csv", "id,submitted_at,work_s\na,0,1\n")
     assert read_table(table).jobs == [JOB]
     (tmp_path / "nodes.csv").write_text("id\nn1\n")
     assert read_table(table, nodes=tmp_path / "nodes.csv").nodes == (NodeSpec(NodeId("n1")),)
@@ -152,12 +152,12 @@ def test_three_columns_are_enough(tmp_path: Path) -> None:
 )
 def test_a_bad_cell_says_where(column: str, cell: str) -> None:
     with pytest.raises(InvalidTrace, match=f"line 2, column '{column}'"):
-        read_table(Text("w.csv", f"id,submitted_at,work_s,{column}\na,0,1,{cell}\n"))
+        read_table(TextFile("w.csv", f"id,submitted_at,work_s,{column}\na,0,1,{cell}\n"))
 
 
 def test_times_must_be_finite() -> None:
     with pytest.raises(InvalidTrace, match="column 'work_s'"):
-        read_table(Text("w.csv", "id,submitted_at,work_s\na,0,inf\n"))
+        read_table(TextFile("w.csv", "id,submitted_at,work_s\na,0,inf\n"))
 
 
 @pytest.mark.parametrize(

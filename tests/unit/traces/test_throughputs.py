@@ -10,7 +10,7 @@ import pytest
 from roost.core.allocation import Allocation, Part
 from roost.core.spec import JobId, JobSpec, NodeId, Range
 from roost.errors import InvalidSpec, NotFound
-from roost.files import Text
+from roost.files import TextFile
 from roost.testing.builders import node
 from roost.traces.throughputs import Mix, TableSpeed, Throughputs, profiled, read_throughputs
 from roost.traces.workload import TraceJob, Workload
@@ -28,7 +28,7 @@ def table() -> Throughputs:
         kind: {key: {"null": rate, "('A3C', 1)": [1.0, 1.0]} for key, rate in types.items()}
         for kind, types in RATES.items()
     }
-    return read_throughputs(Text("throughputs.json", json.dumps(text)))
+    return read_throughputs(TextFile("throughputs.json", json.dumps(text)))
 
 
 def held(*nodes: str) -> Allocation:

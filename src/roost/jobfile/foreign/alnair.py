@@ -9,8 +9,8 @@ from __future__ import annotations
 import shlex
 
 from roost.jobfile.foreign import pods
-from roost.jobfile.foreign.source import Converted, Fields
-from roost.jobfile.yaml import Node
+from roost.jobfile.foreign.conversion import Conversion, ForeignFields
+from roost.jobfile.yaml import YamlNode
 
 KIND = "UnifiedJob"
 _ONE_PROCESS = "BaseJob"
@@ -18,9 +18,9 @@ _ELASTIC = ("EHJob", "EPJob")
 _RIGID = ("HJob",)
 
 
-def convert(root: Node) -> Converted:
+def convert(root: YamlNode) -> Conversion:
     """A UnifiedJob as a job file."""
-    out = Converted()
+    out = Conversion()
     top = out.read(root)
     pods.put_metadata(top, out)
     spec = top.part("spec")
@@ -39,7 +39,7 @@ def convert(root: Node) -> Converted:
     return out.finish()
 
 
-def _put_size(kind: str, replicas: Fields, out: Converted) -> None:
+def _put_size(kind: str, replicas: ForeignFields, out: Conversion) -> None:
     low = max(1, replicas.whole("minReplicas") or 1)
     high = max(low, replicas.whole("maxReplicas") or low)
     replicas.drop("targetReplicas")
@@ -52,7 +52,7 @@ def _put_size(kind: str, replicas: Fields, out: Converted) -> None:
         out.note(replicas.line, "HJob does not grow: minReplicas counts")
 
 
-def _put_task(work: Fields, out: Converted, *, saves: bool) -> None:
+def _put_task(work: ForeignFields, out: Conversion, *, saves: bool) -> None:
     arguments, line = work.texts("unifiedArgs"), work.line_of("unifiedArgs")
     if not arguments:
         raise work.fault("unifiedArgs", "a script and its arguments")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roost.jobfile.foreign import pods
-from roost.jobfile.foreign.pods import Container
-from roost.jobfile.foreign.source import Converted, Fields
-from roost.jobfile.yaml import Node
+from roost.jobfile.foreign.conversion import Conversion, ForeignFields
+from roost.jobfile.foreign.pods import ForeignContainer
+from roost.jobfile.yaml import YamlNode
 
 KINDS = ("PyTorchJob", "TFJob", "MPIJob", "TrainJob")
 _MAX_RETRIES = 100
@@ -23,12 +23,12 @@ class _Replica(NamedTuple):
 
     pods: int
     line: int
-    container: Container
+    container: ForeignContainer
 
 
-def convert(root: Node) -> Converted:
+def convert(root: YamlNode) -> Conversion:
     """A training job as a job file."""
-    out = Converted()
+    out = Conversion()
     top = out.read(root)
     kind = top.text("kind")
     pods.put_metadata(top, out)
@@ -47,7 +47,7 @@ def convert(root: Node) -> Converted:
     return out.finish()
 
 
-def _put_pytorch(spec: Fields, out: Converted) -> None:
+def _put_pytorch(spec: ForeignFields, out: Conversion) -> None:
     replicas = _replicas(spec, "pytorchReplicaSpecs", out)
     master, worker = replicas.pop("Master", None), replicas.pop("Worker", None)
     main = worker or master
@@ -69,7 +69,7 @@ def _put_pytorch(spec: Fields, out: Converted) -> None:
     _put_elastic(spec.part("elasticPolicy"), others - main.pods, out)
 
 
-def _put_elastic(policy: Fields, masters: int, out: Converted) -> None:
+def _put_elastic(policy: ForeignFields, masters: int, out: Conversion) -> None:
     low, high = policy.whole("minReplicas", 1), policy.whole("maxReplicas", 1)
     if low is None and high is None:
         return
@@ -79,7 +79,7 @@ def _put_elastic(policy: Fields, masters: int, out: Converted) -> None:
         out.put("retry", min(restarts, _MAX_RETRIES), policy.line_of("maxRestarts"))
 
 
-def _put_tensorflow(spec: Fields, out: Converted) -> None:
+def _put_tensorflow(spec: ForeignFields, out: Conversion) -> None:
     replicas = _replicas(spec, "tfReplicaSpecs", out)
     order = ("Worker", "Chief", "Master", "PS", "Evaluator")
     main = next((name for name in order if name in replicas), None)
@@ -93,7 +93,7 @@ def _put_tensorflow(spec: Fields, out: Converted) -> None:
         pods.put_container(replica.container, prefix, out)
 
 
-def _put_mpi(spec: Fields, out: Converted) -> None:
+def _put_mpi(spec: ForeignFields, out: Conversion) -> None:
     specs = spec.part("mpiReplicaSpecs")
     launcher, worker = specs.part("Launcher"), specs.part("Worker")
     if not launcher.names():
@@ -114,7 +114,7 @@ def _put_mpi(spec: Fields, out: Converted) -> None:
     )
 
 
-def _worker_resources(worker: Fields) -> dict[str, object]:
+def _worker_resources(worker: ForeignFields) -> dict[str, object]:
     containers = worker.part("template").part("spec").parts("containers")
     if not containers:
         return {"gpu": 0}
@@ -123,7 +123,7 @@ def _worker_resources(worker: Fields) -> dict[str, object]:
     return pods.read_resources(containers[0].part("resources"))
 
 
-def _put_train(spec: Fields, out: Converted) -> None:
+def _put_train(spec: ForeignFields, out: Conversion) -> None:
     trainer = spec.part("trainer")
     if not trainer.names():
         raise spec.fault("trainer", "a trainer with a command; that of the runtime is not known")
@@ -140,18 +140,18 @@ def _put_train(spec: Fields, out: Converted) -> None:
         out.note(runtime.line, f"what the runtime {name[:80]!r} adds is not known here")
 
 
-def _replicas(spec: Fields, key: str, out: Converted) -> dict[str, _Replica]:
+def _replicas(spec: ForeignFields, key: str, out: Conversion) -> dict[str, _Replica]:
     specs = spec.part(key)
     return {name: _replica(specs.part(name), out) for name in specs.names()}
 
 
-def _replica(fields: Fields, out: Converted) -> _Replica:
+def _replica(fields: ForeignFields, out: Conversion) -> _Replica:
     count = fields.whole("replicas", 1) or 1
     _put_restarts(fields, out)
     return _Replica(count, fields.line, pods.read_template(fields, out))
 
 
-def _put_restarts(fields: Fields, out: Converted) -> None:
+def _put_restarts(fields: ForeignFields, out: Conversion) -> None:
     policy, line = fields.text("restartPolicy"), fields.line_of("restartPolicy")
     if policy == "Never" and "retry" not in out.job:
         out.put("retry", 0, line)
@@ -159,7 +159,7 @@ def _put_restarts(fields: Fields, out: Converted) -> None:
         out.note(line, "restartPolicy ExitCode: Roost decides by what happened whether to retry")
 
 
-def _put_policy(policy: Fields, out: Converted) -> None:
+def _put_policy(policy: ForeignFields, out: Conversion) -> None:
     """How long, how often and in which queue; v2 says it in the spec itself."""
     if seconds := policy.whole("activeDeadlineSeconds"):
         out.put("max_duration", f"{seconds}s", policy.line_of("activeDeadlineSeconds"))

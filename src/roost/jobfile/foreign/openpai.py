@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from roost.jobfile import yaml
 from roost.jobfile.errors import Fault
-from roost.jobfile.foreign.source import Converted, Fields, named
-from roost.jobfile.yaml import Node
+from roost.jobfile.foreign.conversion import Conversion, ForeignFields, named
+from roost.jobfile.yaml import YamlNode
 
 _TEMPLATE = re.compile(r"<%\s*\$(\w+)\.([\w-]+)(?:\[(\d+)\])?\s*%>")
 _PRIORITIES = {"oppo": 0, "test": 10, "prod": 50, "crit": 90}
@@ -24,7 +24,7 @@ class _Role(NamedTuple):
     """A task role: its name here, its fields, what its scripts may refer to."""
 
     name: str
-    fields: Fields
+    fields: ForeignFields
     sku: str
     before: list[str]
     after: list[str]
@@ -33,7 +33,7 @@ class _Role(NamedTuple):
 class _Context:
     """What templates refer to."""
 
-    def __init__(self, top: Fields, out: Converted) -> None:
+    def __init__(self, top: ForeignFields, out: Conversion) -> None:
         self.out = out
         self.parameters = _scalars(top.part("parameters"))
         self._secrets = top.part("secrets")
@@ -43,7 +43,7 @@ class _Context:
         for item in top.parts("prerequisites"):
             self._add_prerequisite(item)
 
-    def _add_prerequisite(self, item: Fields) -> None:
+    def _add_prerequisite(self, item: ForeignFields) -> None:
         kind, name = item.text("type"), item.text("name")
         item.drop("protocolVersion", "version", "contributor", "description")
         node = item.take("uri")
@@ -51,7 +51,7 @@ class _Context:
         uris = [str(uri) for uri in value] if isinstance(value, list) else [str(value or "")]
         self.addresses.setdefault(kind, {})[name] = uris
 
-    def fill(self, text: str, role: Fields, line: int) -> str:
+    def fill(self, text: str, role: ForeignFields, line: int) -> str:
         """A command with its templates filled in."""
         path, pieces, at, size = f"{role.path}.commands", list[str](), 0, 0
         for match in _TEMPLATE.finditer(text):
@@ -65,7 +65,7 @@ class _Context:
             raise Fault(line, f"the template {found!r} is not known", path)
         return "".join(pieces)
 
-    def _value(self, match: re.Match[str], role: Fields, line: int) -> str:
+    def _value(self, match: re.Match[str], role: ForeignFields, line: int) -> str:
         kind, key = match[1], match[2]
         if kind == "parameters" and key in self.parameters:
             return self.parameters[key]
@@ -80,9 +80,9 @@ class _Context:
         raise Fault(line, f"the template {match[0]!r} refers to nothing", f"{role.path}.commands")
 
 
-def convert(root: Node) -> Converted:
+def convert(root: YamlNode) -> Conversion:
     """An OpenPAI job as a job file."""
-    out = Converted()
+    out = Conversion()
     top = out.read(root)
     if top.text("protocolVersion") not in ("2", "2.0"):
         raise Fault(top.line_of("protocolVersion"), "protocolVersion: only version 2 is converted")
@@ -101,7 +101,7 @@ def convert(root: Node) -> Converted:
     return out.finish()
 
 
-def _put_name(top: Fields, out: Converted) -> None:
+def _put_name(top: ForeignFields, out: Conversion) -> None:
     given = top.text("name")
     name = named(given)
     if given and name != given:
@@ -110,7 +110,7 @@ def _put_name(top: Fields, out: Converted) -> None:
         out.put("name", name, top.line_of("name"))
 
 
-def _roles(top: Fields, out: Converted) -> list[_Role]:
+def _roles(top: ForeignFields, out: Conversion) -> list[_Role]:
     roles = top.part("taskRoles")
     if not roles.names():
         raise top.fault("taskRoles", "at least one task role")
@@ -139,7 +139,7 @@ def _roles(top: Fields, out: Converted) -> list[_Role]:
     return found
 
 
-def _put_priority(hived: Fields, out: Converted) -> None:
+def _put_priority(hived: ForeignFields, out: Conversion) -> None:
     given = hived.text("jobPriorityClass")
     if given in _PRIORITIES:
         out.put("priority", _PRIORITIES[given], hived.line_of("jobPriorityClass"))
@@ -151,7 +151,7 @@ def _put_priority(hived: Fields, out: Converted) -> None:
         out.note(hived.line_of("jobPriorityClass"), "the priority class is not converted")
 
 
-def _deployment(top: Fields, name: str, out: Converted) -> Fields:
+def _deployment(top: ForeignFields, name: str, out: Conversion) -> ForeignFields:
     """The task roles of the chosen deployment."""
     chosen = None
     for item in top.parts("deployments"):
@@ -181,7 +181,7 @@ def _put_role(role: _Role, prefix: str, context: _Context) -> None:
         out.put("image", image[0], fields.line_of("dockerImage"))
 
 
-def _put_resources(role: _Role, prefix: str, out: Converted) -> None:
+def _put_resources(role: _Role, prefix: str, out: Conversion) -> None:
     given = role.fields.part("resourcePerInstance")
     count = given.whole("gpu") or 0
     gpu: Any = f"{role.sku}:{count}" if role.sku and count else count
@@ -205,5 +205,5 @@ def _put_secrets(context: _Context) -> None:
         context.out.note(0, f"the secret {key!r} becomes the variable {name}; give its value anew")
 
 
-def _scalars(fields: Fields) -> dict[str, str]:
+def _scalars(fields: ForeignFields) -> dict[str, str]:
     return {key: fields.text(key) for key in fields.names()}

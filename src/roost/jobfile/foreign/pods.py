@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from roost.jobfile import grammar, yaml
 from roost.jobfile.fields import QUEUE, RESERVED, VARIABLE
-from roost.jobfile.foreign.source import Converted, Fields, named
-from roost.jobfile.yaml import Node
+from roost.jobfile.foreign.conversion import Conversion, ForeignFields, named
+from roost.jobfile.yaml import YamlNode
 
 GPU = "nvidia.com/gpu"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -22,7 +22,7 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)(m|[kKMGTP]i?)?
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
-class Container(NamedTuple):
+class ForeignContainer(NamedTuple):
     """What a container asks for, in the words of a job file."""
 
     line: int
@@ -32,7 +32,7 @@ class Container(NamedTuple):
     resources: dict[str, Any]
 
 
-def put_metadata(top: Fields, out: Converted) -> None:
+def put_metadata(top: ForeignFields, out: Conversion) -> None:
     """Name and labels; a queue if a label names one."""
     metadata = top.part("metadata")
     given = metadata.text("name") or metadata.text("generateName")
@@ -50,7 +50,7 @@ def put_metadata(top: Fields, out: Converted) -> None:
     top.drop("apiVersion", "kind", "status")
 
 
-def read_template(replica: Fields, out: Converted) -> Container:
+def read_template(replica: ForeignFields, out: Conversion) -> ForeignContainer:
     """The first container of a pod template; its environment joins that of the job."""
     pod = replica.part("template").part("spec")
     containers = pod.parts("containers")
@@ -59,7 +59,9 @@ def read_template(replica: Fields, out: Converted) -> Container:
     return read_container(containers[0], out)
 
 
-def read_container(fields: Fields, out: Converted, resources: str = "resources") -> Container:
+def read_container(
+    fields: ForeignFields, out: Conversion, resources: str = "resources"
+) -> ForeignContainer:
     """What a container runs, and with what."""
     fields.drop("name", "imagePullPolicy")
     arguments = [*fields.texts("command"), *fields.texts("args")]
@@ -67,7 +69,7 @@ def read_container(fields: Fields, out: Converted, resources: str = "resources")
     if "command" not in fields or not arguments:
         raise fields.fault("command", "a command; that of the image is not known here")
     _put_env(fields, out)
-    return Container(
+    return ForeignContainer(
         line,
         _task(arguments),
         fields.text("image"),
@@ -76,7 +78,7 @@ def read_container(fields: Fields, out: Converted, resources: str = "resources")
     )
 
 
-def read_resources(fields: Fields) -> dict[str, Any]:
+def read_resources(fields: ForeignFields) -> dict[str, Any]:
     """Limits, and requests where there is no limit."""
     limits, requests = fields.part("limits"), fields.part("requests")
     found: dict[str, Any] = {"gpu": 0}
@@ -99,7 +101,7 @@ def times(resources: dict[str, Any], count: int) -> dict[str, Any]:
     return found
 
 
-def put_container(container: Container, prefix: str, out: Converted) -> None:
+def put_container(container: ForeignContainer, prefix: str, out: Conversion) -> None:
     """Write a container into the job, or into one of its roles."""
     for key, value in container.task.items():
         out.put(f"{prefix}{key}", value, container.line)
@@ -125,7 +127,7 @@ def _quoted(argument: str) -> str:
     return "".join(words) or "''"
 
 
-def _put_env(fields: Fields, out: Converted) -> None:
+def _put_env(fields: ForeignFields, out: Conversion) -> None:
     for item in fields.parts("env"):
         name = item.text("name")
         if not VARIABLE.match(name) or name in RESERVED or name.startswith("ROOST_"):
@@ -137,7 +139,7 @@ def _put_env(fields: Fields, out: Converted) -> None:
             _put_variable(name, item.text("value"), item.line, out)
 
 
-def _put_variable(name: str, value: str, line: int, out: Converted) -> None:
+def _put_variable(name: str, value: str, line: int, out: Conversion) -> None:
     known = out.job.setdefault("env", {})
     if known.get(name, value) != value:
         out.note(line, f"the variable {name} has one value for all roles; the first one is kept")
@@ -147,7 +149,7 @@ def _put_variable(name: str, value: str, line: int, out: Converted) -> None:
     out.lines.setdefault("env", line)
 
 
-def _put_reference(name: str, source: Fields, out: Converted) -> None:
+def _put_reference(name: str, source: ForeignFields, out: Conversion) -> None:
     if "secretKeyRef" not in source:
         return  # left, and so noted
     secret = source.part("secretKeyRef")
@@ -158,7 +160,7 @@ def _put_reference(name: str, source: Fields, out: Converted) -> None:
         out.note(source.line, f"the secret {name} is not copied; give its value anew")
 
 
-def _amount(name: str, source: Fields, key: str, node: Node) -> Any:
+def _amount(name: str, source: ForeignFields, key: str, node: YamlNode) -> Any:
     text = yaml.plain(node, as_text=True)
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from roost.jobfile import yaml
 from roost.jobfile.errors import Fault
 from roost.jobfile.fields import clean
-from roost.jobfile.foreign.source import Converted, named
+from roost.jobfile.foreign.conversion import Conversion, named
 from roost.jobfile.grammar import write_size
 
 _SHELLS = re.compile(r"#!\s*(/usr/bin/env\s+(-S\s+)?|/\S*/)(ba|da|z|k)?sh\b")
@@ -80,7 +80,7 @@ class _Layout:
 class _Options:
     """The headers by their long names; what nobody takes is noted."""
 
-    def __init__(self, out: Converted) -> None:
+    def __init__(self, out: Conversion) -> None:
         self.out = out
         self._given: dict[str, _Given] = {}
 
@@ -101,13 +101,13 @@ class _Options:
     def line_of(self, *names: str) -> int:
         return next((self._given[name].line for name in names if name in self._given), 0)
 
-    def finish(self) -> Converted:
+    def finish(self) -> Conversion:
         for name, (line, _) in self._given.items():
             self.out.note(line, f"--{name} is not converted")
         return self.out.finish()
 
 
-def convert(text: str) -> Converted:
+def convert(text: str) -> Conversion:
     """A batch script as a job file."""
     if len(text) > yaml.MAX_TEXT or not clean(text):
         raise Fault(0, f"a script of at most {yaml.MAX_TEXT} characters, without zero bytes")
@@ -116,7 +116,7 @@ def convert(text: str) -> Converted:
         raise Fault(0, f"a script of more than {_MOST_LINES} lines")
     if lines and lines[0].startswith("#!") and not _SHELLS.match(lines[0]):
         raise Fault(1, "only scripts for a shell are converted; give others as a command")
-    out = Converted()
+    out = Conversion()
     options = _Options(out)
     for number, line in enumerate(lines[:_MOST_HEADERS], 1):
         if line.startswith("#SBATCH"):
@@ -151,7 +151,7 @@ def _read_header(line: str, number: int, options: _Options) -> None:
         options.add(name, value, number)
 
 
-def _put_plain(options: _Options, out: Converted) -> None:
+def _put_plain(options: _Options, out: Conversion) -> None:
     readers: dict[str, tuple[str, Callable[[str], object]]] = {
         "job-name": ("name", named),
         "time": ("max_duration", _duration),
@@ -172,13 +172,13 @@ def _put_plain(options: _Options, out: Converted) -> None:
         out.note(given.line, "--nice: priorities are 0 to 100 here; the job gets 0")
 
 
-def _put_cpus(options: _Options, layout: _Layout, out: Converted) -> None:
+def _put_cpus(options: _Options, layout: _Layout, out: Conversion) -> None:
     line = options.line_of("cpus-per-task")
     if each := options.whole("cpus-per-task"):
         out.put("resources.cpu", int(layout.share(each, "task")), line)
 
 
-def _layout(options: _Options, script: str, out: Converted) -> _Layout:
+def _layout(options: _Options, script: str, out: Conversion) -> _Layout:
     """Nodes and tasks, as far as they are given; a range of nodes makes the job elastic."""
     line = options.line_of("ntasks", "nodes", "ntasks-per-node")
     given = options.take("nodes")
@@ -195,7 +195,7 @@ def _layout(options: _Options, script: str, out: Converted) -> _Layout:
     return layout
 
 
-def _put_gpus(options: _Options, layout: _Layout, out: Converted) -> int:
+def _put_gpus(options: _Options, layout: _Layout, out: Conversion) -> int:
     """The GPUs of each worker; returns how many, rounded up."""
     names = ("gpus-per-task", "gpus-per-node", "gres", "gpus")
     line = options.line_of(*names)
@@ -228,7 +228,7 @@ def _devices(name: str, given: _Given) -> tuple[str, int]:
     return (parts[0] if parts else ""), int(count)
 
 
-def _put_memory(options: _Options, layout: _Layout, gpus: int, out: Converted) -> None:
+def _put_memory(options: _Options, layout: _Layout, gpus: int, out: Conversion) -> None:
     cpus = int(out.job.get("resources", {}).get("cpu", 1))
     for name, of, factor in (
         ("mem", "node", 1),
@@ -246,7 +246,7 @@ def _put_memory(options: _Options, layout: _Layout, gpus: int, out: Converted) -
         out.put("resources.memory", write_size(size), given.line)
 
 
-def _put_signal(options: _Options, out: Converted) -> None:
+def _put_signal(options: _Options, out: Conversion) -> None:
     given = options.take("signal")
     if given is None:
         return
@@ -262,7 +262,7 @@ def _put_signal(options: _Options, out: Converted) -> None:
     out.note(given.line, "--signal: sent when the job is stopped, for whatever reason")
 
 
-def _put_script(lines: list[str], out: Converted) -> None:
+def _put_script(lines: list[str], out: Conversion) -> None:
     kept = []
     for number, line in enumerate(lines, 1):
         if line.startswith(("#SBATCH", "#!")):
@@ -276,7 +276,7 @@ def _put_script(lines: list[str], out: Converted) -> None:
     out.put("run", f"{script}\n")
 
 
-def _without_srun(line: str, number: int, out: Converted) -> str:
+def _without_srun(line: str, number: int, out: Conversion) -> str:
     if not _CALLS_SRUN.search(line):
         return line
     first, *rest = line.split(None, 1)

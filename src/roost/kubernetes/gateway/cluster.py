@@ -52,7 +52,7 @@ from roost.live.batches import DecisionCounts, IntakeHealth
 from roost.live.cluster import JobSubmission
 from roost.live.snapshots import CloneRequest
 from roost.store import Store
-from roost.store.rows import Entry, EventRow, JobRow, QueueRow, User
+from roost.store.rows import EventRow, JobRow, JournalEntry, QueueRow, User
 
 #: How long the first look at everything may take.
 _SYNC_S = 60.0
@@ -178,7 +178,7 @@ class KubernetesCluster(Commands):
         lines = _lines(heard, seq)
         if not (rows or gone or lines):
             return
-        entry = Entry(seq, uuid4().hex, time.time(), {})
+        entry = JournalEntry(seq, uuid4().hex, time.time(), {})
         await asyncio.to_thread(self.store.append, [entry], rows, lines, gone)
         self.seq = seq
         self._noted.set()

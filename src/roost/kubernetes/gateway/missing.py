@@ -5,7 +5,7 @@ from __future__ import annotations
 from roost.errors import Conflict
 from roost.jobfile import JobFile
 from roost.live.snapshots import CloneRequest
-from roost.store.rows import JobRow, PointRow
+from roost.store.rows import JobRow, RestorePointRow
 
 
 def unavailable(what: str) -> Conflict:
@@ -25,7 +25,7 @@ class NoSnapshots:
         name: str,
         actor: str,  # noqa: ARG002 - whoever asks
         key: str = "",  # noqa: ARG002 - and however often
-    ) -> PointRow | None:
+    ) -> RestorePointRow | None:
         """Say that there is none."""
         raise unavailable(f"snapshot {row.id}@{name}")
 
@@ -33,6 +33,6 @@ class NoSnapshots:
         """Say that there is none."""
         raise unavailable(f"snapshot {clone.point.job}@{clone.point.name}")
 
-    async def delete(self, point: PointRow, actor: str) -> None:  # noqa: ARG002 - whoever asks
+    async def delete(self, point: RestorePointRow, actor: str) -> None:  # noqa: ARG002 - whoever asks
         """Say that there is none."""
         raise unavailable(f"snapshot {point.job}@{point.name}")

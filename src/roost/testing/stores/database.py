@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from roost.errors import RoostError
-from roost.store import Entry, JobRow, Store
+from roost.store import JobRow, JournalEntry, Store
 
 NOW = 1_800_000_000.0
 
@@ -26,9 +26,9 @@ class TrialDatabase:
     cut: Callable[[], None]
 
 
-def entry(seq: int, **body: object) -> Entry:
+def entry(seq: int, **body: object) -> JournalEntry:
     """An entry of the journal."""
-    return Entry(seq, f"entry-{seq}", NOW + seq / 7, {"v": 1, **body})
+    return JournalEntry(seq, f"entry-{seq}", NOW + seq / 7, {"v": 1, **body})
 
 
 def job_row(name: str, **fields: Any) -> JobRow:
@@ -37,7 +37,7 @@ def job_row(name: str, **fields: Any) -> JobRow:
     return replace(row, **fields)
 
 
-def fill(store: Store, count: int) -> list[Entry]:
+def fill(store: Store, count: int) -> list[JournalEntry]:
     """Append entries one by one; what was appended."""
     last = store.last()
     first = 1 if last is None else last.seq + 1

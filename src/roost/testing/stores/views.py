@@ -12,13 +12,13 @@ from roost.store import (
     EventRow,
     JobQuery,
     JobRow,
-    Page,
-    PointRow,
     QueueRow,
+    RestorePointRow,
+    RowPage,
     User,
     open_store,
 )
-from roost.store.points import MOST_POINTS
+from roost.store.restore_points import MOST_POINTS
 from roost.store.rows import JOB_SORTS, OPEN_STATES, STATES
 from roost.testing.stores.database import NOW, TrialDatabase, entry, job_row, raises, require, same
 
@@ -288,10 +288,10 @@ class PointConformance:
     def test_snapshots_of_jobs(self, place: TrialDatabase) -> None:
         """Added once, found by name or as the newest, listed by job and user, deleted."""
         document = {"command": ["echo", "\0 é"], "env": {"a": "b"}}
-        first = PointRow("a-1", "one", "ada", "a", NOW, 3, 0.5, 2, 10, took_s=0.25)
+        first = RestorePointRow("a-1", "one", "ada", "a", NOW, 3, 0.5, 2, 10, took_s=0.25)
         first = replace(first, fresh=True, function=True, document=document)
-        later = PointRow("a-1", "two", "ada", "a", NOW + 1)
-        other = PointRow("b-1", "one", "bob", "b", NOW + 2)
+        later = RestorePointRow("a-1", "two", "ada", "a", NOW + 1)
+        other = RestorePointRow("b-1", "one", "bob", "b", NOW + 2)
         with open_store(place.url) as store:
             for point in (first, later, other):
                 store.check_point(point.job, point.name)
@@ -304,7 +304,7 @@ class PointConformance:
             same(store.point("a-1"), later, "the newest of a job")
             same(store.point("c-1"), None, "one that is not there")
             same(store.points().items, (other, later, first), "all, the newest first")
-            same(store.points("a-1", limit=1), Page((later,), 2), "a page")
+            same(store.points("a-1", limit=1), RowPage((later,), 2), "a page")
             same(store.points("a-1", offset=1).items, (first,), "the next page")
             same(store.points(user="bob").items, (other,), "those of a user")
             same(store.delete_point("a-1", "two", actor="ada"), later, "what was deleted")
@@ -319,11 +319,11 @@ class PointConformance:
         """One more is refused, until another is deleted."""
         with open_store(place.url) as store:
             for number in range(MOST_POINTS):
-                store.add_point(PointRow("a-1", f"n{number}", "ada", "a", NOW + number))
+                store.add_point(RestorePointRow("a-1", f"n{number}", "ada", "a", NOW + number))
             with raises(Conflict, f"{MOST_POINTS} snapshots"):
-                store.add_point(PointRow("a-1", "more", "ada", "a", NOW))
+                store.add_point(RestorePointRow("a-1", "more", "ada", "a", NOW))
             store.delete_point("a-1", "n0")
-            store.add_point(PointRow("a-1", "more", "ada", "a", NOW))
+            store.add_point(RestorePointRow("a-1", "more", "ada", "a", NOW))
 
 
 _OFF = "viewer (off)"

@@ -4,7 +4,7 @@ import pytest
 
 from roost.errors import InvalidSpec
 from roost.store import StoreBroken
-from roost.store.texts import clean, from_json, to_json
+from roost.store.encoding import clean, from_json, to_json
 
 
 def test_json_is_the_same_for_equal_values() -> None:

@@ -1,7 +1,7 @@
 """Reading a foreign description key by key, so that nothing is lost in silence.
 
-``Fields`` wraps a mapping; what nobody took from it when the conversion is done becomes a note.
-``Converted`` collects the fields of the job file, each with the line that it came from.
+``ForeignFields`` wraps a mapping; a key that was not taken by the end becomes a note.
+``Conversion`` collects the fields of the job file, each with the line that it came from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from roost.jobfile import yaml
 from roost.jobfile.errors import Fault, kind_of
-from roost.jobfile.yaml import Node
+from roost.jobfile.yaml import YamlNode
 
 _MOST_NOTES = 100
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
@@ -26,13 +26,13 @@ def named(text: str, otherwise: str = "job") -> str:
 
 
 @dataclass(slots=True)
-class Converted:
+class Conversion:
     """A job file in the making."""
 
     job: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
-    sources: list[Fields] = field(default_factory=list)
+    sources: list[ForeignFields] = field(default_factory=list)
 
     def put(self, path: str, value: Any, line: int = 0) -> None:
         """Set a field; ``resources.gpu`` is one inside another."""
@@ -54,13 +54,13 @@ class Converted:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 0)
 
-    def read(self, node: Node | None, path: str = "") -> Fields:
+    def read(self, node: YamlNode | None, path: str = "") -> ForeignFields:
         """A mapping to take things from."""
-        source = Fields(node, path, self)
+        source = ForeignFields(node, path, self)
         self.sources.append(source)
         return source
 
-    def finish(self) -> Converted:
+    def finish(self) -> Conversion:
         """Note whatever was not taken."""
         left = [item for source in self.sources for item in source.left()]
         for line, path in sorted(left):
@@ -69,10 +69,10 @@ class Converted:
         return self
 
 
-class Fields:
+class ForeignFields:
     """A mapping of a foreign description; each key is taken once, or noted at the end."""
 
-    def __init__(self, node: Node | None, path: str, out: Converted) -> None:
+    def __init__(self, node: YamlNode | None, path: str, out: Conversion) -> None:
         if node is not None and yaml.is_nothing(node):
             node = None
         if node is not None and not isinstance(node.value, dict):
@@ -81,7 +81,9 @@ class Fields:
         self.line = node.line if node else 0
         self.path = path
         self._node = node
-        self._entries: dict[str, Node] = node.value if node and isinstance(node.value, dict) else {}
+        self._entries: dict[str, YamlNode] = (
+            node.value if node and isinstance(node.value, dict) else {}
+        )
         self._left = dict.fromkeys(self._entries)
         self._out = out
 
@@ -92,7 +94,7 @@ class Fields:
         """The keys that are there."""
         return list(self._entries)
 
-    def take(self, key: str) -> Node | None:
+    def take(self, key: str) -> YamlNode | None:
         """A value as it stands; from now on it counts as converted."""
         self._left.pop(key, None)
         node = self._entries.get(key)
@@ -136,11 +138,11 @@ class Fields:
             raise self.fault(key, "true or false", node)
         return value
 
-    def part(self, key: str) -> Fields:
+    def part(self, key: str) -> ForeignFields:
         """A mapping inside; empty when it is missing."""
         return self._out.read(self.take(key), self.inner(key))
 
-    def items(self, key: str) -> list[Node]:
+    def items(self, key: str) -> list[YamlNode]:
         """The items of a list; none when it is missing."""
         node = self.take(key)
         if node is None:
@@ -149,7 +151,7 @@ class Fields:
             raise self.fault(key, "a list", node)
         return node.value
 
-    def parts(self, key: str) -> list[Fields]:
+    def parts(self, key: str) -> list[ForeignFields]:
         """The mappings in a list."""
         return [
             self._out.read(item, f"{self.inner(key)}[{number}]")
@@ -169,7 +171,7 @@ class Fields:
         """The path of a key."""
         return f"{self.path}.{key}" if self.path else key
 
-    def fault(self, key: str, expected: str, node: Node | None = None) -> Fault:
+    def fault(self, key: str, expected: str, node: YamlNode | None = None) -> Fault:
         """What to raise when a value is wrong; the value itself may be secret."""
         path = self.inner(key)
         if node is None:

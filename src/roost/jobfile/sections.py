@@ -10,22 +10,22 @@ from roost import core
 from roost.core import WHOLE, Qos, Range, Way
 from roost.jobfile import fields
 from roost.jobfile.fields import wrong
-from roost.jobfile.grammar import OTHER, Gpus, mib
+from roost.jobfile.grammar import OTHER, GpuRequest, mib
 
 #: What a worker gets that does not say: a whole GPU; in a role of its own, none.
-ONE_GPU = Gpus()
-_NO_GPU = Gpus(0, 0)
+ONE_GPU = GpuRequest()
+_NO_GPU = GpuRequest(0, 0)
 #: What a percentage of a GPU is in milli-GPUs.
 _PERCENT = WHOLE // 100
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """A mapping with known keys; anything else in it is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Sharing(Part):
+class SharingSection(Section):
     """How a part of a GPU is held: by turns or side by side, its memory, its share, its policy."""
 
     way: Literal["temporal", "spatial"] = "temporal"
@@ -34,7 +34,7 @@ class Sharing(Part):
     cores: fields.Percent | None = None
 
 
-class Resources(Part):
+class ResourcesSection(Section):
     """What one worker needs on its node; of ranges the lower end counts."""
 
     gpu: fields.Devices | None = None
@@ -53,7 +53,7 @@ class Resources(Part):
             "gpu": given["any_of"]
         }
 
-    def needs(self, default: Gpus, sharing: Sharing) -> core.Resources:
+    def needs(self, default: GpuRequest, sharing: SharingSection) -> core.Resources:
         """The same for the core, which counts in milli-GPUs, milli-CPUs and MiB."""
         gpus = self.gpu or default
         share = _share(gpus, sharing)
@@ -89,11 +89,11 @@ class Resources(Part):
         return found
 
 
-class Role(Part):
+class RoleSection(Section):
     """Extra workers beside the main ones, such as parameter servers."""
 
     workers: fields.RoleWorkers = Range(1, 1)
-    resources: Resources = Resources()
+    resources: ResourcesSection = ResourcesSection()
     run: fields.Script = ""
     command: fields.Command = ()
 
@@ -110,7 +110,7 @@ class Role(Part):
 
     def needs(self) -> core.Resources:
         """What each worker of this role needs; no GPU unless asked."""
-        return self.resources.needs(_NO_GPU, Sharing())
+        return self.resources.needs(_NO_GPU, SharingSection())
 
     def named(self, name: str) -> core.Role:
         """The same for the core."""
@@ -118,7 +118,7 @@ class Role(Part):
         return core.Role(name, least, self.needs(), most if most > least else 0)
 
 
-class Training(Part):
+class TrainingSection(Section):
     """How the job learns, as far as its user knows: batches, epochs, and what a GPU can hold."""
 
     batch: fields.Count
@@ -167,7 +167,7 @@ class Training(Part):
         )
 
 
-class Retry(Part):
+class RetrySection(Section):
     """When a failed job is tried again."""
 
     max: fields.Retries = 3
@@ -183,7 +183,7 @@ class Retry(Part):
 _LONGEST_GRACE_S = 3600.0
 
 
-class Checkpoint(Part):
+class CheckpointSection(Section):
     """Where and how often the program saves itself, and how it is told to stop."""
 
     path: fields.Line | None = None
@@ -200,7 +200,7 @@ class Checkpoint(Part):
         return grace
 
 
-class Workdir(Part):
+class WorkdirSection(Section):
     """A folder, or a repository to check out; a text alone is a folder."""
 
     path: fields.Line | None = None
@@ -240,7 +240,7 @@ def with_gpus(given: Any) -> Any:
     return {**rest, "resources": {**resources, "gpu": given["gpus"]}}
 
 
-def _share(gpus: Gpus, sharing: Sharing) -> int:
+def _share(gpus: GpuRequest, sharing: SharingSection) -> int:
     if sharing.cores is None or sharing.cores * _PERCENT == gpus.share_milli:
         return gpus.share_milli
     if gpus.low != 1 or gpus.share_milli < WHOLE:

@@ -14,7 +14,7 @@ from typing import Any
 from roost.store.errors import StoreBusy
 
 
-class Readers:
+class ReaderPool:
     """Lends connections; made when first needed, at most ``most`` of them."""
 
     def __init__(self, connect: Callable[[], Any], most: int, patience_s: float) -> None:

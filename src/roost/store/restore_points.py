@@ -13,8 +13,8 @@ from dataclasses import astuple, replace
 from roost.errors import Conflict, NotFound
 from roost.store import events
 from roost.store.database import Database, Row, Session
-from roost.store.rows import EventRow, Page, PointRow
-from roost.store.texts import clean, from_json, to_json
+from roost.store.encoding import clean, from_json, to_json
+from roost.store.rows import EventRow, RestorePointRow, RowPage
 
 _COLUMNS = (
     "job, name, owner, job_name, created_at, step, progress, files, size_bytes, "
@@ -25,14 +25,16 @@ _PLACES = ", ".join("?" * len(_COLUMNS.split(",")))
 MOST_POINTS = 100
 
 
-class Points:
+class RestorePoints:
     """The part of a store that knows the snapshots of jobs."""
 
     _database: Database
     _clock: Callable[[], float]
     fence: Callable[[Session], None]
 
-    def add_point(self, point: PointRow, *, actor: str = "", text: str = "") -> PointRow:
+    def add_point(
+        self, point: RestorePointRow, *, actor: str = "", text: str = ""
+    ) -> RestorePointRow:
         """Note that a snapshot's files are in place.
 
         Raises Conflict where the job has one of that name, or too many.
@@ -49,7 +51,7 @@ class Points:
         with self._database.reading() as session:
             _check_room(session, clean(job), clean(name))
 
-    def delete_point(self, job: str, name: str, *, actor: str = "") -> PointRow:
+    def delete_point(self, job: str, name: str, *, actor: str = "") -> RestorePointRow:
         """Forget a snapshot; raises NotFound."""
         with self._database.writing() as session:
             self.fence(session)
@@ -62,14 +64,14 @@ class Points:
             self._log(session, point, actor, f"{point.name} deleted")
         return point
 
-    def point(self, job: str, name: str = "") -> PointRow | None:
+    def point(self, job: str, name: str = "") -> RestorePointRow | None:
         """A snapshot of a job by its name; without one, the newest."""
         with self._database.reading() as session:
             return _point(session, clean(job), clean(name))
 
     def points(
         self, job: str = "", user: str = "", *, offset: int = 0, limit: int = 50
-    ) -> Page[PointRow]:
+    ) -> RowPage[RestorePointRow]:
         """Snapshots of a job, of a user's jobs or of all, the newest first."""
         asked = [(column, value) for column, value in (("job", job), ("owner", user)) if value]
         where = " AND ".join(f"{column} = ?" for column, _ in asked)
@@ -82,9 +84,9 @@ class Points:
                 "ORDER BY created_at DESC, job, name LIMIT ? OFFSET ?",
                 (*values, limit, offset),
             )
-        return Page(tuple(map(_decoded, rows)), int(total))
+        return RowPage(tuple(map(_decoded, rows)), int(total))
 
-    def _log(self, session: Session, point: PointRow, actor: str, text: str) -> None:
+    def _log(self, session: Session, point: RestorePointRow, actor: str, text: str) -> None:
         line = EventRow(
             *(0, 0, self._clock(), actor, point.job, point.user),
             kind="snapshot",
@@ -105,7 +107,7 @@ def _check_room(session: Session, job: str, name: str) -> None:
         )
 
 
-def _point(session: Session, job: str, name: str) -> PointRow | None:
+def _point(session: Session, job: str, name: str) -> RestorePointRow | None:
     named, values = (" AND name = ?", [job, name]) if name else ("", [job])
     row = session.one(
         f"SELECT {_COLUMNS} FROM restore_points WHERE job = ?{named} "  # noqa: S608 - values are parameters
@@ -115,7 +117,7 @@ def _point(session: Session, job: str, name: str) -> PointRow | None:
     return None if row is None else _decoded(row)
 
 
-def _row(point: PointRow) -> Row:
+def _row(point: RestorePointRow) -> Row:
     *plain, fresh, took_s, function, document = astuple(replace(point, document={}))
     del document
     body = to_json(f"snapshot {point.name}", dict(point.document))
@@ -123,7 +125,9 @@ def _row(point: PointRow) -> Row:
     return (*texts, int(fresh), took_s, int(function), body)
 
 
-def _decoded(row: Row) -> PointRow:
+def _decoded(row: Row) -> RestorePointRow:
     *plain, fresh, took_s, function, document = row
     what = f"snapshot {row[1]} of {row[0]}"
-    return PointRow(*(*plain, bool(fresh), took_s, bool(function), from_json(what, document)))
+    return RestorePointRow(
+        *(*plain, bool(fresh), took_s, bool(function), from_json(what, document))
+    )

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from roost.store.errors import StoreBusy
-from roost.store.readers import Readers
+from roost.store.reader_pool import ReaderPool
 
 
 class Connection:
@@ -17,7 +17,7 @@ class Connection:
 
 
 def test_connections_are_used_again_and_never_shared() -> None:
-    readers = Readers(Connection, 2, 1.0)
+    readers = ReaderPool(Connection, 2, 1.0)
     first, used = readers.take()
     second, _ = readers.take()
     assert (used, first is second) == (False, False)
@@ -26,7 +26,7 @@ def test_connections_are_used_again_and_never_shared() -> None:
 
 
 def test_who_finds_all_of_them_lent_waits_a_bounded_time() -> None:
-    readers = Readers(Connection, 1, 0.01)
+    readers = ReaderPool(Connection, 1, 0.01)
     lent, _ = readers.take()
     with pytest.raises(StoreBusy, match="all 1 readers"):
         readers.take()
@@ -38,14 +38,14 @@ def test_a_connection_that_cannot_be_made_is_not_counted() -> None:
     def fail() -> None:
         raise ConnectionError
 
-    readers = Readers(fail, 1, 0.01)
+    readers = ReaderPool(fail, 1, 0.01)
     for _ in range(3):
         with pytest.raises(ConnectionError):
             readers.take()
 
 
 def test_a_discarded_one_makes_room() -> None:
-    readers = Readers(Connection, 1, 0.01)
+    readers = ReaderPool(Connection, 1, 0.01)
     lent, _ = readers.take()
     readers.discard(lent)
     assert lent.closed
@@ -53,7 +53,7 @@ def test_a_discarded_one_makes_room() -> None:
 
 
 def test_draining_waits_for_those_that_are_lent() -> None:
-    readers = Readers(Connection, 2, 5.0)
+    readers = ReaderPool(Connection, 2, 5.0)
     idle, _ = readers.take()
     lent, _ = readers.take()
     readers.give(idle)
@@ -69,7 +69,7 @@ def test_draining_waits_for_those_that_are_lent() -> None:
 
 
 def test_draining_does_not_wait_for_ever() -> None:
-    readers = Readers(Connection, 1, 0.01)
+    readers = ReaderPool(Connection, 1, 0.01)
     lent, _ = readers.take()
     assert not readers.drain()
     readers.give(lent)
