@@ -55,7 +55,7 @@ async def test_the_description_tells_everything(tmp_path: Path) -> None:
                 ("401", "403", "422", "500") if path not in ("/healthz", "/readyz") else ()
             ):
                 schema = operation["responses"][status]["content"]["application/json"]["schema"]
-                assert schema == {"$ref": "#/components/schemas/Failure"}, (path, method, status)
+                assert schema == {"$ref": "#/components/schemas/ErrorBody"}, (path, method, status)
     assert len(names) == sum(len(operations) for operations in told["paths"].values())
     assert told["paths"]["/healthz"]["get"]["security"] == []
     assert told["paths"]["/api/v1/jobs"]["get"]["security"] == [{"token": []}]
