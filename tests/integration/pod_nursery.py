@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from roost.core.spec import JobId, RunId
 from roost.engines.local.shim import tree
-from roost.kubernetes.jobs.building import digest_of
+from roost.kubernetes.jobs.blueprint import digest_of
 from roost.kubernetes.jobs.meeting import Meeting
 from roost.kubernetes.jobs.membership import (
     Changed,

@@ -22,11 +22,11 @@ from tests.support.kubernetes.proxy import FaultyProxy
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import LEASES
-from roost.kubernetes.jobs import JobOptions, Jobs
-from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.jobs import JobController, JobOptions
+from roost.kubernetes.jobs.blueprint import Site
 from roost.kubernetes.objects.pods import is_bound
-from roost.kubernetes.operator.loop import Operator, Options
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.loop import Operator, OperatorOptions
+from roost.kubernetes.operator.workload import SourceFactory
 
 LEASE = "roost-operator"
 ROOST = Path(sys.executable).with_name("roost")
@@ -92,8 +92,10 @@ async def operator(
     """An operator with Jobs in this process; watches are given up after ``stall_s``."""
     api = await Api.connect(kubeconfig=str(kubeconfig))
     known = JobOptions(Site(image="roost"))
-    given = Options(**{"metrics_port": None, "lease_s": 3.0, **options})
-    made = Operator(api, given, [Opening(Jobs.kinds, lambda desk: Jobs(desk, known))])
+    given = OperatorOptions(**{"metrics_port": None, "lease_s": 3.0, **options})
+    made = Operator(
+        api, given, [SourceFactory(JobController.kinds, lambda desk: JobController(desk, known))]
+    )
     for mirror in made.mirrors.values() if stall_s else ():
         mirror._stall_s = stall_s
     task = asyncio.create_task(made.run())

@@ -13,16 +13,16 @@ from tests.support.kubernetes.nodes import until
 
 from roost.errors import Conflict, NotFound
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import JOBS, PODS, Kind, Object
+from roost.kubernetes.client.kinds import JOBS, PODS, Object, ResourceKind
 from roost.kubernetes.crds import definitions
-from roost.kubernetes.jobs import JobOptions, Jobs
-from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.jobs import JobController, JobOptions
+from roost.kubernetes.jobs.blueprint import Site
 from roost.kubernetes.operator.loop import Operator
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.workload import SourceFactory
 
 SPACE = "default"
 PRETEND = "roost.dev/pretend"
-DEFINITIONS = Kind(
+DEFINITIONS = ResourceKind(
     *("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
     namespaced=False,
 )
@@ -57,7 +57,7 @@ async def jobbing(
     """An operator that leads and knows Jobs, with a connection of its own, maybe by a proxy."""
     way = plane.kubeconfig_of("admin", server=server) if server else plane.kubeconfig
     known = JobOptions(site or Site(image="roost"), meeting_port=meeting_port)
-    opening = Opening(Jobs.kinds, lambda desk: Jobs(desk, known))
+    opening = SourceFactory(JobController.kinds, lambda desk: JobController(desk, known))
     given = {"lease_s": 2.0, **options}
     async with operating(plane, [opening], Path(way), **given) as operator:
         yield operator

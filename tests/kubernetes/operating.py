@@ -16,8 +16,8 @@ from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object
 from roost.kubernetes.objects.needs import needs
 from roost.kubernetes.objects.pods import devices_of, is_bound, is_over
-from roost.kubernetes.operator.loop import Operator, Options
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.loop import Operator, OperatorOptions
+from roost.kubernetes.operator.workload import SourceFactory
 
 GROUP, SIZE = "roost.dev/group", "roost.dev/group-size"
 
@@ -25,13 +25,13 @@ GROUP, SIZE = "roost.dev/group", "roost.dev/group-size"
 @contextlib.asynccontextmanager
 async def operating(
     plane: ControlPlane,
-    sources: Sequence[Opening] = (),
+    sources: Sequence[SourceFactory] = (),
     kubeconfig: Path | None = None,
     **options: Any,
 ) -> AsyncIterator[Operator]:
     """An operator that leads, with a connection of its own."""
     api = await Api.connect(kubeconfig=str(kubeconfig or plane.kubeconfig))
-    operator = Operator(api, Options(**{"metrics_port": None, **options}), sources)
+    operator = Operator(api, OperatorOptions(**{"metrics_port": None, **options}), sources)
     task = asyncio.create_task(operator.run())
     try:
         await until(lambda: _leads(operator, task), 60)

@@ -7,17 +7,17 @@ import logging
 import sys
 
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.jobs import JobOptions, Jobs
-from roost.kubernetes.jobs.building import Site
-from roost.kubernetes.operator.loop import Operator, Options
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.jobs import JobController, JobOptions
+from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.operator.loop import Operator, OperatorOptions
+from roost.kubernetes.operator.workload import SourceFactory
 
 
 async def main(kubeconfig: str) -> None:
     api = await Api.connect(kubeconfig=kubeconfig)
     known = JobOptions(Site(image="roost"))
-    opening = Opening(Jobs.kinds, lambda desk: Jobs(desk, known))
-    options = Options(metrics_port=None, lease_s=1.5)
+    opening = SourceFactory(JobController.kinds, lambda desk: JobController(desk, known))
+    options = OperatorOptions(metrics_port=None, lease_s=1.5)
     await Operator(api, options, [opening]).run()
 
 

@@ -21,12 +21,14 @@ from roost.kubernetes.client.kinds import (
     LEASES,
     NODES,
     PODS,
-    Kind,
+    ResourceKind,
 )
 
-NOWHERE = Kind("nowhere.example", "v1", "things", "Thing")
-ROLES = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
-GRANTS = Kind(
+NOWHERE = ResourceKind("nowhere.example", "v1", "things", "Thing")
+ROLES = ResourceKind(
+    "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False
+)
+GRANTS = ResourceKind(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
 
@@ -234,7 +236,7 @@ def test_the_account_of_a_pod(
     monkeypatch.setattr(ways, "RELOAD_S", 0.0)
     (tmp_path / "ca.crt").write_bytes(cluster.authority.read_bytes())
     (tmp_path / "namespace").write_text("default")
-    accounts = Kind("", "v1", "serviceaccounts", "ServiceAccount")
+    accounts = ResourceKind("", "v1", "serviceaccounts", "ServiceAccount")
 
     async def ask() -> None:
         await api.create(accounts, {"metadata": {"name": "robot", "namespace": "default"}})

@@ -20,7 +20,7 @@ from tests.support.kubernetes.nodes import until
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, Object
-from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.jobs.blueprint import Site
 from roost.kubernetes.jobs.generation import Generation
 from roost.kubernetes.operator.loop import Operator
 

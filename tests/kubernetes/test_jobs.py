@@ -30,8 +30,8 @@ from roost.kubernetes.client.kinds import (
     JOBS,
     PODS,
     QUEUES,
-    Kind,
     Object,
+    ResourceKind,
 )
 
 
@@ -407,7 +407,7 @@ def test_queues_tell_what_they_hold(
     runner.run(scenario())
 
 
-async def _holds(api: Api, kind: Kind, name: str, namespace: str) -> bool:
+async def _holds(api: Api, kind: ResourceKind, name: str, namespace: str) -> bool:
     found = (await api.get(kind, name, namespace)).get("status") or {}
     return (found.get("used"), found.get("waiting"), found.get("running")) == (2, 1, 1)
 

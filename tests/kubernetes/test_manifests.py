@@ -24,11 +24,11 @@ from tests.unit.kubernetes.test_manifests import EXAMPLES
 from roost.errors import InvalidSpec, RoostError
 from roost.jobfile import JobFile
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, Kind, Object
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, Object, ResourceKind
 from roost.kubernetes.crds import as_yaml, definitions, job_file, job_object
 
 DEPLOY = ROOT / "deploy"
-DEFINITIONS = Kind(
+DEFINITIONS = ResourceKind(
     *("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
     namespaced=False,
 )

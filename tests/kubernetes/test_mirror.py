@@ -17,16 +17,16 @@ from tests.support.kubernetes.proxy import Chances, FaultyProxy
 
 from roost.kubernetes.client import mirror as module
 from roost.kubernetes.client.api import Api, Object
-from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, PODS, Kind
+from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, PODS, ResourceKind
 from roost.kubernetes.client.mirror import Mirror
 
-NOWHERE = Kind("nowhere.example", "v1", "things", "Thing")
+NOWHERE = ResourceKind("nowhere.example", "v1", "things", "Thing")
 
 
 class Witness:
     """A mirror whose changes are folded: what they add up to must be what the mirror has."""
 
-    def __init__(self, api: Api, kind: Kind, **options: Any) -> None:
+    def __init__(self, api: Api, kind: ResourceKind, **options: Any) -> None:
         self.mirror = Mirror(api, kind, self.changed, **options)
         self.folded: dict[str, str] = {}
 
@@ -46,7 +46,7 @@ class Witness:
 
 
 @contextlib.asynccontextmanager
-async def mirrored(api: Api, kind: Kind = NODES, **options: Any) -> AsyncIterator[Witness]:
+async def mirrored(api: Api, kind: ResourceKind = NODES, **options: Any) -> AsyncIterator[Witness]:
     witness = Witness(api, kind, **options)
     task = asyncio.create_task(witness.mirror.run())
     try:
@@ -171,8 +171,8 @@ def test_a_missing_right_is_named_and_the_rest_is_served(
 ) -> None:
     monkeypatch.setattr(module, "REFUSED_S", 0.2)
     rbac = ("rbac.authorization.k8s.io", "v1")
-    roles = Kind(*rbac, "clusterroles", "ClusterRole", namespaced=False)
-    grants = Kind(*rbac, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+    roles = ResourceKind(*rbac, "clusterroles", "ClusterRole", namespaced=False)
+    grants = ResourceKind(*rbac, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 
     async def grant(resource: str) -> None:
         rules = [{"apiGroups": [""], "resources": [resource], "verbs": ["list", "watch"]}]

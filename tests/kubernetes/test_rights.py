@@ -23,9 +23,9 @@ from roost.errors import Forbidden
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, Object
 from roost.kubernetes.crds import definitions
-from roost.kubernetes.jobs import Jobs
+from roost.kubernetes.jobs import JobController
 from roost.kubernetes.operator.loop import Operator
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.workload import SourceFactory
 
 CHART = ROOT / "deploy" / "helm" / "roost"
 
@@ -44,7 +44,7 @@ async def limited(plane: ControlPlane) -> AsyncIterator[Operator]:
     """An operator that is the service account of ``deploy/base``."""
     await plane.account_token("roost-system", "roost-operator")
     way = Path(plane.kubeconfig_of(OPERATOR))
-    jobs = Opening(Jobs.kinds, Jobs)
+    jobs = SourceFactory(JobController.kinds, JobController)
     async with operating(plane, [jobs], way, namespace="roost-system") as operator:
         yield operator
 

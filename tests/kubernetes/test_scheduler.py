@@ -29,14 +29,14 @@ from roost.kubernetes.client.kinds import (
     NODES,
     PODS,
     PYTORCH_JOBS,
-    Kind,
     Object,
+    ResourceKind,
 )
 from roost.kubernetes.objects.plans import GPUS, PLAN, SEAT
 from roost.kubernetes.objects.pods import is_bound
 
 Play = Callable[[Callable[[Api], Coroutine[Any, Any, None]]], None]
-DEFINITIONS = Kind(
+DEFINITIONS = ResourceKind(
     *("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
     namespaced=False,
 )

@@ -34,7 +34,7 @@ from tests.support.kubernetes.processes import Process
 from roost.cli.bench_kubernetes import GANGS, MEMORY, ROOST, SINGLE, Row, Sizes
 from roost.errors import Fatal, InvalidSpec, NotFound
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
+from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.crds import definitions
 from roost.kubernetes.objects.pods import devices_of, is_running
@@ -46,7 +46,7 @@ GPUS = 8
 _NAMES = {ROOST: "roost"}
 _DEFAULT = "default-scheduler"
 _GROUP, _SIZE = "roost.dev/group", "roost.dev/group-size"
-_DEFINITIONS = Kind(
+_DEFINITIONS = ResourceKind(
     *("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
     namespaced=False,
 )
@@ -235,7 +235,7 @@ async def following(api: Api) -> AsyncIterator[Bound]:
             await task
 
 
-async def created(api: Api, kind: Kind, objects: Iterable[Object]) -> None:
+async def created(api: Api, kind: ResourceKind, objects: Iterable[Object]) -> None:
     """Create objects in their order, as fast as the connections allow."""
     left = iter(objects)
 

@@ -52,7 +52,7 @@ Examples:
 @click.pass_context
 def check(ctx: click.Context, namespace: str, user: str | None) -> None:
     """Say which permissions of the operator the current context lacks; exit 1 if any."""
-    from roost.kubernetes.crds.questions import lacking
+    from roost.kubernetes.crds.audit import lacking
 
     missing = _with_api(ctx, lambda api: lacking(api, namespace, user or ""))
     for permission in missing:
@@ -79,7 +79,7 @@ def release(ctx: click.Context, yes: bool) -> None:  # noqa: FBT001 - click's wa
     are deleted would stay for ever.
     """
     from roost.cli.connection import agreed
-    from roost.kubernetes.crds.questions import left, released
+    from roost.kubernetes.crds.audit import left, released
 
     question = "Take Roost's finalizers off all jobs? Do this when the operator is stopped."
     if not agreed(question, yes=yes, usual=False):

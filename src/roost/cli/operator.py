@@ -18,7 +18,7 @@ from roost.cli.options import complete_placers, complete_policies
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api
-    from roost.kubernetes.operator.loop import Operator, Options
+    from roost.kubernetes.operator.loop import Operator, OperatorOptions
 
 #: New objects until the garbage collector runs. A burst of pods makes many that live on, and each
 #: time it walks much of what is mirrored, which took the operator about a tenth of its time.
@@ -172,19 +172,21 @@ async def _operate(given: dict[str, Any]) -> None:
 
 
 def _made(api: Api, given: dict[str, Any]) -> Operator:
-    from roost.kubernetes.jobs import JobOptions, Jobs
-    from roost.kubernetes.jobs.building import Site
+    from roost.kubernetes.jobs import JobController, JobOptions
+    from roost.kubernetes.jobs.blueprint import Site
     from roost.kubernetes.operator.loop import Operator
-    from roost.kubernetes.operator.workload import Opening
+    from roost.kubernetes.operator.workload import SourceFactory
 
     options = _options(api, given)
     site = Site(image=given["image"], meeting=_meeting(given, options), scheduler=options.scheduler)
     jobs = JobOptions(site, options.placer, given["meeting_port"])
-    return Operator(api, options, [Opening(Jobs.kinds, lambda desk: Jobs(desk, jobs))])
+    return Operator(
+        api, options, [SourceFactory(JobController.kinds, lambda desk: JobController(desk, jobs))]
+    )
 
 
-def _options(api: Api, given: dict[str, Any]) -> Options:
-    from roost.kubernetes.operator.loop import Options
+def _options(api: Api, given: dict[str, Any]) -> OperatorOptions:
+    from roost.kubernetes.operator.loop import OperatorOptions
 
     names = (
         "policy",
@@ -195,14 +197,14 @@ def _options(api: Api, given: dict[str, Any]) -> Options:
         "metrics_port",
         "lease_s",
     )
-    return Options(
+    return OperatorOptions(
         **{name: given[name] for name in names},
         namespace=given["namespace"] or api.namespace,
         identity=given["identity"] or socket.gethostname(),
     )
 
 
-def _meeting(given: dict[str, Any], options: Options) -> str:
+def _meeting(given: dict[str, Any], options: OperatorOptions) -> str:
     """Where pods reach the meeting: a Service in a cluster, else this machine."""
     if given["meeting"]:
         return str(given["meeting"])

@@ -18,7 +18,7 @@ from tests.support.kubernetes.stages import LABEL, PRETEND
 
 from roost.errors import Retryable
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import NODES, Kind, Object
+from roost.kubernetes.client.kinds import NODES, Object, ResourceKind
 
 _LOOK_S = 0.02
 T = TypeVar("T")
@@ -68,7 +68,7 @@ async def nodes(
     return names
 
 
-async def create(api: Api, kind: Kind, objects: Iterable[Object]) -> list[Object]:
+async def create(api: Api, kind: ResourceKind, objects: Iterable[Object]) -> list[Object]:
     """Create objects as fast as the connections allow."""
     return list(await asyncio.gather(*(api.create(kind, one) for one in objects)))
 

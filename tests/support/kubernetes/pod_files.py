@@ -14,7 +14,7 @@ from typing import Any
 
 from roost.errors import InvalidSpec, NotFound
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import CONFIG_MAPS, SECRETS, Kind, Object
+from roost.kubernetes.client.kinds import CONFIG_MAPS, SECRETS, Object, ResourceKind
 
 ADDRESS = "127.0.0.1"
 _NAME = re.compile(r"\b[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*){1,2}\.svc(?:\.cluster\.local)?\b")
@@ -102,13 +102,13 @@ class PodFiles:
             case other:
                 raise InvalidSpec(f"variable {variable['name']}: no value from {list(other)} here")
 
-    async def _key(self, kind: Kind, reference: Object) -> str | None:
+    async def _key(self, kind: ResourceKind, reference: Object) -> str | None:
         found = (await self._values(kind, reference)).get(reference["key"])
         if found is None and not reference.get("optional"):
             raise NotFound(f"{kind.kind} {reference['name']} has no key {reference['key']}")
         return None if found is None else found.decode()
 
-    async def _values(self, kind: Kind, reference: Object) -> dict[str, bytes]:
+    async def _values(self, kind: ResourceKind, reference: Object) -> dict[str, bytes]:
         try:
             found = await self._api.get(kind, reference["name"], self._namespace)
         except NotFound:
@@ -147,7 +147,7 @@ class PodFiles:
             case _:
                 raise InvalidSpec(f"volume {volume.get('name')}: no such kind of volume here")
 
-    async def _files(self, path: Path, kind: Kind, source: Object, name: str) -> None:
+    async def _files(self, path: Path, kind: ResourceKind, source: Object, name: str) -> None:
         values = await self._values(kind, {**source, "name": name})
         items = source.get("items") or [{"key": key, "path": key} for key in values]
         for item in items:

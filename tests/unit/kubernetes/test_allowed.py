@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.errors import InvalidSpec
-from roost.kubernetes.jobs.allowed import allowed
+from roost.kubernetes.jobs.pod_overrides import pod_overrides
 
 #: What must never reach a pod by way of a Job, wherever it stands.
 _DANGEROUS: tuple[dict[str, Any], ...] = (
@@ -59,11 +59,11 @@ _HARMLESS: dict[str, Any] = {
 @pytest.mark.parametrize("given_", _DANGEROUS, ids=str)
 def test_what_is_dangerous_is_refused(given_: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec, match=r"pod"):
-        allowed({**_HARMLESS, **given_})
+        pod_overrides({**_HARMLESS, **given_})
 
 
 def test_what_is_harmless_is_not() -> None:
-    found = allowed(_HARMLESS)
+    found = pod_overrides(_HARMLESS)
 
     assert found.labels == {"team": "vision"}
     assert found.pod["serviceAccountName"] == "trainer"
@@ -85,7 +85,7 @@ _VALUES = _BRANCHES | st.lists(_BRANCHES, max_size=3) | st.dictionaries(_KEYS, _
 @given(st.dictionaries(_KEYS, _VALUES, max_size=4))
 def test_whatever_is_written_no_other_field_of_a_pod_is_set(given_: dict[str, Any]) -> None:
     try:
-        found = allowed(given_)
+        found = pod_overrides(given_)
     except (InvalidSpec, TypeError, AttributeError, ValueError):
         return
     known = {"nodeSelector", "tolerations", "affinity", "imagePullSecrets", "runtimeClassName"}

@@ -14,20 +14,20 @@ from roost.core.allocation import Allocation, Part, seats
 from roost.core.spec import JobId, NodeId, RunId
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile
-from roost.kubernetes.jobs.allowed import allowed
-from roost.kubernetes.jobs.building import (
+from roost.kubernetes.jobs.blueprint import (
     Blueprint,
-    Owner,
-    Seats,
+    JobOwner,
+    RunSeats,
     Site,
     digest_of,
     short,
 )
 from roost.kubernetes.jobs.containers import literal
+from roost.kubernetes.jobs.pod_overrides import pod_overrides
 from roost.kubernetes.objects.plans import PLAN, decode_plan
 
 A, B = NodeId("node-a"), NodeId("node-b")
-OWNER = Owner("team", "train", "uid-1")
+OWNER = JobOwner("team", "train", "uid-1")
 
 
 def plan(*parts: Part, pod: dict[str, Any] | None = None, **file: Any) -> Blueprint:
@@ -39,8 +39,8 @@ def plan(*parts: Part, pod: dict[str, Any] | None = None, **file: Any) -> Bluepr
     run = RunId(JobId("team.train"), 2)
     site = Site(image="roost:1", meeting="http://roost-operator.roost-system:8611")
     return Blueprint(
-        *(OWNER, made, made.spec("ada"), run, allocation, Seats(found, members), site),
-        allowed(pod or {}),
+        *(OWNER, made, made.spec("ada"), run, allocation, RunSeats(found, members), site),
+        pod_overrides(pod or {}),
         "ada",
     )
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from tests.unit.kubernetes.kube_objects import UNHURRIED, Object, pod, some
 
 from roost.errors import InvalidSpec
-from roost.kubernetes.objects.gangs import Owner, completed, gang_of, index_of, role_of, size_of
+from roost.kubernetes.objects.gang_refs import (
+    GangOwner,
+    completed,
+    gang_of,
+    index_of,
+    role_of,
+    size_of,
+)
 
 TRAINING = "training.kubeflow.org/"
 JOB_SET = "jobset.sigs.k8s.io/"
@@ -31,7 +38,7 @@ def test_the_pod_of_a_deployment_stands_for_itself() -> None:
     ref = gang_of(pod("web-1", owner=("apps/v1", "ReplicaSet", "web")))
 
     assert (ref.id, ref.size) == ("team.pod.web-1", 1)
-    assert ref.owner == Owner("apps", "v1", "ReplicaSet", "web", "o1")
+    assert ref.owner == GangOwner("apps", "v1", "ReplicaSet", "web", "o1")
 
 
 def test_the_pod_of_a_roost_job() -> None:
@@ -145,7 +152,7 @@ def test_a_job_of_the_training_operator() -> None:
 
     assert gang_of(master) == ref
     assert (ref.id, ref.kind, ref.size) == ("team.pytorchjob.bert", "pytorchjob", None)
-    assert ref.owner == Owner("kubeflow.org", "v1", "PyTorchJob", "bert", "o1")
+    assert ref.owner == GangOwner("kubeflow.org", "v1", "PyTorchJob", "bert", "o1")
     assert (role_of(master), index_of(master)) == ("master", 0)
     assert (role_of(worker), index_of(worker)) == ("worker", 2)
 
@@ -299,7 +306,7 @@ def test_a_job_set_is_one_gang() -> None:
 
     assert {(ref.id, ref.size) for ref in refs} == {("team.jobset.llm", 9)}
     first = gang_of(member("leader"))
-    assert first.owner == Owner("jobset.x-k8s.io", "v1alpha2", "JobSet", "llm", "js1")
+    assert first.owner == GangOwner("jobset.x-k8s.io", "v1alpha2", "JobSet", "llm", "js1")
     assert (role_of(member("workers")), size_of(owner)) == ("workers", 9)
 
 

@@ -40,7 +40,7 @@ from roost.kubernetes.crds import (
 )
 from roost.kubernetes.crds.rules import CHANGEABLE
 from roost.kubernetes.crds.schema import BEYOND, IN_METADATA, RENAMED
-from roost.kubernetes.jobs.allowed import allowed
+from roost.kubernetes.jobs.pod_overrides import pod_overrides
 
 JOB, QUEUE, CLUSTER_QUEUE = definitions()
 EXAMPLES = [
@@ -186,7 +186,7 @@ def test_whatever_the_schema_lets_through_reaches_a_pod() -> None:
     sources = {source for volume in POD["volumes"] for source in volume}
     assert sources == set(properties["volumes"]["items"]["properties"])
     assert set(POD["volumeMounts"][0]) == set(properties["volumeMounts"]["items"]["properties"])
-    allowed(POD)
+    pod_overrides(POD)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)

@@ -16,12 +16,12 @@ from tests.docs.pages import ROOT
 from roost import __version__
 from roost.cli import cli
 from roost.kubernetes.client import kinds
-from roost.kubernetes.client.kinds import Kind, Object
+from roost.kubernetes.client.kinds import Object, ResourceKind
 from roost.kubernetes.crds.__main__ import files
-from roost.kubernetes.crds.permissions import CLUSTER, LOCAL, Permission, needed
-from roost.kubernetes.gangs.gangs import Gangs
-from roost.kubernetes.jobs import Jobs
-from roost.kubernetes.operator.others import Others
+from roost.kubernetes.crds.permissions import CLUSTER, LOCAL, ClusterPermission, needed
+from roost.kubernetes.gangs.discovery import GangSource
+from roost.kubernetes.gangs.foreign_pods import ForeignPods
+from roost.kubernetes.jobs import JobController
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "roost"
@@ -54,13 +54,15 @@ def test_versions_are_that_of_the_package() -> None:
 
 
 def test_every_permission_is_for_a_kind_that_roost_uses() -> None:
-    known = {(kind.group, kind.plural) for kind in vars(kinds).values() if isinstance(kind, Kind)}
+    known = {
+        (kind.group, kind.plural) for kind in vars(kinds).values() if isinstance(kind, ResourceKind)
+    }
     for permission in needed():
         assert (permission.group, permission.resource.partition("/")[0]) in known, permission
 
 
 def test_the_operator_follows_what_it_may_follow() -> None:
-    sources = (Gangs.kinds, Others.kinds, Jobs.kinds, (kinds.NODES, kinds.PODS))
+    sources = (GangSource.kinds, ForeignPods.kinds, JobController.kinds, (kinds.NODES, kinds.PODS))
     mirrored = {(kind.group, kind.plural) for some in sources for kind in some}
     allowed = {(one.group, one.resource) for one in needed() if one.verb == "watch"}
     assert allowed == mirrored
@@ -78,9 +80,11 @@ def test_rights_are_few() -> None:
 
 
 def test_a_permission_reads_as_the_api_server_names_it() -> None:
-    assert str(Permission("create", "", "pods/binding")) == "create pods/binding"
-    assert str(Permission("patch", "roost.dev", "jobs/status")) == "patch jobs.roost.dev/status"
-    assert str(Permission("list", "policy", "poddisruptionbudgets")) == (
+    assert str(ClusterPermission("create", "", "pods/binding")) == "create pods/binding"
+    assert (
+        str(ClusterPermission("patch", "roost.dev", "jobs/status")) == "patch jobs.roost.dev/status"
+    )
+    assert str(ClusterPermission("list", "policy", "poddisruptionbudgets")) == (
         "list poddisruptionbudgets.policy"
     )
 
@@ -160,7 +164,7 @@ def test_the_dashboard_shows_figures_that_exist() -> None:
     dashboard = json.loads((DEPLOY / DASHBOARD).read_text(encoding="utf-8"))
     source = "".join(
         path.read_text(encoding="utf-8")
-        for folder in ("server", "operator")
+        for folder in ("server", "kubernetes/operator")
         for path in (ROOT / "src" / "roost" / folder).rglob("*.py")
     ).replace("roost_gpus_{name}", "roost_gpus_capacity roost_gpus_allocated roost_gpus_failed")
     wanted = {

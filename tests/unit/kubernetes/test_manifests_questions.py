@@ -11,27 +11,29 @@ from tests.unit.cli.told import roost
 
 from roost.errors import Conflict, NotFound
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import JOBS, PODS, Kind, Object
+from roost.kubernetes.client.kinds import JOBS, PODS, Object, ResourceKind
 from roost.kubernetes.crds import definitions
+from roost.kubernetes.crds.audit import lacking, left, released
 from roost.kubernetes.crds.permissions import needed
-from roost.kubernetes.crds.questions import lacking, left, released
 
 
 class Played:
     """As much of an API server as the questions need."""
 
-    def __init__(self, objects: dict[Kind, list[Object]] | None = None, clashes: int = 0) -> None:
+    def __init__(
+        self, objects: dict[ResourceKind, list[Object]] | None = None, clashes: int = 0
+    ) -> None:
         self.objects = objects or {}
         self.clashes = clashes
-        self.asked: list[tuple[Kind, Object]] = []
+        self.asked: list[tuple[ResourceKind, Object]] = []
         self.denied: set[str] = set()
 
-    async def list(self, kind: Kind, **_: Any) -> tuple[list[Object], str]:
+    async def list(self, kind: ResourceKind, **_: Any) -> tuple[list[Object], str]:
         if kind not in self.objects:
             raise NotFound(kind.plural)
         return self.objects[kind], "1"
 
-    async def get(self, kind: Kind, name: str, namespace: str) -> Object:
+    async def get(self, kind: ResourceKind, name: str, namespace: str) -> Object:
         found = [
             one
             for one in self.objects[kind]
@@ -39,7 +41,7 @@ class Played:
         ]
         return found[0]
 
-    async def patch(self, kind: Kind, name: str, body: Object, namespace: str) -> Object:
+    async def patch(self, kind: ResourceKind, name: str, body: Object, namespace: str) -> Object:
         found = await self.get(kind, name, namespace)
         if self.clashes:
             self.clashes -= 1
@@ -50,7 +52,7 @@ class Played:
         found["metadata"] |= body["metadata"]
         return found
 
-    async def create(self, kind: Kind, body: Object) -> Object:
+    async def create(self, kind: ResourceKind, body: Object) -> Object:
         self.asked.append((kind, body["spec"]))
         wanted = body["spec"]["resourceAttributes"]
         name = "/".join(

@@ -12,7 +12,7 @@ from tests.unit.kubernetes.kube_objects import UNHURRIED, Object, pod, some
 
 from roost.core.spec import Qos, Resources, Way
 from roost.errors import InvalidSpec
-from roost.kubernetes.objects.gangs import gang_of
+from roost.kubernetes.objects.gang_refs import gang_of
 from roost.kubernetes.objects.needs import Need, needs
 
 GPU = "nvidia.com/gpu"

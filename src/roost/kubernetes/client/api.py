@@ -15,9 +15,9 @@ from typing import Any, Literal, Self
 
 from roost.errors import Conflict, NotFound
 from roost.kubernetes.client.access import Access, access
-from roost.kubernetes.client.faults import Asked, Disrupted, Expired, Unpermitted, fault
-from roost.kubernetes.client.kinds import PODS, Kind, Object
-from roost.kubernetes.client.transport import TIMEOUT_S, TRIES, Request, Transport
+from roost.kubernetes.client.faults import AccessRequest, Disrupted, Expired, Unpermitted, fault
+from roost.kubernetes.client.kinds import PODS, Object, ResourceKind
+from roost.kubernetes.client.transport import TIMEOUT_S, TRIES, HttpRequest, Transport
 from roost.kubernetes.client.wire import decode, encode, lines
 
 __all__ = ["Api", "Disrupted", "Expired", "Object", "Strategy", "Unpermitted"]
@@ -75,13 +75,13 @@ class Api:
 
     # Reading
 
-    async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
+    async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Object:
         """One object."""
-        return await self._transport.ask(Request(Asked("get", kind, namespace, name)))
+        return await self._transport.ask(HttpRequest(AccessRequest("get", kind, namespace, name)))
 
     async def list(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str = "",
         *,
         labels: str = "",
@@ -101,7 +101,7 @@ class Api:
 
     async def pages(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str = "",
         *,
         labels: str = "",
@@ -112,13 +112,13 @@ class Api:
 
         A list that takes longer than the server remembers begins anew, in larger pages.
         """
-        asked = Asked("list", kind, namespace)
+        asked = AccessRequest("list", kind, namespace)
         limit, token = page, ""
         while True:
             query = _query(labelSelector=labels, fieldSelector=fields, limit=limit)
             try:
                 query |= _query(**{"continue": token})
-                answer = await self._transport.ask(Request(asked, query=query))
+                answer = await self._transport.ask(HttpRequest(asked, query=query))
             except Expired:
                 if not token:
                     raise
@@ -135,7 +135,7 @@ class Api:
 
     async def watch(  # noqa: PLR0913 - as the API has them
         self,
-        kind: Kind,
+        kind: ResourceKind,
         version: str,
         namespace: str = "",
         *,
@@ -150,7 +150,7 @@ class Api:
         or when nothing came for ``stall_s``: a quiet watch and a dead one look alike, and taking up
         a quiet one costs little. Expired: list again. Retryable: the connection broke.
         """
-        asked = Asked("watch", kind, namespace)
+        asked = AccessRequest("watch", kind, namespace)
         query = _query(
             watch="1",
             allowWatchBookmarks="true",
@@ -159,7 +159,7 @@ class Api:
             fieldSelector=fields,
             timeoutSeconds=int(timeout_s),
         )
-        async with self._transport.stream(Request(asked, query=query), stall_s) as answer:
+        async with self._transport.stream(HttpRequest(asked, query=query), stall_s) as answer:
             yield "BOOKMARK", {"metadata": {"resourceVersion": version}}
             with contextlib.suppress(TimeoutError):
                 async for line in lines(answer.content):
@@ -169,32 +169,34 @@ class Api:
                         raise fault(asked, int(status.get("code") or 500), status)
                     yield change["type"], change["object"]
 
-    async def discover(self, kind: Kind) -> bool:
+    async def discover(self, kind: ResourceKind) -> bool:
         """Whether the server serves this kind."""
         try:
-            answer = await self._transport.ask(Request(Asked("get", kind), path=kind.root))
+            answer = await self._transport.ask(
+                HttpRequest(AccessRequest("get", kind), path=kind.root)
+            )
         except NotFound:
             return False
         return any(item.get("name") == kind.plural for item in answer.get("resources") or ())
 
     # Writing
 
-    async def create(self, kind: Kind, body: Object, namespace: str = "") -> Object:
+    async def create(self, kind: ResourceKind, body: Object, namespace: str = "") -> Object:
         """A new object, sent once. Conflict: there is one of that name."""
         namespace = namespace or body.get("metadata", {}).get("namespace", "")
-        asked = Asked("create", kind, namespace)
-        request = Request(asked, "POST", body=encode(_named(kind, body)))
+        asked = AccessRequest("create", kind, namespace)
+        request = HttpRequest(asked, "POST", body=encode(_named(kind, body)))
         return await self._transport.ask(request, tries=1)
 
-    async def replace(self, kind: Kind, body: Object, sub: str = "") -> Object:
+    async def replace(self, kind: ResourceKind, body: Object, sub: str = "") -> Object:
         """The object as it shall be. Conflict: somebody changed it since we read it."""
         meta = body["metadata"]
-        asked = Asked("update", kind, meta.get("namespace", ""), meta["name"], sub)
-        return await self._transport.ask(Request(asked, "PUT", body=encode(_named(kind, body))))
+        asked = AccessRequest("update", kind, meta.get("namespace", ""), meta["name"], sub)
+        return await self._transport.ask(HttpRequest(asked, "PUT", body=encode(_named(kind, body))))
 
     async def patch(  # noqa: PLR0913 - as the API has them
         self,
-        kind: Kind,
+        kind: ResourceKind,
         name: str,
         body: Any,
         namespace: str = "",
@@ -204,14 +206,14 @@ class Api:
     ) -> Object:
         """The object after a change of some of its fields."""
         query = _query(fieldManager=MANAGER, force="true" if strategy == "apply" else "")
-        asked = Asked("patch", kind, namespace, name, sub)
-        request = Request(asked, "PATCH", query, encode(body), _PATCHES[strategy])
+        asked = AccessRequest("patch", kind, namespace, name, sub)
+        request = HttpRequest(asked, "PATCH", query, encode(body), _PATCHES[strategy])
         # The operations of a JSON patch may not bear repeating.
         return await self._transport.ask(request, tries=1 if strategy == "json" else TRIES)
 
     async def delete(  # noqa: PLR0913 - as the API has them
         self,
-        kind: Kind,
+        kind: ResourceKind,
         name: str,
         namespace: str = "",
         *,
@@ -222,9 +224,9 @@ class Api:
         """Delete an object; one that is gone is fine, and so is another of the same name."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **_options(uid, grace_s)}
         body["propagationPolicy"] = propagation
-        asked = Asked("delete", kind, namespace, name)
+        asked = AccessRequest("delete", kind, namespace, name)
         with _gone(uid):
-            await self._transport.send(Request(asked, "DELETE", body=encode(body)))
+            await self._transport.send(HttpRequest(asked, "DELETE", body=encode(body)))
 
     async def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
@@ -239,8 +241,8 @@ class Api:
             "metadata": {"name": name, "uid": uid, "annotations": dict(annotations)},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        asked = Asked("create", PODS, namespace, name, "binding")
-        await self._transport.send(Request(asked, "POST", body=encode(body)), tries=1)
+        asked = AccessRequest("create", PODS, namespace, name, "binding")
+        await self._transport.send(HttpRequest(asked, "POST", body=encode(body)), tries=1)
 
     async def evict(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """Have a pod leave if its disruption budgets allow it, else Disrupted; gone is fine."""
@@ -250,9 +252,9 @@ class Api:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": _options(uid, grace_s),
         }
-        asked = Asked("create", PODS, namespace, name, "eviction")
+        asked = AccessRequest("create", PODS, namespace, name, "eviction")
         with _gone(uid):
-            await self._transport.send(Request(asked, "POST", body=encode(body)))
+            await self._transport.send(HttpRequest(asked, "POST", body=encode(body)))
 
     # Logs
 
@@ -269,8 +271,8 @@ class Api:
         """What a container wrote, from a byte on; of that, only the last so many lines."""
         limit = None if limit_bytes is None else since_bytes + limit_bytes
         query = _query(container=container, limitBytes=limit, tailLines=tail_lines)
-        asked = Asked("get", PODS, namespace, name, "log")
-        async with self._transport.stream(Request(asked, query=query), TIMEOUT_S) as answer:
+        asked = AccessRequest("get", PODS, namespace, name, "log")
+        async with self._transport.stream(HttpRequest(asked, query=query), TIMEOUT_S) as answer:
             return (await answer.read())[since_bytes:]
 
     async def follow(
@@ -278,8 +280,8 @@ class Api:
     ) -> AsyncGenerator[bytes, None]:
         """What a container wrote from a byte on, and writes, until it ends."""
         query = _query(container=container, follow="true")
-        asked = Asked("get", PODS, namespace, name, "log")
-        async with self._transport.stream(Request(asked, query=query), None) as answer:
+        asked = AccessRequest("get", PODS, namespace, name, "log")
+        async with self._transport.stream(HttpRequest(asked, query=query), None) as answer:
             async for piece in answer.content.iter_any():
                 skipped, since_bytes = since_bytes, max(0, since_bytes - len(piece))
                 if len(piece) > skipped:
@@ -290,7 +292,7 @@ def _query(**given: str | int | None) -> dict[str, str]:
     return {name: str(value) for name, value in given.items() if value not in ("", None)}
 
 
-def _named(kind: Kind, body: Object) -> Object:
+def _named(kind: ResourceKind, body: Object) -> Object:
     """The body with its kind: what comes from a list of another client may lack it."""
     return {"apiVersion": kind.api_version, "kind": kind.kind, **body}
 

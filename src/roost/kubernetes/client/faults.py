@@ -23,7 +23,7 @@ from roost.errors import (
     Retryable,
     RoostError,
 )
-from roost.kubernetes.client.kinds import Kind
+from roost.kubernetes.client.kinds import ResourceKind
 
 #: What a server is given to recover when it names no time itself.
 AFTER_S = 1.0
@@ -54,11 +54,11 @@ class Disrupted(Conflict):
         self.after = after
 
 
-class Asked(NamedTuple):
+class AccessRequest(NamedTuple):
     """What was asked of the server, in the words of its rules of access."""
 
     verb: str
-    kind: Kind
+    kind: ResourceKind
     namespace: str = ""
     name: str = ""
     sub: str = ""
@@ -73,7 +73,9 @@ class Asked(NamedTuple):
         return f"{self.verb} {self.resource} {where}".rstrip()
 
 
-def fault(asked: Asked, code: int, status: Mapping[str, Any], after: str = "") -> RoostError:
+def fault(
+    asked: AccessRequest, code: int, status: Mapping[str, Any], after: str = ""
+) -> RoostError:
     """The error that an answer with this code and body stands for."""
     said = str(status.get("message") or _phrase(code))
     match code:
@@ -117,14 +119,14 @@ def _phrase(code: int) -> str:
         return f"status {code}"
 
 
-def _forbidden(asked: Asked, said: str) -> Forbidden:
+def _forbidden(asked: AccessRequest, said: str) -> Forbidden:
     """Missing rights are told from refusals by quota, admission, or a namespace that goes."""
     if " cannot " in said or said == _phrase(HTTPStatus.FORBIDDEN):
         return Unpermitted(asked.verb, asked.resource, asked.namespace, said)
     return Forbidden(f"{asked}: {said}")
 
 
-def _by_budget(asked: Asked, status: Mapping[str, Any]) -> bool:
+def _by_budget(asked: AccessRequest, status: Mapping[str, Any]) -> bool:
     """Whether a budget refuses, and not a server that has too much to do."""
     causes = (status.get("details") or {}).get("causes") or ()
     return asked.sub == "eviction" and any(
@@ -132,6 +134,6 @@ def _by_budget(asked: Asked, status: Mapping[str, Any]) -> bool:
     )
 
 
-def _by_budgets(asked: Asked, said: str) -> bool:
+def _by_budgets(asked: AccessRequest, said: str) -> bool:
     """Two budgets on one pod are an error 500 in Kubernetes, and no time will mend it."""
     return asked.sub == "eviction" and "more than one PodDisruptionBudget" in said

@@ -16,7 +16,7 @@ from roost.errors import InvalidSpec
 Object = dict[str, Any]
 
 
-class Kind(NamedTuple):
+class ResourceKind(NamedTuple):
     """A kind of object: its group ("" for the oldest ones), version, and its names."""
 
     group: str
@@ -65,28 +65,30 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
-PODS = Kind("", "v1", "pods", "Pod")
-SERVICES = Kind("", "v1", "services", "Service")
-CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap")
-SECRETS = Kind("", "v1", "secrets", "Secret")
-NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
-EVENTS = Kind("events.k8s.io", "v1", "events", "Event")
-DISRUPTION_BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
-PRIORITY_CLASSES = Kind(
+NODES = ResourceKind("", "v1", "nodes", "Node", namespaced=False)
+PODS = ResourceKind("", "v1", "pods", "Pod")
+SERVICES = ResourceKind("", "v1", "services", "Service")
+CONFIG_MAPS = ResourceKind("", "v1", "configmaps", "ConfigMap")
+SECRETS = ResourceKind("", "v1", "secrets", "Secret")
+NAMESPACES = ResourceKind("", "v1", "namespaces", "Namespace", namespaced=False)
+EVENTS = ResourceKind("events.k8s.io", "v1", "events", "Event")
+DISRUPTION_BUDGETS = ResourceKind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+LEASES = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = ResourceKind(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
-BATCH_JOBS = Kind("batch", "v1", "jobs", "Job")
+BATCH_JOBS = ResourceKind("batch", "v1", "jobs", "Job")
 
-POD_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
-JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
-PYTORCH_JOBS = Kind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
-TF_JOBS = Kind("kubeflow.org", "v1", "tfjobs", "TFJob")
-MPI_JOBS = Kind("kubeflow.org", "v1", "mpijobs", "MPIJob")
-MPI_JOBS_V2 = Kind("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
-TRAIN_JOBS = Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
+POD_GROUPS = ResourceKind("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+JOB_SETS = ResourceKind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+PYTORCH_JOBS = ResourceKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+TF_JOBS = ResourceKind("kubeflow.org", "v1", "tfjobs", "TFJob")
+MPI_JOBS = ResourceKind("kubeflow.org", "v1", "mpijobs", "MPIJob")
+MPI_JOBS_V2 = ResourceKind("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
+TRAIN_JOBS = ResourceKind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
 
-JOBS = Kind("roost.dev", "v1alpha1", "jobs", "Job")
-QUEUES = Kind("roost.dev", "v1alpha1", "queues", "Queue")
-CLUSTER_QUEUES = Kind("roost.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False)
+JOBS = ResourceKind("roost.dev", "v1alpha1", "jobs", "Job")
+QUEUES = ResourceKind("roost.dev", "v1alpha1", "queues", "Queue")
+CLUSTER_QUEUES = ResourceKind(
+    "roost.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False
+)

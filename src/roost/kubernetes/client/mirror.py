@@ -21,7 +21,7 @@ from collections.abc import Callable
 from roost.errors import Forbidden, NotFound, Retryable, RoostError
 from roost.kubernetes.client.api import STALL_S, Api
 from roost.kubernetes.client.faults import Expired
-from roost.kubernetes.client.kinds import Kind, Object
+from roost.kubernetes.client.kinds import Object, ResourceKind
 from roost.kubernetes.objects import trimming
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Mirror:
     def __init__(  # noqa: PLR0913 - what to mirror, and how
         self,
         api: Api,
-        kind: Kind,
+        kind: ResourceKind,
         changed: Changed,
         *,
         namespace: str = "",

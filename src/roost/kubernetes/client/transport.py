@@ -21,7 +21,7 @@ from yarl import URL
 
 from roost.errors import InvalidSpec, Retryable, RoostError
 from roost.kubernetes.client.access import Access
-from roost.kubernetes.client.faults import AFTER_S, Asked, fault
+from roost.kubernetes.client.faults import AFTER_S, AccessRequest, fault
 from roost.kubernetes.client.kinds import LEASES, Object
 from roost.kubernetes.client.wire import NotJson, decode
 
@@ -37,10 +37,10 @@ PATIENCE_S = 10.0
 GUARD: ContextVar[Callable[[], None] | None] = ContextVar("GUARD", default=None)
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request: what it asks, and how that is said in HTTP."""
 
-    asked: Asked
+    asked: AccessRequest
     method: str = "GET"
     query: Mapping[str, str] = {}
     body: bytes | None = None
@@ -63,7 +63,7 @@ class Transport:
         self._turns = asyncio.Semaphore(connections)
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    async def ask(self, request: Request, *, tries: int = TRIES) -> Object:
+    async def ask(self, request: HttpRequest, *, tries: int = TRIES) -> Object:
         """The answer to a request, repeated after passing failures while ``tries`` are left."""
         raw = await self.send(request, tries=tries)
         try:
@@ -72,7 +72,7 @@ class Transport:
             raise _not_json(request.asked, error) from error
         return found
 
-    async def send(self, request: Request, *, tries: int = TRIES) -> bytes:
+    async def send(self, request: HttpRequest, *, tries: int = TRIES) -> bytes:
         """As ``ask``, for those who do not read the answer."""
         for tried in range(1, tries):
             try:
@@ -86,7 +86,7 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, request: Request, stall_s: float | None
+        self, request: HttpRequest, stall_s: float | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer that comes piece by piece, for as long as no pause is longer than a stall."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=stall_s)
@@ -105,14 +105,14 @@ class Transport:
                 with _aborting(answer):
                     yield answer
 
-    async def _turn(self, request: Request) -> bytes:
+    async def _turn(self, request: HttpRequest) -> bytes:
         """Send it when it is its turn; a lease waits for nobody, all others depend on it."""
         if request.asked.kind is LEASES:
             return await self._authenticated(request)
         async with self._turns:
             return await self._authenticated(request)
 
-    async def _authenticated(self, request: Request) -> bytes:
+    async def _authenticated(self, request: HttpRequest) -> bytes:
         """Send it, once more with fresh credentials if the server takes ours no longer."""
         answer, raw = await self._exchange(request)
         if answer.status == HTTPStatus.UNAUTHORIZED and await self._way.reload():
@@ -121,7 +121,7 @@ class Transport:
             raise _refusal(request.asked, answer, raw)
         return raw
 
-    async def _exchange(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
+    async def _exchange(self, request: HttpRequest) -> tuple[aiohttp.ClientResponse, bytes]:
         headers = {"Content-Type": request.content, "Accept": "application/json"}
         headers |= await self._way.headers()
         body: bytes | _Guarded | None = request.body
@@ -156,7 +156,7 @@ class _Guarded(aiohttp.BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
-def _refusal(asked: Asked, answer: aiohttp.ClientResponse, raw: bytes) -> RoostError:
+def _refusal(asked: AccessRequest, answer: aiohttp.ClientResponse, raw: bytes) -> RoostError:
     return fault(asked, answer.status, _status(raw), answer.headers.get("Retry-After", ""))
 
 
@@ -174,7 +174,7 @@ def _pause(tried: int) -> float:
     return random.uniform(0.5, 1.0) * 0.2 * 2.0**tried  # noqa: S311 - no secret
 
 
-def _not_json(asked: Asked, error: NotJson) -> Retryable:
+def _not_json(asked: AccessRequest, error: NotJson) -> Retryable:
     return Retryable(f"{asked}: the answer is not JSON ({error})", AFTER_S)
 
 
@@ -193,7 +193,7 @@ def _aborting(answer: aiohttp.ClientResponse) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _broken(asked: Asked) -> Iterator[None]:
+def _broken(asked: AccessRequest) -> Iterator[None]:
     """Whatever breaks between us and the server may work the next time."""
     try:
         yield

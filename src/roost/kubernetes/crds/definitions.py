@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, Kind, Object
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, Object, ResourceKind
 from roost.kubernetes.crds import rules
 from roost.kubernetes.crds.fields import Schema, text
 from roost.kubernetes.crds.schema import spec_schema
@@ -138,7 +138,11 @@ def _root(description: str, spec: Schema, status: Schema, *, required: bool = Tr
 
 
 def _definition(
-    kind: Kind, short: str, schema: Schema, columns: Iterable[Object], more: Object | None = None
+    kind: ResourceKind,
+    short: str,
+    schema: Schema,
+    columns: Iterable[Object],
+    more: Object | None = None,
 ) -> Object:
     names = {
         "kind": kind.kind,

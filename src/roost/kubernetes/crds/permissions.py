@@ -15,7 +15,7 @@ _FOLLOW = ("list", "watch")
 _READ = ("get", *_FOLLOW)
 
 
-class Permission(NamedTuple):
+class ClusterPermission(NamedTuple):
     """One verb on one resource; ``local`` ones hold in the operator's own namespace only."""
 
     verb: str
@@ -29,7 +29,7 @@ class Permission(NamedTuple):
         return f"{self.verb} {named}/{sub}" if sub else f"{self.verb} {named}"
 
 
-class Grant(NamedTuple):
+class ClusterGrant(NamedTuple):
     """Verbs on resources of one group."""
 
     group: str
@@ -48,68 +48,68 @@ class Grant(NamedTuple):
 
 #: Kinds of others whose pods Roost places: it reads how large their gangs are.
 _OWNERS = (
-    Grant("batch", ("jobs",), _FOLLOW),
-    Grant("scheduling.x-k8s.io", ("podgroups",), _FOLLOW),
-    Grant("jobset.x-k8s.io", ("jobsets",), _FOLLOW),
-    Grant("kubeflow.org", ("pytorchjobs", "tfjobs", "mpijobs"), _FOLLOW),
+    ClusterGrant("batch", ("jobs",), _FOLLOW),
+    ClusterGrant("scheduling.x-k8s.io", ("podgroups",), _FOLLOW),
+    ClusterGrant("jobset.x-k8s.io", ("jobsets",), _FOLLOW),
+    ClusterGrant("kubeflow.org", ("pytorchjobs", "tfjobs", "mpijobs"), _FOLLOW),
 )
 #: In the whole cluster.
 CLUSTER = (
-    Grant("", ("nodes",), _FOLLOW),
-    Grant("", ("pods",), ("get", *_FOLLOW, "create", "delete")),
-    Grant("", ("pods/binding", "pods/eviction"), ("create",)),
-    Grant("", ("pods/status",), ("patch",)),
+    ClusterGrant("", ("nodes",), _FOLLOW),
+    ClusterGrant("", ("pods",), ("get", *_FOLLOW, "create", "delete")),
+    ClusterGrant("", ("pods/binding", "pods/eviction"), ("create",)),
+    ClusterGrant("", ("pods/status",), ("patch",)),
     # The end of what a failed worker printed says whose fault it was.
-    Grant("", ("pods/log",), ("get",)),
-    Grant("", ("services",), ("get", "create", "delete")),
-    Grant("", ("configmaps",), ("get", "create", "patch", "delete")),
+    ClusterGrant("", ("pods/log",), ("get",)),
+    ClusterGrant("", ("services",), ("get", "create", "delete")),
+    ClusterGrant("", ("configmaps",), ("get", "create", "patch", "delete")),
     # No right to read one: tokens of runs are written, and kept as digests.
-    Grant("", ("secrets",), ("create", "delete")),
-    Grant("events.k8s.io", ("events",), ("create",)),
-    Grant("policy", ("poddisruptionbudgets",), _FOLLOW),
+    ClusterGrant("", ("secrets",), ("create", "delete")),
+    ClusterGrant("events.k8s.io", ("events",), ("create",)),
+    ClusterGrant("policy", ("poddisruptionbudgets",), _FOLLOW),
     # What the class that a Job names is worth; of a pod the API server has worked it out.
-    Grant("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
-    Grant("roost.dev", ("jobs",), (*_FOLLOW, "patch", "delete")),
-    Grant("roost.dev", ("queues", "clusterqueues"), _FOLLOW),
-    Grant("roost.dev", ("jobs/status", "queues/status", "clusterqueues/status"), ("patch",)),
+    ClusterGrant("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
+    ClusterGrant("roost.dev", ("jobs",), (*_FOLLOW, "patch", "delete")),
+    ClusterGrant("roost.dev", ("queues", "clusterqueues"), _FOLLOW),
+    ClusterGrant("roost.dev", ("jobs/status", "queues/status", "clusterqueues/status"), ("patch",)),
     # Owner references that block the deletion of a job, where the API server checks them.
-    Grant("roost.dev", ("jobs/finalizers",), ("update",)),
+    ClusterGrant("roost.dev", ("jobs/finalizers",), ("update",)),
     *_OWNERS,
 )
 #: In the operator's own namespace.
-LOCAL = (Grant("coordination.k8s.io", ("leases",), ("get", "create", "update")),)
+LOCAL = (ClusterGrant("coordination.k8s.io", ("leases",), ("get", "create", "update")),)
 #: Those who use ``roost --context``: it shows the cluster as the operator sees it.
 READERS = (
-    Grant("", ("nodes", "pods"), _READ),
-    Grant("events.k8s.io", ("events",), _READ),
-    Grant("policy", ("poddisruptionbudgets",), _READ),
-    Grant("scheduling.k8s.io", ("priorityclasses",), _READ),
-    Grant("roost.dev", ("jobs", "queues", "clusterqueues"), _READ),
+    ClusterGrant("", ("nodes", "pods"), _READ),
+    ClusterGrant("events.k8s.io", ("events",), _READ),
+    ClusterGrant("policy", ("poddisruptionbudgets",), _READ),
+    ClusterGrant("scheduling.k8s.io", ("priorityclasses",), _READ),
+    ClusterGrant("roost.dev", ("jobs", "queues", "clusterqueues"), _READ),
     *_OWNERS,
 )
 #: Those who submit: added to Kubernetes' own role ``edit``.
 USERS = (
-    Grant("roost.dev", ("jobs",), (*_READ, "create", "update", "patch", "delete")),
-    Grant("roost.dev", ("jobs/scale",), ("get", "update", "patch")),
+    ClusterGrant("roost.dev", ("jobs",), (*_READ, "create", "update", "patch", "delete")),
+    ClusterGrant("roost.dev", ("jobs/scale",), ("get", "update", "patch")),
 )
 #: Those who look: added to ``view``.
 VIEWERS = (
-    Grant("roost.dev", ("jobs", "jobs/status", "queues"), _READ),
-    Grant("roost.dev", ("clusterqueues",), _READ),
+    ClusterGrant("roost.dev", ("jobs", "jobs/status", "queues"), _READ),
+    ClusterGrant("roost.dev", ("clusterqueues",), _READ),
 )
 
 
-def needed() -> Iterator[Permission]:
+def needed() -> Iterator[ClusterPermission]:
     """All that the operator needs, one by one."""
     yield from _each(CLUSTER, local=False)
     yield from _each(LOCAL, local=True)
 
 
-def _each(grants: Iterable[Grant], *, local: bool) -> Iterator[Permission]:
+def _each(grants: Iterable[ClusterGrant], *, local: bool) -> Iterator[ClusterPermission]:
     for grant in grants:
         for resource in grant.resources:
             for verb in grant.verbs:
-                yield Permission(verb, grant.group, resource, local)
+                yield ClusterPermission(verb, grant.group, resource, local)
 
 
 def roles(namespace: str) -> list[Object]:
@@ -124,7 +124,7 @@ def roles(namespace: str) -> list[Object]:
 
 
 def _role(
-    name: str, grants: Iterable[Grant], namespace: str = "", to: tuple[str, ...] = ()
+    name: str, grants: Iterable[ClusterGrant], namespace: str = "", to: tuple[str, ...] = ()
 ) -> Object:
     labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in to}
     where = {"namespace": namespace} if namespace else {}

@@ -24,7 +24,7 @@ from roost.kubernetes.crds.fields import (
     text,
     whole,
 )
-from roost.kubernetes.crds.pod import pod_schema
+from roost.kubernetes.crds.pod_schema import pod_schema
 
 #: Fields of the job file that have another name in an object: ``suspend`` there is a command.
 RENAMED = {"suspend": "when_suspended"}

@@ -40,9 +40,9 @@ from roost.core import (
 from roost.core.allocation import seats
 from roost.errors import InvalidSpec, RoostError
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.gangs import seated
-from roost.kubernetes.gangs.crew import vacant
-from roost.kubernetes.gangs.moving import AGAIN_S, Moving
+from roost.kubernetes.gangs import seat_plans
+from roost.kubernetes.gangs.binding import AGAIN_S, GangBinder
+from roost.kubernetes.gangs.roles import vacant
 from roost.kubernetes.objects.pods import (
     attempt_of,
     created_at,
@@ -50,8 +50,8 @@ from roost.kubernetes.objects.pods import (
 )
 
 if TYPE_CHECKING:
-    from roost.kubernetes.gangs.gangs import Gangs
-    from roost.kubernetes.operator.workload import Desk
+    from roost.kubernetes.gangs.discovery import GangSource
+    from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -61,12 +61,12 @@ _SOON_S = 0.2
 _HOMELESS_S = 5.0
 
 
-class Gang(Moving):
+class PodGang(GangBinder):
     """One gang, between its pods and the core."""
 
     __slots__ = (*("problem", "since", "_aside", "_literal", "_undo", "_gives_way", "_homeless"),)
 
-    def __init__(self, desk: Desk, job: JobId, source: Gangs) -> None:
+    def __init__(self, desk: OperatorContext, job: JobId, source: GangSource) -> None:
         super().__init__(desk, job, source)
         #: Why it is not even submitted; empty if it is.
         self.problem = ""
@@ -200,7 +200,7 @@ class Gang(Moving):
             return
         self._done.clear()
         if len(kept) < len(there):
-            allocation, now_called = seated.reduced(kept)
+            allocation, now_called = seat_plans.reduced(kept)
             self._seats = {uid: now_called[seat.name] for uid, seat in self._seats.items()}
             named = {place: now_called.get(name) for place, name in self._last.items()}
             self._last = {place: seat.name for place, seat in named.items() if seat is not None}

@@ -17,7 +17,7 @@ from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS, Object
 from roost.kubernetes.crds import cluster_queue_object, job_object, secrets_name
 from roost.kubernetes.gateway.rows import NAME, place_of
-from roost.kubernetes.jobs.asked import CANCEL, MIGRATE, REQUEST, USER
+from roost.kubernetes.jobs.request import CANCEL, MIGRATE, REQUEST, USER
 from roost.live.cluster import JobSubmission
 from roost.store.rows import JobRow, QueueRow
 
@@ -26,7 +26,7 @@ _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _ID_LETTERS = 5
 
 
-class Views(Protocol):
+class JobListing(Protocol):
     """Where jobs are listed."""
 
     async def row(self, job: JobId) -> JobRow:
@@ -49,10 +49,10 @@ class Views(Protocol):
         ...
 
 
-class Commands:
+class ClusterCommands:
     """The part of a cluster that writes."""
 
-    def __init__(self, api: Api, views: Views) -> None:
+    def __init__(self, api: Api, views: JobListing) -> None:
         self._api, self._views = api, views
 
     async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.gateway.cluster import KubernetesCluster
+from roost.kubernetes.gateway.backend import KubernetesCluster
 from roost.server.app import create_app
 from roost.server.http import listen, serve
 from roost.store import User, open_store
 
 
-class Door(NamedTuple):
+class GatewayAddress(NamedTuple):
     """Where a gateway is, and what opens it."""
 
     url: str
@@ -34,12 +34,12 @@ class Gateway:
 
     def __init__(self, context: str, kubeconfig: str = "") -> None:
         self._context, self._kubeconfig = context, kubeconfig
-        self._ready: Future[Door] = Future()
+        self._ready: Future[GatewayAddress] = Future()
         self._cluster: KubernetesCluster | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
 
-    def open(self) -> Door:
+    def open(self) -> GatewayAddress:
         """Begin to serve; raises what is wrong with the way to the cluster."""
         self._thread.start()
         return self._ready.result()
@@ -75,5 +75,5 @@ class Gateway:
             await serve(
                 create_app(cluster),
                 sock,
-                ready=lambda: self._ready.set_result(Door(url, token)),
+                ready=lambda: self._ready.set_result(GatewayAddress(url, token)),
             )

@@ -16,7 +16,7 @@ from roost.jobs.record import JobRecord
 from roost.jobs.views import view_of
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import job_file, queue_spec
-from roost.kubernetes.jobs.asked import REQUEST, USER, id_of, submitted_at
+from roost.kubernetes.jobs.request import REQUEST, USER, id_of, submitted_at
 from roost.kubernetes.operator.status import moment
 from roost.store.rows import EventRow, JobRow, QueueRow
 

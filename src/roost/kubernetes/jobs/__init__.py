@@ -10,6 +10,6 @@ queues       what ClusterQueues promise; ``queue_status``: what queues say of th
 source       all of it together, as the loop wants it
 """
 
-from roost.kubernetes.jobs.source import JobOptions, Jobs
+from roost.kubernetes.jobs.controller import JobController, JobOptions
 
-__all__ = ["JobOptions", "Jobs"]
+__all__ = ["JobController", "JobOptions"]

@@ -15,20 +15,20 @@ from dataclasses import replace
 from roost.core import WORKER, Allocation, JobId, NodeId
 from roost.core.allocation import Seat
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
-from roost.kubernetes.jobs.building import Blueprint, Seats
-from roost.kubernetes.jobs.ends import End
+from roost.kubernetes.jobs.blueprint import Blueprint, RunSeats
 from roost.kubernetes.jobs.generation import Generation
 from roost.kubernetes.jobs.kept import crew, held_by
-from roost.kubernetes.jobs.making import pause
 from roost.kubernetes.jobs.membership import Effect, Membership
+from roost.kubernetes.jobs.pod_ends import PodEnd
+from roost.kubernetes.jobs.pods import pause
 from roost.kubernetes.objects.pods import is_over
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.workload import OperatorContext
 
 
 class Crewed(Generation, ABC):
     """A generation of pods, one for each member."""
 
-    def __init__(self, desk: Desk, job: JobId, plan: Blueprint, token: str = "") -> None:
+    def __init__(self, desk: OperatorContext, job: JobId, plan: Blueprint, token: str = "") -> None:
         super().__init__(desk, job, plan, token)
         self._seat_of = dict(zip(plan.crew.members, plan.crew.seats, strict=False))
         self._members = Membership(
@@ -39,7 +39,7 @@ class Crewed(Generation, ABC):
         self._hiring: set[asyncio.Task[None]] = set()
         #: Members whose end was told; ends of those that the others have not got over yet.
         self._seen: set[str] = set()
-        self._mourned: dict[str, End] = {}
+        self._mourned: dict[str, PodEnd] = {}
         #: Pods that were asked to leave by us.
         self._dismissed: set[str] = set()
 
@@ -104,4 +104,4 @@ class Crewed(Generation, ABC):
 
     def _name(self, member: str) -> str:
         seat = Seat(WORKER, 0, (), 0, NodeId(""))
-        return replace(self.plan, crew=Seats((seat,), (member,))).pod_name(seat)
+        return replace(self.plan, crew=RunSeats((seat,), (member,))).pod_name(seat)

@@ -22,10 +22,9 @@ from roost.engines.local.shim.output import checked, take
 from roost.engines.seating import Seating
 from roost.errors import Retryable
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.building import Blueprint, Seats
+from roost.kubernetes.jobs.blueprint import Blueprint, RunSeats
 from roost.kubernetes.jobs.crewed import Crewed
-from roost.kubernetes.jobs.ends import End, place_of
-from roost.kubernetes.jobs.generation import Why
+from roost.kubernetes.jobs.generation import EndReason
 from roost.kubernetes.jobs.kept import (
     beside,
     read,
@@ -34,7 +33,6 @@ from roost.kubernetes.jobs.kept import (
     seats_in,
     written,
 )
-from roost.kubernetes.jobs.making import pause
 from roost.kubernetes.jobs.meeting import Meeting
 from roost.kubernetes.jobs.membership import (
     Changed,
@@ -50,8 +48,10 @@ from roost.kubernetes.jobs.membership import (
     Stop,
     WentOn,
 )
+from roost.kubernetes.jobs.pod_ends import PodEnd, place_of
+from roost.kubernetes.jobs.pods import pause
 from roost.kubernetes.objects.pods import is_leaving, is_over, node_of
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.workload import OperatorContext
 from roost.train.calling import ABOUT_MEMBERS
 
 __all__ = ["ElasticGeneration", "recalled"]
@@ -66,7 +66,7 @@ class ElasticGeneration(Crewed):
 
     def __init__(  # noqa: PLR0913 - what a generation needs, and whom it talks with
         self,
-        desk: Desk,
+        desk: OperatorContext,
         job: JobId,
         plan: Blueprint,
         token: str = "",
@@ -85,7 +85,7 @@ class ElasticGeneration(Crewed):
         self._carrying = False
         #: Pods that others asked to leave while their fellows go on.
         self._spared: set[str] = set()
-        self._stopped: Why | None = None
+        self._stopped: EndReason | None = None
         self._reports: list[Report] = []
         self._told: dict[str, Any] = {}
         self._says = False
@@ -182,7 +182,7 @@ class ElasticGeneration(Crewed):
         if self.why is None and self._members.due < float("inf"):
             self._desk.later(self._job, self._members.due)
 
-    def _reason_to_end(self, now: float) -> Why | None:
+    def _reason_to_end(self, now: float) -> EndReason | None:
         self._see_ends(now)
         self._go_on(self._members.tick(now))
         if self._stopped is not None:
@@ -192,20 +192,20 @@ class ElasticGeneration(Crewed):
                 return why
         return None if self.is_running else self._too_late(now)
 
-    def _amiss(self, name: str, seat: Seat) -> Why | None:
+    def _amiss(self, name: str, seat: Seat) -> EndReason | None:
         """Whether something happened to a pod that is not for its fellows to get over."""
         pod, end = self.pods.get(name), self.ends.get(name)
         if name in self._leaving:
             fine = name in self._dismissed or self._spare(name)
-            return None if fine else Why("lost", f"pod {name} was deleted, and not by Roost")
+            return None if fine else EndReason("lost", f"pod {name} was deleted, and not by Roost")
         if seat.role == WORKER:
             return None
         if end is not None and end.lost:
-            return Why("lost", end.lost)
+            return EndReason("lost", end.lost)
         if end is not None and end.exit.code != 0:
-            return Why("exit")
+            return EndReason("exit")
         if pod is None and end is None and self.is_made:
-            return Why("lost", f"pod {name} was deleted")
+            return EndReason("lost", f"pod {name} was deleted")
         return None
 
     @property
@@ -252,7 +252,7 @@ class ElasticGeneration(Crewed):
         """By rank who stays, and where new ones sit."""
         wanted = [seat for seat in seats(allocation) if seat.role == WORKER]
         ranked = [self._seat_of[member] for member in self._members.members]
-        seating = Seating(Seats(tuple(ranked), self._members.members), allocation)
+        seating = Seating(RunSeats(tuple(ranked), self._members.members), allocation)
         places = zip(seating.members, seating.ranks, strict=True)
         return [{"member": one, "seat": written(wanted[place])} for one, place in places]
 
@@ -343,9 +343,9 @@ class ElasticGeneration(Crewed):
         self.ends.update(self._mourned)
         lost = next((end.lost for end in self.ends.values() if end.lost), "")
         if cause == "stopped":
-            self._stopped = Why("stopped", detail)
+            self._stopped = EndReason("stopped", detail)
         else:
-            self._stopped = Why("lost", lost) if lost else Why("exit", detail)
+            self._stopped = EndReason("lost", lost) if lost else EndReason("exit", detail)
 
     # -- where pods call -------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ def _seats_of(members: list[str], held: dict[str, Seat]) -> list[dict[str, Any]]
     return [{"member": member, "seat": written(held[member])} for member in members]
 
 
-def _how(name: str, end: End | None) -> tuple[int, str]:
+def _how(name: str, end: PodEnd | None) -> tuple[int, str]:
     """How a pod ended, as a number and in words."""
     if end is None:
         return _KILLED, f"pod {name} was deleted"

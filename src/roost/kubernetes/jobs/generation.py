@@ -32,15 +32,15 @@ from roost.failpoints import hit
 from roost.jobs.reports import TAILS
 from roost.kubernetes.client.kinds import CONFIG_MAPS, PODS, SECRETS, SERVICES, Object
 from roost.kubernetes.client.lease import Deposed
-from roost.kubernetes.jobs.building import Blueprint
-from roost.kubernetes.jobs.ends import End, end_of, stuck
-from roost.kubernetes.jobs.leaving import Departure
-from roost.kubernetes.jobs.making import made, pause
-from roost.kubernetes.jobs.tails import tails_of
+from roost.kubernetes.jobs.blueprint import Blueprint
+from roost.kubernetes.jobs.eviction import RunEviction
+from roost.kubernetes.jobs.log_tails import tails_of
+from roost.kubernetes.jobs.pod_ends import PodEnd, end_of, stuck
+from roost.kubernetes.jobs.pods import ensure, pause
 from roost.kubernetes.objects.plans import PLAN
 from roost.kubernetes.objects.pods import is_leaving, is_over, is_running, node_of
-from roost.kubernetes.operator.binding import Binding, Fate
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.binding import Binding, BindingFate
+from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ START_S = 1800.0
 _LOOK_S = 2.0
 
 
-class Why(NamedTuple):
+class EndReason(NamedTuple):
     """Why a generation ends."""
 
     cause: Ending
@@ -60,14 +60,14 @@ class Why(NamedTuple):
 class Generation:
     """The pods of one start of a run."""
 
-    def __init__(self, desk: Desk, job: JobId, plan: Blueprint, token: str = "") -> None:
+    def __init__(self, desk: OperatorContext, job: JobId, plan: Blueprint, token: str = "") -> None:
         self._desk, self._job, self.plan = desk, job, plan
         self._token = token
         self.seats: dict[str, Seat] = {plan.pod_name(seat): seat for seat in plan.crew.seats}
         self.pods: dict[str, Object] = {}
-        self.ends: dict[str, End] = {}
+        self.ends: dict[str, PodEnd] = {}
         self.tails: dict[str, bytes] = {}
-        self.why: Why | None = None
+        self.why: EndReason | None = None
         #: Whether all pods were made and bound; whether all were up; whether none is left.
         self.is_made = self.is_running = self.is_over = False
         self.began_at = desk.now()
@@ -76,7 +76,7 @@ class Generation:
         self._news = asyncio.Event()
         self._removed: set[str] = set()
         #: Whom it makes room for; None: it ends whatever others say.
-        self._departure: Departure | None = None
+        self._departure: RunEviction | None = None
 
     # -- what is told of it ----------------------------------------------------------------------
 
@@ -114,13 +114,13 @@ class Generation:
         self._making = self._desk.spawn(self._make(), f"pods of {self.plan.run}")
         self._desk.later(self._job, self.began_at + START_S)
 
-    def end(self, cause: Ending, detail: str = "", departure: Departure | None = None) -> None:
+    def end(self, cause: Ending, detail: str = "", departure: RunEviction | None = None) -> None:
         """Let all pods that are left leave; the first reason counts.
 
         With a ``departure`` they are asked to, and it may come to nothing.
         """
         if self.why is None:
-            self.why, self._departure = Why(cause, detail), departure
+            self.why, self._departure = EndReason(cause, detail), departure
             self._news.set()
             self._desk.spawn(self._wind_up(), f"the end of {self.plan.run}")
             if departure is None:
@@ -192,23 +192,23 @@ class Generation:
         main = [name for name, seat in self.seats.items() if seat.role == WORKER]
         return all(name in self.ends and self.ends[name].exit.code == 0 for name in main)
 
-    def _reason_to_end(self, now: float) -> Why | None:
+    def _reason_to_end(self, now: float) -> EndReason | None:
         for name, end in self.ends.items():
             if end.lost:
-                return Why("lost", end.lost)
+                return EndReason("lost", end.lost)
             if end.exit.code != 0 and name in self.seats:
-                return Why("exit")
+                return EndReason("exit")
         if self._succeeded():
-            return Why("exit")
+            return EndReason("exit")
         for name in self.seats:
             pod = self.pods.get(name)
             if pod is None and self.is_made and name not in self.ends:
-                return Why("lost", f"pod {name} was deleted")
+                return EndReason("lost", f"pod {name} was deleted")
             if pod is not None and is_leaving(pod) and not is_over(pod):
-                return Why("lost", f"pod {name} was deleted, and not by Roost")
+                return EndReason("lost", f"pod {name} was deleted, and not by Roost")
         return None if self.is_running else self._too_late(now)
 
-    def _too_late(self, now: float) -> Why | None:
+    def _too_late(self, now: float) -> EndReason | None:
         """Whether pods that do not begin have taken too long."""
         wait_until = self.began_at + START_S
         for name, pod in self.pods.items():
@@ -218,11 +218,13 @@ class Generation:
                 continue
             until = self._stuck_since.setdefault(name, now) + found.patience_s
             if until <= now:
-                return Why("never-started", f"pod {name}: {found.why}")
+                return EndReason("never-started", f"pod {name}: {found.why}")
             wait_until = min(wait_until, until)
         if wait_until <= now:
             waiting = [name for name in self.seats if not self._is_up(name)]
-            return Why("never-started", f"pod {waiting[0]} did not start in {START_S / 60:g} min")
+            return EndReason(
+                "never-started", f"pod {waiting[0]} did not start in {START_S / 60:g} min"
+            )
         if self._stuck_since:
             self._desk.later(self._job, wait_until)
         return None
@@ -253,9 +255,9 @@ class Generation:
     async def _objects(self) -> None:
         hit("pods.before-objects")
         plan, owner = self.plan, self.plan.owner
-        await made(self._desk, owner, SERVICES, plan.service())
+        await ensure(self._desk, owner, SERVICES, plan.service())
         wanted = plan.config_map()
-        found = await made(self._desk, owner, CONFIG_MAPS, wanted)
+        found = await ensure(self._desk, owner, CONFIG_MAPS, wanted)
         if found.get("data") != wanted["data"]:
             name, data = plan.record_name, {"data": wanted["data"]}
             await self._desk.binder.write(
@@ -294,7 +296,7 @@ class Generation:
         if self.why is not None:
             return
         hit("pods.before-create")
-        found = await made(self._desk, self.plan.owner, PODS, body)
+        found = await ensure(self._desk, self.plan.owner, PODS, body)
         hit("pods.after-create")
         name = body["metadata"]["name"]
         if name not in self.pods and name not in self.ends:
@@ -319,11 +321,11 @@ class Generation:
         )
         hit("pods.after-bind")
         match fate:
-            case Fate.GONE:
+            case BindingFate.GONE:
                 self.end("lost", f"pod {name} was deleted")
-            case Fate.ELSEWHERE:
+            case BindingFate.ELSEWHERE:
                 self.end("lost", f"another scheduler bound pod {name}")
-            case Fate.REFUSED:
+            case BindingFate.REFUSED:
                 self.end("never-started", f"pod {name} cannot be bound to {seat.node}")
             case _:
                 return

@@ -9,14 +9,14 @@ from typing import Any
 
 from roost.core import WORKER, Allocation, NodeId
 from roost.core.allocation import Part, Seat, seats
-from roost.kubernetes.jobs.building import Seats
+from roost.kubernetes.jobs.blueprint import RunSeats
 
 _KNOWN = {"attempt", "generation", "number", "changing", "seats", "members"}
 
 
 def recalled(
     kept: str, attempt: int, generation: int, allocation: Allocation
-) -> tuple[Allocation, Seats] | None:
+) -> tuple[Allocation, RunSeats] | None:
     """What a run holds, and who sits where, by what the last leader kept; None if it is not that.
 
     In the midst of a change that is everybody who comes or leaves: they have pods.
@@ -24,7 +24,7 @@ def recalled(
     found = read(kept, attempt, generation)
     if found is None:
         return None
-    held, there = seats_in(found), Seats(tuple(seats(allocation)), ())
+    held, there = seats_in(found), RunSeats(tuple(seats(allocation)), ())
     return held_by(held.values(), allocation), crew(list(held), held, there)
 
 
@@ -55,11 +55,11 @@ def seat_of(what: list[Any], index: int = 0) -> Seat:
     return Seat(WORKER, index, tuple(gpus), share_milli, NodeId(node))
 
 
-def crew(members: list[str], held: Mapping[str, Seat], others: Seats) -> Seats:
+def crew(members: list[str], held: Mapping[str, Seat], others: RunSeats) -> RunSeats:
     """These members by rank, at their seats, and those of other roles beside them."""
     main = [replace(held[member], index=index) for index, member in enumerate(members)]
     rest = [seat for seat in others.seats if seat.role != WORKER]
-    return Seats((*main, *rest), tuple(members))
+    return RunSeats((*main, *rest), tuple(members))
 
 
 def held_by(main: Iterable[Seat], allocation: Allocation) -> Allocation:

@@ -35,7 +35,7 @@ from typing import Any
 from aiohttp import web
 
 from roost.core.spec import JobId, RunId
-from roost.kubernetes.jobs.building import digest_of
+from roost.kubernetes.jobs.blueprint import digest_of
 
 _log = logging.getLogger(__name__)
 

@@ -12,24 +12,24 @@ from typing import Any, NamedTuple
 
 from roost.core import WHOLE, JobId
 from roost.jobs.record import JobRecord
-from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Kind, Object
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Object, ResourceKind
 from roost.kubernetes.jobs.queues import promise
 from roost.kubernetes.operator.queues import queue_of, target_of
-from roost.kubernetes.operator.status import Condition, Said, Trouble, conditions_of, word
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.status import Condition, LastStatus, Obstacle, conditions_of, word
+from roost.kubernetes.operator.workload import OperatorContext
 
 _Place = tuple[str, str]
 
 
-class Told(NamedTuple):
+class QueueReport(NamedTuple):
     """A queue, and what it should say."""
 
-    kind: Kind
+    kind: ResourceKind
     queue: Object
     status: dict[str, Any]
 
 
-def due(desk: Desk, records: Mapping[JobId, JobRecord]) -> list[Told]:
+def stale_queues(desk: OperatorContext, records: Mapping[JobId, JobRecord]) -> list[QueueReport]:
     """Queues that do not say what they should."""
     used, waiting, running = _counts(desk, records)
     found = []
@@ -44,11 +44,11 @@ def due(desk: Desk, records: Mapping[JobId, JobRecord]) -> list[Told]:
                 "conditions": _conditions(desk, kind, queue),
             }
             if any(before.get(name) != value for name, value in status.items()):
-                found.append(Told(kind, queue, status))
+                found.append(QueueReport(kind, queue, status))
     return found
 
 
-async def tell(desk: Desk, told: Told) -> None:
+async def write_report(desk: OperatorContext, told: QueueReport) -> None:
     """Write down what a queue should say."""
     kind, meta = told.kind, told.queue["metadata"]
     body = {"metadata": {"uid": meta["uid"]}, "status": told.status}
@@ -58,7 +58,7 @@ async def tell(desk: Desk, told: Told) -> None:
 
 
 def _counts(
-    desk: Desk, records: Mapping[JobId, JobRecord]
+    desk: OperatorContext, records: Mapping[JobId, JobRecord]
 ) -> tuple[Counter[_Place], Counter[_Place], Counter[_Place]]:
     """GPUs in use, jobs that wait and jobs that run, by namespace and name of their queues."""
     used: Counter[_Place] = Counter()
@@ -86,16 +86,16 @@ def _places(queue: str, namespace: str, own: str | None) -> Iterator[_Place]:
         yield namespace, own
 
 
-def _conditions(desk: Desk, kind: Kind, queue: Object) -> list[Object]:
+def _conditions(desk: OperatorContext, kind: ResourceKind, queue: Object) -> list[Object]:
     """Whether jobs can wait in it, since when, and why not."""
     meta = queue["metadata"]
     leads = kind is QUEUES
     found = queue_of(desk, meta["namespace"], meta["name"]) if leads else promise(queue)
     ready = Condition("Ready", holds=True, reason="Ready")
-    if isinstance(found, Trouble):
+    if isinstance(found, Obstacle):
         reason, message = word(found.cause), found.sentence
         ready = Condition("Ready", holds=False, reason=reason, message=message)
-    said = Said(queue.get("status") or {}, _generation(queue), "")
+    said = LastStatus(queue.get("status") or {}, _generation(queue), "")
     return conditions_of((ready,), said, desk.now())
 
 

@@ -6,20 +6,20 @@ from roost.core import QueueChanged, QueueDeleted, QueueId, QueueSpec
 from roost.errors import RoostError
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import queue_spec
-from roost.kubernetes.operator.status import Trouble
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.status import Obstacle
+from roost.kubernetes.operator.workload import OperatorContext
 
 
-def promise(found: Object) -> QueueSpec | Trouble:
+def promise(found: Object) -> QueueSpec | Obstacle:
     """What a ClusterQueue promises, or why that cannot be."""
     try:
         return queue_spec(found)
     except (RoostError, ValueError, TypeError) as error:
-        return Trouble("invalid-queue", str(error))
+        return Obstacle("invalid-queue", str(error))
 
 
 def event_of(
-    desk: Desk, old: Object | None, new: Object | None, now: float
+    desk: OperatorContext, old: Object | None, new: Object | None, now: float
 ) -> QueueChanged | QueueDeleted | None:
     """What a changed ClusterQueue is to the core."""
     if new is None:
@@ -30,7 +30,7 @@ def event_of(
         # Jobs that are in it go on; it only has nothing more to promise.
         return QueueChanged(now, QueueSpec(name)) if used else QueueDeleted(now, name)
     found = promise(new)
-    if isinstance(found, Trouble):
+    if isinstance(found, Obstacle):
         desk.tell(new, "Invalid", found.sentence, warning=True)
         return None
     known = desk.core.queues.get(found.id)

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from roost.core import JobId
-from roost.kubernetes.jobs.building import Blueprint
+from roost.kubernetes.jobs.blueprint import Blueprint
 from roost.kubernetes.jobs.elastic import ElasticGeneration
 from roost.kubernetes.jobs.generation import Generation
 from roost.kubernetes.jobs.meeting import Meeting
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.workload import OperatorContext
 
 
 class Means(NamedTuple):
@@ -25,7 +25,7 @@ class Means(NamedTuple):
 
 
 def generation(
-    desk: Desk, job: JobId, plan: Blueprint, means: Means, token: str = ""
+    desk: OperatorContext, job: JobId, plan: Blueprint, means: Means, token: str = ""
 ) -> Generation:
     """A generation of pods that nobody has asked for yet."""
     if plan.elastic and means.meeting is not None:

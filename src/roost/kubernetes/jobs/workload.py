@@ -32,17 +32,17 @@ from roost.core import (
 from roost.errors import InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.kinds import JOBS, PRIORITY_CLASSES, Object
 from roost.kubernetes.crds import ttl_s
-from roost.kubernetes.jobs.arriving import adopted, waiting
-from roost.kubernetes.jobs.asked import CANCEL, MIGRATE, USER, Asked, held, note
+from roost.kubernetes.jobs.arrival import adopted_event, waiting_event
+from roost.kubernetes.jobs.context import JobsContext
 from roost.kubernetes.jobs.elastic import recalled
-from roost.kubernetes.jobs.ends import attempt_of
-from roost.kubernetes.jobs.found import Past, Run, kept_of, past_of, run_of
-from roost.kubernetes.jobs.runs import Runs
-from roost.kubernetes.jobs.shop import Shop
-from roost.kubernetes.jobs.strays import Strays
+from roost.kubernetes.jobs.orphan_pods import OrphanPods
+from roost.kubernetes.jobs.pod_ends import attempt_of
+from roost.kubernetes.jobs.recovery import PodRun, StatusSummary, kept_of, run_of, summary_of
+from roost.kubernetes.jobs.request import CANCEL, MIGRATE, USER, JobRequest, annotation, is_held
+from roost.kubernetes.jobs.run import JobRun
 from roost.kubernetes.objects.pods import is_over, node_of
 from roost.kubernetes.operator.queues import DEFAULT
-from roost.kubernetes.operator.status import Trouble
+from roost.kubernetes.operator.status import Obstacle
 
 _log = logging.getLogger(__name__)
 
@@ -53,26 +53,26 @@ _KEPT = 2
 class JobWorkload:
     """A Job between its object, its pods and the core."""
 
-    def __init__(self, shop: Shop, job: JobId, key: tuple[str, str]) -> None:
+    def __init__(self, shop: JobsContext, job: JobId, key: tuple[str, str]) -> None:
         self._shop, self._desk = shop, shop.desk
         self.id, self._key = job, key
         #: Its pods by name, over or not.
         self.pods: dict[str, Object] = {}
-        self._strays = Strays(self._desk, job)
+        self._strays = OrphanPods(self._desk, job)
         #: What was read last, and of what.
-        self._read: tuple[tuple[str, ...], Asked] | None = None
+        self._read: tuple[tuple[str, ...], JobRequest] | None = None
         self._begin()
 
     def _begin(self) -> None:
         """Serve nothing yet."""
-        self.asked: Asked | None = None
-        self.trouble: Trouble | None = None
-        self.past = Past(None)
+        self.asked: JobRequest | None = None
+        self.trouble: Obstacle | None = None
+        self.past = StatusSummary(None)
         #: What was written down of the members of its run.
         self.kept = ""
         self._uid = ""
         self._is_known = self._is_done = False
-        self._runs = Runs(self._shop, self.id)
+        self._runs = JobRun(self._shop, self.id)
         #: The wish to move that was heard last, until it is taken off.
         self._heard: str | None = None
 
@@ -162,7 +162,7 @@ class JobWorkload:
     def _arrive(self, found: Object, now: float) -> Sequence[Event]:
         """An object that the core does not know: how it stands."""
         self._uid = found["metadata"]["uid"]
-        self.past = past_of(found)
+        self.past = summary_of(found)
         if self.past.over:
             self._is_done = True
             return self._linger(found, now)
@@ -170,7 +170,7 @@ class JobWorkload:
         given_up = self._runs.current
         if given_up is not None and not given_up.is_over:  # it had to give up its place
             return ()
-        run: Run | None = None
+        run: PodRun | None = None
         try:
             asked = self._asked(found)
             run = run_of(asked.owner, self.past, self.pods.values())
@@ -178,10 +178,10 @@ class JobWorkload:
                 run = _recalled(run, kept_of(found))
             self.asked = self._placed(asked, run)
         except InvalidSpec as error:
-            self.trouble = Trouble("invalid-job", str(error), final=True)
+            self.trouble = Obstacle("invalid-job", str(error), final=True)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             # It did not go through the schema; whatever it is, other objects may be fine.
-            self.trouble = Trouble("invalid-job", f"it makes no sense: {error!r}", final=True)
+            self.trouble = Obstacle("invalid-job", f"it makes no sense: {error!r}", final=True)
         self._sweep_strays(run)
         if self.trouble is not None or self.asked is None:
             self._tell_trouble(before)
@@ -190,28 +190,28 @@ class JobWorkload:
         self._shop.records[self.id] = self.asked.record(found)
         self._shop.mark(self.id)
         if given_up is not None or run is None:
-            self._runs = Runs(self._shop, self.id)
+            self._runs = JobRun(self._shop, self.id)
             last = 0 if given_up is None else given_up.plan.run.attempt
             attempts = max(self.past.attempts, last)
             spec = self.asked.wanted(found)
-            arrival = waiting(self.id, spec, found, self.past, attempts, now)
+            arrival = waiting_event(self.id, spec, found, self.past, attempts, now)
         else:
             arrival = self._adopted(self.asked, found, run, now)
         # At once: the core must not start first what nobody wants any more.
         return [arrival, *self._cancelled(found, now)]
 
-    def _asked(self, found: Object) -> Asked:
+    def _asked(self, found: Object) -> JobRequest:
         """What an object asks for, read once: one that waits for a queue is looked at often."""
         meta = found["metadata"]
-        key = (meta["uid"], str(meta.get("generation")), note(found, USER) or "")
+        key = (meta["uid"], str(meta.get("generation")), annotation(found, USER) or "")
         if self._read is None or self._read[0] != key:
-            self._read = key, Asked.of(found)
+            self._read = key, JobRequest.of(found)
         return self._read[1]
 
-    def _placed(self, asked: Asked, run: Run | None) -> Asked | None:
+    def _placed(self, asked: JobRequest, run: PodRun | None) -> JobRequest | None:
         """What is asked with queue, rank and nodes; None if it cannot be: ``trouble`` says why."""
         queue = self._shop.queue(asked.owner.namespace, asked.file.queue)
-        if isinstance(queue, Trouble):
+        if isinstance(queue, Obstacle):
             if run is None:
                 self.trouble = queue
                 return None
@@ -221,12 +221,12 @@ class JobWorkload:
             asked = asked.ranked(rank)
         elif asked.priority_class and run is None:
             sentence = f"there is no PriorityClass {asked.priority_class!r}"
-            self.trouble = Trouble("unknown-priority-class", sentence)
+            self.trouble = Obstacle("unknown-priority-class", sentence)
             return None
         placed = asked.placed(self._shop.site(), queue, self._desk.pooled)
         why = "" if run is not None else self._shop.never(placed)
         if why:
-            self.trouble = Trouble("can-never-fit", f"it can never run here: {why}")
+            self.trouble = Obstacle("can-never-fit", f"it can never run here: {why}")
         elif why is None:
             self._desk.touch(self.id)
         return None if why or why is None else placed
@@ -237,7 +237,7 @@ class JobWorkload:
         self.past = self.past._replace(state=JobState.FAILED, finished_at=now)
         return self._linger(found, now)
 
-    def _tell_trouble(self, before: Trouble | None) -> None:
+    def _tell_trouble(self, before: Obstacle | None) -> None:
         trouble, found = self.trouble, self.object
         if trouble is None or found is None or trouble == before:
             return
@@ -245,11 +245,11 @@ class JobWorkload:
         reason = "Failed" if trouble.final else "Blocked"
         self._desk.tell(found, reason, trouble.sentence, warning=True)
 
-    def _adopted(self, asked: Asked, found: Object, run: Run, now: float) -> Event:
+    def _adopted(self, asked: JobRequest, found: Object, run: PodRun, now: float) -> Event:
         self.kept = kept_of(found)
         self._runs.adopt(asked, run, self.kept)
         self._desk.touch(self.id)  # it may have ended while nobody looked
-        return adopted(self.id, asked.wanted(found), found, self.past, run, now)
+        return adopted_event(self.id, asked.wanted(found), found, self.past, run, now)
 
     def _depart(self, now: float, found: Object | None) -> Sequence[Event]:
         """The object is gone: so shall be all that it had, and then the core's memory of it."""
@@ -306,11 +306,11 @@ class JobWorkload:
         if cancelled := self._cancelled(found, now):
             return [] if job.cancelling else cancelled
         events: list[Event] = []
-        if held(found) != job.held:
-            events.append((SuspendRequested if held(found) else ResumeRequested)(now, self.id))
+        if is_held(found) != job.held:
+            events.append((SuspendRequested if is_held(found) else ResumeRequested)(now, self.id))
         if (workers := asked.workers(found)) != job.spec.workers:
             events.append(ScaleRequested(now, self.id, workers))
-        where, before = note(found, MIGRATE), self._heard
+        where, before = annotation(found, MIGRATE), self._heard
         self._heard = where
         if where is not None and where != before:
             self._desk.spawn(self._take_off(found), f"the wish to move {self.id}")
@@ -319,7 +319,7 @@ class JobWorkload:
         return events
 
     def _cancelled(self, found: Object, now: float) -> list[Event]:
-        by = note(found, CANCEL)
+        by = annotation(found, CANCEL)
         if by is None:
             return []
         record = self._shop.records[self.id]
@@ -354,7 +354,7 @@ class JobWorkload:
 
     # -- what nobody needs any more --------------------------------------------------------------
 
-    def _sweep_strays(self, run: Run | None) -> None:
+    def _sweep_strays(self, run: PodRun | None) -> None:
         """Pods that belong to no run that goes on: of an earlier attempt, or another's object."""
         kept = {pod["metadata"]["name"] for pod in run.pods} if run is not None else set()
         uid = self._uid
@@ -377,7 +377,7 @@ class JobWorkload:
         self._strays.sweep([pod for pod in self.pods.values() if unwanted(pod)])
 
 
-def _recalled(run: Run, kept: str) -> Run:
+def _recalled(run: PodRun, kept: str) -> PodRun:
     """A run with those who sit in it now, if its members changed since it began."""
     now = recalled(kept, run.attempt, run.generation, run.allocation)
     return run if now is None else run._replace(allocation=now[0], crew=now[1])

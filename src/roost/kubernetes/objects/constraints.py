@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.objects.nodes import Facts, Taint
-from roost.kubernetes.objects.shapes import listed, quoted, section, sections, text
+from roost.kubernetes.objects.nodes import NodeFacts, Taint
+from roost.kubernetes.objects.values import listed, quoted, section, sections, text
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"}
 _NODE_NAME = "metadata.name"
 _HIGHEST = (1 << 63) - 1
 
-Matches = Callable[[Facts], bool]
+Matches = Callable[[NodeFacts], bool]
 
 
 class Expression(NamedTuple):
@@ -39,7 +39,7 @@ class Expression(NamedTuple):
     values: tuple[str, ...]
 
 
-class Term(NamedTuple):
+class SelectorTerm(NamedTuple):
     """Tests of which all must hold."""
 
     labels: tuple[Expression, ...]
@@ -64,7 +64,7 @@ class Constraints(NamedTuple):
     """
 
     selector: tuple[tuple[str, str], ...] = ()
-    terms: tuple[Term, ...] | None = None
+    terms: tuple[SelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     offers: tuple[tuple[str, int], ...] = ()
     devices: str = ""
@@ -95,7 +95,7 @@ def matcher(constraints: Constraints) -> Matches:
     tolerations, offers = constraints.tolerations, constraints.offers
     split, sized = bool(constraints.devices), constraints.devices == "sized"
 
-    def matches(node: Facts) -> bool:
+    def matches(node: NodeFacts) -> bool:
         if not node.usable or (split and not node.split) or (sized and not node.sized):
             return False
         if selector and not selector <= node.labels.items():
@@ -118,7 +118,7 @@ def _selector(given: Object) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(given.items()))
 
 
-def _terms(spec: Object) -> tuple[Term, ...] | None:
+def _terms(spec: Object) -> tuple[SelectorTerm, ...] | None:
     affinity = section(section(spec, "affinity"), "nodeAffinity")
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
@@ -127,7 +127,7 @@ def _terms(spec: Object) -> tuple[Term, ...] | None:
         section(affinity, "requiredDuringSchedulingIgnoredDuringExecution"), "nodeSelectorTerms"
     )
     read = (
-        Term(_expressions(term, "matchExpressions"), _expressions(term, "matchFields"))
+        SelectorTerm(_expressions(term, "matchExpressions"), _expressions(term, "matchFields"))
         for term in terms
     )
     return tuple(sorted({term for term in read if term.labels or term.fields}))
@@ -189,11 +189,11 @@ def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     return False
 
 
-def _term(term: Term) -> Matches:
+def _term(term: SelectorTerm) -> Matches:
     labels = [_test(expression) for expression in term.labels]
     fields = [_test(expression) for expression in term.fields]
 
-    def matches(node: Facts) -> bool:
+    def matches(node: NodeFacts) -> bool:
         if not all(test(node.labels) for test in labels):
             return False
         return not fields or all(test({_NODE_NAME: node.name}) for test in fields)

@@ -24,8 +24,8 @@ from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
 from roost.kubernetes.objects.constraints import Constraints, constraints_of
-from roost.kubernetes.objects.shapes import annotations_of, integer, section, sections, text
 from roost.kubernetes.objects.shares import PARTS, UNDERSTOOD, devices_asked
+from roost.kubernetes.objects.values import annotations_of, integer, section, sections, text
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _COUNTED = UNDERSTOOD | {"cpu", "memory"}

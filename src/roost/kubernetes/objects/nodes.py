@@ -21,7 +21,7 @@ from roost.core.spec import NodeId, NodeSpec
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
-from roost.kubernetes.objects.shapes import digits, labels_of, section, sections, text
+from roost.kubernetes.objects.values import digits, labels_of, section, sections, text
 
 #: A device as a time-slicing plug-in offers it: one of the turns on it.
 TURN = "nvidia.com/gpu.shared"
@@ -57,7 +57,7 @@ class Taint(NamedTuple):
     effect: str
 
 
-class Facts(NamedTuple):
+class NodeFacts(NamedTuple):
     """What decides which pods a node may take, apart from room.
 
     ``usable``: it is ready and open. ``split``: its devices can be shared out in parts that the
@@ -121,7 +121,7 @@ def is_open(node: Object) -> bool:
     return section(node, "spec").get("unschedulable") is not True
 
 
-def facts_of(node: Object) -> Facts:
+def facts_of(node: Object) -> NodeFacts:
     """What decides which pods a node may take."""
     labels = labels_of(node)
     if not all(isinstance(value, str) for value in labels.values()):
@@ -130,7 +130,7 @@ def facts_of(node: Object) -> Facts:
     # A plug-in that slices time may count the turns under the plain name.
     turns = TURN in offered or labels.get(_SHARING, "none") != "none"
     split = not turns and _gpus(offered) > 0
-    return Facts(
+    return NodeFacts(
         name=name_of(node),
         labels=labels,
         taints=_taints(node),

@@ -12,10 +12,10 @@ from roost.core.spec import NodeId
 from roost.engines import WorkerExit
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.objects.gangs import index_of, role_of
+from roost.kubernetes.objects.gang_refs import index_of, role_of
 from roost.kubernetes.objects.nodes import MOST_DEVICES
 from roost.kubernetes.objects.plans import ATTEMPT, GPUS, SEAT
-from roost.kubernetes.objects.shapes import (
+from roost.kubernetes.objects.values import (
     annotations_of,
     digits,
     integer,

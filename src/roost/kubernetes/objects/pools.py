@@ -14,7 +14,7 @@ from typing import NamedTuple
 from roost.core.spec import NodeId
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.constraints import Constraints, Matches, matcher
-from roost.kubernetes.objects.nodes import Facts, facts_of
+from roost.kubernetes.objects.nodes import NodeFacts, facts_of
 
 
 class _Pool(NamedTuple):
@@ -26,7 +26,7 @@ class Pools:
     """Every pool that somebody asked for, and the nodes in it."""
 
     def __init__(self) -> None:
-        self._facts: dict[NodeId, Facts] = {}
+        self._facts: dict[NodeId, NodeFacts] = {}
         self._pools: dict[str, _Pool] = {}
         self._barred: set[NodeId] = set()
         self._changed: dict[str, None] = {}  # a set that keeps its order

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 
 from roost.errors import InvalidSpec
-from roost.kubernetes.objects.shapes import quoted
+from roost.kubernetes.objects.values import quoted
 
 MIB = 1 << 20
 

@@ -43,7 +43,7 @@ from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
 from roost.kubernetes.objects.nodes import DEVICES, MOST_DEVICES
-from roost.kubernetes.objects.shapes import digits, quoted
+from roost.kubernetes.objects.values import digits, quoted
 
 _MOST_MIB = 1 << 30
 _FULL = 100
@@ -51,7 +51,7 @@ _LONGEST_LIST = 4096
 _W = TypeVar("_W", Qos, Way)
 
 
-class Devices(NamedTuple):
+class DeviceNeed(NamedTuple):
     """What a pod asks of devices.
 
     ``resource`` is what it counts them by, ``offer`` the same if a node must offer that, and
@@ -119,7 +119,7 @@ _ANNOTATIONS = frozenset(
 )
 
 
-def devices_asked(annotations: Object, requests: dict[str, int]) -> Devices:
+def devices_asked(annotations: Object, requests: dict[str, int]) -> DeviceNeed:
     """The devices that a pod asks for, by its annotations and the sums of its requests."""
     counted = _counted(requests)
     if PARTS.isdisjoint(requests) and _ANNOTATIONS.isdisjoint(annotations):
@@ -134,20 +134,20 @@ def devices_asked(annotations: Object, requests: dict[str, int]) -> Devices:
     return _refined(annotations, asked)
 
 
-def _counted(requests: dict[str, int]) -> Devices:
+def _counted(requests: dict[str, int]) -> DeviceNeed:
     found = [name for name in _COUNTS if requests.get(name)]
     if not found:
-        return Devices()
+        return DeviceNeed()
     if len(found) > 1:
         raise InvalidSpec(f"the pod asks for devices of two sorts, {found[0]} and {found[1]}")
     name = found[0]
     if requests[name] > MOST_DEVICES:
         raise InvalidSpec(f"the pod asks for {requests[name]} of {name}: no node has as many")
     offer = name if name in DEVICES else ""
-    return Devices(gpus=requests[name], resource=name, offer=offer)
+    return DeviceNeed(gpus=requests[name], resource=name, offer=offer)
 
 
-def _one_way(counted: Devices, *ways: tuple[str, Devices] | None) -> Devices:
+def _one_way(counted: DeviceNeed, *ways: tuple[str, DeviceNeed] | None) -> DeviceNeed:
     """The one way in which a pod asks for devices."""
     used = [way for way in ways if way is not None]
     if not used:
@@ -161,7 +161,7 @@ def _one_way(counted: Devices, *ways: tuple[str, Devices] | None) -> Devices:
     return asked._replace(offer=counted.offer)
 
 
-def _roost(annotations: Object) -> tuple[str, Devices] | None:
+def _roost(annotations: Object) -> tuple[str, DeviceNeed] | None:
     if _SHARE not in annotations:
         return None
     return _SHARE, _fraction(_SHARE, quantities.milli(annotations[_SHARE], _SHARE))
@@ -181,7 +181,7 @@ def _own_memory(annotations: Object) -> int:
     return found
 
 
-def _kai(annotations: Object) -> tuple[str, Devices] | None:
+def _kai(annotations: Object) -> tuple[str, DeviceNeed] | None:
     if _FRACTION not in annotations and _MIB not in annotations:
         return None
     count = digits(annotations.get(_NUMBER, "1"), _NUMBER, MOST_DEVICES)
@@ -192,12 +192,12 @@ def _kai(annotations: Object) -> tuple[str, Devices] | None:
         return _MIB, _by_memory(_MIB, digits(annotations[_MIB], _MIB, _MOST_MIB))
     share = quantities.milli(annotations[_FRACTION], _FRACTION)
     if share == WHOLE and count > 0:
-        return _FRACTION, Devices(gpus=count)
+        return _FRACTION, DeviceNeed(gpus=count)
     _check_single(_FRACTION, count)
     return _FRACTION, _fraction(_FRACTION, share)
 
 
-def _openb(annotations: Object) -> tuple[str, Devices] | None:
+def _openb(annotations: Object) -> tuple[str, DeviceNeed] | None:
     if _MILLI not in annotations and _COUNT not in annotations:
         return None
     milli = digits(annotations.get(_MILLI, str(WHOLE)), _MILLI, WHOLE)
@@ -207,12 +207,12 @@ def _openb(annotations: Object) -> tuple[str, Devices] | None:
             raise InvalidSpec(f"{_MILLI} and {_COUNT}: one of them is 0 and the other is not")
         return None
     if milli == WHOLE:
-        return _MILLI, Devices(gpus=count)
+        return _MILLI, DeviceNeed(gpus=count)
     _check_single(_MILLI, count)
     return _MILLI, _fraction(_MILLI, milli)
 
 
-def _part(dialect: _Dialect, requests: dict[str, int]) -> tuple[str, Devices] | None:
+def _part(dialect: _Dialect, requests: dict[str, int]) -> tuple[str, DeviceNeed] | None:
     """The part of a device that resources ask for."""
     name = next((name for name in dialect.parts() if requests.get(name)), None)
     if name is None:
@@ -225,7 +225,7 @@ def _part(dialect: _Dialect, requests: dict[str, int]) -> tuple[str, Devices] | 
         share = _percent(dialect.memory_percent, requests)
     count = requests.get(dialect.number, 1) if dialect.number else 1
     if share == WHOLE:
-        return name, Devices(gpus=count, memory_mib=memory)
+        return name, DeviceNeed(gpus=count, memory_mib=memory)
     _check_single(name, count)
     return name, _fraction(name, share, memory) if share else _by_memory(name, memory)
 
@@ -237,21 +237,23 @@ def _percent(name: str, requests: dict[str, int]) -> int:
     return found * WHOLE // _FULL
 
 
-def _fraction(name: str, share_milli: int, memory_mib: int = 0) -> Devices:
+def _fraction(name: str, share_milli: int, memory_mib: int = 0) -> DeviceNeed:
     if not 0 < share_milli <= WHOLE:
         raise InvalidSpec(
             f"{name} must be more than 0 and at most a whole device; several devices are asked for"
             " with nvidia.com/gpu"
         )
     if share_milli == WHOLE:
-        return Devices(gpus=1, memory_mib=memory_mib)
-    return Devices(gpus=1, share_milli=share_milli, memory_mib=memory_mib, needs="split")
+        return DeviceNeed(gpus=1, memory_mib=memory_mib)
+    return DeviceNeed(gpus=1, share_milli=share_milli, memory_mib=memory_mib, needs="split")
 
 
-def _by_memory(name: str, memory_mib: int) -> Devices:
+def _by_memory(name: str, memory_mib: int) -> DeviceNeed:
     if memory_mib <= 0:
         raise InvalidSpec(f"{name} must be more than 0")
-    return Devices(gpus=1, share_milli=1, memory_mib=memory_mib, qos=Qos.BEST_EFFORT, needs="sized")
+    return DeviceNeed(
+        gpus=1, share_milli=1, memory_mib=memory_mib, qos=Qos.BEST_EFFORT, needs="sized"
+    )
 
 
 def _check_single(name: str, count: int) -> None:
@@ -262,7 +264,7 @@ def _check_single(name: str, count: int) -> None:
         )
 
 
-def _refined(annotations: Object, asked: Devices) -> Devices:
+def _refined(annotations: Object, asked: DeviceNeed) -> DeviceNeed:
     """With what annotations add to any way of asking."""
     memory = _own_memory(annotations)
     if memory and not asked.gpus:

@@ -7,7 +7,7 @@ by replacing a mirrored object; who needs all of a pod asks for it.
 
 from __future__ import annotations
 
-from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
+from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _OF_NODES = ("images", "volumesInUse", "volumesAttached", "daemonEndpoints")
@@ -31,7 +31,7 @@ _OF_CONTAINERS = (
 )
 
 
-def trim(kind: Kind, found: Object) -> Object:
+def trim(kind: ResourceKind, found: Object) -> Object:
     """The object without what no mirror needs, changed in place."""
     meta = found["metadata"]
     meta.pop("managedFields", None)

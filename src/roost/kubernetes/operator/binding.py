@@ -40,7 +40,7 @@ class Binding(NamedTuple):
     annotations: Mapping[str, str]
 
 
-class Fate(StrEnum):
+class BindingFate(StrEnum):
     """What became of a binding."""
 
     BOUND = "bound"
@@ -83,13 +83,13 @@ class Binder:
             finally:
                 GUARD.reset(guard)
 
-    async def bind(self, binding: Binding) -> Fate:
+    async def bind(self, binding: Binding) -> BindingFate:
         """Bind a pod, and say what became of it; returns when that is certain."""
         fate = None
         refusals = 0
         while fate is None:
             fate = await self._tried(binding)
-            if fate is Fate.REFUSED and refusals < _PATIENCE:
+            if fate is BindingFate.REFUSED and refusals < _PATIENCE:
                 refusals += 1
                 await asyncio.sleep(0.1 * refusals)
                 fate = None
@@ -122,28 +122,28 @@ class Binder:
             return
         self.counts["removed"] += 1
 
-    async def _tried(self, binding: Binding) -> Fate | None:
+    async def _tried(self, binding: Binding) -> BindingFate | None:
         """One attempt; None: nothing happened, and the pod is free."""
         namespace, name, uid, node, annotations = binding
         try:
             await self.write(lambda: self._api.bind(namespace, name, uid, node, annotations))
         except NotFound:
-            return Fate.GONE
+            return BindingFate.GONE
         except Deposed:
             raise
         except Conflict:
             self.counts["conflict"] += 1
-            return await self._found(binding) or Fate.REFUSED
+            return await self._found(binding) or BindingFate.REFUSED
         except (InvalidSpec, Forbidden) as error:
             _log.warning("%s/%s cannot be bound to %s: %s", namespace, name, node, error)
-            return Fate.REFUSED
+            return BindingFate.REFUSED
         except Retryable as error:
             self.counts["unknown"] += 1
             await self._pause(error)
             return await self._found(binding)
-        return Fate.BOUND
+        return BindingFate.BOUND
 
-    async def _found(self, binding: Binding) -> Fate | None:
+    async def _found(self, binding: Binding) -> BindingFate | None:
         """What a pod itself says; None: it is bound to no node."""
         while True:
             try:
@@ -151,15 +151,15 @@ class Binder:
                     pod = await self._api.get(PODS, binding.name, binding.namespace)
                 break
             except NotFound:
-                return Fate.GONE
+                return BindingFate.GONE
             except Retryable as error:
                 await self._pause(error)
         if pod["metadata"]["uid"] != binding.uid:
-            return Fate.GONE
+            return BindingFate.GONE
         node = pod["spec"].get("nodeName")
         if node:
-            return Fate.BOUND if node == binding.node else Fate.ELSEWHERE
-        return Fate.GONE if pod["metadata"].get("deletionTimestamp") else None
+            return BindingFate.BOUND if node == binding.node else BindingFate.ELSEWHERE
+        return BindingFate.GONE if pod["metadata"].get("deletionTimestamp") else None
 
     @staticmethod
     async def _pause(error: Retryable) -> None:

@@ -15,10 +15,10 @@ from roost.kubernetes.client.kinds import DISRUPTION_BUDGETS, Object
 from roost.kubernetes.objects.pods import is_bound, is_over
 
 if TYPE_CHECKING:
-    from roost.kubernetes.operator.workload import Desk
+    from roost.kubernetes.operator.workload import OperatorContext
 
 
-class Holder(Protocol):
+class PodHolder(Protocol):
     """A workload that has pods."""
 
     @property
@@ -27,10 +27,10 @@ class Holder(Protocol):
         ...
 
 
-class Budgets:
+class DisruptionBudgets:
     """Who is protected by which budget."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: OperatorContext) -> None:
         self._desk = desk
         #: Namespaces whose budgets or pods changed.
         self._dirty: set[str] = set()
@@ -39,7 +39,7 @@ class Budgets:
         """A budget came, changed or is gone."""
         self._dirty.add(budget["metadata"]["namespace"])
 
-    def changes(self, workloads: Mapping[JobId, Holder], now: float) -> Iterator[Protected]:
+    def changes(self, workloads: Mapping[JobId, PodHolder], now: float) -> Iterator[Protected]:
         """What is said of those that hold something, where that is another than before."""
         found = self._by_namespace()
         dirty, self._dirty = self._dirty | found.keys(), set()

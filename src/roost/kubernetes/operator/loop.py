@@ -16,17 +16,17 @@ from roost import placement, policies
 from roost.errors import RoostError
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.api import Api, Object
-from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Kind
+from roost.kubernetes.client.kinds import JOBS, NODES, PODS, ResourceKind
 from roost.kubernetes.client.lease import Deposed, Leader
 from roost.kubernetes.client.mirror import Mirror
-from roost.kubernetes.gangs.gangs import SCHEDULER, Gangs
+from roost.kubernetes.gangs.discovery import SCHEDULER, GangSource
+from roost.kubernetes.gangs.foreign_pods import ForeignPods
 from roost.kubernetes.operator.binding import Binder
-from roost.kubernetes.operator.fleet import LOST_S
-from roost.kubernetes.operator.others import Others
-from roost.kubernetes.operator.serving import Health
-from roost.kubernetes.operator.term import Term
+from roost.kubernetes.operator.health import HealthServer
+from roost.kubernetes.operator.leadership import Leadership
+from roost.kubernetes.operator.nodes import LOST_S
 from roost.kubernetes.operator.trimming import trimmer
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.workload import SourceFactory
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _UNPERMITTED = "no permission to"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OperatorOptions:
     """How an operator runs."""
 
     policy: str = "priority"
@@ -55,25 +55,27 @@ class Options:
     metrics_port: int | None = 8612
 
 
-def openings(scheduler: str = SCHEDULER) -> list[Opening]:
+def pod_sources(scheduler: str = SCHEDULER) -> list[SourceFactory]:
     """The workloads that are scheduled without being Roost's own: gangs, and what others placed."""
     return [
-        Opening(Gangs.kinds, lambda desk: Gangs(desk, scheduler)),
-        Opening(Others.kinds, lambda desk: Others(desk, scheduler)),
+        SourceFactory(GangSource.kinds, lambda desk: GangSource(desk, scheduler)),
+        SourceFactory(ForeignPods.kinds, lambda desk: ForeignPods(desk, scheduler)),
     ]
 
 
 class Operator:
     """Mirrors, leads when it can, and serves its health."""
 
-    def __init__(self, api: Api, options: Options, sources: Sequence[Opening] = ()) -> None:
+    def __init__(
+        self, api: Api, options: OperatorOptions, sources: Sequence[SourceFactory] = ()
+    ) -> None:
         self.api, self.options = api, options
         self.policy = policies.policy(options.policy)
         self.placer = placement.placer(options.placer)
         self.clock = WallClock()
-        self.sources = [*sources, *openings(options.scheduler)]
+        self.sources = [*sources, *pod_sources(options.scheduler)]
         wanted = dict.fromkeys(kind for opening in self.sources for kind in opening.kinds)
-        self.mirrors: dict[Kind, Mirror] = {
+        self.mirrors: dict[ResourceKind, Mirror] = {
             kind: self._mirror(kind) for kind in dict.fromkeys((NODES, PODS, *wanted))
         }
         self.leader = Leader(
@@ -86,10 +88,10 @@ class Operator:
             retry_s=options.lease_s * 2 / 15,
         )
         self.binder = Binder(api, self.leader.check, max(1, options.connections * 3 // 4))
-        self.term: Term | None = None
-        self.health = Health(self)
+        self.term: Leadership | None = None
+        self.health = HealthServer(self)
 
-    def _mirror(self, kind: Kind) -> Mirror:
+    def _mirror(self, kind: ResourceKind) -> Mirror:
         def changed(old: Object | None, new: Object | None) -> None:
             if self.term is not None:
                 self.term.observe(kind, old, new)
@@ -102,7 +104,7 @@ class Operator:
         return not self.late
 
     @property
-    def late(self) -> list[Kind]:
+    def late(self) -> list[ResourceKind]:
         """Kinds of which nothing was read yet. One without permission is not waited for.
 
         The rest is served without it; but nothing can be without nodes and pods, and without Jobs
@@ -115,7 +117,7 @@ class Operator:
             and (kind in (NODES, PODS, JOBS) or not mirror.trouble.startswith(_UNPERMITTED))
         ]
 
-    def objects(self, kind: Kind) -> Mapping[tuple[str, str], Object]:
+    def objects(self, kind: ResourceKind) -> Mapping[tuple[str, str], Object]:
         """Mirrored objects of a kind; none, if nobody asked for it."""
         mirror = self.mirrors.get(kind)
         return {} if mirror is None else mirror.objects
@@ -147,7 +149,7 @@ class Operator:
         # What the last leader did until now may be news to us: a Job that it ended ends here, too.
         await asyncio.gather(*(mirror.refresh() for mirror in self.mirrors.values()))
         while True:
-            self.term = Term(
+            self.term = Leadership(
                 self.policy,
                 self.placer,
                 self.objects,

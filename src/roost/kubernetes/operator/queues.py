@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from roost.core import QueueId
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Object
-from roost.kubernetes.operator.status import Trouble
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.status import Obstacle
+from roost.kubernetes.operator.workload import OperatorContext
 
 DEFAULT = QueueId("default")
 _UNKNOWN = "unknown-queue"
 
 
-def queue_of(desk: Desk, namespace: str, name: str) -> QueueId | Trouble:
+def queue_of(desk: OperatorContext, namespace: str, name: str) -> QueueId | Obstacle:
     """The core's queue behind a queue of a namespace, or why there is none."""
     found = desk.objects(QUEUES).get((namespace, name))
     if found is None:
@@ -24,10 +24,10 @@ def queue_of(desk: Desk, namespace: str, name: str) -> QueueId | Trouble:
             return DEFAULT
         there = sorted(own for space, own in desk.objects(QUEUES) if space == namespace)
         choice = f"; there is {', '.join(there[:5])}" if there else ""
-        return Trouble(_UNKNOWN, f"there is no Queue {name!r} in namespace {namespace!r}{choice}")
+        return Obstacle(_UNKNOWN, f"there is no Queue {name!r} in namespace {namespace!r}{choice}")
     target = target_of(found)
     if target != DEFAULT and ("", target) not in desk.objects(CLUSTER_QUEUES):
-        return Trouble(
+        return Obstacle(
             _UNKNOWN, f"Queue {name!r} leads to ClusterQueue {target!r}, which does not exist"
         )
     return target

@@ -27,7 +27,7 @@ _ON_DEVICES = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RESIZING}
 _UP = frozenset({JobState.RUNNING, JobState.RESIZING})
 
 
-class Trouble(NamedTuple):
+class Obstacle(NamedTuple):
     """Why a Job is not handed to the core: a word for programs, a sentence for people.
 
     ``final``: it will not be, whatever else changes.
@@ -38,7 +38,7 @@ class Trouble(NamedTuple):
     final: bool = False
 
 
-class Said(NamedTuple):
+class LastStatus(NamedTuple):
     """What was said before, and what it is said of."""
 
     status: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Said(NamedTuple):
     selector: str
 
 
-def status_of(view: Mapping[str, Any], said: Said, now: float) -> Object:
+def status_of(view: Mapping[str, Any], said: LastStatus, now: float) -> Object:
     """The status of a job that the core knows, or knew when it ended."""
     state = JobState(view["state"])
     found = {
@@ -67,7 +67,7 @@ def status_of(view: Mapping[str, Any], said: Said, now: float) -> Object:
     return {**found, "conditions": conditions_of(_of_view(view, state), said, now)}
 
 
-def status_without(trouble: Trouble, name: str, said: Said, now: float) -> Object:
+def status_without(trouble: Obstacle, name: str, said: LastStatus, now: float) -> Object:
     """The status of a job that the core does not know, and why."""
     state = JobState.FAILED if trouble.final else JobState.QUEUED
     sentence = trouble.sentence[:_MESSAGE]
@@ -150,7 +150,7 @@ def _of_view(view: Mapping[str, Any], state: JobState) -> Sequence[Condition]:
     )
 
 
-def _of_trouble(trouble: Trouble, sentence: str) -> Sequence[Condition]:
+def _of_trouble(trouble: Obstacle, sentence: str) -> Sequence[Condition]:
     reason = word(trouble.cause)
     return (
         Condition("Admitted", holds=False, reason=reason, message=sentence),
@@ -161,7 +161,7 @@ def _of_trouble(trouble: Trouble, sentence: str) -> Sequence[Condition]:
     )
 
 
-def conditions_of(found: Sequence[Condition], said: Said, now: float) -> list[Object]:
+def conditions_of(found: Sequence[Condition], said: LastStatus, now: float) -> list[Object]:
     """Conditions as objects have them, each since it became so."""
     before = {one.get("type"): one for one in said.status.get("conditions") or ()}
     conditions = []

@@ -11,7 +11,7 @@ from sys import intern
 from typing import Any
 
 from roost.kubernetes.client import kinds
-from roost.kubernetes.client.kinds import Kind, Object
+from roost.kubernetes.client.kinds import Object, ResourceKind
 
 _META = (
     *("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"),
@@ -41,7 +41,7 @@ _SHARED_CHARS = 2000
 _MOST_SHARED = 20_000
 
 
-def trimmer(kind: Kind) -> Callable[[Object], Object] | None:
+def trimmer(kind: ResourceKind) -> Callable[[Object], Object] | None:
     """How objects of a kind are made smaller; None: they are kept as they are."""
     if kind is kinds.PODS:
         return Shared().pod

@@ -1,7 +1,7 @@
 """What the loop knows of the things it schedules: a gang of somebody's pods, or a Roost Job.
 
-The loop mirrors objects and runs the core. It knows neither Jobs nor gangs: a ``Source`` says which
-pods are whose and opens a ``Workload`` for them, and a workload translates both ways:
+The loop mirrors objects and runs the core. It knows neither Jobs nor gangs: a ``WorkloadSource``
+says which pods are whose and opens a ``PodWorkload`` for them, which translates both ways:
 
     pods and objects change -> saw, touch -> reconcile -> events for the core
     the core decides        -> perform    -> requests to the API server, in tasks of its own
@@ -23,12 +23,12 @@ from roost.errors import RoostError
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api, Object
-    from roost.kubernetes.client.kinds import Kind
+    from roost.kubernetes.client.kinds import ResourceKind
     from roost.kubernetes.objects.needs import Need
     from roost.kubernetes.operator.binding import Binder
 
 
-class Batch(NamedTuple):
+class DecisionBatch(NamedTuple):
     """What the core has just handled, and what came of it; ``jobs`` are those it was about."""
 
     now: float
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     jobs: Iterable[JobId]
 
 
-class Workload(Protocol):
+class PodWorkload(Protocol):
     """One job of the core, and the pods that it is made of."""
 
     @property
@@ -67,9 +67,9 @@ class Workload(Protocol):
         ...
 
     def perform(self, action: Action) -> None:
-        """Make an action of the core real: returns at once, and goes on in ``Desk.spawn``.
+        """Make an action of the core real: returns at once, and goes on in ``context.spawn``.
 
-        What comes of it is told by a later ``reconcile``: whoever knows more calls ``Desk.touch``.
+        A later ``reconcile`` tells what came of it, asked for by ``context.touch``.
         """
         ...
 
@@ -78,11 +78,11 @@ class Workload(Protocol):
         ...
 
 
-class Source(Protocol):
+class WorkloadSource(Protocol):
     """Where workloads of one sort come from."""
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[ResourceKind, ...]:
         """Kinds that it wants mirrored beside pods and nodes, where the server serves them."""
         ...
 
@@ -93,7 +93,7 @@ class Source(Protocol):
         """
         ...
 
-    def open(self, job: JobId) -> Workload | None:
+    def open(self, job: JobId) -> PodWorkload | None:
         """The workload of that name, when it is first seen or touched; None: there is none."""
         ...
 
@@ -101,23 +101,23 @@ class Source(Protocol):
         """At the start: workloads that there are even if they have no pods."""
         ...
 
-    def changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
-        """An object of one of its kinds changed: it calls ``Desk.touch`` or ``Desk.report``."""
+    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
+        """An object of one of its kinds changed: it touches a workload or reports an event."""
         ...
 
-    def decided(self, batch: Batch) -> None:
+    def decided(self, batch: DecisionBatch) -> None:
         """The core has decided; called once a batch, before the actions are performed."""
         ...
 
 
-class Opening(NamedTuple):
+class SourceFactory(NamedTuple):
     """A sort of workloads: the kinds that it wants mirrored, and how its source is made."""
 
-    kinds: tuple[Kind, ...]
-    make: Callable[[Desk], Source]
+    kinds: tuple[ResourceKind, ...]
+    make: Callable[[OperatorContext], WorkloadSource]
 
 
-class Desk(Protocol):
+class OperatorContext(Protocol):
     """What the loop offers to sources and workloads; it lives as long as one leadership."""
 
     @property
@@ -139,7 +139,7 @@ class Desk(Protocol):
         """The core's time: seconds since the epoch, never running backwards."""
         ...
 
-    def objects(self, kind: Kind) -> Mapping[tuple[str, str], Object]:
+    def objects(self, kind: ResourceKind) -> Mapping[tuple[str, str], Object]:
         """Mirrored objects by namespace and name; empty where the server has no such kind."""
         ...
 
@@ -155,7 +155,7 @@ class Desk(Protocol):
         """Let a workload be reconciled in the next batch; opens it if need be."""
         ...
 
-    def observe(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+    def observe(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """Look at an object as if it had just come: whose it is may be known by now."""
         ...
 

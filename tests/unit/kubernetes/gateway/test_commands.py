@@ -12,9 +12,9 @@ from roost.core import JobId, NodeId, RunId
 from roost.errors import Forbidden
 from roost.jobfile import JobFile
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import JOBS, PODS, SECRETS, Kind, Object
-from roost.kubernetes.gateway.cluster import KubernetesCluster
-from roost.kubernetes.gateway.commands import Commands, Views
+from roost.kubernetes.client.kinds import JOBS, PODS, SECRETS, Object, ResourceKind
+from roost.kubernetes.gateway.backend import KubernetesCluster
+from roost.kubernetes.gateway.commands import ClusterCommands, JobListing
 from roost.kubernetes.gateway.rows import event_row
 from roost.live.cluster import JobSubmission
 from roost.store import Store
@@ -29,17 +29,17 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
 
-    async def create(self, kind: Kind, body: Object, namespace: str = "") -> Object:
+    async def create(self, kind: ResourceKind, body: Object, namespace: str = "") -> Object:
         if kind is SECRETS:
             raise Forbidden("no permission to create secrets")
         self.asked.append(("create", kind.kind, body["metadata"]["name"]))
         return {**body, "metadata": body["metadata"] | {"namespace": namespace, "uid": "u"}}
 
-    async def delete(self, kind: Kind, name: str, namespace: str = "") -> None:
+    async def delete(self, kind: ResourceKind, name: str, namespace: str = "") -> None:
         assert namespace == self.namespace
         self.asked.append(("delete", kind.kind, name))
 
-    async def patch(self, kind: Kind, name: str, body: Object, namespace: str = "") -> None:
+    async def patch(self, kind: ResourceKind, name: str, body: Object, namespace: str = "") -> None:
         assert namespace == self.namespace
         self.asked.append(("patch", f"{kind.kind} {name}", body))
 
@@ -57,8 +57,8 @@ class Listed:
         del user, key
 
 
-def commands(server: Server) -> Commands:
-    return Commands(cast("Api", server), cast("Views", Listed()))
+def commands(server: Server) -> ClusterCommands:
+    return ClusterCommands(cast("Api", server), cast("JobListing", Listed()))
 
 
 def test_a_job_whose_secrets_cannot_be_kept_is_taken_back() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from roost import placement, policies
 from roost.core import Action, Core, Woke
-from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
-from roost.kubernetes.operator.folding import Folding
-from roost.kubernetes.operator.loop import openings
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
+from roost.kubernetes.operator.loop import pod_sources
+from roost.kubernetes.operator.reconciler import Reconciler
+from roost.kubernetes.operator.workload import SourceFactory
 
 SPACE = "lab"
 
@@ -50,20 +50,20 @@ class Cluster:
     def __init__(
         self,
         *given: Object,
-        sources: Sequence[Opening] = (),
-        objects: Mapping[Kind, dict[tuple[str, str], Object]] | None = None,
+        sources: Sequence[SourceFactory] = (),
+        objects: Mapping[ResourceKind, dict[tuple[str, str], Object]] | None = None,
     ) -> None:
-        self.objects: dict[Kind, dict[tuple[str, str], Object]] = {NODES: {}, PODS: {}}
+        self.objects: dict[ResourceKind, dict[tuple[str, str], Object]] = {NODES: {}, PODS: {}}
         self.objects |= objects or {}
         for one in given:
             self.objects[_kind(one)][_key(one)] = one
         self.time = 1000.0
-        self.folding = Folding(
+        self.folding = Reconciler(
             policies.policy("priority"),
             placement.placer("consolidate"),
             lambda kind: self.objects.get(kind, {}),
             lambda: self.time,
-            [*sources, *openings()],
+            [*sources, *pod_sources()],
         )
         self.folding.begin()
         while not self.folding.settled:
@@ -97,7 +97,7 @@ class Cluster:
             self.folding.observe(_kind(one), self.objects[_kind(one)].pop(_key(one)), None)
 
 
-def _kind(one: Object) -> Kind:
+def _kind(one: Object) -> ResourceKind:
     return NODES if "allocatable" in one["status"] else PODS
 
 

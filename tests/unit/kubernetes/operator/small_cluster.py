@@ -19,11 +19,11 @@ from tests.support.kubernetes.nodes import node
 from roost import placement, policies
 from roost.errors import Conflict, NotFound, Retryable
 from roost.jobs.clock import WallClock
-from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Kind, Object
-from roost.kubernetes.jobs import Jobs
+from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object, ResourceKind
+from roost.kubernetes.jobs import JobController
 from roost.kubernetes.operator.binding import Binder
-from roost.kubernetes.operator.term import Term
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.leadership import Leadership
+from roost.kubernetes.operator.workload import SourceFactory
 
 Key = tuple[str, str]
 
@@ -33,8 +33,8 @@ class SmallCluster:
     that go wrong: half of them before, half of them after the server has done its part."""
 
     def __init__(self, seed: int = 0, faults: float = 0.0) -> None:
-        self.stored: dict[Kind, dict[Key, Object]] = {}
-        self.term: Term | None = None
+        self.stored: dict[ResourceKind, dict[Key, Object]] = {}
+        self.term: Leadership | None = None
         self.random, self.faults, self._hushed = random.Random(seed), faults, 0
         self.logs: dict[str, bytes] = {}
         #: Pods that were ever made, by name: how many of each were there at once, at most.
@@ -42,18 +42,18 @@ class SmallCluster:
         self.requests = 0
         self.runs = True
         self._numbers = itertools.count(1)
-        self.opening = Opening(Jobs.kinds, Jobs)
+        self.opening = SourceFactory(JobController.kinds, JobController)
 
-    def objects(self, kind: Kind) -> Mapping[Key, Object]:
+    def objects(self, kind: ResourceKind) -> Mapping[Key, Object]:
         return self.stored.setdefault(kind, {})
 
     # -- what an Api is asked --------------------------------------------------------------------
 
-    async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
+    async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Object:
         await asyncio.sleep(0)
         return copy.deepcopy(self._found(kind, name, namespace))
 
-    async def create(self, kind: Kind, body: Object, namespace: str = "") -> Object:
+    async def create(self, kind: ResourceKind, body: Object, namespace: str = "") -> Object:
         await self._asked()
         key = (namespace, body["metadata"]["name"])
         if key in self.objects(kind):
@@ -73,7 +73,7 @@ class SmallCluster:
 
     async def patch(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         name: str,
         body: Object,
         namespace: str = "",
@@ -97,7 +97,7 @@ class SmallCluster:
 
     async def delete(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         name: str,
         namespace: str = "",
         *,
@@ -151,7 +151,7 @@ class SmallCluster:
         with self.quiet():
             await self.patch(JOBS, name, patch, "default")
 
-    async def remove(self, kind: Kind, name: str) -> None:
+    async def remove(self, kind: ResourceKind, name: str) -> None:
         with self.quiet():
             await self.delete(kind, name, "default")
 
@@ -202,9 +202,9 @@ class SmallCluster:
             self._hushed -= 1
 
     @contextlib.asynccontextmanager
-    async def led(self) -> AsyncIterator[Term]:
+    async def led(self) -> AsyncIterator[Leadership]:
         """An operator that leads."""
-        term = Term(
+        term = Leadership(
             policies.policy("priority"),
             placement.placer("consolidate"),
             self.objects,
@@ -240,13 +240,13 @@ class SmallCluster:
         if self._fails():
             raise Retryable("the answer was lost", 0.0)
 
-    def _found(self, kind: Kind, name: str, namespace: str) -> Object:
+    def _found(self, kind: ResourceKind, name: str, namespace: str) -> Object:
         found = self.objects(kind).get((namespace, name))
         if found is None:
             raise NotFound(f"no {kind.kind} {name}")
         return found
 
-    def put(self, kind: Kind, key: Key, new: Object | None) -> None:
+    def put(self, kind: ResourceKind, key: Key, new: Object | None) -> None:
         there = self.stored.setdefault(kind, {})
         old = there.pop(key, None)
         if new is not None:

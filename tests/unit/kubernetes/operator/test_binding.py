@@ -12,9 +12,9 @@ from tests.unit.kubernetes.operator.objects import pod
 
 from roost.errors import Conflict, Forbidden, NotFound, Retryable
 from roost.kubernetes.client.api import Unpermitted
-from roost.kubernetes.client.kinds import Kind, Object
+from roost.kubernetes.client.kinds import Object, ResourceKind
 from roost.kubernetes.client.lease import Deposed
-from roost.kubernetes.operator.binding import Binder, Binding, Fate
+from roost.kubernetes.operator.binding import Binder, Binding, BindingFate
 
 WANTED = Binding("lab", "p", "uid-p", "n", {})
 
@@ -40,7 +40,7 @@ class Server:
         if answer is not None:
             raise answer
 
-    async def get(self, kind: Kind, name: str, namespace: str) -> Object:
+    async def get(self, kind: ResourceKind, name: str, namespace: str) -> Object:
         """The pod."""
         assert (kind.plural, name, namespace) == ("pods", "p", "lab")
         if self.found is None:
@@ -48,7 +48,7 @@ class Server:
         return self.found
 
 
-def bound(server: Server, check: Any = lambda: None) -> tuple[Fate, Binder]:
+def bound(server: Server, check: Any = lambda: None) -> tuple[BindingFate, Binder]:
     """What becomes of one binding."""
     binder = Binder(server, check)  # type: ignore[arg-type]
     return asyncio.run(binder.bind(WANTED)), binder
@@ -60,21 +60,21 @@ LOST = Retryable("no answer", 0.0)
 @pytest.mark.parametrize(
     ("answers", "found", "fate", "asked"),
     [
-        ((None,), None, Fate.BOUND, 1),
-        ((NotFound("no pod"),), None, Fate.GONE, 1),
-        ((Conflict("has a node"),), pod("p", node="n"), Fate.BOUND, 1),
-        ((Conflict("has a node"),), pod("p", node="m"), Fate.ELSEWHERE, 1),
-        ((Conflict("another pod"),), pod("p", uid="other"), Fate.GONE, 1),
-        ((Conflict("going"),), pod("p", deletionTimestamp="now"), Fate.GONE, 1),
-        ((LOST,), pod("p", node="n"), Fate.BOUND, 1),
-        ((LOST,), None, Fate.GONE, 1),
-        ((LOST, None), pod("p"), Fate.BOUND, 2),
-        ((Forbidden("no"),) * 9, pod("p"), Fate.REFUSED, 4),
-        ((Conflict("gated"),) * 9, pod("p"), Fate.REFUSED, 4),
+        ((None,), None, BindingFate.BOUND, 1),
+        ((NotFound("no pod"),), None, BindingFate.GONE, 1),
+        ((Conflict("has a node"),), pod("p", node="n"), BindingFate.BOUND, 1),
+        ((Conflict("has a node"),), pod("p", node="m"), BindingFate.ELSEWHERE, 1),
+        ((Conflict("another pod"),), pod("p", uid="other"), BindingFate.GONE, 1),
+        ((Conflict("going"),), pod("p", deletionTimestamp="now"), BindingFate.GONE, 1),
+        ((LOST,), pod("p", node="n"), BindingFate.BOUND, 1),
+        ((LOST,), None, BindingFate.GONE, 1),
+        ((LOST, None), pod("p"), BindingFate.BOUND, 2),
+        ((Forbidden("no"),) * 9, pod("p"), BindingFate.REFUSED, 4),
+        ((Conflict("gated"),) * 9, pod("p"), BindingFate.REFUSED, 4),
     ],
 )
 def test_what_becomes_of_a_binding(
-    answers: tuple[Exception | None, ...], found: Object | None, fate: Fate, asked: int
+    answers: tuple[Exception | None, ...], found: Object | None, fate: BindingFate, asked: int
 ) -> None:
     server = Server(*answers, found=found)
     assert bound(server)[0] is fate

@@ -9,7 +9,7 @@ from roost.core import Core, NodeChanged, NodeId, NodeJoined, NodeLost
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.needs import needs
 from roost.kubernetes.objects.pools import Pools
-from roost.kubernetes.operator.fleet import Fleet
+from roost.kubernetes.operator.nodes import ClusterNodes
 
 N = NodeId("n")
 
@@ -20,7 +20,7 @@ class Yard:
     def __init__(self) -> None:
         self.core = Core(policies.policy("fifo"), placement.placer("pack"))
         self.pools = Pools()
-        self.fleet = Fleet(self.core, self.pools, lost_s=60.0)
+        self.fleet = ClusterNodes(self.core, self.pools, lost_s=60.0)
         pod: Object = {"spec": {"containers": [{}]}, "metadata": {"name": "p"}}
         self.pool = self.pools.add(needs(pod).constraints)
 

@@ -8,9 +8,9 @@ from roost import placement, policies
 from roost.core import JobId, JobState, Launch, NodeId, RunId, Stop
 from roost.core.allocation import seats
 from roost.kubernetes.client.kinds import NODES, PODS
-from roost.kubernetes.gangs.gangs import Gangs
-from roost.kubernetes.operator.folding import fold
-from roost.kubernetes.operator.loop import openings
+from roost.kubernetes.gangs.discovery import GangSource
+from roost.kubernetes.operator.loop import pod_sources
+from roost.kubernetes.operator.reconciler import fold
 from roost.testing.checks import validate
 
 GANG = JobId("lab.group.team")
@@ -171,7 +171,7 @@ def test_a_reader_folds_without_deciding() -> None:
         policies.policy("priority"),
         placement.placer("consolidate"),
         1000.0,
-        openings(),
+        pod_sources(),
     )
     assert core.jobs[JobId("lab.pod.waits")].state is JobState.QUEUED
     assert core.jobs[JobId("lab.pod.runs")].state is JobState.RUNNING
@@ -224,7 +224,7 @@ def test_a_pod_of_an_owner_that_never_comes_is_told_so() -> None:
     lost = pod("lost", labels=labels, ownerReferences=[job])
     cluster = Cluster(node("n"), lost)
     gangs = cluster.folding.sources[0]
-    assert isinstance(gangs, Gangs)
+    assert isinstance(gangs, GangSource)
     assert gangs.forlorn(cluster.time + 1) == []
     ((told, text),) = gangs.forlorn(cluster.time + 10)
     assert told["metadata"]["name"] == "lost"

@@ -18,11 +18,11 @@ from tests.unit.kubernetes.operator.small_cluster import Key, SmallCluster, merg
 from roost import placement, policies
 from roost.errors import NotFound
 from roost.jobs.clock import WallClock
-from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
+from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.operator.binding import Binder
-from roost.kubernetes.operator.loop import openings
-from roost.kubernetes.operator.term import Term
+from roost.kubernetes.operator.leadership import Leadership
+from roost.kubernetes.operator.loop import pod_sources
 
 
 class Late(SmallCluster):
@@ -31,11 +31,11 @@ class Late(SmallCluster):
     def __init__(self, seed: int, faults: float, lag_s: float) -> None:
         super().__init__(seed, faults)
         self.lag_s = lag_s
-        self.known: dict[Kind, dict[Key, Object]] = defaultdict(dict)
-        self._news: dict[Kind, deque[tuple[Key, Object | None]]] = defaultdict(deque)
+        self.known: dict[ResourceKind, dict[Key, Object]] = defaultdict(dict)
+        self._news: dict[ResourceKind, deque[tuple[Key, Object | None]]] = defaultdict(deque)
         self._going: set[asyncio.Task[None]] = set()
 
-    def put(self, kind: Kind, key: Key, new: Object | None) -> None:
+    def put(self, kind: ResourceKind, key: Key, new: Object | None) -> None:
         there = self.stored.setdefault(kind, {})
         there.pop(key, None)
         if new is not None:
@@ -47,7 +47,7 @@ class Late(SmallCluster):
     def _lag(self) -> float:
         return self.random.random() * self.lag_s
 
-    def _tell(self, kind: Kind) -> None:
+    def _tell(self, kind: ResourceKind) -> None:
         key, new = self._news[kind].popleft()
         old = self.known[kind].pop(key, None)
         if new is not None:
@@ -76,14 +76,14 @@ class Late(SmallCluster):
             await SmallCluster.delete(self, PODS, name, namespace, uid=uid)
 
     @contextlib.asynccontextmanager
-    async def led(self) -> AsyncIterator[Term]:
+    async def led(self) -> AsyncIterator[Leadership]:
         """An operator that leads."""
-        term = Term(
+        term = Leadership(
             policies.policy("priority"),
             placement.placer("consolidate"),
             lambda kind: self.known[kind],
             WallClock().now,
-            openings(),
+            pod_sources(),
             api=self,  # type: ignore[arg-type]
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]
             lost_s=60,
@@ -117,7 +117,7 @@ def nodes(*names: str, gpus: int) -> Mapping[str, Object]:
 def test_a_gang_that_lost_a_node_comes_back_whole(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roost.kubernetes.gangs.moving.AGAIN_S", 0.1)
+    monkeypatch.setattr("roost.kubernetes.gangs.binding.AGAIN_S", 0.1)
 
     async def scenario() -> None:
         cluster = Late(seed, faults=0.2 * (seed % 2), lag_s=0.05)

@@ -21,12 +21,12 @@ from roost.kubernetes.client.kinds import (
     QUEUES,
     Object,
 )
-from roost.kubernetes.gangs.gangs import Gangs
-from roost.kubernetes.jobs import Jobs
+from roost.kubernetes.gangs.discovery import GangSource
+from roost.kubernetes.jobs import JobController
 from roost.kubernetes.objects.plans import decode_plan
-from roost.kubernetes.operator.folding import fold
-from roost.kubernetes.operator.loop import openings
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.loop import pod_sources
+from roost.kubernetes.operator.reconciler import fold
+from roost.kubernetes.operator.workload import SourceFactory
 
 GANG, ALONE = JobId("lab.group.team"), JobId("lab.pod.one")
 
@@ -206,7 +206,7 @@ def test_a_pod_of_a_job_that_cannot_be_is_counted() -> None:
         policies.policy("priority"),
         placement.placer("consolidate"),
         1000.0,
-        [Opening(Jobs.kinds, Jobs), *openings()],
+        [SourceFactory(JobController.kinds, JobController), *pod_sources()],
     )
     assert core.ledger.free_milli == 2000
 
@@ -215,7 +215,9 @@ def test_a_pod_of_a_job_that_is_gone_takes_room_until_it_has_left() -> None:
     owner = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": "train", "uid": "u"}
     late = pod("one", 2, node="a", phase="Running", ownerReferences=[owner | {"controller": True}])
     late["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    cluster = Cluster(node("a", 4), late, sources=[Opening(Jobs.kinds, Jobs)])
+    cluster = Cluster(
+        node("a", 4), late, sources=[SourceFactory(JobController.kinds, JobController)]
+    )
     assert free(cluster) == 2
     cluster.remove(late)
     cluster.decide()
@@ -248,7 +250,7 @@ def test_a_pod_under_two_budgets_is_not_chosen() -> None:
         for name in ("first", "second")
     }
     cluster = Cluster(node("a", 1), low, objects={DISRUPTION_BUDGETS: budgets})
-    (gangs,) = (one for one in cluster.folding.sources if isinstance(one, Gangs))
+    (gangs,) = (one for one in cluster.folding.sources if isinstance(one, GangSource))
     (said,) = gangs.budgets.changes(gangs.gangs, cluster.time)
     assert "two disruption budgets" in said.why
     cluster.core.fold(said)

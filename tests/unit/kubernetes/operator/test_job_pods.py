@@ -10,12 +10,12 @@ from roost.core import Allocation, JobState, NodeId
 from roost.core.allocation import Part
 from roost.engines import WorkerExit
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.building import Owner
-from roost.kubernetes.jobs.ends import end_of, stuck
-from roost.kubernetes.jobs.found import Past, past_of, run_of
+from roost.kubernetes.jobs.blueprint import JobOwner
+from roost.kubernetes.jobs.pod_ends import end_of, stuck
+from roost.kubernetes.jobs.recovery import StatusSummary, run_of, summary_of
 from roost.kubernetes.objects.plans import encode_plan
 
-OWNER = Owner("default", "train", "uid-1")
+OWNER = JobOwner("default", "train", "uid-1")
 PLAN = Allocation((Part(NodeId("a"), (0, 1), workers=2),))
 
 
@@ -83,8 +83,8 @@ def test_what_keeps_a_pod_from_beginning() -> None:
     assert stuck(waiting("ContainerCreating")) is None
 
 
-def past(state: str = "", attempts: int = 0) -> Past:
-    return Past(JobState(state) if state else None, attempts)
+def past(state: str = "", attempts: int = 0) -> StatusSummary:
+    return StatusSummary(JobState(state) if state else None, attempts)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def past(state: str = "", attempts: int = 0) -> Past:
         (past("succeeded", 1), [pod()], None),
     ],
 )
-def test_which_run_goes_on(before: Past, pods: list[Object], attempt: int | None) -> None:
+def test_which_run_goes_on(before: StatusSummary, pods: list[Object], attempt: int | None) -> None:
     found = run_of(OWNER, before, pods)
 
     assert (None if found is None else found.attempt) == attempt
 
 
 def test_the_pods_of_another_object_are_no_run() -> None:
-    assert run_of(Owner("default", "train", "uid-2"), past(), [pod()]) is None
+    assert run_of(JobOwner("default", "train", "uid-2"), past(), [pod()]) is None
 
 
 def test_a_run_is_what_its_plan_says() -> None:
@@ -123,5 +123,7 @@ def test_a_run_is_what_its_plan_says() -> None:
 
 
 def test_a_status_that_makes_no_sense_is_as_good_as_none() -> None:
-    assert past_of({"status": {"state": "dancing", "attempt": "many", "view": {}}}) == Past(None)
-    assert past_of({}) == Past(None)
+    assert summary_of(
+        {"status": {"state": "dancing", "attempt": "many", "view": {}}}
+    ) == StatusSummary(None)
+    assert summary_of({}) == StatusSummary(None)

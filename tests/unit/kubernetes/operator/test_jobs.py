@@ -15,10 +15,10 @@ from roost import placement, policies
 from roost.core import QueueId
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, QUEUES, SECRETS, SERVICES, Object
-from roost.kubernetes.jobs import Jobs
-from roost.kubernetes.operator.folding import fold
+from roost.kubernetes.jobs import JobController
+from roost.kubernetes.operator.reconciler import fold
 from roost.kubernetes.operator.status import moment
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.workload import SourceFactory
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:
@@ -293,11 +293,11 @@ def test_a_reader_sees_the_same_without_a_request() -> None:
             await cluster.reaches("lost", "queued", cause="unknown-queue")
         before = cluster.requests
         core = fold(
-            {kind: cluster.objects(kind).values() for kind in (NODES, PODS, *Jobs.kinds)},
+            {kind: cluster.objects(kind).values() for kind in (NODES, PODS, *JobController.kinds)},
             policies.policy("priority"),
             placement.placer("consolidate"),
             WallClock().now(),
-            [Opening(Jobs.kinds, Jobs)],
+            [SourceFactory(JobController.kinds, JobController)],
         )
         assert {name: job.state.value for name, job in core.jobs.items()} == {
             "default.train": "running",

@@ -13,10 +13,10 @@ from tests.unit.kubernetes.operator.small_cluster import SmallCluster
 from roost.core import JobId, RunId
 from roost.kubernetes.client.api import Disrupted
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, SECRETS
-from roost.kubernetes.jobs import JobOptions, Jobs, source
-from roost.kubernetes.jobs.building import Site
-from roost.kubernetes.operator.term import Term
-from roost.kubernetes.operator.workload import Desk, Opening
+from roost.kubernetes.jobs import JobController, JobOptions, controller
+from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.operator.leadership import Leadership
+from roost.kubernetes.operator.workload import OperatorContext, SourceFactory
 
 OPTIONS = JobOptions(Site(image="roost", meeting="http://operator:8611"), meeting_port=8611)
 
@@ -92,18 +92,18 @@ class Elastic(SmallCluster):
     training: Training
 
     @contextlib.asynccontextmanager
-    async def led(self) -> AsyncIterator[Term]:
+    async def led(self) -> AsyncIterator[Leadership]:
         """An operator that leads, and pods that train."""
         tasks: list[asyncio.Future[None]] = []
 
-        def make(desk: Desk) -> Jobs:
-            jobs = Jobs(desk, OPTIONS)
+        def make(desk: OperatorContext) -> JobController:
+            jobs = JobController(desk, OPTIONS)
             assert isinstance(jobs.meeting, Training)
             self.training = jobs.meeting
             tasks.append(asyncio.ensure_future(self.training.go_on(self)))
             return jobs
 
-        self.opening = Opening(Jobs.kinds, make)
+        self.opening = SourceFactory(JobController.kinds, make)
         try:
             async with super().led() as term:
                 yield term
@@ -124,7 +124,7 @@ Scene = Callable[[Elastic], Awaitable[None]]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    monkeypatch.setattr(source, "Meeting", Training)
+    monkeypatch.setattr(controller, "Meeting", Training)
 
     def run(scene: Scene) -> None:
         async def scenario() -> None:

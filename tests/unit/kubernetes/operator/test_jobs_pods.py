@@ -21,9 +21,9 @@ from roost.kubernetes.client.kinds import (
     QUEUES,
     Object,
 )
-from roost.kubernetes.jobs.asked import Asked
+from roost.kubernetes.jobs.request import JobRequest
 from roost.kubernetes.operator.budgets import matches
-from roost.kubernetes.operator.term import Term
+from roost.kubernetes.operator.leadership import Leadership
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:
@@ -70,7 +70,7 @@ class Guarded(SmallCluster):
         await super().delete(kind, name, namespace, **given)
 
 
-def protection(term: Term, name: str) -> str:
+def protection(term: Leadership, name: str) -> str:
     """Why the core must not let a job make room."""
     return term.core.jobs[JobId(f"default.{name}")].protected
 
@@ -293,9 +293,9 @@ def test_a_job_that_makes_no_sense_goes_when_its_time_is_over() -> None:
 
 def test_a_job_that_waits_outside_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = 0
-    of = Asked.of
+    of = JobRequest.of
 
-    def counted(found: Mapping[str, Any]) -> Asked:
+    def counted(found: Mapping[str, Any]) -> JobRequest:
         nonlocal read
         read += 1
         return of(dict(found))
@@ -318,7 +318,7 @@ def test_a_job_that_waits_outside_is_read_once(monkeypatch: pytest.MonkeyPatch) 
             await cluster.reaches("train", "running")
             assert term.core.jobs
 
-    monkeypatch.setattr(Asked, "of", counted)
+    monkeypatch.setattr(JobRequest, "of", counted)
     play(scenario())
 
 
@@ -358,9 +358,9 @@ def test_names_of_users_count_in_their_namespace() -> None:
         cluster = SmallCluster()
         async with cluster.led():
             made = await cluster.submit("train")
-        assert Asked.of(made).spec.user == "default"
+        assert JobRequest.of(made).spec.user == "default"
         made["metadata"]["annotations"] = {"roost.dev/user": "ada"}
-        asked = Asked.of(made)
+        asked = JobRequest.of(made)
         assert (asked.spec.user, asked.user) == ("default/ada", "ada")
 
     play(scenario())

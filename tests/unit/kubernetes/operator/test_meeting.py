@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from roost.core.spec import JobId, RunId
-from roost.kubernetes.jobs.building import digest_of
+from roost.kubernetes.jobs.blueprint import digest_of
 from roost.kubernetes.jobs.meeting import Meeting
 
 RUN = RunId(JobId("default.job"), 2)

@@ -14,11 +14,11 @@ from roost.kubernetes.client.kinds import (
     QUEUES,
     Object,
 )
-from roost.kubernetes.jobs import Jobs, queue_status
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.jobs import JobController, queue_status
+from roost.kubernetes.operator.workload import SourceFactory
 
 SPACE = "lab"
-WITH_JOBS = Opening(Jobs.kinds, Jobs)
+WITH_JOBS = SourceFactory(JobController.kinds, JobController)
 
 
 def job(name: str, **spec: Any) -> Object:
@@ -58,8 +58,8 @@ def with_jobs(*jobs: Object, pods: tuple[Object, ...] = (), **more: list[Object]
 def told(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """What each queue should say, of those that do not."""
     source = cluster.folding.sources[0]
-    assert isinstance(source, Jobs)
-    due = queue_status.due(cluster.folding, source.records)
+    assert isinstance(source, JobController)
+    due = queue_status.stale_queues(cluster.folding, source.records)
     return {f"{one.kind.kind} {one.queue['metadata']['name']}": one.status for one in due}
 
 

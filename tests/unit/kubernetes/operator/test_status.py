@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.kubernetes.operator.small_cluster import merged
 
 from roost.kubernetes.operator.status import (
-    Said,
-    Trouble,
+    LastStatus,
+    Obstacle,
     difference,
     moment,
     stamp,
@@ -33,7 +33,7 @@ VIEW: dict[str, Any] = {
     "started_at": 5.0,
     "verdict": None,
 }
-NEW = Said({}, 7, "roost.dev/job=train")
+NEW = LastStatus({}, 7, "roost.dev/job=train")
 
 
 def conditions(status: dict[str, Any]) -> dict[str, str]:
@@ -83,8 +83,8 @@ def test_a_failure_is_told_in_its_sentence() -> None:
 
 def test_times_of_conditions_move_with_their_truth_alone() -> None:
     first = status_of(VIEW, NEW, 100.0)
-    then = status_of({**VIEW, "progress": 0.6}, Said(first, 8, ""), 200.0)
-    over = status_of({**VIEW, "state": "succeeded"}, Said(then, 8, ""), 300.0)
+    then = status_of({**VIEW, "progress": 0.6}, LastStatus(first, 8, ""), 200.0)
+    over = status_of({**VIEW, "state": "succeeded"}, LastStatus(then, 8, ""), 300.0)
     at = [
         {one["type"]: moment(one["lastTransitionTime"]) for one in status["conditions"]}
         for status in (first, then, over)
@@ -95,8 +95,8 @@ def test_times_of_conditions_move_with_their_truth_alone() -> None:
 
 
 def test_trouble_blocks_or_ends() -> None:
-    waits = status_without(Trouble("unknown-queue", "there is no Queue 'x'"), "ns.train", NEW, 9.0)
-    ends = status_without(Trouble("invalid-job", "no", final=True), "ns.train", NEW, 9.0)
+    waits = status_without(Obstacle("unknown-queue", "there is no Queue 'x'"), "ns.train", NEW, 9.0)
+    ends = status_without(Obstacle("invalid-job", "no", final=True), "ns.train", NEW, 9.0)
 
     assert (waits["state"], waits["cause"], waits["reason"]) == (
         "queued",
@@ -110,8 +110,8 @@ def test_trouble_blocks_or_ends() -> None:
 
 def test_trouble_does_not_forget_attempts() -> None:
     """A number that was used once is never used again: its pods may still be there."""
-    said = Said({"attempt": 4, "failures": 2, "gpus": 3}, 1, "")
-    found = status_without(Trouble("unknown-queue", "gone"), "ns.train", said, 9.0)
+    said = LastStatus({"attempt": 4, "failures": 2, "gpus": 3}, 1, "")
+    found = status_without(Obstacle("unknown-queue", "gone"), "ns.train", said, 9.0)
 
     assert (found["attempt"], found["failures"], found["gpus"]) == (4, 2, 0)
 

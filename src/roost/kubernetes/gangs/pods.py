@@ -13,25 +13,25 @@ from roost.core import WORKER, JobId, JobSpec, QueueId
 from roost.core.allocation import Allocation, Seat
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.gangs import seated
-from roost.kubernetes.gangs.crew import Crew, Member
-from roost.kubernetes.objects.gangs import index_of, role_of
+from roost.kubernetes.gangs import seat_plans
+from roost.kubernetes.gangs.roles import GangMember, GangRoles
+from roost.kubernetes.objects.gang_refs import index_of, role_of
 from roost.kubernetes.objects.needs import Need
 from roost.kubernetes.objects.pods import is_bound, is_gated, is_leaving, is_over
 from roost.kubernetes.operator.queues import DEFAULT, queue_of
-from roost.kubernetes.operator.status import Trouble
+from roost.kubernetes.operator.status import Obstacle
 
 if TYPE_CHECKING:
-    from roost.kubernetes.operator.workload import Desk
+    from roost.kubernetes.operator.workload import OperatorContext
 
 #: A job, where it is, and who sits where.
-Found = tuple[JobSpec, Allocation, dict[str, Seat]]
+SeatedGang = tuple[JobSpec, Allocation, dict[str, Seat]]
 
 #: How many sorts of pods a gang may have.
 _MOST_ROLES = 64
 
 
-class Roster:
+class GangPods:
     """Who belongs to a gang, and who has which seat."""
 
     __slots__ = (
@@ -39,7 +39,7 @@ class Roster:
         *("id", "pods"),
     )
 
-    def __init__(self, desk: Desk, job: JobId) -> None:
+    def __init__(self, desk: OperatorContext, job: JobId) -> None:
         self.id, self._desk = job, desk
         #: Its pods by uid.
         self.pods: dict[str, Object] = {}
@@ -116,12 +116,12 @@ class Roster:
         except InvalidSpec:
             if not is_bound(pod):
                 raise
-            return seated.taken(pod)  # it is there, whatever Roost thinks of it
+            return seat_plans.taken(pod)  # it is there, whatever Roost thinks of it
 
-    def _crew(self, uids: Iterable[str] | None = None) -> Crew:
+    def _crew(self, uids: Iterable[str] | None = None) -> GangRoles:
         """Some of them, or all, by their roles."""
-        return Crew(
-            Member(
+        return GangRoles(
+            GangMember(
                 uid,
                 self.pods[uid]["metadata"]["name"],
                 *_place(self.pods[uid]),
@@ -135,7 +135,7 @@ class Roster:
         if len(crew.roles) > _MOST_ROLES:
             raise InvalidSpec(f"its pods ask for more than {_MOST_ROLES} different things")
         queue = self._queue()
-        if isinstance(queue, Trouble):
+        if isinstance(queue, Obstacle):
             raise InvalidSpec(queue.sentence)
         return crew.spec(self._template(queue))
 
@@ -153,15 +153,15 @@ class Roster:
     def _namespace(self) -> str:
         return str(next(iter(self.pods.values()))["metadata"].get("namespace", ""))
 
-    def _queue(self) -> QueueId | Trouble:
+    def _queue(self) -> QueueId | Obstacle:
         """The core's queue behind the one that it asks for: to have a Queue is the permission."""
-        name = seated.queue_named(next(iter(self.pods.values())))
+        name = seat_plans.queue_named(next(iter(self.pods.values())))
         return queue_of(self._desk, self._namespace, name)
 
     def _there(self) -> JobSpec:
         """The template of what is bound already: that goes on, whatever became of its queue."""
         queue = self._queue()
-        return self._template(DEFAULT if isinstance(queue, Trouble) else queue)
+        return self._template(DEFAULT if isinstance(queue, Obstacle) else queue)
 
     def _remember(self) -> None:
         """Note who sits where, for those that come after them."""
@@ -170,22 +170,22 @@ class Roster:
 
     # -- as it was found -------------------------------------------------------------------------
 
-    def _planned(self, held: list[str]) -> Found | None:
+    def _planned(self, held: list[str]) -> SeatedGang | None:
         """The gang as the plan on its pods has it; None: there is none that fits them."""
         if len(self.pods) == 1:
             return None
         crew = self._crew()
-        found = seated.by_plan([self.pods[uid] for uid in held], crew, self._sorted()[1])
+        found = seat_plans.by_plan([self.pods[uid] for uid in held], crew, self._sorted()[1])
         if found is None:
             return None
         allocation, sitting, counts = found
         return crew.spec(self._there(), counts), allocation, sitting
 
-    def _as_is(self, held: list[str]) -> Found | None:
+    def _as_is(self, held: list[str]) -> SeatedGang | None:
         """The gang where its bound pods are; None: there is no room for it."""
         crew = self._crew(held)
         places = {uid: self._node(uid) for uid in held}
-        found = seated.where_it_is(self.pods, places, crew, self._desk.core.ledger)
+        found = seat_plans.where_it_is(self.pods, places, crew, self._desk.core.ledger)
         return None if found is None else (crew.spec(self._there()), *found)
 
 

@@ -14,13 +14,13 @@ from roost.core import WORKER, Allocation, JobState
 from roost.core.allocation import seats
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.building import GENERATION, TOKEN, Owner, Seats
+from roost.kubernetes.jobs.blueprint import GENERATION, TOKEN, JobOwner, RunSeats
 from roost.kubernetes.objects.plans import ATTEMPT, PLAN, decode_plan
 
 _AT_REST = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
 
-class Past(NamedTuple):
+class StatusSummary(NamedTuple):
     """What the status of a Job remembers."""
 
     state: JobState | None
@@ -38,20 +38,20 @@ class Past(NamedTuple):
         return self.state is not None and self.state.over
 
 
-class Run(NamedTuple):
+class PodRun(NamedTuple):
     """The pods of a run that is not known to have ended."""
 
     attempt: int
     generation: int
     allocation: Allocation
-    crew: Seats
+    crew: RunSeats
     pods: tuple[Object, ...]
     digest: str
     #: Whether the status says that all were up.
     was_up: bool
 
 
-def past_of(found: Object) -> Past:
+def summary_of(found: Object) -> StatusSummary:
     """What the status remembers; nothing for a new object, or where it makes no sense."""
     status = found.get("status") or {}
     view = status.get("view") or {}
@@ -60,7 +60,7 @@ def past_of(found: Object) -> Past:
     except ValueError:
         state = None
     total, saved = view.get("run_time_s"), view.get("saved")
-    return Past(
+    return StatusSummary(
         state,
         _count(status.get("attempt")),
         _count(status.get("failures")),
@@ -71,7 +71,7 @@ def past_of(found: Object) -> Past:
     )
 
 
-def run_of(owner: Owner, past: Past, pods: Iterable[Object]) -> Run | None:
+def run_of(owner: JobOwner, past: StatusSummary, pods: Iterable[Object]) -> PodRun | None:
     """The run that pods tell of, if it is not known to have ended."""
     mine = [pod for pod in pods if owner.owns(pod)]
     latest = max(map(_start, mine), default=(0, 0))
@@ -85,7 +85,7 @@ def run_of(owner: Owner, past: Past, pods: Iterable[Object]) -> Run | None:
         return None
     up = past.state in (JobState.RUNNING, JobState.RESIZING) and past.attempts == attempt
     digest = next(filter(None, (_notes(pod).get(TOKEN) for pod in of_it)), "")
-    return Run(attempt, generation, allocation, crew_of(allocation), of_it, digest, up)
+    return PodRun(attempt, generation, allocation, crew_of(allocation), of_it, digest, up)
 
 
 def kept_of(found: Object) -> str:
@@ -93,11 +93,11 @@ def kept_of(found: Object) -> str:
     return str((found.get("status") or {}).get("members") or "")
 
 
-def crew_of(allocation: Allocation) -> Seats:
+def crew_of(allocation: Allocation) -> RunSeats:
     """The workers of a run as it begins: numbered as they sit."""
     found = tuple(seats(allocation))
     members = tuple(str(seat.index) for seat in found if seat.role == WORKER)
-    return Seats(found, members)
+    return RunSeats(found, members)
 
 
 def _allocation(pods: Iterable[Object]) -> Allocation | None:

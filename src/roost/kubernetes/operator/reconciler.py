@@ -27,16 +27,16 @@ from roost.core import (
     Resources,
 )
 from roost.errors import Fatal, RoostError
-from roost.kubernetes.client.kinds import NODES, PODS, Kind, Object
+from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.pools import Pools
-from roost.kubernetes.operator.fleet import LOST_S, Fleet
-from roost.kubernetes.operator.workload import Opening, Source, Workload
+from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
+from roost.kubernetes.operator.workload import PodWorkload, SourceFactory, WorkloadSource
 
 _log = logging.getLogger(__name__)
 
 #: Mirrored objects of a kind, by namespace and name.
-Objects: TypeAlias = Callable[[Kind], Mapping[tuple[str, str], Object]]
+Objects: TypeAlias = Callable[[ResourceKind], Mapping[tuple[str, str], Object]]
 
 #: How long a workload is left alone that raised an error.
 _SULK_S = 5.0
@@ -44,7 +44,7 @@ _SULK_S = 5.0
 _LITTER = 256
 
 
-class Folding:
+class Reconciler:
     """A core, and the workloads between it and the objects; a ``Desk`` that makes no requests."""
 
     #: Requests are for those who lead (``term``); nobody asks a reader for them.
@@ -57,13 +57,13 @@ class Folding:
         placer: Placer,
         objects: Objects,
         clock: Callable[[], float],
-        sources: Sequence[Opening],
+        sources: Sequence[SourceFactory],
         lost_s: float = LOST_S,
     ) -> None:
         self.core = Core(policy, placer)
         self.pools = Pools()
-        self.fleet = Fleet(self.core, self.pools, lost_s)
-        self.workloads: dict[JobId, Workload] = {}
+        self.fleet = ClusterNodes(self.core, self.pools, lost_s)
+        self.workloads: dict[JobId, PodWorkload] = {}
         self._objects, self._clock = objects, clock
         self._touched: dict[JobId, None] = {}
         self._due: list[tuple[float, JobId]] = []
@@ -79,7 +79,7 @@ class Folding:
         #: Whether everything was folded once, and who has to be looked at again then.
         self.settled = False
         self._postponed: dict[JobId, None] = {}
-        self.sources: list[Source] = [opening.make(self) for opening in sources]
+        self.sources: list[WorkloadSource] = [opening.make(self) for opening in sources]
 
     # -- what sources and workloads ask for ------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Folding:
         """The core's time."""
         return max(self._clock(), self.core.now)
 
-    def objects(self, kind: Kind) -> Mapping[tuple[str, str], Object]:
+    def objects(self, kind: ResourceKind) -> Mapping[tuple[str, str], Object]:
         """Mirrored objects by namespace and name."""
         return self._objects(kind)
 
@@ -170,7 +170,7 @@ class Folding:
         order = sorted(self._touched, key=lambda job: self._owner.get(job, last))
         self._touched = dict.fromkeys(order)
 
-    def observe(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+    def observe(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An object came, changed or is gone."""
         if kind is PODS:
             self._pod(old, new)
@@ -214,7 +214,7 @@ class Folding:
             self._touched, self._postponed = self._postponed, {}
         return folded
 
-    def _next(self, limit: int) -> list[Workload]:
+    def _next(self, limit: int) -> list[PodWorkload]:
         """Workloads to reconcile: first those that may give something back, others' pods last."""
         if len(self._touched) <= limit:
             touched, self._touched = self._touched, {}
@@ -222,8 +222,8 @@ class Folding:
             touched = dict.fromkeys(islice(self._touched, limit))
             for job in touched:
                 del self._touched[job]
-        known: list[Workload] = []
-        new: list[Workload] = []
+        known: list[PodWorkload] = []
+        new: list[PodWorkload] = []
         for job in touched:
             workload = self._workload(job)
             if workload is not None:
@@ -231,7 +231,7 @@ class Folding:
         new.sort(key=lambda workload: self._owner[workload.id])
         return known + new
 
-    def _reconcile(self, workload: Workload, now: float, folded: list[Event]) -> None:
+    def _reconcile(self, workload: PodWorkload, now: float, folded: list[Event]) -> None:
         self._asking = workload.id
         try:
             for event in workload.reconcile(now):
@@ -311,7 +311,7 @@ class Folding:
                 return job
         return None
 
-    def _workload(self, job: JobId) -> Workload | None:
+    def _workload(self, job: JobId) -> PodWorkload | None:
         found = self.workloads.get(job)
         if found is not None:
             return found
@@ -327,15 +327,15 @@ class Folding:
 
 
 def fold(
-    objects: Mapping[Kind, Iterable[Object]],
+    objects: Mapping[ResourceKind, Iterable[Object]],
     policy: Policy,
     placer: Placer,
     now: float,
-    sources: Sequence[Opening],
+    sources: Sequence[SourceFactory],
 ) -> Core:
     """A core as plain objects tell it, for readers: nothing is decided and nobody is told."""
     keyed = {kind: {_key(each): each for each in found} for kind, found in objects.items()}
-    folding = Folding(policy, placer, lambda kind: keyed.get(kind, {}), lambda: now, sources)
+    folding = Reconciler(policy, placer, lambda kind: keyed.get(kind, {}), lambda: now, sources)
     folding.begin()
     for _ in range(8):  # what is refused at first may be told otherwise
         if not folding.open:

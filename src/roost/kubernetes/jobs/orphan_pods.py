@@ -15,7 +15,7 @@ from roost.errors import Fatal, RoostError
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.objects.pods import is_leaving
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 _AGAIN_S = 1.0
 
 
-class Strays:
+class OrphanPods:
     """Removes pods, and shuns the nodes where some are."""
 
-    def __init__(self, desk: Desk, job: JobId) -> None:
+    def __init__(self, desk: OperatorContext, job: JobId) -> None:
         self._desk, self._job = desk, job
         self._sweeping = False
         self._aside: frozenset[NodeId] = frozenset()

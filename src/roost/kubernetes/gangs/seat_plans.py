@@ -14,7 +14,7 @@ from roost.core.node import Node, lowest, mask_of
 from roost.core.spec import WHOLE, NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.gangs.crew import Crew, counts_of
+from roost.kubernetes.gangs.roles import GangRoles, counts_of
 from roost.kubernetes.objects.constraints import Constraints
 from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.plans import (
@@ -27,7 +27,7 @@ from roost.kubernetes.objects.plans import (
     encode_plan,
 )
 from roost.kubernetes.objects.pods import devices_of
-from roost.kubernetes.objects.shapes import annotations_of, labels_of
+from roost.kubernetes.objects.values import annotations_of, labels_of
 from roost.kubernetes.operator.binding import Binding
 from roost.kubernetes.operator.queues import DEFAULT
 
@@ -79,7 +79,7 @@ def bindings(
 
 
 def by_plan(
-    pods: Sequence[Object], crew: Crew, waits: Iterable[str]
+    pods: Sequence[Object], crew: GangRoles, waits: Iterable[str]
 ) -> tuple[Allocation, dict[str, Seat], dict[str, int]] | None:
     """The allocation that bound pods tell of, who sits where, and how many of each role there are.
 
@@ -134,7 +134,7 @@ def reduced(kept: Sequence[Seat]) -> tuple[Allocation, dict[str, Seat]]:
 
 
 def where_it_is(
-    pods: Mapping[str, Object], places: Mapping[str, str], crew: Crew, ledger: Ledger
+    pods: Mapping[str, Object], places: Mapping[str, str], crew: GangRoles, ledger: Ledger
 ) -> tuple[Allocation, dict[str, Seat]] | None:
     """The allocation of pods where they are bound; None: there is no room for them."""
     parts: list[Part] = []

@@ -24,8 +24,8 @@ from roost.core import (
 from roost.core.allocation import Allocation, Part
 from roost.core.spec import NodeId
 from roost.errors import RoostError
-from roost.kubernetes.client.kinds import Kind, Object
-from roost.kubernetes.gangs.seated import pick, taken
+from roost.kubernetes.client.kinds import Object, ResourceKind
+from roost.kubernetes.gangs.seat_plans import pick, taken
 from roost.kubernetes.objects.pods import (
     created_at,
     is_bound,
@@ -34,7 +34,7 @@ from roost.kubernetes.objects.pods import (
     scheduler_of,
     uid_of,
 )
-from roost.kubernetes.operator.workload import Batch, Desk
+from roost.kubernetes.operator.workload import DecisionBatch, OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -46,18 +46,18 @@ OTHER = "other"
 _AGAIN_S = 2.0
 
 
-def other_id(pod: Object) -> JobId:
+def foreign_id(pod: Object) -> JobId:
     """The name in the core of a pod that nobody may disturb."""
     meta = pod["metadata"]
     return JobId(f"{meta['namespace']}.{OTHER}.{meta['name']}")
 
 
-class Other:
+class ForeignPod:
     """One pod that somebody else placed."""
 
     __slots__ = ("_aside", "_counted", "_desk", "_pod", "id")
 
-    def __init__(self, desk: Desk, job: JobId) -> None:
+    def __init__(self, desk: OperatorContext, job: JobId) -> None:
         self.id, self._desk = job, desk
         self._pod: Object | None = None
         self._aside: NodeId | None = None
@@ -138,29 +138,29 @@ class Other:
             self._aside = None
 
 
-class Others:
+class ForeignPods:
     """All pods that are not Roost's to place."""
 
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[ResourceKind, ...] = ()
 
-    def __init__(self, desk: Desk, scheduler: str) -> None:
+    def __init__(self, desk: OperatorContext, scheduler: str) -> None:
         self._desk, self._scheduler = desk, scheduler
 
     def claim(self, pod: Object) -> JobId | None:
         """Every pod that asks for another scheduler."""
-        return None if scheduler_of(pod) == self._scheduler else other_id(pod)
+        return None if scheduler_of(pod) == self._scheduler else foreign_id(pod)
 
-    def open(self, job: JobId) -> Other | None:
+    def open(self, job: JobId) -> ForeignPod | None:
         """The pod of that name; nobody else names theirs like this."""
         _, _, rest = job.partition(".")
-        return Other(self._desk, job) if rest.startswith(f"{OTHER}.") else None
+        return ForeignPod(self._desk, job) if rest.startswith(f"{OTHER}.") else None
 
     def known(self) -> Iterable[JobId]:
         """Pods are known by themselves."""
         return ()
 
-    def changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """Nothing else is of interest."""
 
-    def decided(self, batch: Batch) -> None:
+    def decided(self, batch: DecisionBatch) -> None:
         """Nothing is written about them."""

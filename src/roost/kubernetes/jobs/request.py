@@ -16,10 +16,10 @@ from roost.kubernetes.crds import (
     secrets_name,
     wanted_replicas,
 )
-from roost.kubernetes.jobs.allowed import Allowed, allowed
-from roost.kubernetes.jobs.building import Blueprint, Owner, Seats, Site
-from roost.kubernetes.objects.gangs import JOB
-from roost.kubernetes.operator.status import Said, moment
+from roost.kubernetes.jobs.blueprint import Blueprint, JobOwner, RunSeats, Site
+from roost.kubernetes.jobs.pod_overrides import PodOverrides, pod_overrides
+from roost.kubernetes.objects.gang_refs import JOB
+from roost.kubernetes.operator.status import LastStatus, moment
 from roost.store.rows import JobRow
 
 USER = "roost.dev/user"
@@ -40,35 +40,37 @@ def key_of(job: JobId) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobRequest:
     """What a Job object asks for."""
 
-    owner: Owner
+    owner: JobOwner
     file: JobFile
     #: What it was declared for, with the nodes that will do; its queue is the core's.
     spec: JobSpec
-    allowed: Allowed
+    pod_overrides: PodOverrides
     user: str
     secrets_from: str
 
     @classmethod
-    def of(cls, found: Object) -> Asked:
+    def of(cls, found: Object) -> JobRequest:
         """Read an object; raises InvalidSpec with all that is wrong."""
         meta = found["metadata"]
         notes = meta.get("annotations") or {}
         file, user = job_file(found), notes.get(USER, "")
         file.program()  # refuses what cannot be run
         return cls(
-            Owner(meta["namespace"], meta["name"], meta["uid"]),
+            JobOwner(meta["namespace"], meta["name"], meta["uid"]),
             file,
             # What is learnt of somebody's jobs counts in their namespace: anybody writes any name.
             file.spec(f"{meta['namespace']}/{user}" if user else meta["namespace"]),
-            allowed(pod_of(found)),
+            pod_overrides(pod_of(found)),
             user,
             secrets_name(found),
         )
 
-    def blueprint(self, run: RunId, allocation: Allocation, crew: Seats, site: Site) -> Blueprint:
+    def blueprint(
+        self, run: RunId, allocation: Allocation, crew: RunSeats, site: Site
+    ) -> Blueprint:
         """The objects of a run of it."""
         return Blueprint(
             self.owner,
@@ -78,18 +80,18 @@ class Asked:
             allocation,
             crew,
             site,
-            self.allowed,
+            self.pod_overrides,
             self.user,
             secrets_from=self.secrets_from,
         )
 
-    def placed(self, site: Site, queue: QueueId, needs: Any) -> Asked:
+    def placed(self, site: Site, queue: QueueId, needs: Any) -> JobRequest:
         """The same with the pools of nodes that its pods may go to; raises InvalidSpec.
 
-        ``needs`` tells what a pod needs (``Desk.pooled``).
+        ``needs`` tells what a pod needs (``context.pooled``).
         """
         run = RunId(id_of(self.owner.namespace, self.owner.name), 1)
-        plan = self.blueprint(run, Allocation(()), Seats((), ()), site)
+        plan = self.blueprint(run, Allocation(()), RunSeats((), ()), site)
 
         def pooled(role: str, resources: Any) -> Any:
             found = needs(plan.probe(role))
@@ -114,9 +116,9 @@ class Asked:
     @property
     def priority_class(self) -> str:
         """The PriorityClass of its pods; empty if it names none."""
-        return str(self.allowed.pod.get("priorityClassName") or "")
+        return str(self.pod_overrides.pod.get("priorityClassName") or "")
 
-    def ranked(self, found: Object) -> Asked:
+    def ranked(self, found: Object) -> JobRequest:
         """The same with the priority of a PriorityClass, in place of its own."""
         preempts = found.get("preemptionPolicy") != "Never"
         priority = int(found.get("value") or 0)
@@ -153,10 +155,10 @@ class Asked:
         )
 
 
-def said_of(found: Object, status: Object | None = None) -> Said:
+def last_status(found: Object, status: Object | None = None) -> LastStatus:
     """What an object says of itself so far."""
     meta = found["metadata"]
-    return Said(
+    return LastStatus(
         found.get("status") or {} if status is None else status,
         int(meta.get("generation") or 0),
         f"{JOB}={meta['name']}",
@@ -168,12 +170,12 @@ def submitted_at(found: Object) -> float:
     return moment(found["metadata"].get("creationTimestamp")) or 0.0
 
 
-def note(found: Object, name: str) -> str | None:
+def annotation(found: Object, name: str) -> str | None:
     """An annotation of the object."""
     value = (found["metadata"].get("annotations") or {}).get(name)
     return None if value is None else str(value)
 
 
-def held(found: Object) -> bool:
+def is_held(found: Object) -> bool:
     """Whether its user wants it to stand aside."""
     return is_suspended(found)

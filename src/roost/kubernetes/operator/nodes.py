@@ -29,7 +29,7 @@ _HARDWARE = "hardware"
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
-class Fleet:
+class ClusterNodes:
     """Turns changes of node objects into events, and keeps the pools."""
 
     def __init__(self, core: Core, pools: Pools, lost_s: float = LOST_S) -> None:

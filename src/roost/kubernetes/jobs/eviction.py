@@ -17,15 +17,17 @@ from roost.errors import Retryable
 from roost.kubernetes.client.api import Disrupted
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.pods import is_leaving
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
 
-class Departure:
+class RunEviction:
     """A run that was asked to make room; ``forbids`` says why budgets do not let pods go."""
 
-    def __init__(self, desk: Desk, run: Run, forbids: Callable[[Sequence[Object]], str]) -> None:
+    def __init__(
+        self, desk: OperatorContext, run: Run, forbids: Callable[[Sequence[Object]], str]
+    ) -> None:
         self._desk, self._run, self._forbids = desk, run, forbids
         self._refused = ""
         #: Whether somebody has left, so that all others have to.

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from roost.engines import WorkerExit
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.building import CONTAINER
-from roost.kubernetes.jobs.launching import SETUP_FAILED
-from roost.kubernetes.objects.gangs import INDEX, ROLE
+from roost.kubernetes.jobs.blueprint import CONTAINER
+from roost.kubernetes.jobs.launch_command import SETUP_FAILED
+from roost.kubernetes.objects.gang_refs import INDEX, ROLE
 from roost.kubernetes.objects.plans import ATTEMPT
 from roost.kubernetes.operator.status import moment
 
@@ -24,7 +24,7 @@ _WAITING = frozenset(
 _PATIENCE_S = 120.0
 
 
-class End(NamedTuple):
+class PodEnd(NamedTuple):
     """How a pod ended; ``lost``: by no doing of the job, and how."""
 
     at: float
@@ -32,14 +32,14 @@ class End(NamedTuple):
     lost: str = ""
 
 
-class Stuck(NamedTuple):
+class StuckPod(NamedTuple):
     """A pod that does not begin, why, and how long it may go on like this."""
 
     why: str
     patience_s: float
 
 
-def end_of(pod: Object) -> End | None:
+def end_of(pod: Object) -> PodEnd | None:
     """How a pod ended that is over."""
     status = pod.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):
@@ -48,21 +48,21 @@ def end_of(pod: Object) -> End | None:
     ended = _terminated(status)
     at = moment(ended.get("finishedAt")) or 0.0
     if status["phase"] == "Succeeded":
-        return End(at, WorkerExit(role, index, 0, None))
+        return PodEnd(at, WorkerExit(role, index, 0, None))
     if not ended or status.get("reason"):  # evicted, preempted by a node, out of time
         name = pod["metadata"]["name"]
         said = status.get("message") or status.get("reason") or "it failed"
-        return End(at, WorkerExit(role, index, None, None), f"pod {name}: {said}")
+        return PodEnd(at, WorkerExit(role, index, None, None), f"pod {name}: {said}")
     if ended.get("message") == SETUP_FAILED:
         role, index = "setup", 0
     code, signal = ended.get("exitCode"), ended.get("signal") or None
     exit_ = WorkerExit(role, index, None if signal else code, signal)
     if ended.get("reason") == "OOMKilled":
         exit_ = WorkerExit(role, index, exit_.code, exit_.signal, oom=True)
-    return End(at, exit_)
+    return PodEnd(at, exit_)
 
 
-def stuck(pod: Object) -> Stuck | None:
+def stuck(pod: Object) -> StuckPod | None:
     """Why a pod with a node does not begin, if it says so."""
     status = pod.get("status") or {}
     containers = [
@@ -74,7 +74,7 @@ def stuck(pod: Object) -> Stuck | None:
         reason = waiting.get("reason")
         if reason in _HOPELESS or reason in _WAITING:
             why = ": ".join(filter(None, (reason, waiting.get("message"))))
-            return Stuck(why, 0.0 if reason in _HOPELESS else _PATIENCE_S)
+            return StuckPod(why, 0.0 if reason in _HOPELESS else _PATIENCE_S)
     return None
 
 

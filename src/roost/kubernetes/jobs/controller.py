@@ -36,23 +36,23 @@ from roost.kubernetes.client.kinds import (
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
-    Kind,
     Object,
+    ResourceKind,
 )
 from roost.kubernetes.client.lease import Deposed
+from roost.kubernetes.gangs.foreign_pods import OTHER, ForeignPod, foreign_id
 from roost.kubernetes.jobs import queue_status, queues
-from roost.kubernetes.jobs.asked import Asked, id_of, key_of, said_of, submitted_at
-from roost.kubernetes.jobs.building import Site
+from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.jobs.log_tails import LogTail
 from roost.kubernetes.jobs.meeting import Meeting
-from roost.kubernetes.jobs.statuses import Statuses, Wanted
-from roost.kubernetes.jobs.tails import Tail
+from roost.kubernetes.jobs.request import JobRequest, id_of, key_of, last_status, submitted_at
+from roost.kubernetes.jobs.status_writer import StatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
 from roost.kubernetes.objects.nodes import DEVICES
-from roost.kubernetes.operator.budgets import Budgets
-from roost.kubernetes.operator.others import OTHER, Other, other_id
+from roost.kubernetes.operator.budgets import DisruptionBudgets
 from roost.kubernetes.operator.queues import queue_of
-from roost.kubernetes.operator.status import Trouble, status_of, status_without, word
-from roost.kubernetes.operator.workload import Batch, Desk
+from roost.kubernetes.operator.status import Obstacle, status_of, status_without, word
+from roost.kubernetes.operator.workload import DecisionBatch, OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -76,12 +76,12 @@ class JobOptions:
     meeting_port: int | None = None
 
 
-class Jobs:
+class JobController:
     """The source of Roost Jobs."""
 
     kinds = (JOBS, QUEUES, CLUSTER_QUEUES, PRIORITY_CLASSES, DISRUPTION_BUDGETS)
 
-    def __init__(self, desk: Desk, options: JobOptions | None = None) -> None:
+    def __init__(self, desk: OperatorContext, options: JobOptions | None = None) -> None:
         self.desk = desk
         self._options = options or JobOptions()
         self.records: dict[JobId, JobRecord] = {}
@@ -89,7 +89,7 @@ class Jobs:
         self._tails: dict[RunId, dict[str, bytes]] = {}
         #: Pods of no run that goes on, by uid, and where they are.
         self._forsaken: dict[str, tuple[str, str]] = {}
-        self._statuses = Statuses(desk, self._wanted)
+        self._statuses = StatusWriter(desk, self._wanted)
         self._reports = ReportTranslator(self, lambda _: ())
         self._chronicle: history.HistoryWriter | None = None
         self._never: dict[Any, str] = {}
@@ -99,7 +99,7 @@ class Jobs:
         self._placer = placement.placer(self._options.placer)
         where = "" if port is None else self._options.site.meeting
         self._site = replace(self._options.site, meeting=where, vendors=_Vendors(desk))
-        self._budgets = Budgets(desk)
+        self._budgets = DisruptionBudgets(desk)
         #: Jobs that the policy has just chosen to make room.
         self._making_room: frozenset[JobId] = frozenset()
 
@@ -109,7 +109,7 @@ class Jobs:
         """Whose pod it is: that of the Job that controls it."""
         meta = pod["metadata"]
         if meta["uid"] in self._forsaken:
-            return other_id(pod)
+            return foreign_id(pod)
         for one in meta.get("ownerReferences") or ():
             ours = one.get("kind") == JOBS.kind and one.get("apiVersion") == JOBS.api_version
             if ours and one.get("controller"):
@@ -117,12 +117,12 @@ class Jobs:
                 return job if key_of(job) is not None else None  # no Job can be called so
         return None
 
-    def open(self, job: JobId) -> JobWorkload | Other | None:
+    def open(self, job: JobId) -> JobWorkload | ForeignPod | None:
         """The workload of that name."""
         key = key_of(job)
         if key is None:
             mine = any(job == f"{space}.{OTHER}.{name}" for space, name in self._forsaken.values())
-            return Other(self.desk, job) if mine else None
+            return ForeignPod(self.desk, job) if mine else None
         found = self._workloads.get(job)
         if found is None or found.over:
             found = self._workloads[job] = JobWorkload(self, job, key)
@@ -142,7 +142,7 @@ class Jobs:
         )
         return [id_of(*key) for key, _ in jobs]
 
-    def changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An object of one of its kinds changed."""
         found = new or old
         if found is None:
@@ -163,7 +163,7 @@ class Jobs:
             self._queue_changed(old, new)
         self._look_again()
 
-    def decided(self, batch: Batch) -> None:
+    def decided(self, batch: DecisionBatch) -> None:
         """Say what the core decided: Events of what happened, statuses of how it stands."""
         core = self.desk.core
         self._seq += 1
@@ -191,11 +191,11 @@ class Jobs:
         """What is known of the cluster: the operator, and whose devices nodes have."""
         return self._site
 
-    def queue(self, namespace: str, name: str) -> QueueId | Trouble:
+    def queue(self, namespace: str, name: str) -> QueueId | Obstacle:
         """The core's queue behind a queue of a namespace, or why there is none."""
         return queue_of(self.desk, namespace, name)
 
-    def never(self, asked: Asked) -> str | None:
+    def never(self, asked: JobRequest) -> str | None:
         """Why a job can never run here, empty if it can; None: nobody knows yet."""
         spec, core = asked.spec, self.desk.core
         needs = (spec.resources, *(role.resources for role in spec.roles))
@@ -226,7 +226,7 @@ class Jobs:
         tail = self._tails.get(run, {}).get(worker)
         if tail is None:
             raise NotFound(f"no output of {worker} of {run}")
-        return Tail(tail)
+        return LogTail(tail)
 
     def makes_room(self, job: JobId) -> bool:
         """Whether the policy has just chosen a job to make room for others."""
@@ -288,23 +288,23 @@ class Jobs:
 
     # -- what is said ----------------------------------------------------------------------------
 
-    def _wanted(self, job_id: JobId) -> Wanted | None:
+    def _wanted(self, job_id: JobId) -> WantedStatus | None:
         """The object of a job, and the status that it should have."""
         workload = self._workloads.get(job_id)
         found = None if workload is None else workload.object
         if workload is None or found is None:
             return None
-        said = said_of(found, self._statuses.said(job_id, found))
+        said = last_status(found, self._statuses.said(job_id, found))
         core, now = self.desk.core, self.desk.now()
         if workload.trouble is not None:
-            return Wanted(found, status_without(workload.trouble, job_id, said, now))
+            return WantedStatus(found, status_without(workload.trouble, job_id, said, now))
         job, record = core.jobs.get(job_id), self.records.get(job_id)
         if job is None or record is None:
             return None
         view = view_of(core, job, record, self._seq)
         view["queue"] = record.file.queue
         kept = {"members": workload.kept} if workload.kept else {}
-        return Wanted(found, {**status_of(view, said, now), **kept})
+        return WantedStatus(found, {**status_of(view, said, now), **kept})
 
     def _tell(self, line: history.HistoryLine) -> None:
         workload = self._workloads.get(JobId(line.job))
@@ -327,9 +327,9 @@ class Jobs:
             cursor = cursor + _REASONS if cursor + _REASONS < len(waiting) else 0
             for job_id in waiting[cursor : cursor + _REASONS]:
                 self._statuses.mark(job_id)
-            for told in queue_status.due(self.desk, self.records):
+            for told in queue_status.stale_queues(self.desk, self.records):
                 try:
-                    await queue_status.tell(self.desk, told)
+                    await queue_status.write_report(self.desk, told)
                 except (NotFound, Retryable, Forbidden, Conflict, InvalidSpec) as error:
                     if isinstance(error, Deposed):
                         raise
@@ -360,7 +360,7 @@ class Jobs:
 class _Vendors(Mapping[NodeId, str]):
     """What a GPU of a node is called, read when it is asked for."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: OperatorContext) -> None:
         self._desk = desk
 
     def __getitem__(self, node: NodeId) -> str:

@@ -32,12 +32,12 @@ from roost.core import (
 )
 from roost.engines import Ended
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.asked import Asked
-from roost.kubernetes.jobs.building import Blueprint, digest_of
-from roost.kubernetes.jobs.found import Run, crew_of
+from roost.kubernetes.jobs.blueprint import Blueprint, digest_of
+from roost.kubernetes.jobs.context import JobsContext
+from roost.kubernetes.jobs.eviction import RunEviction
 from roost.kubernetes.jobs.generation import Generation
-from roost.kubernetes.jobs.leaving import Departure
-from roost.kubernetes.jobs.shop import Shop
+from roost.kubernetes.jobs.recovery import PodRun, crew_of
+from roost.kubernetes.jobs.request import JobRequest
 from roost.kubernetes.jobs.starting import Means, generation
 from roost.kubernetes.objects.pods import node_of
 
@@ -52,10 +52,10 @@ class _Next(NamedTuple):
     answer: Answer
 
 
-class Runs:
+class JobRun:
     """The run of a Job that is under way, if any."""
 
-    def __init__(self, shop: Shop, job: JobId) -> None:
+    def __init__(self, shop: JobsContext, job: JobId) -> None:
         self._shop, self._desk, self._job = shop, shop.desk, job
         self.current: Generation | None = None
         #: Generations of this run so far.
@@ -67,7 +67,7 @@ class Runs:
         self._ended: RunId | None = None
         self._asked_at = 0.0
 
-    def adopt(self, asked: Asked, run: Run, kept: str) -> RunId:
+    def adopt(self, asked: JobRequest, run: PodRun, kept: str) -> RunId:
         """Take over a run that another operator began."""
         run_id = RunId(self._job, run.attempt)
         plan = asked.blueprint(run_id, run.allocation, run.crew, self._shop.site())
@@ -86,7 +86,7 @@ class Runs:
 
     # -- what the core wants ---------------------------------------------------------------------
 
-    def perform(self, asked: Asked, action: Action) -> None:
+    def perform(self, asked: JobRequest, action: Action) -> None:
         """Make an action of the core real."""
         self._asked_at = self._desk.now()
         match action:
@@ -110,14 +110,14 @@ class Runs:
             case _:
                 assert_never(action)
 
-    def _departure(self, run: RunId) -> Departure | None:
+    def _departure(self, run: RunId) -> RunEviction | None:
         """How a run leaves that the policy wants to; None: it is not asked."""
         found = self._desk.core.runs.get(run)
         if found is None or not self._shop.makes_room(self._job):
             return None
-        return Departure(self._desk, found, self._shop.forbids)
+        return RunEviction(self._desk, found, self._shop.forbids)
 
-    def _leave(self, asked: Asked, run: RunId, departure: Departure | None = None) -> None:
+    def _leave(self, asked: JobRequest, run: RunId, departure: RunEviction | None = None) -> None:
         if self.current is not None:
             self.current.end("stopped", departure=departure)
         elif self._next is not None:
@@ -126,7 +126,7 @@ class Runs:
             self._ended = run
         self._desk.touch(self._job)
 
-    def _start(self, asked: Asked, what: _Next) -> None:
+    def _start(self, asked: JobRequest, what: _Next) -> None:
         self._next, self._parking, self._answer = None, None, what.answer
         self._count += 1
         crew = crew_of(what.allocation)
@@ -170,7 +170,7 @@ class Runs:
             self.current.polled(member, version)
             self._desk.touch(self._job)
 
-    def news(self, asked: Asked, now: float) -> list[Event]:
+    def news(self, asked: JobRequest, now: float) -> list[Event]:
         """What is to be told of it since the last time."""
         current = self.current
         if current is None:
@@ -192,7 +192,7 @@ class Runs:
             events += self._shop.understood(report, now)
         return events + (self._gone(asked, current, now) if current.is_over else [])
 
-    def _gone(self, asked: Asked, gone: Generation, now: float) -> list[Event]:
+    def _gone(self, asked: JobRequest, gone: Generation, now: float) -> list[Event]:
         """No pod of a generation is left: begin the next one, or say what became of the run."""
         self.current, run = None, gone.plan.run
         if gone.cause == "stopped" and self._next is not None:
@@ -208,7 +208,7 @@ class Runs:
         self._shop.keep_tails(run, {})
         return events
 
-    def _watch_time(self, asked: Asked, current: Generation, now: float) -> None:
+    def _watch_time(self, asked: JobRequest, current: Generation, now: float) -> None:
         """A run may take no longer than its job file allows."""
         job = self._desk.core.jobs.get(self._job)
         run = None if job is None else job.run

@@ -29,13 +29,13 @@ from roost.core.spec import WHOLE
 from roost.live.batches import BOUNDS_S
 
 if TYPE_CHECKING:
+    from roost.kubernetes.operator.leadership import Leadership
     from roost.kubernetes.operator.loop import Operator
-    from roost.kubernetes.operator.term import Term
 
 _KIB = 1024
 
 
-class Health(Collector):
+class HealthServer(Collector):
     """Serves what an operator says of itself."""
 
     def __init__(self, operator: Operator) -> None:
@@ -116,7 +116,7 @@ class Health(Collector):
         yield objects
 
 
-def _of_term(term: Term) -> Iterator[Metric]:
+def _of_term(term: Leadership) -> Iterator[Metric]:
     core, counts = term.core, term.counts
     total, buckets = 0, []
     for bound in BOUNDS_S:
@@ -134,7 +134,7 @@ def _of_term(term: Term) -> Iterator[Metric]:
     yield _gauge("roost_pools", "Sets of nodes that pods ask for.", len(term.pools))
 
 
-def _jobs(term: Term) -> Iterator[Metric]:
+def _jobs(term: Leadership) -> Iterator[Metric]:
     core = term.core
     counted = Counter((job.state.value, job.spec.queue) for job in core.jobs.values())
     jobs = GaugeMetricFamily("roost_jobs", "Jobs by state.", labels=["state", "queue"])

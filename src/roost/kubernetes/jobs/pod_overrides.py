@@ -25,7 +25,7 @@ _TAKEN = ("/roost", "/proc", "/sys", "/dev")
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class PodOverrides:
     """The part of a pod that is its user's."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Allowed:
     pull_policy: str = ""
 
 
-def allowed(given: Mapping[str, Any]) -> Allowed:
+def pod_overrides(given: Mapping[str, Any]) -> PodOverrides:
     """What of ``spec.pod`` may reach a pod; raises InvalidSpec for anything else in it."""
     parts: dict[str, Any] = {}
     pod: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def allowed(given: Mapping[str, Any]) -> Allowed:
             pod[name] = _POD[name](value)
         else:
             raise InvalidSpec(f"pod.{name}: this cannot be set of a job's pods")
-    return Allowed(pod=pod, **parts)
+    return PodOverrides(pod=pod, **parts)
 
 
 def _keys(field_: str, given: Any) -> dict[str, str]:

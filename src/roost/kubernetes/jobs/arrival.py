@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from roost.core import Adopted, Event, JobId, JobSpec, Submitted
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.asked import held, submitted_at
-from roost.kubernetes.jobs.found import Past, Run
+from roost.kubernetes.jobs.recovery import PodRun, StatusSummary
+from roost.kubernetes.jobs.request import is_held, submitted_at
 
 
-def waiting(  # noqa: PLR0913 - what is known of it, from four places
-    job: JobId, spec: JobSpec, found: Object, past: Past, attempts: int, now: float
+def waiting_event(  # noqa: PLR0913 - what is known of it, from four places
+    job: JobId, spec: JobSpec, found: Object, past: StatusSummary, attempts: int, now: float
 ) -> Event:
     """A Job that has no run, though it may have had some."""
-    if past.state is None and not attempts and not held(found):
+    if past.state is None and not attempts and not is_held(found):
         return Submitted(now, job, spec)
     return Adopted(
         now,
@@ -23,13 +23,13 @@ def waiting(  # noqa: PLR0913 - what is known of it, from four places
         done_s=past.saved_s,
         submitted_at=min(submitted_at(found) or now, now),
         started_at=past.started_at,
-        held=held(found),
+        held=is_held(found),
         not_before=past.not_before,
     )
 
 
-def adopted(  # noqa: PLR0913 - as above
-    job: JobId, spec: JobSpec, found: Object, past: Past, run: Run, now: float
+def adopted_event(  # noqa: PLR0913 - as above
+    job: JobId, spec: JobSpec, found: Object, past: StatusSummary, run: PodRun, now: float
 ) -> Event:
     """A Job whose pods tell of a run that goes on."""
     return Adopted(

@@ -7,20 +7,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from roost.errors import Conflict, NotFound
-from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, PODS, QUEUES, Kind, Object
-from roost.kubernetes.crds.permissions import Permission, needed
-from roost.kubernetes.objects.gangs import JOB
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, PODS, QUEUES, Object, ResourceKind
+from roost.kubernetes.crds.permissions import ClusterPermission, needed
+from roost.kubernetes.objects.gang_refs import JOB
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api
 
 #: Every finalizer of Roost begins with this.
 FINALIZERS = "roost.dev/"
-_SELF = Kind(
+_SELF = ResourceKind(
     *("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     namespaced=False,
 )
-_OTHER = Kind(
+_OTHER = ResourceKind(
     *("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"),
     namespaced=False,
 )
@@ -29,11 +29,11 @@ _AT_ONCE = 16
 _TRIES = 5
 
 
-async def lacking(api: Api, namespace: str, user: str = "") -> list[Permission]:
+async def lacking(api: Api, namespace: str, user: str = "") -> list[ClusterPermission]:
     """What the operator needs and the caller, or that user, may not do."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def ask(permission: Permission) -> bool:
+    async def ask(permission: ClusterPermission) -> bool:
         async with turns:
             return await _may(api, permission, namespace if permission.local else "", user)
 
@@ -42,7 +42,7 @@ async def lacking(api: Api, namespace: str, user: str = "") -> list[Permission]:
     return [permission for permission, fine in zip(every, allowed, strict=True) if not fine]
 
 
-async def _may(api: Api, permission: Permission, namespace: str, user: str) -> bool:
+async def _may(api: Api, permission: ClusterPermission, namespace: str, user: str) -> bool:
     resource, _, sub = permission.resource.partition("/")
     attributes = {
         "verb": permission.verb,
@@ -78,7 +78,7 @@ async def released(api: Api) -> list[str]:
     return freed
 
 
-async def _release(api: Api, kind: Kind, meta: Object) -> bool:
+async def _release(api: Api, kind: ResourceKind, meta: Object) -> bool:
     """Whether there was something to take off; others may change the object meanwhile."""
     name, namespace = meta["name"], meta.get("namespace", "")
     for _ in range(_TRIES):
@@ -113,7 +113,7 @@ async def left(api: Api) -> Counter[str]:
     return +rest
 
 
-async def _all(api: Api, kind: Kind) -> list[Object]:
+async def _all(api: Api, kind: ResourceKind) -> list[Object]:
     try:
         return (await api.list(kind))[0]
     except NotFound:

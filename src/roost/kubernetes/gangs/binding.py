@@ -16,15 +16,15 @@ from roost.errors import Forbidden, InvalidSpec, Retryable
 from roost.failpoints import hit
 from roost.kubernetes.client.api import Disrupted
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.gangs import seated
-from roost.kubernetes.gangs.crew import vacant
-from roost.kubernetes.gangs.roster import Roster
+from roost.kubernetes.gangs import seat_plans
+from roost.kubernetes.gangs.pods import GangPods
+from roost.kubernetes.gangs.roles import vacant
 from roost.kubernetes.objects.pods import attempt_of, devices_of, is_bound, is_leaving
-from roost.kubernetes.operator.binding import Binding, Fate
+from roost.kubernetes.operator.binding import Binding, BindingFate
 
 if TYPE_CHECKING:
-    from roost.kubernetes.gangs.gangs import Gangs
-    from roost.kubernetes.operator.workload import Desk
+    from roost.kubernetes.gangs.discovery import GangSource
+    from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ _REFUSED_S = 10.0
 _PLANS = 64
 
 
-class Moving(Roster):
+class GangBinder(GangPods):
     """Binds and evicts the pods of a gang."""
 
     __slots__ = ("_evicting", "_not_before", "_source")
 
-    def __init__(self, desk: Desk, job: JobId, source: Gangs) -> None:
+    def __init__(self, desk: OperatorContext, job: JobId, source: GangSource) -> None:
         super().__init__(desk, job)
         self._source = source
         #: Whether some are being asked to leave, and before when nobody is bound.
@@ -73,7 +73,7 @@ class Moving(Roster):
         self._desk.spawn(self._bind(run, found), f"binding {self.id}")
 
     async def _bind(self, run: Run, found: dict[str, Seat]) -> None:
-        bindings = seated.bindings(run, found, self.pods, _PLANS)
+        bindings = seat_plans.bindings(run, found, self.pods, _PLANS)
         try:
             first = next(iter(bindings))
             if len(bindings) == 1 or len(found) > _PLANS:
@@ -89,15 +89,15 @@ class Moving(Roster):
         fate = await self._desk.binder.bind(binding)
         hit("pods.after-bind")
         pod = self.pods.get(uid)
-        if fate is Fate.BOUND:
+        if fate is BindingFate.BOUND:
             if pod is not None and not is_bound(pod):
                 self._assumed[uid] = binding.node
                 self._desk.tell(pod, "Scheduled", f"bound to {binding.node}")
             return
         self._seats.pop(uid, None)
-        if pod is not None and fate in (Fate.GONE, Fate.ELSEWHERE):
+        if pod is not None and fate in (BindingFate.GONE, BindingFate.ELSEWHERE):
             self._dead.add(uid)  # until the mirror knows better
-        elif fate is Fate.REFUSED:
+        elif fate is BindingFate.REFUSED:
             self._not_before = self._desk.now() + _REFUSED_S
         _log.info("%s/%s was not bound to %s: %s", *binding[:2], binding.node, fate)
 

@@ -1,7 +1,8 @@
 """The objects of a run: its pods, the service that names them, its host file and its token.
 
 Pure functions of a job file, an allocation and the few fields of a pod that users may set
-(``allowed``). Names follow from the job, the attempt and the place in the gang, so a request that
+(``pod_overrides``).
+Names follow from the job, the attempt and the place in the gang, so a request that
 is made twice makes one object. Everything lies in the namespace of the Job and is owned by it.
 
     <job>-<attempt>-<role>-<index>     a pod; of a later generation <job>-<attempt>r<generation>-…
@@ -26,7 +27,6 @@ from roost.errors import InvalidSpec
 from roost.jobfile.model import JobFile
 from roost.jobfile.program import Program
 from roost.kubernetes.client.kinds import JOBS, Object
-from roost.kubernetes.jobs.allowed import Allowed
 from roost.kubernetes.jobs.containers import (
     contained,
     device_variables,
@@ -34,8 +34,9 @@ from roost.kubernetes.jobs.containers import (
     literal,
     share_notes,
 )
-from roost.kubernetes.jobs.launching import INSTALL, argv_of
-from roost.kubernetes.objects.gangs import INDEX, JOB, ROLE
+from roost.kubernetes.jobs.launch_command import INSTALL, argv_of
+from roost.kubernetes.jobs.pod_overrides import PodOverrides
+from roost.kubernetes.objects.gang_refs import INDEX, JOB, ROLE
 from roost.kubernetes.objects.plans import ATTEMPT, GPUS, PLAN, SEAT, encode_gpus, encode_plan
 
 GENERATION = "roost.dev/generation"
@@ -51,7 +52,7 @@ _PLANS, _FEW = 64, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class JobOwner:
     """The Job object that all others belong to."""
 
     namespace: str
@@ -93,7 +94,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class RunSeats:
     """Who is part of a run: seats by rank, main ones first, and the ids of the main workers."""
 
     seats: tuple[Seat, ...]
@@ -108,14 +109,14 @@ class Seats:
 class Blueprint:
     """All objects of one generation of a run."""
 
-    owner: Owner
+    owner: JobOwner
     file: JobFile
     spec: JobSpec
     run: RunId
     allocation: Allocation
-    crew: Seats
+    crew: RunSeats
     site: Site
-    allowed: Allowed = field(default_factory=Allowed)
+    overrides: PodOverrides = field(default_factory=PodOverrides)
     user: str = ""
     generation: int = 1
     #: The hex SHA-256 of the token.
@@ -210,7 +211,7 @@ class Blueprint:
     def probe(self, role: str) -> Object:
         """A pod of that role without its devices: where it may go besides is what it tells."""
         seat = Seat(role, 0, (), WHOLE, NodeId(""))
-        alone = replace(self, allocation=Allocation(()), crew=Seats((seat,), ("0",)))
+        alone = replace(self, allocation=Allocation(()), crew=RunSeats((seat,), ("0",)))
         return alone.pods()[0]
 
     # -- pods ------------------------------------------------------------------------------------
@@ -222,8 +223,8 @@ class Blueprint:
     def _pod(self, seat: Seat, gang: Gang, plan: str) -> Object:
         name, need = self.pod_name(seat), self._need(seat.role)
         metadata = self._metadata(name)
-        metadata["labels"] |= {**self.allowed.labels, **self._labels(seat), **metadata["labels"]}
-        metadata["annotations"] = {**self.allowed.annotations, **self._notes(seat, need, plan)}
+        metadata["labels"] |= {**self.overrides.labels, **self._labels(seat), **metadata["labels"]}
+        metadata["annotations"] = {**self.overrides.annotations, **self._notes(seat, need, plan)}
         program = self.file.program()
         elastic = self.elastic and seat.role == WORKER
         return {
@@ -231,17 +232,17 @@ class Blueprint:
             "kind": "Pod",
             "metadata": metadata,
             "spec": {
-                **self.allowed.pod,
+                **self.overrides.pod,
                 "schedulerName": self.site.scheduler,
                 "restartPolicy": "Never",
                 "hostname": short(name),
                 "subdomain": self.service_name,
                 "enableServiceLinks": False,
-                "automountServiceAccountToken": "serviceAccountName" in self.allowed.pod,
+                "automountServiceAccountToken": "serviceAccountName" in self.overrides.pod,
                 "terminationGracePeriodSeconds": max(1, math.ceil(program.grace_s)),
                 **({"initContainers": [self._installer()]} if elastic else {}),
                 "containers": [self._container(seat, need, gang, program)],
-                "volumes": [*self._volumes(seat.role, elastic=elastic), *self.allowed.volumes],
+                "volumes": [*self._volumes(seat.role, elastic=elastic), *self.overrides.volumes],
             },
         }
 
@@ -250,7 +251,9 @@ class Blueprint:
             raise InvalidSpec("image: a job on Kubernetes needs the container image of its workers")
         elastic = self.elastic and seat.role == WORKER
         wrapper = (self.file.python or "python3", "-m", "roost.train.pod", "--") if elastic else ()
-        policy = {"imagePullPolicy": self.allowed.pull_policy} if self.allowed.pull_policy else {}
+        policy = (
+            {"imagePullPolicy": self.overrides.pull_policy} if self.overrides.pull_policy else {}
+        )
         return {
             "name": CONTAINER,
             "image": self.file.image,
@@ -261,7 +264,7 @@ class Blueprint:
             "resources": self._resources(seat, need),
             "securityContext": contained(),
             "terminationMessagePolicy": "File",
-            "volumeMounts": [*self._mounts(seat.role, elastic=elastic), *self.allowed.mounts],
+            "volumeMounts": [*self._mounts(seat.role, elastic=elastic), *self.overrides.mounts],
         }
 
     def _plain(

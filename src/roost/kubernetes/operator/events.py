@@ -20,10 +20,10 @@ from roost.kubernetes.client.kinds import EVENTS, PODS, Object
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api
-    from roost.kubernetes.gangs.gang import Gang
-    from roost.kubernetes.gangs.gangs import Gangs
+    from roost.kubernetes.gangs.discovery import GangSource
+    from roost.kubernetes.gangs.gang import PodGang
     from roost.kubernetes.operator.binding import Binder
-    from roost.kubernetes.operator.workload import Desk
+    from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ _LONGEST = 1000
 _FORGET = 1000
 
 
-class Events:
+class EventWriter:
     """Writes Events, some a second."""
 
     def __init__(self, api: Api, binder: Binder, instance: str) -> None:
@@ -107,10 +107,10 @@ class Events:
         }
 
 
-class Reasons:
+class WaitingReasons:
     """Tells pods that wait why they do."""
 
-    def __init__(self, desk: Desk, gangs: Gangs) -> None:
+    def __init__(self, desk: OperatorContext, gangs: GangSource) -> None:
         self._desk, self._gangs = desk, gangs
         #: What each pod was told, and when; forgotten with those that do not wait any more.
         self._told: dict[str, tuple[str, float]] = {}
@@ -136,7 +136,7 @@ class Reasons:
             self._told[pod["metadata"]["uid"]] = text, self._desk.now()
             await self._say(pod, text)
 
-    def _next(self) -> list[Gang]:
+    def _next(self) -> list[PodGang]:
         """Some of the gangs that wait, all of them in turn."""
         waiting = self._gangs.waiting
         if len(self._told) > _FORGET + 4 * len(waiting):
@@ -149,7 +149,7 @@ class Reasons:
         self._cursor += len(some)
         return some
 
-    def _reason(self, gang: Gang) -> str:
+    def _reason(self, gang: PodGang) -> str:
         if gang.problem:
             return gang.problem
         core = self._desk.core

@@ -11,15 +11,17 @@ import asyncio
 import random
 
 from roost.errors import Conflict, NotFound, Retryable
-from roost.kubernetes.client.kinds import JOBS, Kind, Object
+from roost.kubernetes.client.kinds import JOBS, Object, ResourceKind
 from roost.kubernetes.client.lease import Deposed
-from roost.kubernetes.jobs.building import Owner
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.jobs.blueprint import JobOwner
+from roost.kubernetes.operator.workload import OperatorContext
 
 _PAUSE_S = (0.2, 5.0)
 
 
-async def made(desk: Desk, owner: Owner, kind: Kind, body: Object) -> Object:
+async def ensure(
+    desk: OperatorContext, owner: JobOwner, kind: ResourceKind, body: Object
+) -> Object:
     """The object, made now or before.
 
     Raises Conflict where somebody else's is in the way, Retryable where the outcome is not known,
@@ -53,7 +55,7 @@ async def pause(error: Retryable, tried: int) -> None:
     await asyncio.sleep(max(min(error.after, _PAUSE_S[1]), longest) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
 
-def _left_behind(owner: Owner, found: Object) -> bool:
+def _left_behind(owner: JobOwner, found: Object) -> bool:
     """Whether an object belonged to an earlier Job of the same name."""
     return any(
         one.get("apiVersion") == JOBS.api_version

@@ -18,7 +18,7 @@ from roost.core.allocation import Allocation, Seat, seats
 _FIRST = ("master", "chief", "launcher", "driver", "head")
 
 
-class Member(NamedTuple):
+class GangMember(NamedTuple):
     """A pod as its gang sees it."""
 
     uid: str
@@ -33,14 +33,14 @@ class Member(NamedTuple):
         return self.role not in _FIRST, self.role, self.number, self.name
 
 
-class Crew:
+class GangRoles:
     """The members of a gang by their role in the core."""
 
-    def __init__(self, members: Iterable[Member]) -> None:
-        by_need: dict[Resources, list[Member]] = {}
+    def __init__(self, members: Iterable[GangMember]) -> None:
+        by_need: dict[Resources, list[GangMember]] = {}
         for member in members:
             by_need.setdefault(member.resources, []).append(member)
-        self.roles: dict[str, list[Member]] = {}
+        self.roles: dict[str, list[GangMember]] = {}
         for need in sorted(by_need, key=_weight, reverse=True) if len(by_need) > 1 else by_need:
             likes = by_need[need]
             if len(likes) > 1:
@@ -48,7 +48,7 @@ class Crew:
             self.roles[self._name(likes[0])] = likes
         self.role_of = {m.uid: name for name, likes in self.roles.items() for m in likes}
 
-    def _name(self, first: Member) -> str:
+    def _name(self, first: GangMember) -> str:
         if not self.roles:
             return WORKER
         name = first.role if first.role not in ("", WORKER) else "other"

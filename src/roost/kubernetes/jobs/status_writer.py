@@ -18,9 +18,9 @@ from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 from roost.failpoints import hit
 from roost.kubernetes.client.kinds import JOBS, Object
 from roost.kubernetes.client.lease import Deposed
-from roost.kubernetes.jobs.making import pause
+from roost.kubernetes.jobs.pods import pause
 from roost.kubernetes.operator.status import difference
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 PROGRESS_S = 2.0
 
 
-class Wanted(NamedTuple):
+class WantedStatus(NamedTuple):
     """An object, and the status that it should have."""
 
     object: Object
@@ -43,10 +43,12 @@ class _Written(NamedTuple):
     status: Object
 
 
-class Statuses:
+class StatusWriter:
     """Writes statuses. ``wanted`` says what a job's should be; None: there is nothing to write."""
 
-    def __init__(self, desk: Desk, wanted: Callable[[JobId], Wanted | None]) -> None:
+    def __init__(
+        self, desk: OperatorContext, wanted: Callable[[JobId], WantedStatus | None]
+    ) -> None:
         self._desk, self._wanted = desk, wanted
         #: What is to be written, and what was written last.
         self._open: set[JobId] = set()

@@ -22,12 +22,12 @@ from roost.core import Action, Event, JobId, Placer, Policy, Woke
 from roost.errors import Fatal, Retryable
 from roost.jobs.history import touched
 from roost.kubernetes.client.api import Api, Object
-from roost.kubernetes.client.kinds import Kind
+from roost.kubernetes.client.kinds import ResourceKind
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.operator.binding import Binder
-from roost.kubernetes.operator.folding import Folding, Objects
-from roost.kubernetes.operator.telling import Events
-from roost.kubernetes.operator.workload import Batch, Opening, Source
+from roost.kubernetes.operator.events import EventWriter
+from roost.kubernetes.operator.reconciler import Objects, Reconciler
+from roost.kubernetes.operator.workload import DecisionBatch, SourceFactory, WorkloadSource
 from roost.live.batches import DecisionCounts
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _BATCH = 256
 _LOOK_S = 1.0
 
 
-class Term(Folding):
+class Leadership(Reconciler):
     """Leads: folds, decides, and makes real."""
 
     def __init__(  # noqa: PLR0913 - it joins all parts
@@ -47,7 +47,7 @@ class Term(Folding):
         placer: Placer,
         objects: Objects,
         clock: Callable[[], float],
-        sources: Sequence[Opening],
+        sources: Sequence[SourceFactory],
         *,
         api: Api,
         binder: Binder,
@@ -55,7 +55,7 @@ class Term(Folding):
         lost_s: float,
     ) -> None:
         self.api, self.binder = api, binder
-        self.events = Events(api, binder, identity)
+        self.events = EventWriter(api, binder, identity)
         self.counts = DecisionCounts()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -79,7 +79,7 @@ class Term(Folding):
         super().report(event)
         self._wake.set()
 
-    def observe(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+    def observe(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An object came, changed or is gone."""
         super().observe(kind, old, new)
         self._wake.set()
@@ -161,14 +161,14 @@ class Term(Folding):
         actions = self.core.handle()
         self.counts.decided(time.perf_counter() - began)
         jobs = withdrawn | touched(self.core, events, actions)
-        batch = Batch(self.core.now, events, self.core.decisions, actions, jobs)
+        batch = DecisionBatch(self.core.now, events, self.core.decisions, actions, jobs)
         for source in self.sources:
             self._tell(source, batch)
         for action in actions:
             self._perform(action)
 
     @staticmethod
-    def _tell(source: Source, batch: Batch) -> None:
+    def _tell(source: WorkloadSource, batch: DecisionBatch) -> None:
         try:
             source.decided(batch)
         except Fatal:

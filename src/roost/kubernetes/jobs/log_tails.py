@@ -10,15 +10,15 @@ from typing import Self
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.jobs.reports import TAIL_BYTES
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.ends import place_of
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.jobs.pod_ends import place_of
+from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
 
 _LINES = 400
 
 
-async def tails_of(desk: Desk, pods: Iterable[Object]) -> dict[str, bytes]:
+async def tails_of(desk: OperatorContext, pods: Iterable[Object]) -> dict[str, bytes]:
     """The ends of the logs of pods, by role and number; those that are not to be had are left out.
 
     Nothing is written, so nobody has to lead for it.
@@ -27,7 +27,7 @@ async def tails_of(desk: Desk, pods: Iterable[Object]) -> dict[str, bytes]:
     return {place: text for place, text in found if text is not None}
 
 
-async def _read(desk: Desk, pod: Object) -> tuple[str, bytes | None]:
+async def _read(desk: OperatorContext, pod: Object) -> tuple[str, bytes | None]:
     meta, (role, index) = pod["metadata"], place_of(pod)
     place = f"{role}-{index}"
     try:
@@ -38,7 +38,7 @@ async def _read(desk: Desk, pod: Object) -> tuple[str, bytes | None]:
     return place, text[-TAIL_BYTES:]
 
 
-class Tail:
+class LogTail:
     """What was read of a log."""
 
     def __init__(self, text: bytes) -> None:

@@ -28,7 +28,7 @@ from roost.core.spec import JobId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client import kinds
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.objects.shapes import (
+from roost.kubernetes.objects.values import (
     annotations_of,
     digits,
     integer,
@@ -78,7 +78,7 @@ _OPERATORS = {
 _KUBEFLOW_KINDS = frozenset(kind for _, _, kind in _OPERATORS.values())
 
 
-class Owner(NamedTuple):
+class GangOwner(NamedTuple):
     """The object that a gang belongs to; ``uid`` is empty where only its name is known."""
 
     group: str
@@ -100,7 +100,7 @@ class GangRef(NamedTuple):
     name: str
     namespace: str
     size: int | None
-    owner: Owner | None
+    owner: GangOwner | None
     part: str = ""
 
     @property
@@ -200,7 +200,7 @@ def index_of(pod: Object) -> int:
     return index
 
 
-def _of_job(labels: Object, namespace: str, owner: Owner | None) -> GangRef | None:
+def _of_job(labels: Object, namespace: str, owner: GangOwner | None) -> GangRef | None:
     ours = (kinds.JOBS.group, kinds.JOBS.kind)
     if JOB not in labels or owner is None or (owner.group, owner.kind) != ours:
         return None
@@ -224,11 +224,11 @@ def _of_pod_group(labels: Object, annotations: Object, namespace: str) -> GangRe
         if found := (labels if labelled else annotations).get(key):
             name = _checked_name(found, key)
             gang = _id(namespace, "podgroup", name)
-            return GangRef(gang, "podgroup", name, namespace, None, Owner(*kind, name))
+            return GangRef(gang, "podgroup", name, namespace, None, GangOwner(*kind, name))
     return None
 
 
-def _of_kubeflow(labels: Object, namespace: str, owner: Owner | None) -> GangRef | None:
+def _of_kubeflow(labels: Object, namespace: str, owner: GangOwner | None) -> GangRef | None:
     found = labels.get(f"{_KUBEFLOW}job-name")
     if not found:
         return None
@@ -237,20 +237,20 @@ def _of_kubeflow(labels: Object, namespace: str, owner: Owner | None) -> GangRef
         known = _OPERATORS.get(text(labels, f"{_KUBEFLOW}operator-name"))
         if known is None:
             return None
-        owner = Owner(*known, name)
+        owner = GangOwner(*known, name)
     kind = owner.kind.lower()
     return GangRef(_id(namespace, kind, name), kind, name, namespace, None, owner)
 
 
 def _of_job_set(
-    labels: Object, annotations: Object, namespace: str, owner: Owner | None
+    labels: Object, annotations: Object, namespace: str, owner: GangOwner | None
 ) -> GangRef | None:
     key = f"{_JOB_SET}jobset-name"
     found = labels.get(key) or annotations.get(key)
     if not found or owner is None:
         return None
     name = _checked_name(found, key)
-    job_set = Owner(
+    job_set = GangOwner(
         kinds.JOB_SETS.group,
         kinds.JOB_SETS.version,
         kinds.JOB_SETS.kind,
@@ -262,7 +262,7 @@ def _of_job_set(
 
 
 def _of_batch(
-    labels: Object, annotations: Object, namespace: str, owner: Owner | None
+    labels: Object, annotations: Object, namespace: str, owner: GangOwner | None
 ) -> GangRef | None:
     if owner is None or owner.kind != "Job" or owner.group != kinds.BATCH_JOBS.group:
         return None
@@ -271,12 +271,12 @@ def _of_batch(
     return GangRef(_id(namespace, "job", owner.name), "job", owner.name, namespace, None, owner)
 
 
-def _controller(metadata: Object) -> Owner | None:
+def _controller(metadata: Object) -> GangOwner | None:
     """The one owner that manages an object."""
     for owner in sections(metadata, "ownerReferences"):
         if owner.get("controller") is True:
             group, slash, version = text(owner, "apiVersion").rpartition("/")
-            return Owner(
+            return GangOwner(
                 group if slash else "",
                 version,
                 text(owner, "kind"),

@@ -34,20 +34,20 @@ from roost.kubernetes.client.kinds import (
     NODES,
     PODS,
     QUEUES,
-    Kind,
     Object,
+    ResourceKind,
 )
 from roost.kubernetes.client.mirror import Mirror
-from roost.kubernetes.gateway.commands import Commands
+from roost.kubernetes.gateway.commands import ClusterCommands
 from roost.kubernetes.gateway.missing import NoSnapshots, unavailable
 from roost.kubernetes.gateway.outputs import PodOutputs
 from roost.kubernetes.gateway.rows import event_row, job_id, job_row, place_of, queue_row
-from roost.kubernetes.jobs import Jobs
-from roost.kubernetes.objects.gangs import INDEX, ROLE
+from roost.kubernetes.jobs import JobController
+from roost.kubernetes.objects.gang_refs import INDEX, ROLE
 from roost.kubernetes.objects.plans import ATTEMPT
-from roost.kubernetes.operator.folding import fold
-from roost.kubernetes.operator.loop import openings
-from roost.kubernetes.operator.workload import Opening
+from roost.kubernetes.operator.loop import pod_sources
+from roost.kubernetes.operator.reconciler import fold
+from roost.kubernetes.operator.workload import SourceFactory
 from roost.live.batches import DecisionCounts, IntakeHealth
 from roost.live.cluster import JobSubmission
 from roost.live.snapshots import CloneRequest
@@ -64,7 +64,7 @@ _POLICY, _PLACER = "priority", "topology"
 _LABELS = (ATTEMPT, ROLE, INDEX)
 
 
-class KubernetesCluster(Commands):
+class KubernetesCluster(ClusterCommands):
     """A cluster of Kubernetes, for one server."""
 
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
@@ -83,7 +83,7 @@ class KubernetesCluster(Commands):
         self._changed: dict[JobId, None] = {}
         self._heard: list[Object] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._sources = [Opening(Jobs.kinds, Jobs), *openings()]
+        self._sources = [SourceFactory(JobController.kinds, JobController), *pod_sources()]
         wanted = [kind for source in self._sources for kind in source.kinds]
         self._mirrors = {
             kind: Mirror(api, kind, self._listener(kind))
@@ -136,7 +136,7 @@ class KubernetesCluster(Commands):
 
     # -- following -----------------------------------------------------------------------------
 
-    def _listener(self, kind: Kind) -> Callable[[Object | None, Object | None], None]:
+    def _listener(self, kind: ResourceKind) -> Callable[[Object | None, Object | None], None]:
         def changed(old: Object | None, new: Object | None) -> None:
             found = new or old
             if kind is JOBS and found is not None:

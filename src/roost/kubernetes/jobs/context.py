@@ -9,19 +9,19 @@ from roost.core import Event, JobId, QueueId, RunId
 from roost.engines import Report
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.jobs.building import Site
-from roost.kubernetes.operator.status import Trouble
-from roost.kubernetes.operator.workload import Desk
+from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.operator.status import Obstacle
+from roost.kubernetes.operator.workload import OperatorContext
 
 if TYPE_CHECKING:
-    from roost.kubernetes.jobs.asked import Asked
     from roost.kubernetes.jobs.meeting import Meeting
+    from roost.kubernetes.jobs.request import JobRequest
 
 
-class Shop(Protocol):
+class JobsContext(Protocol):
     """The source of Jobs, as a workload sees it."""
 
-    desk: Desk
+    desk: OperatorContext
     records: dict[JobId, JobRecord]
 
     @property
@@ -33,11 +33,11 @@ class Shop(Protocol):
         """What is known of the cluster."""
         ...
 
-    def queue(self, namespace: str, name: str) -> QueueId | Trouble:
+    def queue(self, namespace: str, name: str) -> QueueId | Obstacle:
         """The core's queue behind a queue of a namespace, or why there is none."""
         ...
 
-    def never(self, asked: Asked) -> str | None:
+    def never(self, asked: JobRequest) -> str | None:
         """Why a job can never run here, empty if it can; None: nobody knows yet."""
         ...
 

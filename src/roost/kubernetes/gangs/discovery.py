@@ -13,22 +13,22 @@ from collections.abc import Iterable
 from roost.core import JobId, NodeId, Protected
 from roost.errors import InvalidSpec
 from roost.kubernetes.client import kinds
-from roost.kubernetes.client.kinds import DISRUPTION_BUDGETS, Kind, Object
-from roost.kubernetes.gangs.gang import Gang
-from roost.kubernetes.objects.gangs import (
+from roost.kubernetes.client.kinds import DISRUPTION_BUDGETS, Object, ResourceKind
+from roost.kubernetes.gangs.gang import PodGang
+from roost.kubernetes.objects.gang_refs import (
     GROUP,
     GROUP_SIZE,
     ROOST,
+    GangOwner,
     GangRef,
-    Owner,
     alone,
     completed,
     gang_of,
 )
 from roost.kubernetes.objects.pods import is_bound, scheduler_of
-from roost.kubernetes.operator.budgets import Budgets
-from roost.kubernetes.operator.telling import Reasons
-from roost.kubernetes.operator.workload import Batch, Desk
+from roost.kubernetes.operator.budgets import DisruptionBudgets
+from roost.kubernetes.operator.events import WaitingReasons
+from roost.kubernetes.operator.workload import DecisionBatch, OperatorContext
 
 #: The name by which pods ask for Roost.
 SCHEDULER = "roost"
@@ -50,28 +50,28 @@ _FORLORN_S = 5.0
 _LOOK_S = 1.0
 
 
-class Gangs:
+class GangSource:
     """All gangs of pods that others made."""
 
-    kinds: tuple[Kind, ...] = (*_OWNERS, DISRUPTION_BUDGETS, *_QUEUES)
+    kinds: tuple[ResourceKind, ...] = (*_OWNERS, DISRUPTION_BUDGETS, *_QUEUES)
 
-    def __init__(self, desk: Desk, scheduler: str = SCHEDULER) -> None:
+    def __init__(self, desk: OperatorContext, scheduler: str = SCHEDULER) -> None:
         self._desk, self._scheduler = desk, scheduler
         self._refs: dict[JobId, GangRef] = {}
         #: Pods of JobSets that were not seen yet: only those say which gangs they are.
-        self._unclaimed: dict[Owner, dict[str, tuple[Object, float]]] = {}
+        self._unclaimed: dict[GangOwner, dict[str, tuple[Object, float]]] = {}
         self._claimed: dict[str, JobId] = {}
         #: Pods that came to a gang when all its seats were taken: each is a gang of its own.
         self._spilled: dict[str, JobId] = {}
-        self.gangs: dict[JobId, Gang] = {}
+        self.gangs: dict[JobId, PodGang] = {}
         #: Gangs with pods that wait, in the order in which they came.
-        self.waiting: dict[JobId, Gang] = {}
-        self.budgets = Budgets(desk)
+        self.waiting: dict[JobId, PodGang] = {}
+        self.budgets = DisruptionBudgets(desk)
         desk.contests(self._contested)
         desk.spawn(self._look(), "looking at who waits, and at budgets")
 
     async def _look(self) -> None:
-        reasons = Reasons(self._desk, self)
+        reasons = WaitingReasons(self._desk, self)
         while True:
             await asyncio.sleep(_LOOK_S)
             for event in self.budgets.changes(self.gangs, self._desk.now()):
@@ -113,7 +113,7 @@ class Gangs:
         self._refs.setdefault(ref.id, ref)
         return ref.id
 
-    def _part_of(self, pod: Object, ref: GangRef, owner: Owner) -> GangRef | None:
+    def _part_of(self, pod: Object, ref: GangRef, owner: GangOwner) -> GangRef | None:
         uid = pod["metadata"]["uid"]
         known = self._claimed.get(uid)
         if known is not None:
@@ -130,11 +130,11 @@ class Gangs:
         self._claimed[uid] = whole.id
         return whole._replace(size=None) if whole.id == ref.id else whole
 
-    def open(self, job: JobId) -> Gang | None:
+    def open(self, job: JobId) -> PodGang | None:
         """The gang of that name, once one of its pods was seen."""
         if job not in self._refs:
             return None
-        found = self.gangs[job] = Gang(self._desk, job, self)
+        found = self.gangs[job] = PodGang(self._desk, job, self)
         return found
 
     def known(self) -> Iterable[JobId]:
@@ -143,7 +143,7 @@ class Gangs:
 
     # -- how large it is -------------------------------------------------------------------------
 
-    def lacks(self, gang: Gang, pods: int) -> str:
+    def lacks(self, gang: PodGang, pods: int) -> str:
         """What a gang with so many pods that wait lacks to be complete; nothing, if it is."""
         ref = self._refs[gang.id]
         if ref.part.startswith("!"):
@@ -176,7 +176,7 @@ class Gangs:
 
     # -- what changes ----------------------------------------------------------------------------
 
-    def changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An owner, a budget or a queue changed."""
         found = new or old
         if found is None:
@@ -192,14 +192,14 @@ class Gangs:
         else:
             self._owner_changed(kind, found["metadata"])
 
-    def _owner_changed(self, kind: Kind, meta: Object) -> None:
+    def _owner_changed(self, kind: ResourceKind, meta: Object) -> None:
         name = f"{meta['namespace']}.{kind.kind.lower()}.{meta['name']}"
         if JobId(name) in self.gangs:
             self._desk.touch(JobId(name))
         if kind is kinds.JOB_SETS:
             for job in [job for job in self.gangs if job.startswith(f"{name}.")]:
                 self._desk.touch(job)
-        owner = Owner(kind.group, kind.version, kind.kind, meta["name"])
+        owner = GangOwner(kind.group, kind.version, kind.kind, meta["name"])
         for pod, _ in self._unclaimed.pop(owner, {}).values():
             self._again(pod)
 
@@ -230,7 +230,7 @@ class Gangs:
                 del self._unclaimed[owner]
         return told
 
-    def spill(self, gang: Gang, uids: Iterable[str]) -> None:
+    def spill(self, gang: PodGang, uids: Iterable[str]) -> None:
         """Let pods for which a gang has no seat be placed one by one."""
         for uid in uids:
             pod = gang.pods[uid]
@@ -259,10 +259,10 @@ class Gangs:
             self._claimed.pop(uid, None)
             self._spilled.pop(uid, None)
 
-    def decided(self, batch: Batch) -> None:
+    def decided(self, batch: DecisionBatch) -> None:
         """Nothing is written about gangs but reasons, and those by ``telling``."""
 
-    def waits(self, gang: Gang, since: float) -> None:
+    def waits(self, gang: PodGang, since: float) -> None:
         """Note since when a gang waits; 0: it does not."""
         if not since:
             if gang.since:
@@ -274,14 +274,14 @@ class Gangs:
         if gang.over:
             self.forget(gang)
 
-    def forget(self, gang: Gang) -> None:
+    def forget(self, gang: PodGang) -> None:
         """A gang has no pods any more."""
         self.waiting.pop(gang.id, None)
         self.gangs.pop(gang.id, None)
         self._refs.pop(gang.id, None)
 
 
-def _kind_of(ref: GangRef) -> Kind | None:
+def _kind_of(ref: GangRef) -> ResourceKind | None:
     """The kind of a gang's owner, if it is one that is mirrored."""
     owner = ref.owner
     return None if owner is None else _KINDS.get((owner.group, owner.kind, owner.version))
