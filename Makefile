@@ -1,41 +1,59 @@
 # Two commands do everything on a machine that has only Python, pip and make:
 #   make demo    start a server, train small models that grow and shrink, kill a worker, compare
 #                with the simulator's prediction, and leave nothing behind
-#   make test    run the tests
-# Both install Roost into .venv first; `make install` does just that.
+#   make test    run the tests, in a few minutes
+# Both install Roost into .venv first; `make install` does just that. The other tests need more
+# packages or more time: each target installs what it needs, and no more.
 
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-ROUNDS ?= 100
-SEED   ?= 1
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+# One more than there are cores: some tests wait for processes.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist=worksteal
+ROUNDS  ?= 100
+SEED    ?= 1
 
-.PHONY: install demo test test-kubernetes chaos check format measure clean
+.PHONY: install demo test test-faults test-torch test-kubernetes test-browser test-all chaos check format measure clean
 
 install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	$(BIN)/roost demo
 
-test: $(VENV)/.developed
-	$(BIN)/python -m pytest --ignore=tests/kubernetes
+test: $(VENV)/.with-test
+	$(PYTEST)
+
+# Faults and hostile users against real servers: kill -9, full disks, broken databases, fuzzing.
+test-faults: $(VENV)/.with-faults
+	$(PYTEST) tests/faults
+
+# PyTorch: 5 GB. Tests of GPUs are skipped where there is none.
+test-torch: $(VENV)/.with-torch
+	$(PYTEST) tests/torch
 
 # Needs Go, or KUBEBUILDER_ASSETS: the first time, the binaries of Kubernetes are built (minutes).
-test-kubernetes: $(VENV)/.developed
+test-kubernetes: $(VENV)/.with-kubernetes
 	$(BIN)/python -m tests.support.kubernetes.binaries
 	$(BIN)/python -m pytest -n2 --dist=loadfile tests/kubernetes
 
+# Needs Chromium.
+test-browser: $(VENV)/.with-browser
+	$(BIN)/python -m pytest tests/browser
+
+test-all: test test-faults test-torch test-kubernetes test-browser
+
 # Kills the server, its shims and its workers at random moments and at every failpoint.
-chaos: $(VENV)/.developed
+chaos: $(VENV)/.with-test
 	$(BIN)/python -m tests.support.chaos --rounds $(ROUNDS) --seed $(SEED)
 
-check: $(VENV)/.developed
+check: $(VENV)/.with-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.developed
+format: $(VENV)/.with-lint
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -55,6 +73,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-$(VENV)/.developed: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --group dev
+# One stamp for each group of packages in pyproject.toml.
+$(VENV)/.with-%: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[kubernetes,postgres]' --group $*
 	touch $@

@@ -16,6 +16,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.docs.pages import ROOT, page
+from tests.support.effort import examples
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.unit.cli.told import roost
 from tests.unit.jobfile.test_model import VALUES
@@ -154,7 +155,9 @@ SCRIPTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_s
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(fields=st.fixed_dictionaries({"run": SCRIPTS}, optional=VALUES))
 def test_any_job_survives_the_api_server(defined: ControlPlane, fields: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.played import cluster, job, play
+from tests.support.effort import examples
 
 from roost.policies.drf import Drf
 from roost.testing.builders import node, queue
@@ -88,7 +89,7 @@ def test_with_one_resource_it_is_max_min_fairness() -> None:
     assert {name: running.count(name) for name in weights} == {"a": 2, "b": 4, "c": 6}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     total=st.tuples(st.integers(2, 20), st.integers(2, 20)),
     demands=st.dictionaries(

@@ -8,6 +8,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.played import Played, cluster, job, play
+from tests.support.effort import examples
 
 from roost.policies.sjf import sjf
 from roost.policies.srsf import Srsf
@@ -55,7 +56,7 @@ def best_in_order(work: tuple[int, ...], gpus: int) -> int:
     return min(total(order) for order in set(permutations(work)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 6)), min_size=1, max_size=4))
 def test_srtf_is_optimal_among_preemptive_schedules(jobs: list[tuple[int, int]]) -> None:
     jobs.sort()
@@ -66,7 +67,7 @@ def test_srtf_is_optimal_among_preemptive_schedules(jobs: list[tuple[int, int]])
     assert total_flow(played) == best_preemptive(tuple(jobs))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 6)), min_size=1, max_size=4))
 def test_with_one_gpu_each_srsf_is_srtf(jobs: list[tuple[int, int]]) -> None:
     jobs.sort()
@@ -78,7 +79,7 @@ def test_with_one_gpu_each_srsf_is_srtf(jobs: list[tuple[int, int]]) -> None:
     assert by_service.times == by_time.times
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(work=st.lists(st.integers(1, 20), min_size=1, max_size=6), gpus=st.integers(1, 3))
 def test_sjf_is_optimal_when_all_are_there_at_once(work: list[int], gpus: int) -> None:
     played = play(

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.played import cluster, simulation
+from tests.support.effort import examples
 
 from roost.core import JobId
 from roost.policies.fifo import fifo
@@ -53,7 +54,7 @@ def by_recursion(arrivals: Sequence[float], services: Sequence[float], gpus: int
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), min_size=1, max_size=40),
     gpus=st.integers(1, 4),

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.played import cluster, job, simulation
+from tests.support.effort import examples
 
 from roost.core import Action, Decision, Event, JobId, NodeId, Policy
 from roost.placement import PLACERS
@@ -113,7 +114,7 @@ def starts(witness: Witness) -> dict[str, float]:
     return {name: at for name, at in found.items() if at is not None}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(ROWS)
 def test_easy_keeps_the_first_reservation_of_everyone_who_was_ever_first(
     rows: Rows,
@@ -125,7 +126,7 @@ def test_easy_keeps_the_first_reservation_of_everyone_who_was_ever_first(
         assert started[name] <= told[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(ROWS)
 def test_easy_keeps_its_word_in_milliseconds(rows: Rows) -> None:
     witness = witnessed(Easy(), workload(rows, unit=0.001))
@@ -137,7 +138,7 @@ def test_easy_keeps_its_word_in_milliseconds(rows: Rows) -> None:
 
 @pytest.mark.parametrize("placer", ["consolidate", "topology", "pack", "spread", "anywhere"])
 def test_easy_keeps_its_word_whatever_the_placer(placer: str) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25))
     @given(ROWS)
     def check(rows: Rows) -> None:
         sim = simulation(Easy(), workload(rows), cluster(GPUS, nodes=NODES), placer=PLACERS[placer])
@@ -160,7 +161,7 @@ def test_easy_keeps_its_word_whatever_the_placer(placer: str) -> None:
     check()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(ROWS)
 def test_conservative_keeps_every_reservation_ever_announced(rows: Rows) -> None:
     witness = witnessed(Conservative(), workload(rows))
@@ -173,7 +174,7 @@ def test_conservative_keeps_every_reservation_ever_announced(rows: Rows) -> None
     assert waited == set(witness.told), "someone waited without a reservation"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(ROWS)
 def test_conservative_keeps_its_word_in_milliseconds(rows: Rows) -> None:
     witness = witnessed(Conservative(), workload(rows, unit=0.001))
@@ -204,7 +205,7 @@ MOTLEY = st.lists(
 def test_promises_are_kept_among_shares_kinds_and_limits_too(policy: Policy, placer: str) -> None:
     nodes = [node("n0", 2, kind="x"), node("n1", 4, kind="y"), node("n2", 8, kind="x")]
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40))
     @given(MOTLEY)
     def check(rows: Motley) -> None:
         jobs = [

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.played import cluster, job, simulation
+from tests.support.effort import examples
 
 from roost.core import Core, Job, JobId, NodeJoined, Plan, QueueChanged, Submitted
 from roost.placement import placer
@@ -46,7 +47,7 @@ def poured(tenants: list[Tenant], capacity: float) -> list[float]:
     return [min(cap, low * t.weight) for cap, t in zip(most, tenants, strict=True)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(tenants=TENANTS, gpus=st.integers(1, 16))
 def test_shares_are_those_of_the_water(tenants: list[Tenant], gpus: int) -> None:
     found: dict[str, float] = {}
@@ -80,7 +81,7 @@ def test_shares_are_those_of_the_water(tenants: list[Tenant], gpus: int) -> None
     assert found == pytest.approx(expected, abs=0.01)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     first=st.integers(0, 3),
     wants=st.lists(st.integers(1, 12), min_size=2, max_size=4),

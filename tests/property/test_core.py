@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from tests.support.effort import examples
 
 from roost import policies
 from roost.core import (
@@ -54,7 +55,7 @@ from roost.placement import PLACERS
 from roost.testing.faulty_engine import FaultyEngine
 from roost.testing.policies import Restless
 from roost.testing.random_history import RandomHistory
-from roost.testing.strategies import EFFORT, POOLS, clusters, examples, nodes, queues, specs
+from roost.testing.strategies import POOLS, clusters, nodes, queues, specs
 
 #: These may leave a job that fits waiting behind one that never will.
 STRICT = {"fifo", "static", "conservative"}
@@ -338,7 +339,7 @@ TestRestless = RestlessMachine.TestCase
 TestRestless.settings = settings(max_examples=examples(60), stateful_step_count=50)
 
 
-@pytest.mark.parametrize("seed", range(4 * EFFORT))
+@pytest.mark.parametrize("seed", range(examples(4)))
 @pytest.mark.parametrize("name", policies.names())
 def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
     where = sorted(PLACERS)[seed % len(PLACERS)]
@@ -350,7 +351,7 @@ def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
     nobody_waits_in_vain(engine, name)
 
 
-@pytest.mark.parametrize("seed", range(16 * EFFORT))
+@pytest.mark.parametrize("seed", range(examples(16)))
 def test_the_core_weathers_a_policy_that_disturbs_everything(seed: int) -> None:
     policy = Restless(seed)
 
@@ -364,7 +365,7 @@ def test_the_core_weathers_a_policy_that_disturbs_everything(seed: int) -> None:
     nobody_waits_in_vain(engine, "restless")
 
 
-@pytest.mark.parametrize("seed", range(6 * EFFORT))
+@pytest.mark.parametrize("seed", range(examples(6)))
 def test_only_lower_priorities_make_room(seed: int) -> None:
     policy = policies.policy("priority")
     storm = RandomHistory(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)

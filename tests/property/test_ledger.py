@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.effort import examples
 
 from roost.core import Ledger, Level, NodeId, NodeSpec, Part, Resources, Role, Shape
 from roost.errors import Conflict
@@ -12,7 +13,7 @@ from roost.placement import PLACERS, placer
 from roost.testing.builders import worker
 from roost.testing.checks import mask_problems
 from roost.testing.gang_checks import gang_problems, strangers
-from roost.testing.strategies import POOLS, clusters, examples, nodes, roles, workers
+from roost.testing.strategies import POOLS, clusters, nodes, roles, workers
 from roost.testing.usage import DeviceUsage
 
 Taken = list[tuple[Part, Resources]]

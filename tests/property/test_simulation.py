@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost import policies
 from roost.core import (
@@ -38,7 +39,6 @@ from roost.testing.conformance import Watcher
 from roost.testing.policies import Restless
 from roost.testing.replay import digest
 from roost.testing.situations import SITUATIONS, Situation
-from roost.testing.strategies import examples
 from roost.traces.workload import TraceJob, Workload
 
 HORIZON_S = 1e7

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost import policies
 from roost.core import Action, Core, Event, Policy
@@ -21,7 +22,6 @@ from roost.testing.faulty_engine import FaultyEngine
 from roost.testing.journal import differ, snapshot
 from roost.testing.policies import Restless
 from roost.testing.random_history import RandomHistory
-from roost.testing.strategies import examples
 
 
 def unlisted(core: Core) -> dict[str, Any]:

@@ -5,25 +5,16 @@ Needs the ``hypothesis`` package, which Roost itself does not.
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import strategies as st
 
 from roost.core import Costs, JobSpec, Level, NodeSpec, QueueSpec, Resources, Role, Way
 from roost.core.spec import CPU_SLOT
 from roost.testing.builders import node, queue, role, spec, worker
 
-#: How many times the usual number of examples to try; see ``examples``.
-EFFORT = int(os.environ.get("ROOST_EFFORT", "1"))
 KINDS = ("a", "b")
 QUEUES = ("red", "blue")
 POOLS = ("p", "q")
 GPU_MEMORY_MIB = 1000
-
-
-def examples(usual: int) -> int:
-    """How many examples to try: as usual, or as much more as ``ROOST_EFFORT`` asks for."""
-    return usual * EFFORT
 
 
 @st.composite

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, parse
@@ -186,7 +187,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(JSON)
 def test_any_document_is_a_job_or_an_error(document: object) -> None:
     try:
@@ -197,7 +198,7 @@ def test_any_document_is_a_job_or_an_error(document: object) -> None:
         assert JobFile.from_document(job.document()) == job
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}&*!|>'\"%#@`, \n\t0.1~?"), max_size=60))
 def test_any_text_is_a_job_or_an_error(text: str) -> None:
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.core import Costs, Level, Qos, Range, Resources, Role, Training, Way
 from roost.errors import InvalidSpec
@@ -479,7 +480,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.fixed_dictionaries({"run": SCRIPTS}, optional=VALUES))
 def test_what_is_written_is_read_back(fields: dict[str, Any]) -> None:
     before = copy.deepcopy(fields)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 Object = dict[str, Any]
-
-#: Examples take as long as a busy machine makes them.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 #: Whatever JSON can hold, and often what almost makes sense.
 ANYTHING: st.SearchStrategy[Any] = st.recursive(

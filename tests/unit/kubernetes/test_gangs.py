@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.kubernetes.kube_objects import UNHURRIED, Object, pod, some
+from tests.unit.kubernetes.kube_objects import Object, pod, some
 
 from roost.errors import InvalidSpec
 from roost.kubernetes.objects.gang_refs import (
@@ -431,7 +431,6 @@ VALUES: st.SearchStrategy[Any] = (
 )
 
 
-@UNHURRIED
 @given(
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5),
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5),
@@ -456,7 +455,6 @@ OWNER_FIELDS = [
 ]
 
 
-@UNHURRIED
 @given(
     st.sampled_from(["PodGroup", "JobSet", "Job", "PyTorchJob", "", "Other"]),
     some(*OWNER_FIELDS),

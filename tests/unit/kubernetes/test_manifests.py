@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from tests.docs.pages import page
+from tests.support.effort import examples
 from tests.unit.jobfile.test_model import SCRIPTS, VALUES
 
 from roost.core import QueueId, QueueSpec
@@ -197,7 +198,7 @@ def test_the_examples_of_the_documentation_survive(file: JobFile) -> None:
     assert job_file(made) == file
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.fixed_dictionaries({"run": SCRIPTS}, optional=VALUES))
 def test_any_job_survives(fields: dict[str, Any]) -> None:
     file = JobFile.from_document(fields)

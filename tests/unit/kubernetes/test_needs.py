@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.unit.kubernetes.kube_objects import UNHURRIED, Object, pod, some
+from tests.unit.kubernetes.kube_objects import Object, pod, some
 
 from roost.core.spec import Qos, Resources, Way
 from roost.errors import InvalidSpec
@@ -454,7 +454,6 @@ RESOURCES = [
 KEYS = sorted({key for case in ANNOTATED for key in case[0]})
 
 
-@UNHURRIED
 @given(some(*SPEC_FIELDS), some(*KEYS), some(*RESOURCES))
 def test_nothing_but_a_refusal_comes_of_nonsense(
     spec: Object, annotations: Object, asked: Object

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.unit.kubernetes.kube_objects import UNHURRIED, Object, node, some
+from tests.unit.kubernetes.kube_objects import Object, node, some
 
 from roost.core.spec import NodeSpec
 from roost.errors import InvalidSpec
@@ -210,7 +210,6 @@ def test_facts_leave_out_labels_that_are_no_texts() -> None:
     assert facts_of(node(labels={"a": "1", "b": ["2"], "c": None})).labels == {"a": "1"}
 
 
-@UNHURRIED
 @given(
     some("name", "labels", "deletionTimestamp"),
     some("taints", "unschedulable"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.unit.kubernetes.kube_objects import UNHURRIED, Object, pod, some
+from tests.unit.kubernetes.kube_objects import Object, pod, some
 
 from roost.engines import WorkerExit
 from roost.errors import InvalidSpec
@@ -234,7 +234,6 @@ READERS = [
 ]
 
 
-@UNHURRIED
 @given(
     some("phase", "reason", "startTime", "containerStatuses", "initContainerStatuses"),
     some("nodeName", "schedulerName", "schedulingGates"),

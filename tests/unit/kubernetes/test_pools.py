@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 from tests.unit.kubernetes.kube_objects import Object, node, pod
 
 from roost.core.spec import NodeId
@@ -431,7 +432,7 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.lists(SPECS, min_size=1, max_size=4),
     st.lists(st.tuples(NAMES, st.none() | NODES), max_size=12),

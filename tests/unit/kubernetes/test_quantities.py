@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.kubernetes.kube_objects import UNHURRIED
 
 from roost.errors import InvalidSpec
 from roost.kubernetes.objects import quantities
@@ -131,7 +130,6 @@ _UNITS = {
 }
 
 
-@UNHURRIED
 @given(st.integers(0, 10**6), st.text("0123456789", max_size=12), st.sampled_from(sorted(_UNITS)))
 def test_every_quantity_equals_its_fraction(ones: int, parts: str, unit: str) -> None:
     text = f"{ones}.{parts}{unit}"
@@ -143,7 +141,6 @@ def test_every_quantity_equals_its_fraction(ones: int, parts: str, unit: str) ->
     assert quantities.mib(text, "q") == ceil(exact / 2**20)
 
 
-@UNHURRIED
 @given(st.one_of(st.text(), st.floats(), st.integers(), st.none(), st.booleans()))
 def test_nothing_but_a_refusal_comes_of_nonsense(value: Any) -> None:
     with suppress(InvalidSpec):

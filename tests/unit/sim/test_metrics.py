@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.sim.metrics import Estimate, Summary, compare, estimate, size_of, student_t, summarise
 from roost.sim.results import JobRow, Results, Series
@@ -256,7 +257,7 @@ def series(draw: st.DrawFn) -> Series:
     return Series(moments, column(), column(), column(), zeros, zeros, column())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(rows, max_size=5), series())
 def test_no_figure_is_ever_nan_or_infinite(jobs: list[JobRow], steps: Series) -> None:
     summary = summarise(results(*jobs, series=steps)).to_dict()

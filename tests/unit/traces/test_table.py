@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.core.spec import (
     Costs,
@@ -90,7 +91,7 @@ nodes = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(jobs, min_size=1, max_size=4, unique_by=lambda job: job.id))
 def test_any_workload_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory, some: list[TraceJob]
@@ -101,7 +102,7 @@ def test_any_workload_reads_back_equal(
     assert read_table(path) == Workload("w", some)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(nodes, min_size=1, max_size=4, unique_by=lambda node: node.id))
 def test_any_nodes_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, some: list[NodeSpec]

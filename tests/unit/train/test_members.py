@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roost import train
@@ -132,7 +132,6 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys((*GOOD, "lost", "save"), values)))
 def test_whatever_is_understood_makes_sense(said: dict[str, object]) -> None:
     try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.engines.local.gpu import cycles
 
 
-@settings(deadline=None)
 @given(st.integers(5, 20), st.integers(0, 10_000))
 def test_a_rhythm_is_found_through_noise(length: int, seed: int) -> None:
     chance = random.Random(seed)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.engines.local.gpu.slices import (
@@ -150,7 +150,6 @@ def test_parts_add_up_to_the_whole(claims: dict[str, Claim], active: frozenset[s
             assert part <= claims[name].share_milli / 1000 + 1e-9
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(50, 500), min_size=2, max_size=5),
     st.lists(st.floats(0.0, 0.05), min_size=1, max_size=10),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.core import (
     Core,
@@ -35,7 +36,6 @@ from roost.policies.kit.rounds import round_begins
 from roost.testing.builders import core_with, job, node, queue, role, run, spec
 from roost.testing.checks import impossible_decisions, rough_decisions, validate
 from roost.testing.engine import FakeEngine
-from roost.testing.strategies import examples
 
 Wishes = Mapping[JobId, Wish | None]
 
@@ -335,7 +335,7 @@ def stories(draw: st.DrawFn) -> tuple[dict[str, list[int]], list[dict[str, Wish 
 
 
 @given(stories())
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 def test_what_fits_is_placed_and_who_keeps_its_size_is_not_restarted(
     story: tuple[dict[str, list[int]], list[dict[str, Wish | None]]],
 ) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.policies.kit.solvers.genetic import GeneticSearch, SeatingProblem, States
-from roost.testing.strategies import examples
 
 
 def problem(
@@ -77,7 +77,7 @@ small = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 
 
 @given(small, st.integers(1, 2), st.integers(1, 2), st.integers(1, 2))
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25))
 def test_nobody_finds_better_by_trying_all(
     room: list[int], jobs: int, least: int, gpus: int
 ) -> None:
@@ -99,7 +99,7 @@ def test_nobody_finds_better_by_trying_all(
 
 
 @given(st.integers(0, 50))
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25))
 def test_only_what_is_possible_lives(seed: int) -> None:
     what = problem([4, 3, 2, 4], 4, most=6)
     what.usable[1, 2] = False

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.policies.kit.packing import Room, fits
 from roost.policies.kit.solvers.prices import Reals, Whole, choose_by_prices
@@ -51,7 +52,7 @@ costs = st.lists(
 
 
 @given(costs)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_what_is_chosen_fits_and_is_nearly_the_best(cost: Reals) -> None:
     columns = chosen(cost)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.effort import examples
 
 from roost.errors import Fatal
 from roost.policies.kit.solvers.programs import choose_exactly, columns, solve
-from roost.testing.strategies import examples
 
 
 def test_a_linear_program() -> None:
@@ -61,7 +61,7 @@ costs = st.lists(
 
 
 @given(costs, st.integers(1, 6), st.integers(1, 6))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 def test_the_best_choice_is_found(rows: list[list[float]], a: int, b: int) -> None:
     cost, uses, capacity = np.array(rows), np.array([[1, 0], [0, 2], [3, 0]]), np.array([a, b])
     chosen = choose_exactly(cost, uses, capacity)
