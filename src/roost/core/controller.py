@@ -18,60 +18,89 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
-from roost.core.actions import Action, Stop, Suspend
+from roost.core import lifecycle
+from roost.core.actions import Action
 from roost.core.allocation import beyond
+from roost.core.cluster_state import ClusterState
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
-from roost.core.events import (
-    Adopted,
-    CancelRequested,
-    Deleted,
-    Event,
-    Exited,
-    GpuFailed,
-    GpuRestored,
-    Measured,
-    MigrateRequested,
-    NodeChanged,
-    NodeJoined,
-    NodeLost,
-    PoolChanged,
-    Progressed,
-    Protected,
-    QueueChanged,
-    QueueDeleted,
-    Resized,
-    ResumeRequested,
-    ScaleRequested,
-    Shrank,
-    Started,
-    Submitted,
-    Suspended,
-    SuspendRequested,
-    Woke,
-)
-from roost.core.folding.adoption import Adoption
-from roost.core.folding.nodes import Machines
-from roost.core.folding.reports import Reports
-from roost.core.folding.requests import Requests
+from roost.core.events import Event
+from roost.core.folding import fold
+from roost.core.folding.requests import serve
 from roost.core.plan import Placer, Plan
 from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, other_way
 from roost.core.spec import JobId
-from roost.core.state import JobState
+from roost.core.state import Job, JobState
 from roost.errors import Fatal, RoostError
 
-#: Decides who runs where, by writing on a plan.
+#: Decides which jobs run and where, by writing on a plan.
 Policy: TypeAlias = Callable[[Plan], None]
 
 
-class Core(Reports, Requests, Machines, Adoption):
-    """The scheduling core: one policy, one placer, and everything they know."""
+class Core:
+    """The scheduling core: one policy, one placer, and the state that they decide on.
+
+    ``jobs``, ``runs``, ``ledger`` and the like are those of ``state``, to be read, not changed.
+    """
 
     def __init__(self, policy: Policy, placer: Placer) -> None:
-        super().__init__(placer)
         self.policy = policy
+        self.state = state = ClusterState()
+        self.jobs = state.jobs
+        self.runs = state.runs
+        self.queues = state.queues
+        self.ledger = state.ledger
+        self.occupancy = state.occupancy
+        self.waiting = state.waiting
+        self.history = state.history
+        self.backing_off = state.backing_off
+        self.out_of_range = state.out_of_range
+        #: When to call ``handle`` next, whatever happens; a driver may ask for later.
+        self.wake_at = math.inf
+        #: What the last ``handle`` decided, for the journal.
+        self.decisions: list[Decision] = []
+        #: The policy's notes between its decisions.
+        self.memo: dict[str, Any] = {}
+        #: The first event since the last decision that may change it.
+        self.replan: Event | None = None
         self._judged_at = -1
+        self._plan = Plan(
+            self.ledger,
+            self.waiting,
+            self.jobs,
+            self.runs,
+            self.queues,
+            placer,
+            self.memo,
+            self.history.service,
+        )
+
+    # -- what there is -------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The time of the last event."""
+        return self.state.now
+
+    @property
+    def submitted(self) -> int:
+        """How many jobs were submitted, also those that are forgotten."""
+        return self.state.submitted
+
+    @property
+    def finished(self) -> int:
+        """How many jobs are over, also those that are forgotten."""
+        return self.state.finished
+
+    @property
+    def withdrawn(self) -> list[JobId]:
+        """Jobs that lost their reservation in the last ``handle``."""
+        return self.state.withdrawn
+
+    def job(self, job_id: JobId) -> Job:
+        """The job of that name."""
+        return self.state.job(job_id)
 
     # -- the way in ----------------------------------------------------------------------------
 
@@ -82,20 +111,23 @@ class Core(Reports, Requests, Machines, Adoption):
         ``Conflict`` or ``NotFound`` and changes nothing; those before it in the batch stand, and
         what follows from them comes with the next call.
         """
-        if self.withdrawn:
-            self.withdrawn = []
+        state = self.state
+        if state.withdrawn:
+            state.withdrawn = []
         self._fold(events)
-        if self._replan is None:
+        if self.replan is None:
             self.decisions = []
         else:
-            cause, self._replan = self._replan, None
+            cause, self.replan = self.replan, None
             plan = self._plan
-            plan.begin(self.now)
-            if self.wake_at <= self.now:
+            plan.begin(now := state.now)
+            state.awaits_starts = False
+            if self.wake_at <= now:
                 self.wake_at = math.inf
-            self._serve_users(plan)
+            serve(state, plan)
             self.policy(plan)
             plan.close()
+            state.awaits_starts = plan.awaits_starts
             self.decisions = plan.decisions
             self.waiting.returned.clear()
             stamp = self.ledger.stamp
@@ -105,10 +137,10 @@ class Core(Reports, Requests, Machines, Adoption):
             self.wake_at = min(self.wake_at, plan.wake_at)
             if self.decisions:
                 self._commit(self.decisions, cause)
-            self.waiting.tidy(self.now)
+            self.waiting.tidy(now)
         if self.backing_off:
             self.wake_at = min(self.wake_at, self.backing_off[0][0])
-        actions, self._actions = self._actions, []
+        actions, state.actions = state.actions, []
         return actions
 
     def fold(self, event: Event) -> None:
@@ -121,21 +153,23 @@ class Core(Reports, Requests, Machines, Adoption):
     def refold(self, events: Iterable[Event], decisions: Iterable[Decision]) -> list[Action]:
         """Fold a batch as the journal has it: the policy is not asked again."""
         self._fold(events)
-        self._moves.clear()
-        cause, self._replan = self._replan, None
+        state = self.state
+        state.moves.clear()
+        state.awaits_starts = False
+        cause, self.replan = self.replan, None
         plan = self._plan
-        plan.begin(self.now)
+        plan.begin(state.now)
         for decision in decisions:
             self._write(plan, decision)
         plan.close()
         self._commit(plan.decisions, cause)
-        self.wake_at = self.now  # what the policy asked for is not in the journal
-        actions, self._actions = self._actions, []
+        self.wake_at = state.now  # what the policy asked for is not in the journal
+        actions, state.actions = state.actions, []
         return actions
 
     def explain(self, job_id: JobId, *, limit: int = 20) -> Explanation | None:
         """Why a job waits and who goes first; None when it does not wait."""
-        job = self.job(job_id)
+        job = self.state.job(job_id)
         if not job.waiting:
             return None
         ahead: list[JobId] = []
@@ -158,131 +192,68 @@ class Core(Reports, Requests, Machines, Adoption):
     # -- 1. events -----------------------------------------------------------------------------
 
     def _fold(self, events: Iterable[Event]) -> None:
+        state = self.state
         for event in events:
-            if event.time < self.now:
-                msg = f"time ran backwards: {event} after {self.now}"
+            if event.time < state.now:
+                msg = f"time ran backwards: {event} after {state.now}"
                 raise Fatal(msg)
-            before, self.now = self.now, event.time
+            before, state.now = state.now, event.time
             try:
-                matters = self._observe(event)
+                matters = fold(state, event)
             except RoostError:
-                self.now = before  # it never was
+                state.now = before  # it never was
                 raise
-            if matters and self._replan is None:
-                self._replan = event
-            if self.backing_off and self.backing_off[0][0] <= self.now:
+            if matters and self.replan is None:
+                self.replan = event
+            if self.backing_off and self.backing_off[0][0] <= state.now:
                 self._try_again(event)
 
-    def _observe(self, event: Event) -> bool:  # noqa: C901, PLR0912 - one case per event
-        """Fold one event; say whether it may change a decision."""
-        match event:
-            case Submitted():
-                return self._submitted(event)
-            case Started():
-                return self._started(event)
-            case Exited():
-                return self._exited(event)
-            case Progressed():
-                return self._progressed(event)
-            case Measured():
-                return self._measured(event)
-            case Resized():
-                return self._resized(event)
-            case Shrank():
-                return self._shrank(event)
-            case Suspended():
-                return self._suspended(event)
-            case Woke():
-                return True
-            case CancelRequested():
-                return self._cancel(event)
-            case SuspendRequested():
-                return self._hold_back(event)
-            case ResumeRequested():
-                return self._let_go(event)
-            case ScaleRequested():
-                return self._scale(event)
-            case MigrateRequested():
-                return self._migrate(event)
-            case Deleted():
-                return self._delete(event)
-            case Adopted():
-                return self._adopted(event)
-            case Protected():
-                return self._protected(event)
-            case NodeJoined():
-                return self._node_joined(event)
-            case NodeLost():
-                return self._node_lost(event)
-            case NodeChanged():
-                return self._node_changed(event)
-            case PoolChanged():
-                return self._pool_changed(event)
-            case GpuFailed():
-                return self._gpu_failed(event)
-            case GpuRestored():
-                return self._gpu_restored(event)
-            case QueueChanged():
-                return self._queue_changed(event)
-            case QueueDeleted():
-                return self._queue_deleted(event)
-            case _:
-                assert_never(event)
-
     def _try_again(self, event: Event) -> None:
-        """Let those wait again whose back-off is over."""
-        while self.backing_off and self.backing_off[0][0] <= self.now:
+        """Let jobs wait again whose back-off is over."""
+        now = self.state.now
+        while self.backing_off and self.backing_off[0][0] <= now:
             at, _, job = heapq.heappop(self.backing_off)
             due = job.not_before == at and job.state is JobState.QUEUED
             if due and job.run is None and not job.waiting:
-                self.waiting.join(job, self.now)
-                self._replan = self._replan or event
+                self.waiting.join(job, now)
+                self.replan = self.replan or event
 
     # -- 2. decisions --------------------------------------------------------------------------
 
     def _write(self, plan: Plan, decision: Decision) -> None:
-        job = self.job(decision.job)
+        job = self.state.job(decision.job)
         match decision:
             case Place():
                 plan.place_at(job, decision.allocation)
             case Reshape():
-                plan.reshape(self._run_of(job), decision.allocation, decision.reason)
+                plan.reshape(self.state.run_of(job.id), decision.allocation, decision.reason)
             case Evict():
-                plan.evict(self._run_of(job), decision.reason)
+                plan.evict(self.state.run_of(job.id), decision.reason)
             case SetAside():
-                plan.suspend(self._run_of(job), decision.reason)
+                plan.suspend(self.state.run_of(job.id), decision.reason)
             case _:
                 assert_never(decision)
 
     def _commit(self, decisions: Iterable[Decision], cause: Event | None) -> None:
-        """Make a plan binding. Stops come first, so that what follows knows whom it waits for."""
-        later: list[Place | Reshape] = []
+        """Make a plan binding."""
+        state = self.state
+        places: list[Place] = []
+        reshapes: list[Reshape] = []
+        # Stops come first, so that a run that begins knows which runs it waits for.
         for decision in decisions:
             match decision:
                 case Evict() | SetAside():
-                    self._begin_to_leave(decision, cause)
-                case Place() | Reshape():
-                    later.append(decision)
+                    lifecycle.begin_to_leave(state, decision, cause)
+                case Place():
+                    places.append(decision)
+                case Reshape():
+                    reshapes.append(decision)
                 case _:
                     assert_never(decision)
-        reshapes = [d for d in later if isinstance(d, Reshape)]
         for reshape in reshapes:
-            run = self._run_of(self.jobs[reshape.job])
-            self.occupancy.leave(run, beyond(run.allocation, reshape.allocation))
+            run = state.run_of(reshape.job)
+            state.occupancy.leave(run, beyond(run.allocation, reshape.allocation))
         for reshape in reshapes:
-            self._begin_reshape(self._run_of(self.jobs[reshape.job]), reshape.allocation, cause)
-        for decision in later:
-            if isinstance(decision, Place):
-                self._begin_run(self.jobs[decision.job], decision.allocation, cause)
-
-    def _begin_to_leave(self, decision: Evict | SetAside, cause: Event | None) -> None:
-        job = self.jobs[decision.job]
-        run = self._run_of(job)
-        job.preemptions += 1
-        run.stopping = decision.reason
-        self.occupancy.leave(run, run.allocation.parts)
-        if isinstance(decision, SetAside):
-            run.suspending = True
-            self._actions.append(Suspend(run.id, decision.reason, cause))
-        else:
-            self._actions.append(Stop(run.id, decision.reason, cause))
+            lifecycle.begin_reshape(state, state.run_of(reshape.job), reshape.allocation, cause)
+        for place in places:
+            lifecycle.begin_run(state, self.jobs[place.job], place.allocation, cause)

@@ -1,8 +1,8 @@
-"""Runs in motion: how they begin, change, shrink, step aside and leave.
+"""How runs begin, change, shrink, step aside and leave.
 
 Every change is an action for the world; the books change at once, and what a run still uses is
-noted as being left. A run whose new devices are not idle yet is *reserved* until those it waits for
-have gone.
+noted as being left. A run whose new devices are not idle yet is *reserved* until the runs that
+still use them have left.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import heapq
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, beyond, survivors, without
 from roost.core.cluster_state import ClusterState
+from roost.core.decisions import Evict, SetAside
 from roost.core.events import Event
 from roost.core.node import Node
 from roost.core.occupancy import pinned, uses
@@ -19,192 +20,223 @@ from roost.core.reasons import Cause
 from roost.core.spec import JobSpec, RunId
 from roost.core.state import Job, JobState, Run, needs
 
+# -- beginning and changing ----------------------------------------------------------------
 
-class Lifecycle(ClusterState):
-    """The ways in which a run comes, changes and goes."""
 
-    # -- beginning and changing ----------------------------------------------------------------
-
-    def _begin_run(self, job: Job, allocation: Allocation, cause: Event | None) -> None:
-        run = job.run
-        job.state = JobState.STARTING
-        if run is not None and run.suspended:
-            run.resuming = True
-            run.placed_at = self.now
-        else:
-            job.attempts += 1
-            run = Run(
-                RunId(job.id, job.attempts), job, allocation, 0, 0, self.now, job.saved_s, 1.0
-            )
-            job.run = self.runs[run.id] = run
-        self.occupancy.settle(run, allocation)
-        self._touch(run)
-        run.rate = job.speed_up(run.workers, job.spec.workers.min)
-        run.after = self.occupancy.in_the_way(allocation.parts, run)
-        if run.after:
-            run.foresee(self.now)
-        else:
-            self._go(run, cause)
-
-    def _begin_reshape(self, run: Run, target: Allocation, cause: Event | None) -> None:
-        run.job.state = JobState.RESIZING
-        run.after = self.occupancy.in_the_way(beyond(target, run.allocation), run)
-        self.occupancy.expect(run, target)
-        if not run.after:
-            self._go(run, cause)
-
-    def _go(self, run: Run, cause: Event | None) -> None:
-        """Everyone who was in the way has left: let the run begin or change."""
-        action: Action
-        if run.target is not None:
-            same = run.target.workers == run.workers
-            action = (Migrate if same else Resize)(run.id, run.target, cause)
-        else:
-            run.job.waits[Cause.CAPACITY] += self.now - run.placed_at  # for others to leave
-            run.foresee(self.now)
-            if run.resuming:
-                run.suspended = False
-                action = Resume(run.id, run.allocation, cause)
-            else:
-                action = Launch(run.id, run.job.spec, run.allocation, cause)
-        self._actions.append(action)
-
-    def _up_again(self, run: Run, event: Event) -> None:
-        """A run works, unless it has to leave, or its user wanted it to stand aside."""
-        if run.stopping is None:
-            run.job.state = JobState.RUNNING
-            if run.job.held:
-                self._set_aside(run, event)
-
-    # -- failures ------------------------------------------------------------------------------
-
-    def _lose(self, node: Node, event: Event, why: str, gpu: int | None = None) -> None:
-        """End every run that a failure hit, or shrink it to the workers that are left."""
-        for run in list(node.runs):
-            if run.stopping is None and (gpu is None or uses(run, node, gpu)):
-                left = survivors(run.allocation, node.id, gpu)
-                if run.settled and goes_on(run.job.spec, left):
-                    self._shrink(run, left, event)
-                elif not _on_its_way_out(run, node, gpu):
-                    self._end(run, event, why)
-
-    def _shrink(self, run: Run, left: Allocation, event: Event) -> None:
-        """Let a run go on with less: what it loses is given back at once."""
-        self._give_back(run, left)
-        self.occupancy.leave(run, beyond(run.allocation, left))
-        run.target = left
-        run.job.state = JobState.RESIZING
-        self._actions.append(Resize(run.id, left, event))
-
-    def _give_back(self, run: Run, left: Allocation) -> None:
-        """Take from a run, in the books, all but what is left of its allocation."""
-        job = run.job
-        for part in without(run.allocation, left) or ():
-            self.ledger.release(part, needs(job, part))
-        job.queue.charge(job, run.allocation, -1)
-        job.queue.charge(job, left)
-
-    # -- leaving -------------------------------------------------------------------------------
-
-    def _end(self, run: Run, event: Event, why: str) -> None:
-        """Stop a run for a reason outside any plan; one that never began is just taken back."""
-        if run.stopping is not None:
-            return
-        if run.after and run.target is None:
-            self._take_back(run, event)
-            return
-        self._vacate(run)
-        run.stopping = why
-        self._actions.append(Stop(run.id, why, event))
-
-    def _set_aside(self, run: Run, event: Event) -> None:
-        """Suspend a run because its user wants it; one that is pinned keeps its place."""
-        why = "suspended by its user"
-        run.suspending = True
-        if pinned(run, self.ledger):
-            run.frozen = True
-        else:
-            self._vacate(run)
-            run.stopping = why
-        self._actions.append(Suspend(run.id, why, event))
-
-    def _thaw(self, run: Run, event: Event) -> None:
-        """Let a run that was frozen in its place go on there."""
+def begin_run(state: ClusterState, job: Job, allocation: Allocation, cause: Event | None) -> None:
+    """Give a job a run, or its suspended run a place; it waits if the place is not idle yet."""
+    run = job.run
+    job.state = JobState.STARTING
+    if run is not None and run.suspended:
         run.resuming = True
-        run.placed_at = self.now
-        run.job.state = JobState.STARTING
-        self._go(run, event)
+        run.placed_at = state.now
+    else:
+        job.attempts += 1
+        run = Run(RunId(job.id, job.attempts), job, allocation, 0, 0, state.now, job.saved_s, 1.0)
+        job.run = state.runs[run.id] = run
+    state.occupancy.settle(run, allocation)
+    state.touch(run)
+    run.rate = job.speed_up(run.workers, job.spec.workers.min)
+    run.after = state.occupancy.in_the_way(allocation.parts, run)
+    if run.after:
+        run.foresee(state.now)
+    else:
+        proceed(state, run, cause)
 
-    def _vacate(self, run: Run) -> None:
-        """Promise to others what a run will give up soon."""
-        self._release(run)
-        held = (*run.allocation.parts, *(run.target.parts if run.target else ()))
-        run.target, run.after = None, set()
-        self.occupancy.leave(run, held)
 
-    def _take_back(self, run: Run, event: Event) -> None:
-        """A reserved run gives back what it was promised; its job waits again."""
-        job = run.job
-        self.withdrawn.append(job.id)
-        job.waits[Cause.CAPACITY] += self.now - run.placed_at
-        self._release(run)
-        self.occupancy.settle(run, None)
-        run.after = set()
+def begin_reshape(state: ClusterState, run: Run, target: Allocation, cause: Event | None) -> None:
+    """Let a run change to another allocation, as soon as that is idle."""
+    run.job.state = JobState.RESIZING
+    run.after = state.occupancy.in_the_way(beyond(target, run.allocation), run)
+    state.occupancy.expect(run, target)
+    if not run.after:
+        proceed(state, run, cause)
+
+
+def proceed(state: ClusterState, run: Run, cause: Event | None) -> None:
+    """Let a run begin or change: nothing is in its way any more."""
+    action: Action
+    if run.target is not None:
+        same = run.target.workers == run.workers
+        action = (Migrate if same else Resize)(run.id, run.target, cause)
+    else:
+        run.job.waits[Cause.CAPACITY] += state.now - run.placed_at  # for others to leave
+        run.foresee(state.now)
         if run.resuming:
-            run.resuming = False
-            job.state = JobState.SUSPENDED
-            if job.cancelling:
-                self._actions.append(Stop(run.id, "cancelled", event))
-            elif not job.held:
-                self.waiting.join(job, event.time)
-            return
-        del self.runs[run.id]
-        job.run = None
-        job.attempts -= 1
+            run.suspended = False
+            action = Resume(run.id, run.allocation, cause)
+        else:
+            action = Launch(run.id, run.job.spec, run.allocation, cause)
+    state.actions.append(action)
+
+
+def come_up(state: ClusterState, run: Run, event: Event) -> None:
+    """Note that a run works, unless it has to leave; suspend it if its user holds the job."""
+    if run.stopping is None:
+        run.job.state = JobState.RUNNING
+        if run.job.held:
+            set_aside(state, run, event)
+
+
+# -- failures ------------------------------------------------------------------------------
+
+
+def lose(state: ClusterState, node: Node, event: Event, why: str, gpu: int | None = None) -> None:
+    """End every run that a failure hit, or shrink it to the workers that are left."""
+    for run in list(node.runs):
+        if run.stopping is None and (gpu is None or uses(run, node, gpu)):
+            left = survivors(run.allocation, node.id, gpu)
+            if run.settled and goes_on(run.job.spec, left):
+                _shrink(state, run, left, event)
+            elif not _on_its_way_out(run, node, gpu):
+                end(state, run, event, why)
+
+
+def _shrink(state: ClusterState, run: Run, left: Allocation, event: Event) -> None:
+    """Let a run go on with less: what it loses is given back at once."""
+    give_back(state, run, left)
+    state.occupancy.leave(run, beyond(run.allocation, left))
+    run.target = left
+    run.job.state = JobState.RESIZING
+    state.actions.append(Resize(run.id, left, event))
+
+
+def give_back(state: ClusterState, run: Run, left: Allocation) -> None:
+    """Take from a run, in the books, all but what is left of its allocation."""
+    job = run.job
+    for part in without(run.allocation, left) or ():
+        state.ledger.release(part, needs(job, part))
+    job.queue.charge(job, run.allocation, -1)
+    job.queue.charge(job, left)
+
+
+# -- leaving -------------------------------------------------------------------------------
+
+
+def begin_to_leave(state: ClusterState, decision: Evict | SetAside, cause: Event | None) -> None:
+    """Stop or suspend a run because the policy wants its place."""
+    run = state.run_of(decision.job)
+    run.job.preemptions += 1
+    run.stopping = decision.reason
+    state.occupancy.leave(run, run.allocation.parts)
+    if isinstance(decision, SetAside):
+        run.suspending = True
+        state.actions.append(Suspend(run.id, decision.reason, cause))
+    else:
+        state.actions.append(Stop(run.id, decision.reason, cause))
+
+
+def end(state: ClusterState, run: Run, event: Event, why: str) -> None:
+    """Stop a run for a reason outside any plan; one that never began is withdrawn."""
+    if run.stopping is not None:
+        return
+    if run.after and run.target is None:
+        withdraw(state, run, event)
+        return
+    _vacate(state, run)
+    run.stopping = why
+    state.actions.append(Stop(run.id, why, event))
+
+
+def set_aside(state: ClusterState, run: Run, event: Event) -> None:
+    """Suspend a run because its user wants it; one that is pinned keeps its place."""
+    why = "suspended by its user"
+    run.suspending = True
+    if pinned(run, state.ledger):
+        run.frozen = True
+    else:
+        _vacate(state, run)
+        run.stopping = why
+    state.actions.append(Suspend(run.id, why, event))
+
+
+def thaw(state: ClusterState, run: Run, event: Event) -> None:
+    """Let a run that was frozen in its place go on there."""
+    run.resuming = True
+    run.placed_at = state.now
+    run.job.state = JobState.STARTING
+    proceed(state, run, event)
+
+
+def _vacate(state: ClusterState, run: Run) -> None:
+    """Promise to others what a run will give up soon."""
+    release(state, run)
+    held = (*run.allocation.parts, *(run.target.parts if run.target else ()))
+    run.target, run.after = None, set()
+    state.occupancy.leave(run, held)
+
+
+def withdraw(state: ClusterState, run: Run, event: Event) -> None:
+    """Take from a reserved run what was promised to it; its job waits again."""
+    job = run.job
+    state.withdrawn.append(job.id)
+    job.waits[Cause.CAPACITY] += state.now - run.placed_at
+    release(state, run)
+    state.occupancy.settle(run, None)
+    run.after = set()
+    if run.resuming:
+        run.resuming = False
+        job.state = JobState.SUSPENDED
         if job.cancelling:
-            self._finish(job, JobState.CANCELLED)
-        else:
-            self._requeue(job)
+            state.actions.append(Stop(run.id, "cancelled", event))
+        elif not job.held:
+            state.waiting.join(job, event.time)
+        return
+    del state.runs[run.id]
+    job.run = None
+    job.attempts -= 1
+    if job.cancelling:
+        finish(state, job, JobState.CANCELLED)
+    else:
+        requeue(state, job)
 
-    def _release(self, run: Run) -> None:
-        """Give back in the books what a run holds, unless that was done when it had to leave."""
-        if run.stopping is None and not run.parked:
-            booked = run.target or run.allocation
-            for part in booked.parts:
-                self.ledger.release(part, needs(run.job, part))
-            run.job.queue.charge(run.job, booked, -1)
 
-    def _left(self, run: Run, event: Event) -> None:
-        """A run holds nothing of others any more: those it kept waiting may go."""
-        for waiter in self.occupancy.left(run):
-            self._go(waiter, event)
+def release(state: ClusterState, run: Run) -> None:
+    """Give back in the books what a run holds, unless that was done when it had to leave."""
+    if run.stopping is None and not run.parked:
+        booked = run.target or run.allocation
+        for part in booked.parts:
+            state.ledger.release(part, needs(run.job, part))
+        run.job.queue.charge(run.job, booked, -1)
 
-    def _forget(self, run: Run, event: Event) -> None:
-        if self._actions:  # nobody is left to change or to go on
-            self._actions = [
-                action
-                for action in self._actions
-                if action.run != run.id or not isinstance(action, Resize | Resume)
-            ]
-        del self.runs[run.id]
-        run.after = set()
-        self.occupancy.settle(run, None)
-        self._left(run, event)
 
-    def _finish(self, job: Job, state: JobState) -> None:
-        job.state, job.finished_at = state, self.now
-        self.finished += 1
-        self.history.add(job, succeeded=state is JobState.SUCCEEDED)
+def free_waiters(state: ClusterState, run: Run, event: Event) -> None:
+    """Let the runs proceed that waited for this one to leave."""
+    for waiter in state.occupancy.left(run):
+        proceed(state, waiter, event)
 
-    def _requeue(self, job: Job) -> None:
-        if job.held:
-            job.state = JobState.SUSPENDED
-            return
-        job.state = JobState.QUEUED
-        if job.not_before > self.now:
-            heapq.heappush(self.backing_off, (job.not_before, job.seq, job))
-        else:
-            self.waiting.join(job, self.now)
+
+def forget(state: ClusterState, run: Run, event: Event) -> None:
+    """Remove a run that is over, and let those proceed that waited for it."""
+    if state.actions:  # a run that is over cannot change or go on
+        state.actions = [
+            action
+            for action in state.actions
+            if action.run != run.id or not isinstance(action, Resize | Resume)
+        ]
+    del state.runs[run.id]
+    run.after = set()
+    state.occupancy.settle(run, None)
+    free_waiters(state, run, event)
+
+
+def finish(state: ClusterState, job: Job, end_state: JobState) -> None:
+    """Note that a job is over, and learn from it."""
+    job.state, job.finished_at = end_state, state.now
+    state.finished += 1
+    state.history.add(job, succeeded=end_state is JobState.SUCCEEDED)
+
+
+def requeue(state: ClusterState, job: Job) -> None:
+    """Let a job without a run wait again: in its line, for its next try, or for its user."""
+    if job.held:
+        job.state = JobState.SUSPENDED
+        return
+    job.state = JobState.QUEUED
+    if job.not_before > state.now:
+        heapq.heappush(state.backing_off, (job.not_before, job.seq, job))
+    else:
+        state.waiting.join(job, state.now)
 
 
 def goes_on(spec: JobSpec, left: Allocation) -> bool:

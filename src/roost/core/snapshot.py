@@ -248,7 +248,7 @@ def _misfit(core: Core, job: Job) -> bool:
 
 
 def _pending(core: Core) -> tuple[tuple[Action, ...], Event | None, tuple[MigrateRequested, ...]]:
-    return tuple(core._actions), core._replan, tuple(core._moves)  # noqa: SLF001 - its own other half
+    return tuple(core.state.actions), core.replan, tuple(core.state.moves)
 
 
 # -- in --------------------------------------------------------------------------------------------
@@ -256,7 +256,8 @@ def _pending(core: Core) -> tuple[tuple[Action, ...], Event | None, tuple[Migrat
 
 def _fill(core: Core, state: _State) -> None:
     """Put the facts into an empty core, and work out what follows from them."""
-    core.now, core.submitted, core.finished = state.now, state.submitted, state.finished
+    facts = core.state
+    facts.now, facts.submitted, facts.finished = state.now, state.submitted, state.finished
     core.wake_at = math.inf if state.now == -math.inf else state.now  # as after a refold
     core.queues.update(_unique("queue", ((spec.id, Queue(spec)) for spec in state.queues)))
     core.ledger.switches.update(dict.fromkeys(state.switches, 0))
@@ -282,9 +283,9 @@ def _fill(core: Core, state: _State) -> None:
     core.out_of_range.update((name, _known("job", core.jobs, name)) for name in state.misfits)
     core.history.service.extend(state.service)
     restore(core.history, state.succeeded, state.profiles, state.costs)
-    core._actions.extend(state.actions)  # noqa: SLF001 - its own other half
-    core._replan = state.replan  # noqa: SLF001 - as above
-    core._moves.extend(state.moves)  # noqa: SLF001 - as above
+    facts.actions.extend(state.actions)
+    facts.moves.extend(state.moves)
+    core.replan = state.replan
 
 
 def _unique(kind: str, items: Iterable[tuple[_Key, _Value]]) -> dict[_Key, _Value]:

@@ -95,7 +95,7 @@ class Present:
     def core(self, policy: Policy, placer: Placer) -> Core:
         """A core in that state, to do with as one likes; its policy wants to be asked at once."""
         copy = load(self.state, policy, placer)
-        copy.now = copy.wake_at = self.now
+        copy.state.now = copy.wake_at = self.now
         return copy
 
 

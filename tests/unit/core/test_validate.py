@@ -63,7 +63,7 @@ TAMPERING: list[tuple[Callable[[Core], object], str]] = [
     (lambda core: setattr(core.ledger, "sharing", 0), "sharing is 0"),
     (lambda core: core.ledger.at_least.__setitem__(1, 3), "at_least is"),
     (lambda core: core.ledger.order[0].runs.clear(), r"node n0 lists \[\]"),
-    (lambda core: setattr(core, "finished", 1), "1 jobs are counted as over, 0 are"),
+    (lambda core: setattr(core.state, "finished", 1), "1 jobs are counted as over, 0 are"),
     (lambda core: setattr(core.jobs[A], "state", JobState.QUEUED), "job a is queued"),
     (lambda core: setattr(core.jobs[A], "run", None), "run a#1 belongs to a"),
     (lambda core: setattr(core.waiting, "count", 5), "5 jobs are counted as waiting"),

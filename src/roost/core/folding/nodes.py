@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roost.core import lifecycle
 from roost.core.allocation import Part
+from roost.core.cluster_state import ClusterState
 from roost.core.events import (
     GpuFailed,
     GpuRestored,
@@ -17,53 +19,60 @@ from roost.core.events import (
     NodeLost,
     PoolChanged,
 )
-from roost.core.lifecycle import Lifecycle
 from roost.core.node import Node
 from roost.core.spec import NodeSpec, Resources
 from roost.core.state import Run, needs
 from roost.errors import Conflict
 
 
-class Machines(Lifecycle):
-    """Folds reports on machines; each fold says whether it may change a decision."""
+def node_joined(state: ClusterState, event: NodeJoined) -> bool:
+    """Adds a node, or brings it back."""
+    state.ledger.join(event.node)
+    return True
 
-    def _node_joined(self, event: NodeJoined) -> bool:
-        self.ledger.join(event.node)
-        return True
 
-    def _node_lost(self, event: NodeLost) -> bool:
-        self._lose(self.ledger.lose(event.node), event, f"node {event.node} was lost")
-        return True
+def node_lost(state: ClusterState, event: NodeLost) -> bool:
+    """Takes a node out of service, with what runs there."""
+    lifecycle.lose(state, state.ledger.lose(event.node), event, f"node {event.node} was lost")
+    return True
 
-    def _node_changed(self, event: NodeChanged) -> bool:
-        node, new = self.ledger.node(event.node.id), event.node
-        if not node.up:
-            raise Conflict(f"node {node.id} is not in service: it cannot change, only join")
-        if node.spec == new:
-            return False
-        if not _grows(node.spec, new) and any(map(_in_motion, node.runs)):
-            raise Conflict(f"node {node.id} cannot have less while runs there come or go")
-        self.ledger.change(new, list(_booked(node)))
-        return True
 
-    def _pool_changed(self, event: PoolChanged) -> bool:
-        if self.ledger.members.get(event.pool) == event.nodes:
-            return False
-        if event.nodes is None:
-            self.ledger.drop_pool(event.pool)
-        else:
-            self.ledger.set_pool(event.pool, event.nodes)
-        return True
+def node_changed(state: ClusterState, event: NodeChanged) -> bool:
+    """Gives a node in service other hardware."""
+    node, new = state.ledger.node(event.node.id), event.node
+    if not node.up:
+        raise Conflict(f"node {node.id} is not in service: it cannot change, only join")
+    if node.spec == new:
+        return False
+    if not _grows(node.spec, new) and any(map(_in_motion, node.runs)):
+        raise Conflict(f"node {node.id} cannot have less while runs there come or go")
+    state.ledger.change(new, list(_booked(node)))
+    return True
 
-    def _gpu_failed(self, event: GpuFailed) -> bool:
-        node = self.ledger.set_health(event.node, event.gpu, healthy=False)
-        why = f"GPU {event.gpu} of node {event.node} failed"
-        self._lose(node, event, why, event.gpu)
-        return True
 
-    def _gpu_restored(self, event: GpuRestored) -> bool:
-        self.ledger.set_health(event.node, event.gpu, healthy=True)
-        return True
+def pool_changed(state: ClusterState, event: PoolChanged) -> bool:
+    """Changes which nodes belong to a pool."""
+    if state.ledger.members.get(event.pool) == event.nodes:
+        return False
+    if event.nodes is None:
+        state.ledger.drop_pool(event.pool)
+    else:
+        state.ledger.set_pool(event.pool, event.nodes)
+    return True
+
+
+def gpu_failed(state: ClusterState, event: GpuFailed) -> bool:
+    """Takes a device out of service, with what runs on it."""
+    node = state.ledger.set_health(event.node, event.gpu, healthy=False)
+    why = f"GPU {event.gpu} of node {event.node} failed"
+    lifecycle.lose(state, node, event, why, event.gpu)
+    return True
+
+
+def gpu_restored(state: ClusterState, event: GpuRestored) -> bool:
+    """Puts a device back into service."""
+    state.ledger.set_health(event.node, event.gpu, healthy=True)
+    return True
 
 
 def _grows(old: NodeSpec, new: NodeSpec) -> bool:
