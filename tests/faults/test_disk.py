@@ -287,10 +287,12 @@ def test_a_database_of_a_newer_roost_is_refused_untouched(
 def test_an_entry_of_a_newer_roost_is_refused_untouched(kept: Kept, tmp_path: Path) -> None:
     server = kept.home("stopped", tmp_path)
     with open_store(f"sqlite://{server.home / 'roost.db'}") as store:
-        store.serve()
-        last = store.last()
+        store.journal.serve()
+        last = store.journal.last()
         assert last is not None
-        store.append([last._replace(seq=last.seq + 1, id="new", body={**last.body, "v": 99})])
+        store.journal.append(
+            [last._replace(seq=last.seq + 1, id="new", body={**last.body, "v": 99})]
+        )
     assert f"entry {last.seq + 1} of the journal has format 99" in refused_untouched(server)
 
 

@@ -50,21 +50,21 @@ def say(*words):
     print(*words, flush=True)
 try:
     store = open_store(f"sqlite://{path}")
-    store.serve()
-    last = store.last()
+    store.journal.serve()
+    last = store.journal.last()
     seq = last.seq if last else 0
     tries = 0
     while seq < count:
         made = Entry(seq + 1, f"e{seq + 1}", float(seq), {"n": seq + 1, "pad": "x" * size})
         try:
-            store.append([made])
+            store.journal.append([made])
         except (StoreFull, StoreBusy, StoreLost) as error:
             tries += 1
             if tries > 20:
                 raise
             say("unknown", made.seq, type(error).__name__)
-            store.reopen()
-            found = store.last()
+            store.journal.reopen()
+            found = store.journal.last()
             if found is None or found.id != made.id:
                 continue
         seq += 1
@@ -96,7 +96,7 @@ def acked(lines: list[str]) -> list[int]:
 
 def journal(path: Path) -> list[int]:
     with open_store(f"sqlite://{path}") as store:
-        entries = list(store.entries())
+        entries = list(store.journal.entries())
     assert [one.id for one in entries] == [f"e{one.seq}" for one in entries]
     assert [one.body["n"] for one in entries] == [one.seq for one in entries]
     return [one.seq for one in entries]
@@ -165,14 +165,14 @@ folder = Path(sys.argv[1])
 ballast = folder / "ballast"
 ballast.write_bytes(b"x" * (5 << 20))
 store = open_store(f"sqlite://{folder}/roost.db")
-store.serve()
-store.add_user(User("ada"))
-_, secret = store.add_token("ada", "laptop")
+store.journal.serve()
+store.accounts.add_user(User("ada"))
+_, secret = store.accounts.add_token("ada", "laptop")
 made = []
 def append():
     seq = len(made) + 1
     one = Entry(seq, f"e{seq}", float(seq), {"pad": "x" * 50_000})
-    store.append([one], [JobRow(f"j{seq}", "j", "ada", "q", "queued", rev=seq)])
+    store.journal.append([one], [JobRow(f"j{seq}", "j", "ada", "q", "queued", rev=seq)])
     made.append(one)
 try:
     while len(made) < 1000:
@@ -183,15 +183,15 @@ else:
     raise SystemExit("the disk was never full")
 for _ in range(3):
     try:
-        store.reopen()
+        store.journal.reopen()
         append()
     except Retryable:
         pass
     else:
         break
-assert list(store.entries()) == made, "reads go on"
-assert store.find_jobs(JobQuery()).total == len(made)
-assert store.find_token(secret) is not None, "and so do logins"
+assert list(store.journal.entries()) == made, "reads go on"
+assert store.jobs.find(JobQuery()).total == len(made)
+assert store.accounts.find_token(secret) is not None, "and so do logins"
 other = folder / "other"
 other.mkdir()
 rest = os.open(folder / "rest", os.O_WRONLY | os.O_CREAT)
@@ -208,13 +208,13 @@ else:
     raise SystemExit("a store on a full disk")
 before = len(made)
 ballast.unlink()
-store.reopen()
-assert [one.id for one in store.entries()] == [one.id for one in made]
+store.journal.reopen()
+assert [one.id for one in store.journal.entries()] == [one.id for one in made]
 for _ in range(20):
     append()
 store.close()
 with open_store(f"sqlite://{folder}/roost.db") as store:
-    assert list(store.entries()) == made
+    assert list(store.journal.entries()) == made
 print("fine", before, len(made))
 """
 
@@ -252,13 +252,13 @@ def test_a_log_that_went_missing_is_noticed(tmp_path: Path) -> None:
         _serve(path)
     (tmp_path / "roost.db.lock").unlink()
     with open_store(f"sqlite://{path}") as store:  # as the message says
-        store.serve()
+        store.journal.serve()
 
 
 def _serve(path: Path) -> list[JournalEntry]:
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
-        return list(store.entries())
+        store.journal.serve()
+        return list(store.journal.entries())
 
 
 @pytest.fixture(scope="module")
@@ -269,13 +269,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Journ
     chance = random.Random(3)
     for half in (0, 1):
         with open_store(url) as store:
-            store.serve()
+            store.journal.serve()
             for seq in range(half * 30 + 1, half * 30 + 31):
                 body = {"v": 1, "pad": "y" * chance.randrange(3000)}
-                store.append(
+                store.journal.append(
                     [JournalEntry(seq, f"e{seq}", seq / 3, body)], [job_row(f"j{seq % 9}")]
                 )
-            entries = list(store.entries())
+            entries = list(store.journal.entries())
             if half:
                 for file in folder.iterdir():
                     shutil.copy(file, kept)
@@ -347,17 +347,17 @@ def test_no_damage_is_silent(
 def test_a_database_swapped_while_in_use_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "roost.db"
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
     shutil.copy(path, tmp_path / "older")
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         (tmp_path / "older").replace(path)
         with pytest.raises(StoreBroken, match="moved or replaced"):
-            store.append([entry(7)])
+            store.journal.append([entry(7)])
         with pytest.raises(Fatal):
-            store.reopen()
+            store.journal.reopen()
     found = list[JournalEntry]()
     with suppress(Fatal):
         found = _serve(path)
@@ -368,11 +368,11 @@ def test_a_database_swapped_while_in_use_is_noticed(tmp_path: Path) -> None:
 def test_a_log_deleted_while_in_use_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "roost.db"
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         (tmp_path / "roost.db-wal").unlink()
         with pytest.raises(StoreBroken, match="moved or replaced"):
-            store.append([entry(4)])
+            store.journal.append([entry(4)])
 
 
 HOLDER = """
@@ -387,9 +387,9 @@ sys.stdin.read()
 def test_a_database_held_by_another_process_is_busy(tmp_path: Path) -> None:
     path = tmp_path / "roost.db"
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
-        store.add_user(User("ada"))
-        _, secret = store.add_token("ada", "laptop")
+        store.journal.serve()
+        store.accounts.add_user(User("ada"))
+        _, secret = store.accounts.add_token("ada", "laptop")
         store._database.patience_s = 0.2
         holder = subprocess.Popen(  # noqa: S603 - our own
             [sys.executable, "-c", HOLDER, str(path)],
@@ -402,14 +402,14 @@ def test_a_database_held_by_another_process_is_busy(tmp_path: Path) -> None:
             holder.stdout.readline()
             began = time.monotonic()
             with pytest.raises(StoreBusy, match="locked by another process"):
-                store.append([entry(1)])
-            assert store.last() is None
-            assert store.find_token(secret) is not None
+                store.journal.append([entry(1)])
+            assert store.journal.last() is None
+            assert store.accounts.find_token(secret) is not None
             assert time.monotonic() - began < 3
             holder.stdin.close()
-        store.reopen()
+        store.journal.reopen()
         fill(store, 2)
-        assert [one.seq for one in store.entries()] == [1, 2]
+        assert [one.seq for one in store.journal.entries()] == [1, 2]
 
 
 @pytest.fixture(scope="module")
@@ -427,7 +427,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     else:
         url = request.getfixturevalue("server").database()
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         yield store
 
 
@@ -438,13 +438,13 @@ def test_readers_see_whole_commits_and_do_not_wait(store: Store) -> None:
         seen = 0
         try:
             while not done.is_set():
-                page = store.find_jobs(JobQuery(limit=3, sort="id"))
+                page = store.jobs.find(JobQuery(limit=3, sort="id"))
                 revs = {job.rev for job in page.items}
-                last = store.last()
+                last = store.journal.last()
                 if len(revs) > 1 or last is None or last.seq < max(revs) or max(revs) < seen:
                     wrong.append((revs, last, seen))
                 seen = max(revs)
-                count = sum(1 for _ in store.entries(after=seen - 1))
+                count = sum(1 for _ in store.journal.entries(after=seen - 1))
                 if count < 1:
                     wrong.append((seen, count))
         except Exception as error:  # noqa: BLE001 - told below
@@ -452,7 +452,7 @@ def test_readers_see_whole_commits_and_do_not_wait(store: Store) -> None:
 
     def write(seq: int) -> None:
         jobs = [job_row(name, rev=seq, view={"seq": seq}) for name in "abc"]
-        store.append([entry(seq)], jobs)
+        store.journal.append([entry(seq)], jobs)
 
     write(1)
     threads = [threading.Thread(target=read) for _ in range(4)]
@@ -467,36 +467,36 @@ def test_readers_see_whole_commits_and_do_not_wait(store: Store) -> None:
     # A transaction that is not committed is not seen.
     with store._database.writing() as session:
         session.run("UPDATE jobs SET rev = 0")
-        assert {job.rev for job in store.find_jobs(JobQuery()).items} == {119}
+        assert {job.rev for job in store.jobs.find(JobQuery()).items} == {119}
         session.run("UPDATE jobs SET rev = 119")
 
 
 def _resume(store: Store, made: JournalEntry) -> None:
     """What the server does after an unknown outcome."""
-    store.reopen()
-    last = store.last()
+    store.journal.reopen()
+    last = store.journal.last()
     if last is None or last.id != made.id:
-        store.append([made])
+        store.journal.append([made])
 
 
 def test_postgres_killed_and_started_again(server: PostgresServer) -> None:
     with open_store(server.database()) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 5)
         server.kill()
         with pytest.raises(StoreLost) as lost:
-            store.append([entry(6)])
+            store.journal.append([entry(6)])
         assert "\n" not in str(lost.value)
         with pytest.raises(StoreLost, match="reopen"):
-            store.append([entry(6)])
+            store.journal.append([entry(6)])
         with pytest.raises(StoreLost):
-            store.reopen()
+            store.journal.reopen()
         with pytest.raises(StoreLost):
-            store.last()
+            store.journal.last()
         server.start()
         _resume(store, entry(6))
         fill(store, 2)
-        assert [one.seq for one in store.entries()] == list(range(1, 9))
+        assert [one.seq for one in store.journal.entries()] == list(range(1, 9))
 
 
 def test_postgres_sessions_that_are_ended(server: PostgresServer) -> None:
@@ -506,15 +506,17 @@ def test_postgres_sessions_that_are_ended(server: PostgresServer) -> None:
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     )
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         for seq in range(1, 6):
             fill(store, 1)
             server.run(name, f"{end} AND datname = current_database()")
-            assert store.last() == list(store.entries())[-1], "readers come back by themselves"
+            assert store.journal.last() == list(store.journal.entries())[-1], (
+                "readers come back by themselves"
+            )
             with pytest.raises(StoreLost):
-                store.append([entry(seq + 1)])
-            store.reopen()
-        assert [one.seq for one in store.entries()] == [1, 2, 3, 4, 5]
+                store.journal.append([entry(seq + 1)])
+            store.journal.reopen()
+        assert [one.seq for one in store.journal.entries()] == [1, 2, 3, 4, 5]
 
 
 def test_a_session_of_postgres_lost_by_another_write_costs_the_journal_nothing(
@@ -526,16 +528,16 @@ def test_a_session_of_postgres_lost_by_another_write_costs_the_journal_nothing(
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     )
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 2)
         server.run(name, f"{end} AND datname = current_database()")
         with pytest.raises(StoreLost):
-            store.add_user(User("ada"))
+            store.accounts.add_user(User("ada"))
         fill(store, 1)
-        assert [one.seq for one in store.entries()] == [1, 2, 3]
-        store.add_user(User("ada"))
+        assert [one.seq for one in store.journal.entries()] == [1, 2, 3]
+        store.accounts.add_user(User("ada"))
         with open_store(url) as other, pytest.raises(Conflict, match="another server"):
-            other.serve()
+            other.journal.serve()
 
 
 def test_a_row_of_postgres_held_by_another_is_busy(server: PostgresServer) -> None:
@@ -543,14 +545,14 @@ def test_a_row_of_postgres_held_by_another_is_busy(server: PostgresServer) -> No
 
     url = server.database()
     with open_store(url) as store, psycopg.connect(url) as other:
-        store.serve()
+        store.journal.serve()
         store._database.patience_s = 0.2
         other.execute("SELECT * FROM roost_meta FOR UPDATE")
         with pytest.raises(StoreBusy):
-            store.append([entry(1)])
+            store.journal.append([entry(1)])
         other.rollback()
         fill(store, 1)
-        assert [one.seq for one in store.entries()] == [1]
+        assert [one.seq for one in store.journal.entries()] == [1]
 
 
 def test_a_connection_cut_at_the_commit(server: PostgresServer) -> None:
@@ -559,20 +561,22 @@ def test_a_connection_cut_at_the_commit(server: PostgresServer) -> None:
     name = urlsplit(url).path.removeprefix("/")
     outcomes = {mode: set[bool]() for mode in Proxy.MODES}
     with Proxy(server.socket) as proxy, open_store(proxy.url(name)) as store:
-        store.serve()
+        store.journal.serve()
         for seq in range(1, 61):
             mode = chance.choice(Proxy.MODES)
             proxy.cut_at_commit(mode)
             made = entry(seq)
             with pytest.raises(StoreLost):
-                store.append([made])
-            store.reopen()
-            last = store.last()
+                store.journal.append([made])
+            store.journal.reopen()
+            last = store.journal.last()
             there = last is not None and last.id == made.id
             outcomes[mode].add(there)
             if not there:
-                store.append([made])
-        assert [one.id for one in store.entries()] == [entry(seq).id for seq in range(1, 61)]
+                store.journal.append([made])
+        assert [one.id for one in store.journal.entries()] == [
+            entry(seq).id for seq in range(1, 61)
+        ]
     assert outcomes["before"] == {False}
     assert outcomes["after"] == {True}
     assert outcomes["held"] == {False}, "our own session was ended, with what it had under way"
@@ -581,7 +585,7 @@ def test_a_connection_cut_at_the_commit(server: PostgresServer) -> None:
 def test_the_journal_can_be_read_by_others(tmp_path: Path) -> None:
     path = tmp_path / "roost.db"
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         with closing(sqlite3.connect(path)) as other:
             rows = other.execute("SELECT seq, body FROM journal ORDER BY seq").fetchall()

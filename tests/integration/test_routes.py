@@ -75,14 +75,14 @@ async def people(here: World) -> None:
     store = here.cluster.store
     for name, role in (("ada", "user"), ("bob", "user"), ("vic", "viewer"), ("adm", "admin")):
         await here.add(name, role)
-    token, secret = store.add_token("adm", "revoked")
-    store.revoke_token(token.id)
+    token, secret = store.accounts.add_token("adm", "revoked")
+    store.accounts.revoke_token(token.id)
     here.tokens["revoked"] = secret
-    _, here.tokens["expired"] = store.add_token("adm", "short", time.time() + 0.05)
+    _, here.tokens["expired"] = store.accounts.add_token("adm", "short", time.time() + 0.05)
     await here.add("off", "admin")
-    user = store.user("off")
+    user = store.accounts.user("off")
     assert user is not None
-    store.set_user(type(user)("off", "admin", user.unix, active=False))
+    store.accounts.set_user(type(user)("off", "admin", user.unix, active=False))
     here.tokens["bad"] = "roost_" + "x" * 43
     here.tokens["empty"] = ""
     await asyncio.sleep(0.06)  # until the short one is over: its clock is the wall clock

@@ -194,12 +194,12 @@ class StoredEntries:
 
     def __init__(self, url: str) -> None:
         with open_store(url) as store:
-            self.entries: list[JournalEntry] = list(store.entries())
-            self.snapshots: list[tuple[int, str]] = list(store.snapshots())
+            self.entries: list[JournalEntry] = list(store.journal.entries())
+            self.snapshots: list[tuple[int, str]] = list(store.journal.snapshots())
             self.rows: dict[str, JobRow] = {}
             while True:
                 query = JobQuery(sort="id", offset=len(self.rows), limit=200)
-                page = store.find_jobs(query)
+                page = store.jobs.find(query)
                 self.rows.update((row.id, row) for row in page.items)
                 if len(self.rows) >= page.total or not page.items:
                     break

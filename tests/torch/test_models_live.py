@@ -74,7 +74,7 @@ def sizes(it: Cluster, job: JobId) -> set[int]:
 
 
 def resizable(it: Cluster, job: JobId) -> bool:
-    row = it.store.job(job)
+    row = it.store.jobs.get(job)
     return row is not None and bool(it.view(row)["resizable"])
 
 

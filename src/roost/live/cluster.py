@@ -129,15 +129,17 @@ class Cluster:
 
         A start that is refused has changed nothing.
         """
-        foreign = await asyncio.to_thread(self.store.claim, self._identity, adopt=self._adopt)
+        foreign = await asyncio.to_thread(
+            self.store.journal.claim, self._identity, adopt=self._adopt
+        )
         if self._by_account:
-            users = await self._ask_store(self.store.users)
+            users = await self._ask_store(self.store.accounts.users)
             self._driver.effects.accounts = {u.name: u.unix for u in users if u.active}
         await self._driver.start(foreign=foreign)
         if foreign:
             await self._ask(Woke, "roost")  # behind the reports of what is lost
-            await self._ask_store(self.store.settle_home)
-        rows = await self._ask_store(self.store.queues)
+            await self._ask_store(self.store.journal.settle_home)
+        rows = await self._ask_store(self.store.accounts.queues)
         if not any(row.id == "default" for row in rows):
             await self.set_queue(QueueRow("default"), "roost")
         for row in rows:  # the last server may have been killed between row and journal
@@ -150,7 +152,7 @@ class Cluster:
     def _is_known(self, job: JobId) -> bool:
         """Whether anybody may still ask for what is kept of a job."""
         try:
-            return job in self.core.jobs or self.store.job(job) is not None
+            return job in self.core.jobs or self.store.jobs.get(job) is not None
         except RoostError:
             return True
 
@@ -213,7 +215,7 @@ class Cluster:
             return await asyncio.shield(under_way), False
         answer = self._requests[known] = asyncio.get_running_loop().create_future()
         try:
-            row = await self._ask_store(self.store.by_request, *known)
+            row = await self._ask_store(self.store.jobs.by_request, *known)
             new = row is None
             row = row or await self._submit(request)
             answer.set_result(row)
@@ -230,7 +232,7 @@ class Cluster:
         file = request.job
         spec = file.spec(request.user)
         file.program()  # refuses what cannot be run
-        self._check_queue(await self._ask_store(self.store.queues), request)
+        self._check_queue(await self._ask_store(self.store.accounts.queues), request)
         verdict = explaining.plan(
             self.core, spec, self._driver.policy, self._driver.placer, self.clock.now(), quick=True
         )
@@ -319,7 +321,7 @@ class Cluster:
 
     async def delete(self, job: JobId, actor: str) -> JobRow:
         """Forget a job that is over, with its logs."""
-        row = await self._ask_store(self.store.job, job)
+        row = await self._ask_store(self.store.jobs.get, job)
         if row is None:
             raise NotFound(f"no job {job!r}")
         known = self.core.jobs.get(job)
@@ -332,14 +334,16 @@ class Cluster:
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create a queue, or change what it was promised and who may submit to it."""
         spec = _spec(queue)
-        before = {row.id: row for row in await self._ask_store(self.store.queues)}.get(queue.id)
-        await self._ask_store(self.store.set_queue, queue, actor=actor)
+        before = {row.id: row for row in await self._ask_store(self.store.accounts.queues)}.get(
+            queue.id
+        )
+        await self._ask_store(self.store.accounts.set_queue, queue, actor=actor)
         try:
             await self._ask(lambda now: QueueChanged(now, spec), actor)
         except RoostError:
             if before is not None:  # what is shown is what is enforced
                 with suppress(RoostError):
-                    await self._ask_store(self.store.set_queue, before, actor=actor)
+                    await self._ask_store(self.store.accounts.set_queue, before, actor=actor)
             raise
         return queue
 
@@ -348,7 +352,7 @@ class Cluster:
         if queue == "default":
             raise Conflict("the queue 'default' always exists")
         await self._ask(lambda now: QueueDeleted(now, queue), actor)
-        await self._ask_store(self.store.delete_queue, queue, actor=actor)
+        await self._ask_store(self.store.accounts.delete_queue, queue, actor=actor)
 
     async def user_changed(self, user: User, actor: str) -> None:
         """Take note of another Unix account; cancel the jobs of a user who was switched off."""
@@ -377,7 +381,7 @@ class Cluster:
         """Where and when a job would start if it were submitted now; changes nothing."""
         spec = request.job.spec(request.user)
         request.job.program()
-        self._check_queue(await self._ask_store(self.store.queues), request)
+        self._check_queue(await self._ask_store(self.store.accounts.queues), request)
         driver = self._driver
         copy, now = self._copy(), self.clock.now()
         found = await asyncio.to_thread(
@@ -399,12 +403,12 @@ class Cluster:
         """Why a job is where it is, who is ahead, when it will start, what would start it now."""
         record = self._driver.records.get(job)
         if record is None:
-            row = await self._ask_store(self.store.job, job)
+            row = await self._ask_store(self.store.jobs.get, job)
             if row is None:
                 raise NotFound(f"no job {job!r}")
             return over_view(row)
         driver = self._driver
-        queues = await self._ask_store(self.store.queues)
+        queues = await self._ask_store(self.store.accounts.queues)
         open_to = {queue.id for queue in queues if queue.admits(record.user)}
         if job not in self.core.jobs:
             raise NotFound(f"no job {job!r} any more")
@@ -432,7 +436,7 @@ class Cluster:
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues with what they hold and who waits."""
-        return queue_views(self.core, await self._ask_store(self.store.queues))
+        return queue_views(self.core, await self._ask_store(self.store.accounts.queues))
 
     def state(self) -> dict[str, Any]:
         """Everything the core knows, for ``roost simulate --from live``."""
@@ -465,7 +469,7 @@ class Cluster:
 
     async def _about(self, job: JobId, actor: str, event: Callable[[float], Event]) -> JobRow:
         if job not in self.core.jobs:
-            row = await self._ask_store(self.store.job, job)
+            row = await self._ask_store(self.store.jobs.get, job)
             if row is None:
                 raise NotFound(f"no job {job!r}")
             return row  # it is over, and the core has forgotten it
@@ -485,7 +489,7 @@ class Cluster:
         return await self._driver.ask(command)
 
     async def _row(self, job: JobId, draft: DecidedBatch) -> JobRow:
-        row = await self._ask_store(self.store.job, job)
+        row = await self._ask_store(self.store.jobs.get, job)
         if row is None:
             raise NotFound(f"job {job!r} was deleted meanwhile (entry {draft.entry.seq})")
         return row
@@ -512,7 +516,7 @@ class Cluster:
         while True:
             letters = "".join(secrets.choice(_LETTERS) for _ in range(_ID_LETTERS))
             job_id = JobId(f"{name}-{letters}")
-            row = await self._ask_store(self.store.job, job_id)
+            row = await self._ask_store(self.store.jobs.get, job_id)
             if row is None and job_id not in self.core.jobs:
                 return job_id
 

@@ -128,7 +128,7 @@ class Driver:
         past = asyncio.create_task(self._check_past(self.seq), name="past")
         if self.seq <= _SHORT:
             await past
-        self.epoch = await self._in_writer(self.store.serve)
+        self.epoch = await self._in_writer(self.store.journal.serve)
         self.vault.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
         alive = await asyncio.to_thread(
             assigned, self.core, self.records, self.effects.order, foreign=foreign
@@ -329,7 +329,7 @@ class Driver:
         entries = [draft.entry for draft in drafts]
         hit("journal.before-append")
         try:
-            await self._in_writer(self.store.append, entries, rows, lines, deleted)
+            await self._in_writer(self.store.journal.append, entries, rows, lines, deleted)
         except Retryable as error:
             if not await self._resolve(drafts, error):
                 return
@@ -396,8 +396,8 @@ class Driver:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _RETRY_S[1])
             try:
-                await self._in_writer(self.store.reopen)
-                last = await self._in_writer(self.store.last)
+                await self._in_writer(self.store.journal.reopen)
+                last = await self._in_writer(self.store.journal.last)
                 if last is not None and last.id == drafts[-1].entry.id:
                     return True
                 await self._recover()
@@ -444,7 +444,7 @@ class Driver:
         text = snapshot_of(self.core)
         hit("snapshot.before-write")
         try:
-            await self._in_writer(self.store.save_snapshot, seq, text)
+            await self._in_writer(self.store.journal.save_snapshot, seq, text)
         except Retryable as error:
             _log.warning("no snapshot was saved: %s", error)
         hit("snapshot.after-write")

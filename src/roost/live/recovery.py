@@ -51,11 +51,11 @@ class RecoveredState(NamedTuple):
 
 def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
     """Read everything back. A snapshot that does not fit its journal is as good as none."""
-    records = {JobId(row.id): JobRecord.of(row) for row in store.open_jobs()}
+    records = {JobId(row.id): JobRecord.of(row) for row in store.jobs.unfinished()}
     odd: set[JobId] = set()
     for core, seq in _bases(store, policy, placer):
         last, written_at = seq, -math.inf
-        for entry in store.entries(after=max(0, seq - 1)):
+        for entry in store.journal.entries(after=max(0, seq - 1)):
             if entry.seq > seq:
                 fold(core, entry)
             last, written_at = entry.seq, entry.time
@@ -68,7 +68,7 @@ def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
 
 def check_past(store: Store, upto: int) -> None:
     """Read what folding left out, for its checksums alone; raises Fatal where it is damaged."""
-    for entry in store.entries():
+    for entry in store.journal.entries():
         if entry.seq >= upto:
             return
 
@@ -96,7 +96,7 @@ def snapshot_of(core: Core) -> str:
 
 def _bases(store: Store, policy: Policy, placer: Placer) -> Iterator[tuple[Core, int]]:
     """Where folding can begin: after the newest snapshot, an older one, or at the beginning."""
-    for seq, text in store.snapshots():
+    for seq, text in store.journal.snapshots():
         try:
             data: Any = json.loads(text)
             core = core_snapshot.load(data, policy, placer)

@@ -121,14 +121,16 @@ class SnapshotService:
             for job, record in self._driver.records.items():
                 if record.clone_of == ref and not record.restored:
                     raise Conflict(f"job {job} is to start from snapshot {ref}: cancel it first")
-            await self._ask(self._driver.store.delete_point, point.job, point.name, actor=actor)
+            await self._ask(
+                self._driver.store.restore_points.delete, point.job, point.name, actor=actor
+            )
             hit("keep.before-removal")
             await asyncio.to_thread(self._shelf.drop, ref)
 
     async def check(self, ref: str) -> None:
         """Raise where no job can begin from a snapshot (any more)."""
         job, _, name = ref.partition("@")
-        if await self._ask(self._driver.store.point, job, name) is None:
+        if await self._ask(self._driver.store.restore_points.get, job, name) is None:
             raise NotFound(f"no snapshot {ref}")
         if not await asyncio.to_thread(self._shelf.has, ref):
             raise Conflict(f"the files of snapshot {ref} are not in the home of this server")
@@ -175,7 +177,7 @@ class SnapshotService:
         attempt = self._attempts(row)
         if not attempt:
             raise Conflict(f"job {job} has not run yet: there is nothing to take a snapshot of")
-        await self._ask(store.check_point, job, name)
+        await self._ask(store.restore_points.check, job, name)
         began = time.monotonic()
         draft = await asyncio.to_thread(self._shelf.draft, job)
         try:
@@ -195,7 +197,7 @@ class SnapshotService:
         took_s = time.monotonic() - began
         point = replace(self._point(row, name, copied, took_s), function=payload is not None)
         try:
-            await self._ask(store.add_point, point, actor=actor, text=_told(point))
+            await self._ask(store.restore_points.add, point, actor=actor, text=_told(point))
         except Conflict:  # any other outcome is unknown; the next start sees
             await asyncio.to_thread(self._shelf.drop, reference(job, name))
             raise
@@ -236,7 +238,7 @@ class SnapshotService:
 
     def _is_known(self, job: str, name: str) -> bool:
         try:
-            return self._driver.store.point(job, name) is not None
+            return self._driver.store.restore_points.get(job, name) is not None
         except RoostError:
             return True
 

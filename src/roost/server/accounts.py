@@ -47,7 +47,7 @@ async def whoami(caller: Self) -> Response:
 )
 async def list_users(here: Here, _caller: Reader) -> Response:
     """Everybody who may use this server."""
-    users = await here.read(here.cluster.store.users)
+    users = await here.read(here.cluster.store.accounts.users)
     return json({"items": [asdict(user) for user in users]})
 
 
@@ -61,7 +61,7 @@ async def list_users(here: Here, _caller: Reader) -> Response:
 async def add_user(here: Here, caller: Admin, body: models.AddUser) -> Response:
     """Admit somebody; a token is made apart from that."""
     user = User(body.name, body.role, body.unix)
-    await here.read(lambda: here.cluster.store.add_user(user, actor=caller.user))
+    await here.read(lambda: here.cluster.store.accounts.add_user(user, actor=caller.user))
     await here.cluster.user_changed(user, caller.user)
     return json(asdict(user), 201)
 
@@ -75,13 +75,13 @@ async def add_user(here: Here, caller: Admin, body: models.AddUser) -> Response:
 async def change_user(here: Here, caller: Admin, user: Name, body: models.ChangeUser) -> Response:
     """Change a role or the Unix account, or switch somebody off with all tokens and jobs."""
     store = here.cluster.store
-    known = await here.read(lambda: store.user(user))
+    known = await here.read(lambda: store.accounts.user(user))
     if known is None:
         raise NotFound(f"no user {user!r}")
     changed = replace(known, **body.model_dump(exclude_none=True))
     if user == caller.user and (changed.role, changed.active) != (known.role, known.active):
         raise Conflict("an administrator cannot give up the own role; another one can")
-    await here.read(lambda: store.set_user(changed, actor=caller.user))
+    await here.read(lambda: store.accounts.set_user(changed, actor=caller.user))
     here.tokens.forget()
     await here.lines.check()
     await here.cluster.user_changed(changed, caller.user)
@@ -98,7 +98,7 @@ async def list_tokens(
 ) -> Response:
     """The caller's tokens, or those of another user for an administrator."""
     owner = await _owner(here, caller, user)
-    tokens = await here.read(lambda: here.cluster.store.tokens(owner))
+    tokens = await here.read(lambda: here.cluster.store.accounts.tokens(owner))
     return json({"items": [asdict(token) for token in tokens]})
 
 
@@ -117,14 +117,16 @@ async def add_token(here: Here, caller: Self, body: models.AddToken) -> Response
     """
     store = here.cluster.store
     owner = await _owner(here, caller, body.user or "")
-    alive = [token for token in await here.read(lambda: store.tokens(owner)) if _alive(token)]
+    alive = [
+        token for token in await here.read(lambda: store.accounts.tokens(owner)) if _alive(token)
+    ]
     if len(alive) >= _MOST_TOKENS:
         raise Conflict(f"{owner} has {len(alive)} tokens; revoke some first")
     ends = [] if caller.expires_at is None else [caller.expires_at]
     if body.expires_in_s is not None:
         ends.append(time.time() + body.expires_in_s)  # by the clock that the store goes by
     token, secret = await here.read(
-        lambda: store.add_token(
+        lambda: store.accounts.add_token(
             owner, body.label, min(ends, default=None), parent=caller.token, actor=caller.user
         )
     )
@@ -149,10 +151,10 @@ async def revoke_token(
     """Make a token useless, and all that were made with it; their open streams end."""
     store = here.cluster.store
     if RoutePermission.ACCOUNTS_WRITE not in ROLES[caller.role]:
-        own = await here.read(lambda: store.tokens(caller.user))
+        own = await here.read(lambda: store.accounts.tokens(caller.user))
         if token not in {one.id for one in own}:
             raise NotFound(f"no token {token!r}")
-    revoked = await here.read(lambda: store.revoke_token(token, actor=caller.user))
+    revoked = await here.read(lambda: store.accounts.revoke_token(token, actor=caller.user))
     here.tokens.forget()
     await here.lines.check()
     return json(asdict(revoked))
@@ -164,6 +166,6 @@ async def _owner(here: Context, caller: Caller, user: str) -> str:
         return caller.user
     if RoutePermission.ACCOUNTS_WRITE not in ROLES[caller.role]:
         raise HttpError(403, "forbidden", "the tokens of others are for administrators")
-    if await here.read(lambda: here.cluster.store.user(user)) is None:
+    if await here.read(lambda: here.cluster.store.accounts.user(user)) is None:
         raise NotFound(f"no user {user!r}")
     return user

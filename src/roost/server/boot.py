@@ -153,15 +153,15 @@ def _check_reach(start: ServerSettings, home: Home) -> None:
 def _ensure_token(home: Home, store: Store) -> bool:
     """See that the token in the home opens the store; whether it had to be made."""
     known = home.token()
-    if known and store.find_token(known) is not None:
+    if known and store.accounts.find_token(known) is not None:
         return False
     name = getpass.getuser()
-    user = store.user(name)
+    user = store.accounts.user(name)
     if user is None:
-        store.add_user(User(name, "admin", unix=name), actor="roost up")
+        store.accounts.add_user(User(name, "admin", unix=name), actor="roost up")
     elif user.role != "admin" or not user.active:
-        store.set_user(User(name, "admin", user.unix), actor="roost up")
-    _, secret = store.add_token(name, "roost up", actor="roost up")
+        store.accounts.set_user(User(name, "admin", user.unix), actor="roost up")
+    _, secret = store.accounts.add_token(name, "roost up", actor="roost up")
     home.keep_token(secret)
     return True
 

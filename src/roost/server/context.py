@@ -44,7 +44,7 @@ class Context:
         self._threads = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-read")
         self._tasks: list[asyncio.Task[None]] = []
         self._stops: list[Callable[[], None]] = []
-        self.tokens = Tokens(cluster.store.find_token, self.read, options.token_cache_s)
+        self.tokens = Tokens(cluster.store.accounts.find_token, self.read, options.token_cache_s)
         self.lines = OpenStreams(self.tokens, options)
         #: Whether there are more connections than there may be; whoever listens knows.
         self.crowded: Callable[[], bool] = lambda: False
@@ -76,7 +76,7 @@ class Context:
             return
         for listener in (self.hub.changed, self.tails.changed):
             self._stops.append(self.cluster.feed.subscribe(listener))
-        rows = await self.read(lambda: list(self.cluster.store.open_jobs()))
+        rows = await self.read(lambda: list(self.cluster.store.jobs.unfinished()))
         self.hub.load(rows, self.cluster.seq)
         for work in (
             self.lines.keep_checking(),
@@ -119,7 +119,7 @@ class Context:
 
     async def find(self, caller: Caller, name: str) -> JobRow:
         """The job that a caller means by an id or a name; raises NotFound or Conflict."""
-        row = await self.read(lambda: self.cluster.store.job(name))
+        row = await self.read(lambda: self.cluster.store.jobs.get(name))
         if row is not None and visible(caller, row.user):
             return row
         eyes = self.eyes(caller)
@@ -138,7 +138,7 @@ class Context:
         users = () if eyes.all else (eyes.user,)
         for number in range(_PAGES):
             query = JobQuery(users=users, name=name, offset=number * MOST, limit=MOST)
-            page = self.cluster.store.find_jobs(query)
+            page = self.cluster.store.jobs.find(query)
             for row in page.items:
                 if row.name == name:
                     return row

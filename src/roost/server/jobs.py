@@ -86,7 +86,7 @@ async def list_jobs(  # noqa: PLR0913 - one parameter per filter
         offset=offset,
         limit=limit,
     )
-    page = await here.read(lambda: here.cluster.store.find_jobs(query))
+    page = await here.read(lambda: here.cluster.store.jobs.find(query))
     items = [here.view(caller, row) for row in page.items]
     return json({"items": items, "total": page.total, "offset": offset, "limit": limit})
 
@@ -168,7 +168,7 @@ def account(caller: Caller) -> str:
 
 async def check_queue(here: Context, caller: Caller, queue: str) -> None:
     """Refuse a queue that is not there, or not for this caller; both look the same to users."""
-    rows = await here.read(lambda: {row.id: row for row in here.cluster.store.queues()})
+    rows = await here.read(lambda: {row.id: row for row in here.cluster.store.accounts.queues()})
     row = rows.get(queue)
     if row is not None and row.admits(caller.user):
         return
@@ -351,7 +351,7 @@ async def list_events(  # noqa: PLR0913 - one parameter per filter
 
 async def events(here: Context, caller: Caller, query: EventQuery) -> Response:
     """A page of events as an answer."""
-    page = await here.read(lambda: here.cluster.store.find_events(query))
+    page = await here.read(lambda: here.cluster.store.events.find(query))
     eyes = here.eyes(caller)
     items = [eyes.event(row) for row in page.items]
     return json({"items": items, "total": page.total, "offset": query.offset, "limit": query.limit})

@@ -82,7 +82,9 @@ async def list_snapshots(
     found = await _job(here, caller, job) if job else ""
     user = "" if sees_all(caller) else caller.user
     store = here.cluster.store
-    page = await here.read(lambda: store.points(found, user, offset=offset, limit=limit))
+    page = await here.read(
+        lambda: store.restore_points.find(found, user, offset=offset, limit=limit)
+    )
     items = [_view(point) for point in page.items]
     return json({"items": items, "total": page.total, "offset": offset, "limit": limit})
 
@@ -144,7 +146,7 @@ async def _job(here: Context, caller: Caller, name: str) -> str:
     try:
         return (await here.find(caller, name)).id
     except NotFound:
-        left = await here.read(lambda: here.cluster.store.point(name))
+        left = await here.read(lambda: here.cluster.store.restore_points.get(name))
         if left is None or not visible(caller, left.user):
             raise
         return name
@@ -152,7 +154,7 @@ async def _job(here: Context, caller: Caller, name: str) -> str:
 
 async def _point(here: Context, caller: Caller, job: str, name: str) -> RestorePointRow:
     found = await _job(here, caller, job)
-    point = await here.read(lambda: here.cluster.store.point(found, name))
+    point = await here.read(lambda: here.cluster.store.restore_points.get(found, name))
     if point is None or not visible(caller, point.user):
         raise NotFound(
             f"job {found} has no snapshot {name!r}"

@@ -19,6 +19,7 @@ from roost.errors import Conflict, InvalidSpec, NotFound, RoostError, unknown
 from roost.store import events
 from roost.store.database import Database, Row, Session
 from roost.store.encoding import clean, from_json, to_json
+from roost.store.journal import Journal
 from roost.store.rows import ROLES, EventRow, QueueRow, Token, User, storable
 
 #: A token's time of use is noted at most this often, in seconds.
@@ -33,18 +34,18 @@ _QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters"
 
 
 class Accounts:
-    """The part of a store that knows who is who."""
+    """Users, their tokens, and the queues with their submitters."""
 
-    _database: Database
-    _clock: Callable[[], float]
-    _touched: dict[str, float]
-    fence: Callable[[Session], None]
+    def __init__(self, database: Database, journal: Journal, clock: Callable[[], float]) -> None:
+        self._database, self._journal, self._clock = database, journal, clock
+        #: When each token's use was last written down.
+        self._touched: dict[str, float] = {}
 
     def add_user(self, user: User, *, actor: str = "") -> User:
         """Admit somebody; raises Conflict if the name is taken."""
         _check_user(user)
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             if _user(session, user.name) is not None:
                 raise Conflict(f"user {user.name!r} exists already")
             session.run(f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?)", _user_row(user))  # noqa: S608 - constant
@@ -55,7 +56,7 @@ class Accounts:
         """Change somebody's role, account or whether they may come in; raises NotFound."""
         _check_user(user)
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             old = _user(session, user.name)
             if old is None:
                 raise self._no_user(session, user.name)
@@ -101,7 +102,7 @@ class Accounts:
         secret = _SECRET + secrets.token_urlsafe(32)
         token = Token(f"tok-{secrets.token_hex(5)}", user, label, now, expires_at, parent=parent)
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             if not storable(user) or _user(session, user) is None:
                 raise self._no_user(session, user)
             if parent is not None:
@@ -140,7 +141,7 @@ class Accounts:
         """
         now = self._clock()
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             tree = _tree(session, clean(name))
             if not tree:
                 raise NotFound(f"no such token: {clean(name)[:_LONGEST]!r}")
@@ -178,7 +179,7 @@ class Accounts:
             raise InvalidSpec(f"queue {queue.id}: weight must be positive, got {queue.weight}")
         columns = _QUEUE.split(", ")[1:]
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             old = _queue(session, queue.id)
             if old != queue:
                 session.run(
@@ -194,7 +195,7 @@ class Accounts:
     def delete_queue(self, name: str, *, actor: str = "") -> None:
         """Forget a queue; raises NotFound."""
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             if session.run("DELETE FROM queues WHERE id = ?", (clean(name),)) != 1:
                 names = [row[0] for row in session.all("SELECT id FROM queues LIMIT 1000")]
                 raise unknown("queue", clean(name), names or ["(none)"])

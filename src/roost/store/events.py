@@ -48,12 +48,13 @@ def note(session: Session, event: EventRow) -> None:
 
 
 class EventLog:
-    """The part of a store that answers what happened."""
+    """The list of everything that happened."""
 
-    _database: Database
-    _counted: dict[_Filter, _Counted]
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._counted: dict[_Filter, _Counted] = {}
 
-    def find_events(self, query: EventQuery) -> RowPage[EventRow]:
+    def find(self, query: EventQuery) -> RowPage[EventRow]:
         """A page of the event log."""
         where, parameters = _conditions(query)
         turn = " DESC" if query.sort.startswith("-") else ""

@@ -81,11 +81,12 @@ def write(session: Session, jobs: Sequence[EncodedJob], deleted: Sequence[str]) 
 
 
 class JobTable:
-    """The part of a store that answers which jobs there are."""
+    """The list of jobs: which there are, by id, by request or by a query."""
 
-    _database: Database
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def job(self, name: str) -> JobRow | None:
+    def get(self, name: str) -> JobRow | None:
         """One job by its id."""
         with self._database.reading() as session:
             row = session.one(f"{_SELECT} WHERE jobs.id = ?", (clean(name),))
@@ -102,7 +103,7 @@ class JobTable:
             )
         return None if row is None else _decoded(row)
 
-    def open_jobs(self) -> Iterator[JobRow]:
+    def unfinished(self) -> Iterator[JobRow]:
         """Every job that is not over, by id."""
         places = ", ".join("?" * len(OPEN_STATES))
         with self._database.reading() as session:
@@ -116,7 +117,7 @@ class JobTable:
                 chunk = _rows(session, names[start : start + _CHUNK])
             yield from (job for job in chunk if job.state in OPEN_STATES)
 
-    def find_jobs(self, query: JobQuery) -> RowPage[JobRow]:
+    def find(self, query: JobQuery) -> RowPage[JobRow]:
         """A page of the jobs that a query lets through."""
         search = _Search(query)
         with self._database.reading() as session:

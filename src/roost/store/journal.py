@@ -38,7 +38,7 @@ class JournalHead(NamedTuple):
 
 
 class Journal:
-    """The part of a store that keeps the truth."""
+    """The entries of one database, the end of their chain, and who may append to it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

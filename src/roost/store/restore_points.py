@@ -14,6 +14,7 @@ from roost.errors import Conflict, NotFound
 from roost.store import events
 from roost.store.database import Database, Row, Session
 from roost.store.encoding import clean, from_json, to_json
+from roost.store.journal import Journal
 from roost.store.rows import EventRow, RestorePointRow, RowPage
 
 _COLUMNS = (
@@ -26,35 +27,32 @@ MOST_POINTS = 100
 
 
 class RestorePoints:
-    """The part of a store that knows the snapshots of jobs."""
+    """The list of job snapshots."""
 
-    _database: Database
-    _clock: Callable[[], float]
-    fence: Callable[[Session], None]
+    def __init__(self, database: Database, journal: Journal, clock: Callable[[], float]) -> None:
+        self._database, self._journal, self._clock = database, journal, clock
 
-    def add_point(
-        self, point: RestorePointRow, *, actor: str = "", text: str = ""
-    ) -> RestorePointRow:
+    def add(self, point: RestorePointRow, *, actor: str = "", text: str = "") -> RestorePointRow:
         """Note that a snapshot's files are in place.
 
         Raises Conflict where the job has one of that name, or too many.
         """
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             _check_room(session, point.job, point.name)
             session.run(f"INSERT INTO restore_points ({_COLUMNS}) VALUES ({_PLACES})", _row(point))  # noqa: S608 - constants
             self._log(session, point, actor, text or f"{point.name} taken")
         return point
 
-    def check_point(self, job: str, name: str) -> None:
+    def check(self, job: str, name: str) -> None:
         """Raise Conflict where a snapshot of that name could not be added."""
         with self._database.reading() as session:
             _check_room(session, clean(job), clean(name))
 
-    def delete_point(self, job: str, name: str, *, actor: str = "") -> RestorePointRow:
+    def delete(self, job: str, name: str, *, actor: str = "") -> RestorePointRow:
         """Forget a snapshot; raises NotFound."""
         with self._database.writing() as session:
-            self.fence(session)
+            self._journal.fence(session)
             point = _point(session, clean(job), clean(name))
             if point is None:
                 raise NotFound(f"job {clean(job)[:100]} has no snapshot {clean(name)[:100]!r}")
@@ -64,12 +62,12 @@ class RestorePoints:
             self._log(session, point, actor, f"{point.name} deleted")
         return point
 
-    def point(self, job: str, name: str = "") -> RestorePointRow | None:
+    def get(self, job: str, name: str = "") -> RestorePointRow | None:
         """A snapshot of a job by its name; without one, the newest."""
         with self._database.reading() as session:
             return _point(session, clean(job), clean(name))
 
-    def points(
+    def find(
         self, job: str = "", user: str = "", *, offset: int = 0, limit: int = 50
     ) -> RowPage[RestorePointRow]:
         """Snapshots of a job, of a user's jobs or of all, the newest first."""

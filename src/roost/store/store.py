@@ -24,14 +24,20 @@ from roost.store.restore_points import RestorePoints
 _SCHEMES = ("sqlite", "postgresql", "postgres")
 
 
-class Store(Journal, JobTable, EventLog, Accounts, RestorePoints):
-    """Everything that outlives the server; made by ``open_store``."""
+class Store:
+    """Everything that outlives the server, in one database; made by ``open_store``.
+
+    ``journal`` is the truth. ``jobs`` and ``events`` are lists that follow from it; the journal
+    writes them. ``accounts`` and ``restore_points`` stand beside it, and write by its leave.
+    """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
-        super().__init__(database)
-        self._clock = clock
-        self._touched: dict[str, float] = {}
-        self._counted = {}
+        self._database = database
+        self.journal = Journal(database)
+        self.jobs = JobTable(database)
+        self.events = EventLog(database)
+        self.accounts = Accounts(database, self.journal, clock)
+        self.restore_points = RestorePoints(database, self.journal, clock)
 
     @property
     def where(self) -> str:

@@ -72,12 +72,12 @@ class World:
             await self.it.set_queue(QueueRow("later"), "root")
 
     def view(self, run: RunId) -> dict[str, Any]:
-        row = self.it.store.job(run.job)
+        row = self.it.store.jobs.get(run.job)
         assert row is not None
         return dict(row.view)
 
     def texts(self, run: RunId, kind: str = "state") -> list[str]:
-        page = self.it.store.find_events(EventQuery(job=run.job, kind=kind))
+        page = self.it.store.events.find(EventQuery(job=run.job, kind=kind))
         return [line.text for line in page.items]
 
 
@@ -318,7 +318,7 @@ def test_what_is_observed_is_shown_and_measured_now_and_then(tmp_path: Path) -> 
             assert here.it.profiles("bob") == here.it.profiles(None, "bert") == []
         async with world(tmp_path) as here:
             assert here.it.profiles("ada", "resnet")[0]["memory_mib"] == 3000
-            assert here.it.view(here.it.store.job(job.job))["memory_mib"] == 99_000  # type: ignore[arg-type]
+            assert here.it.view(here.it.store.jobs.get(job.job))["memory_mib"] == 99_000  # type: ignore[arg-type]
 
     run(scenario)
 
@@ -416,7 +416,7 @@ def test_figures_that_cannot_be_are_left_out(tmp_path: Path, wrong: float) -> No
             here.hands.time += SETTLE_S
             odd = replace(odd, sync_s=wrong, epochs=-1.0, local_batch=number, loss=wrong)
             await here.reported(replace(odd, world=number, predicted_mib=1 << 60))
-            view = here.it.view(here.it.store.job(job.job))  # type: ignore[arg-type]
+            view = here.it.view(here.it.store.jobs.get(job.job))  # type: ignore[arg-type]
             names = ("step_s", "noise", "batch", "memory_mib", "world", "predicted_mib")
             assert [view[name] for name in names] == [None] * len(names)
             assert here.it.profiles() == []

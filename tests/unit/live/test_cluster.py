@@ -72,7 +72,7 @@ def test_a_repeated_request_finds_the_first_job_after_a_restart(tmp_path: Path) 
         async with cluster(tmp_path) as (it, _):
             first, _ = await it.submit(request)
         async with cluster(tmp_path) as (it, _):
-            assert await it.submit(request) == (it.store.job(first.id), False)
+            assert await it.submit(request) == (it.store.jobs.get(first.id), False)
 
     run(scenario)
 
@@ -167,7 +167,7 @@ def test_a_job_is_suspended_resumed_cancelled_and_deleted(tmp_path: Path) -> Non
             with pytest.raises(Conflict, match="is over"):
                 await it.suspend(job, "ada")
             await it.delete(job, "ada")
-            assert it.store.job(job) is None
+            assert it.store.jobs.get(job) is None
             assert engine.forgotten == [job]
             with pytest.raises(NotFound):
                 await it.cancel(job, "ada")
@@ -212,7 +212,7 @@ def test_the_log_of_events_tells_who_did_what(tmp_path: Path) -> None:
         async with cluster(tmp_path) as (it, engine):
             row = await running(it, engine)
             await it.cancel(JobId(row.id), "eve")
-            page = it.store.find_events(EventQuery(job=row.id))
+            page = it.store.events.find(EventQuery(job=row.id))
             told = [(line.actor, line.kind, line.old, line.new) for line in page.items]
             assert told == [
                 ("ada", "submitted", "", ""),

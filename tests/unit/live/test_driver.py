@@ -52,10 +52,10 @@ class Faults:
     """Makes appends of a store fail: before they happen, or after."""
 
     def __init__(self, store: Store) -> None:
-        self._append = store.append
+        self._append = store.journal.append
         self.before: list[Exception] = []
         self.after: list[Exception] = []
-        store.append = self.append  # type: ignore[method-assign]
+        store.journal.append = self.append  # type: ignore[method-assign]
 
     def append(
         self,
@@ -78,7 +78,7 @@ class Live:
         self.home = home
         self.engine = RecordingEngine(node("n0", gpus))
         self.store = open_store(f"sqlite:///{home}/roost.db")
-        self.store.serve()
+        self.store.journal.serve()
         self.faults = Faults(self.store)
         self.driver = Driver(
             self.store,
@@ -107,7 +107,7 @@ class Live:
     async def becomes(self, job: JobId, state: JobState) -> None:
         """Wait until the feed has told that state of a job."""
         async with asyncio.timeout(5):
-            while (row := self.store.job(job)) is None or row.state != state:
+            while (row := self.store.jobs.get(job)) is None or row.state != state:
                 seen = asyncio.Event()
                 stop = self.driver.feed.subscribe(partial(_set, seen))
                 await asyncio.wait_for(seen.wait(), 5)
@@ -191,7 +191,7 @@ def test_a_transient_failure_is_retried_later_and_a_deterministic_one_is_not(
             other = await it.submit("b")
             it.engine.ended((await it.engine.told(Launch)).run, 127)
             await it.becomes(other, JobState.FAILED)
-            row = it.store.job(other)
+            row = it.store.jobs.get(other)
             assert row is not None
             assert row.view["verdict"]["kind"] == "command-not-found"
             assert row.view["exit_code"] == 127
@@ -233,7 +233,10 @@ def test_an_append_that_failed_but_happened_is_acknowledged(
             it.faults.after = [StoreLost("the connection is gone")]
             job = await it.submit("a")
             assert (await it.engine.told(Launch)).run == RunId(job, 1)
-            assert sum(e.body["events"][0]["type"] == "Submitted" for e in it.store.entries()) == 1
+            assert (
+                sum(e.body["events"][0]["type"] == "Submitted" for e in it.store.journal.entries())
+                == 1
+            )
             assert await same_state(it)
 
     run(scenario)
@@ -310,7 +313,7 @@ def test_a_snapshot_and_its_tail_are_the_whole_journal(
         async with live(tmp_path) as it:
             for index in range(12):
                 await it.submit(f"j{index}")
-            assert next(iter(it.store.snapshots()))[0] >= 5
+            assert next(iter(it.store.journal.snapshots()))[0] >= 5
             assert await same_state(it)
 
     run(scenario)
@@ -330,7 +333,7 @@ def test_the_core_forgets_jobs_that_are_long_over(
             await it.submit("last")
             await it.engine.told(Launch)
             assert len(it.driver.core.jobs) <= 4
-            assert it.store.job("j0") is not None
+            assert it.store.jobs.get("j0") is not None
             assert await same_state(it)
 
     run(scenario)
@@ -346,7 +349,7 @@ def test_what_a_job_says_of_itself_may_be_nonsense(tmp_path: Path) -> None:
                 it.engine.report(Told(0.0, launch.run, number, number, None, number))
             it.engine.ended(launch.run, 1)
             await it.becomes(job, JobState.FAILED)
-            row = it.store.job(job)
+            row = it.store.jobs.get(job)
             assert row is not None
             assert row.view["progress"] is None
 
@@ -410,7 +413,7 @@ def test_a_snapshot_that_does_not_fit_is_no_obstacle(tmp_path: Path) -> None:
             await it.submit("b")
             ghost = Core(fifo, placement.placer("first-fit"))
             ghost.handle(Submitted(1.0, JobId("ghost"), JobFile(run="true").spec("ada")))
-            it.store.save_snapshot(it.driver.seq, json.dumps(snapshot.dump(ghost)))
+            it.store.journal.save_snapshot(it.driver.seq, json.dumps(snapshot.dump(ghost)))
             it.driver._durable = -1  # or closing saves a better one
         async with live(tmp_path) as it:
             assert list(it.driver.core.jobs) == ["a", "b"]
@@ -435,7 +438,7 @@ def test_what_ended_while_nobody_served_did_so_in_its_own_time(tmp_path: Path) -
         again.driver.clock.not_before(left + 10.0)
         await again.driver.start()
         await again.becomes(JobId("b"), JobState.SUCCEEDED)
-        rows = [again.store.job(name) for name in ("a", "b")]
+        rows = [again.store.jobs.get(name) for name in ("a", "b")]
         assert [row and row.finished_at for row in rows] == [left + 1.0, left + 2.0]
         await again.driver.close()
         again.store.close()

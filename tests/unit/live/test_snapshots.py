@@ -51,7 +51,7 @@ async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow
     engine.saved[JobId(row.id)] = dict(SAVED)
     engine.report(Told(0.0, launch.run, done=0.5, saved=0.25, step=100))
     await settled(it)
-    found = it.store.job(row.id)
+    found = it.store.jobs.get(row.id)
     assert found is not None
     return found
 
@@ -88,12 +88,12 @@ def test_a_snapshot_is_files_and_a_row_and_a_line(tmp_path: Path) -> None:
             point = await taken(it, row)
 
             assert (point.step, point.progress, point.files, point.fresh) == (100, 0.5, 2, True)
-            assert it.store.point(row.id) == point
+            assert it.store.restore_points.get(row.id) == point
             files = tmp_path / "snapshots" / row.id / "one" / "files"
             assert {path.name: path.read_bytes() for path in files.iterdir()} == SAVED
             assert folders(tmp_path) == [f"{row.id}/one"]
             assert (tmp_path / "snapshots").stat().st_mode & 0o777 == 0o700
-            (line,) = it.store.find_events(EventQuery(kind="snapshot")).items
+            (line,) = it.store.events.find(EventQuery(kind="snapshot")).items
             assert line.text.startswith("one taken in ")
             assert line.text.endswith("2 files, 9 bytes, saved for it")
             assert (line.actor, line.job, line.user) == ("ada", row.id, "ada")
@@ -155,7 +155,7 @@ def test_trouble_with_the_disk_is_told(
             with pytest.raises(kind, match=r"no snapshot was taken: .*no luck"):
                 await taken(it, row)
             assert folders(tmp_path) == []
-            assert it.store.point(row.id) is None
+            assert it.store.restore_points.get(row.id) is None
 
     run(scenario)
 
@@ -196,7 +196,7 @@ def test_a_snapshot_is_given_up_when_the_server_stops(tmp_path: Path) -> None:
             await it.snapshots.close()
             with pytest.raises(Retryable, match="the server stops"):
                 await task
-            assert it.store.point(row.id) is None
+            assert it.store.restore_points.get(row.id) is None
 
     run(scenario)
 
@@ -218,7 +218,7 @@ def test_leftovers_are_swept_and_snapshots_are_kept(tmp_path: Path) -> None:
         async with cluster(tmp_path) as (it, _):
             assert folders(tmp_path) == [f"{row.id}/one"]
             assert [path.name for path in (tmp_path / "snapshots").iterdir()] == [row.id]
-            assert it.store.point(row.id, "one") is not None
+            assert it.store.restore_points.get(row.id, "one") is not None
 
     run(scenario)
 
@@ -296,7 +296,7 @@ def test_a_snapshot_outlives_its_job(tmp_path: Path) -> None:
             point = await taken(it, row)
             engine.ended(RunId(JobId(row.id), 1))
             await settled(it)
-            over = it.store.job(row.id)
+            over = it.store.jobs.get(row.id)
             assert over is not None
             assert (await taken(it, over, "late")).step == 100
             await it.delete(JobId(row.id), "ada")

@@ -46,10 +46,12 @@ def test_an_entry_that_cannot_be_read_is_found_before_anything_is_written(tmp_pa
     async def scenario() -> None:
         await launched(tmp_path)
         with open_store(f"sqlite:///{tmp_path}/roost.db") as store:
-            store.serve()
-            last = store.last()
+            store.journal.serve()
+            last = store.journal.last()
             assert last is not None
-            store.append([last._replace(seq=last.seq + 1, id="new", body={**last.body, "v": 99})])
+            store.journal.append(
+                [last._replace(seq=last.seq + 1, id="new", body={**last.body, "v": 99})]
+            )
         before = (tmp_path / "roost.db").read_bytes()
         it, engine = made(tmp_path)
         with pytest.raises(Fatal, match="has format 99"):
@@ -84,7 +86,7 @@ def test_who_adopts_a_database_counts_what_ran_elsewhere_as_lost(tmp_path: Path)
         await it.start()
         assert engine.alive[known].foreign
         assert {one["id"]: one["state"] for one in it.nodes()} == {"n0": "lost", "n1": "up"}
-        (row,) = it.store.find_jobs(JobQuery()).items
+        (row,) = it.store.jobs.find(JobQuery()).items
         assert row.state in {JobState.QUEUED, JobState.STARTING}
         assert it.core.jobs[JobId(row.id)].failures + row.view["platform_failures"] == 1
         await it.close()
@@ -100,8 +102,8 @@ def test_an_adoption_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         known = await launched(tmp_path, identity=HERE)
         with open_store(f"sqlite:///{tmp_path}/roost.db") as store:
-            store.claim(THERE, adopt=True)
-            store.serve()
+            store.journal.claim(THERE, adopt=True)
+            store.journal.serve()
         it, engine = made(tmp_path, identity=THERE)
         await it.start()
         assert engine.alive[known].foreign
@@ -120,7 +122,7 @@ def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
         def broken() -> None:
             raise StoreBroken("disk I/O error")
 
-        monkeypatch.setattr(it.store, "queues", broken)
+        monkeypatch.setattr(it.store.accounts, "queues", broken)
         job = JobFile.from_document({"name": "job", "run": "true"})
         with pytest.raises(StoreBroken):
             await it.submit(JobSubmission(job, "ada"))
@@ -129,9 +131,9 @@ def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
             await asyncio.wait_for(asyncio.shield(it.broken), 5)
         with pytest.raises(Retryable, match="has to stop: disk I/O error"):
             await it.restore_gpu(next(iter(it.core.ledger.nodes)), 0, "ada")
-        lines = it.store.find_events(EventQuery()).total
+        lines = it.store.events.find(EventQuery()).total
         await it.close()
         with open_store(f"sqlite:///{tmp_path}/roost.db") as store:
-            assert store.find_events(EventQuery()).total == lines
+            assert store.events.find(EventQuery()).total == lines
 
     run(scenario)

@@ -51,7 +51,7 @@ async def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
         def broken() -> None:
             raise error
 
-        monkeypatch.setattr(here.cluster.store, "users", broken)
+        monkeypatch.setattr(here.cluster.store.accounts, "users", broken)
         assert (await client.get("/api/v1/users")).status_code == 500
         assert (await client.get("/readyz")).status_code == 503
         with pytest.raises(type(error)):

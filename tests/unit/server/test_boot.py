@@ -56,16 +56,16 @@ def test_a_token_that_opens_nothing_is_replaced(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.keep_token("of-another-database")
     with open_store(f"sqlite://{tmp_path}/roost.db") as store:
-        store.serve()
+        store.journal.serve()
         assert _ensure_token(home, store)
         secret = home.token()
         assert secret is not None
-        found = store.find_token(secret)
+        found = store.accounts.find_token(secret)
         assert found is not None
         assert found[1].role == "admin"
         assert not _ensure_token(home, store)
         assert home.token() == secret
-        store.revoke_token(found[0].id)
+        store.accounts.revoke_token(found[0].id)
         assert _ensure_token(home, store)
         assert home.token() != secret
 

@@ -188,8 +188,8 @@ async def test_a_token_revoked_elsewhere_ends_its_streams_within_five_seconds(
         store = here.cluster.store
         async with here.watch("/api/v1/stream", "ada") as viewer:
             await viewer.next()
-            token = store.tokens("ada")[0]
-            await asyncio.to_thread(store.revoke_token, token.id)
+            token = store.accounts.tokens("ada")[0]
+            await asyncio.to_thread(store.accounts.revoke_token, token.id)
             assert (await viewer.next()).name == "bye"
 
 

@@ -105,7 +105,7 @@ async def test_snapshots_outlive_their_job_and_stay_their_users(tmp_path: Path) 
             name = await running(here, client)
             await client.post(f"/api/v1/jobs/{name}/snapshots", json={"name": "one"})
             await client.post(f"/api/v1/jobs/{name}/cancel")
-            await here.cluster.set_queue(here.cluster.store.queues()[0], "root")
+            await here.cluster.set_queue(here.cluster.store.accounts.queues()[0], "root")
             assert (await client.delete(f"/api/v1/jobs/{name}")).status_code == 200
             assert (await client.get("/api/v1/snapshots", params={"job": name})).json()[
                 "total"
@@ -179,7 +179,7 @@ async def test_profiles_are_those_of_the_caller(
         async with here.client("ada") as client:
             name = await running(here, client, application="resnet")
             here.engine.observe(RunId(JobId(name), 1), step_s=0.5, memory_mib=100)
-            await here.cluster.set_queue(here.cluster.store.queues()[0], "root")
+            await here.cluster.set_queue(here.cluster.store.accounts.queues()[0], "root")
             told = (await client.get("/api/v1/profiles")).json()
             (profile,) = profiles.ProfileList.model_validate(told).items
             assert (profile.user, profile.application, profile.memory_mib) == ("ada", "resnet", 100)

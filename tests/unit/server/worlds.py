@@ -191,8 +191,8 @@ class World:
 
     async def add(self, name: str, role: str = "user") -> str:
         """Admit somebody; returns the token."""
-        await asyncio.to_thread(self.cluster.store.add_user, User(name, role, unix=ME))
-        _, secret = await asyncio.to_thread(self.cluster.store.add_token, name, "test")
+        await asyncio.to_thread(self.cluster.store.accounts.add_user, User(name, role, unix=ME))
+        _, secret = await asyncio.to_thread(self.cluster.store.accounts.add_token, name, "test")
         self.tokens[name] = secret
         return secret
 

@@ -38,9 +38,9 @@ def take(path: Path, *steps: Migration) -> None:
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "roost.db"
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
-        store.add_user(User("ada"))
+        store.accounts.add_user(User("ada"))
     return path
 
 
@@ -57,8 +57,8 @@ def test_a_step_is_taken_once_and_the_old_database_is_kept(path: Path) -> None:
     take(path, GOOD)
     assert not backup.exists(), "nothing to do, nothing to keep"
     with open_store(f"sqlite://{path.with_name('restored.db')}") as store:
-        assert len(list(store.entries())) == 3
-        assert store.users() == [User("ada")]
+        assert len(list(store.journal.entries())) == 3
+        assert store.accounts.users() == [User("ada")]
     assert not list(path.parent.glob(".*")), "no draft is left"
 
 
@@ -67,7 +67,7 @@ def test_a_step_that_fails_has_not_happened(path: Path) -> None:
         take(path, BAD)
     assert "colours" not in tables(path)
     with open_store(f"sqlite://{path}") as store:
-        assert len(list(store.entries())) == 3
+        assert len(list(store.journal.entries())) == 3
     take(path, GOOD)
     assert "more" in tables(path)
 
@@ -79,7 +79,7 @@ def test_a_new_database_needs_no_backup(tmp_path: Path) -> None:
 
 def test_a_running_server_keeps_its_tables(path: Path) -> None:
     with open_store(f"sqlite://{path}") as store:
-        store.serve()
+        store.journal.serve()
         with pytest.raises(Conflict, match="stop it first"):
             take(path, GOOD)
     assert "colours" not in tables(path)

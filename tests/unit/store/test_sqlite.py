@@ -26,7 +26,7 @@ def test_only_the_owner_can_read_the_files(url: str, tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         with open_store(url) as store:
-            store.serve()
+            store.journal.serve()
             fill(store, 1)
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     finally:
@@ -68,9 +68,9 @@ def test_odd_letters_in_a_path(tmp_path: Path) -> None:
     folder.mkdir()
     quoted = str(folder).replace("%", "%25").replace("?", "%3F").replace("#", "%23")
     with open_store(f"sqlite://{quoted}/roost.db") as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 2)
-        store.reopen()
+        store.journal.reopen()
         fill(store, 1)
     assert (folder / "roost.db").exists()
 
@@ -154,20 +154,20 @@ def test_after_a_failed_commit_nothing_is_written_until_it_is_reopened(
     url: str,
 ) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 2)
         database = store._database
         database._writer = Failing(database._writer, code, done=done)
         with pytest.raises(kind):
-            store.append([entry(3)])
+            store.journal.append([entry(3)])
         with pytest.raises(StoreLost, match="reopen before writing again"):
-            store.append([entry(3)])
-        store.reopen()
-        last = store.last()
+            store.journal.append([entry(3)])
+        store.journal.reopen()
+        last = store.journal.last()
         assert last is not None
         assert last.seq == (3 if done else 2)
         fill(store, 1)
-        assert [one.seq for one in store.entries()] == list(range(1, last.seq + 2))
+        assert [one.seq for one in store.journal.entries()] == list(range(1, last.seq + 2))
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "undone"])
@@ -182,59 +182,59 @@ def test_the_journal_goes_on_after_another_write_failed(
     url: str,
 ) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 2)
         database = store._database
         for write in (
-            lambda: store.add_user(User("bob")),
-            lambda: store.save_snapshot(2, "{}"),
-            lambda: store.set_queue(QueueRow("q")),
+            lambda: store.accounts.add_user(User("bob")),
+            lambda: store.journal.save_snapshot(2, "{}"),
+            lambda: store.accounts.set_queue(QueueRow("q")),
         ):
             database._writer = Failing(database._writer, code, done=done)
             with pytest.raises(kind):
                 write()
             fill(store, 1)
-        assert [one.seq for one in store.entries()] == [1, 2, 3, 4, 5]
-        assert [user.name for user in store.users()] == (["bob"] if done else [])
-        store.add_user(User("eve"))
+        assert [one.seq for one in store.journal.entries()] == [1, 2, 3, 4, 5]
+        assert [user.name for user in store.accounts.users()] == (["bob"] if done else [])
+        store.accounts.add_user(User("eve"))
 
 
 def test_a_failed_note_of_use_is_nobodys_trouble(url: str) -> None:
     with open_store(url) as store:
-        store.serve()
-        store.add_user(User("ada"))
-        _, secret = store.add_token("ada", "laptop")
+        store.journal.serve()
+        store.accounts.add_user(User("ada"))
+        _, secret = store.accounts.add_token("ada", "laptop")
         database = store._database
         database._writer = Failing(database._writer, sqlite3.SQLITE_FULL, done=False)
-        assert store.find_token(secret) is not None
-        assert store.tokens()[0].last_used_at is None
-        store.add_user(User("bob"))
+        assert store.accounts.find_token(secret) is not None
+        assert store.accounts.tokens()[0].last_used_at is None
+        store.accounts.add_user(User("bob"))
         fill(store, 1)
 
 
 def test_no_write_hides_that_the_journal_is_unsure(url: str) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 1)
         database = store._database
         database._writer = Failing(database._writer, sqlite3.SQLITE_FULL, done=True)
         with pytest.raises(StoreFull):
-            store.append([entry(2)])
+            store.journal.append([entry(2)])
         with pytest.raises(StoreLost, match="reopen before writing again"):
-            store.add_user(User("bob"))
+            store.accounts.add_user(User("bob"))
         with pytest.raises(StoreLost, match="reopen before writing again"):
-            store.append([entry(2)])
+            store.journal.append([entry(2)])
 
 
 def test_nothing_is_written_to_a_database_that_was_put_back(url: str) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 2)
         with closing(sqlite3.connect(url.removeprefix("sqlite://"))) as other, other:
             other.execute("UPDATE roost_meta SET last_seq = 1")
         with pytest.raises(Fatal, match="put back to an older state"):
-            store.add_user(User("bob"))
-        assert store.users() == []
+            store.accounts.add_user(User("bob"))
+        assert store.accounts.users() == []
 
 
 def test_the_lines_of_the_log_are_counted_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,58 +250,58 @@ def test_the_lines_of_the_log_are_counted_once(url: str, monkeypatch: pytest.Mon
         return EventRow(seq, 0, 0.0, "", "j", "u" if seq % 2 else "v", "", "k")
 
     with open_store(url) as store:
-        store.serve()
-        store.add_user(User("ada"))
+        store.journal.serve()
+        store.accounts.add_user(User("ada"))
         for seq in range(1, 10):
-            store.append([entry(seq)], [], [line(seq)])
+            store.journal.append([entry(seq)], [], [line(seq)])
         monkeypatch.setattr(Session, "all", noting)
-        assert store.find_events(EventQuery(limit=1)).total == 10
-        assert store.find_events(EventQuery(limit=1, after=0)).total == 9
-        assert store.find_events(EventQuery(limit=1, user="u")).total == 5
-        store.add_user(User("bob"))
-        store.append([entry(10)], [], [line(10)])
+        assert store.events.find(EventQuery(limit=1)).total == 10
+        assert store.events.find(EventQuery(limit=1, after=0)).total == 9
+        assert store.events.find(EventQuery(limit=1, user="u")).total == 5
+        store.accounts.add_user(User("bob"))
+        store.journal.append([entry(10)], [], [line(10)])
         asked.clear()
-        assert store.find_events(EventQuery(limit=1)).total == 12
-        assert store.find_events(EventQuery(offset=20)).total == 12
+        assert store.events.find(EventQuery(limit=1)).total == 12
+        assert store.events.find(EventQuery(offset=20)).total == 12
         assert all(isinstance(seq, int) and seq >= 8 for seq, *_ in asked), asked
         asked.clear()
-        assert store.find_events(EventQuery(offset=10)).total == 12
-        assert store.find_events(EventQuery(user="u")).total == 5
+        assert store.events.find(EventQuery(offset=10)).total == 12
+        assert store.events.find(EventQuery(user="u")).total == 5
         assert not asked, "a last page says how many there are"
-        assert store.find_events(EventQuery(after=5, limit=1)).total == 6
+        assert store.events.find(EventQuery(after=5, limit=1)).total == 6
 
 
 def test_what_fails_before_the_commit_leaves_the_store_as_it_was(url: str) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 1)
         with suppress(ZeroDivisionError), store._database.writing() as session:
             session.run("DELETE FROM journal")
             raise ZeroDivisionError
         fill(store, 1)
-        assert [one.seq for one in store.entries()] == [1, 2]
+        assert [one.seq for one in store.journal.entries()] == [1, 2]
 
 
 def test_a_closed_store_says_so(url: str) -> None:
     store = open_store(url)
     store.close()
     store.close()
-    for call in (store.last, store.users, store.reopen):
+    for call in (store.journal.last, store.accounts.users, store.journal.reopen):
         with pytest.raises(Fatal, match="is closed"):
             call()
 
 
 def test_reopening_waits_for_readers(url: str) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         store._database._readers._patience_s = 0.05
-        reading = store.entries()
+        reading = store.journal.entries()
         next(reading)
-        store.reopen()  # a reader between two chunks holds nothing
+        store.journal.reopen()  # a reader between two chunks holds nothing
         assert [one.seq for one in reading] == [2, 3]
         with store._database.reading() as session:
-            store.reopen()  # one in the middle is waited for, but not for ever
+            store.journal.reopen()  # one in the middle is waited for, but not for ever
             assert session.one("SELECT MAX(seq) FROM journal") == (3,)
 
 
@@ -322,7 +322,7 @@ def test_every_order_has_its_index(field: str, url: str) -> None:
 
 
 def _listed(store: Store, **query: object) -> list[str]:
-    return [job.id for job in store.find_jobs(JobQuery(**query)).items]  # type: ignore[arg-type]
+    return [job.id for job in store.jobs.find(JobQuery(**query)).items]  # type: ignore[arg-type]
 
 
 def test_few_among_many_are_found_through_their_own_index(
@@ -338,9 +338,9 @@ def test_few_among_many_are_found_through_their_own_index(
         return run(self, sql, parameters)
 
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         jobs = [job_row(f"j{n}", user="bob" if n else "ada") for n in range(50)]
-        store.append([entry(1)], jobs)
+        store.journal.append([entry(1)], jobs)
         monkeypatch.setattr(Session, "all", watched)
         assert _listed(store, users=("ada",)) == ["j0-00000"]
         assert any("WHERE owner IN" in sql for sql in statements)
@@ -351,29 +351,29 @@ def test_few_among_many_are_found_through_their_own_index(
 
 def test_a_claim_leaves_every_byte_as_it_is(url: str, tmp_path: Path) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
     before = (tmp_path / "roost.db").read_bytes()
     with open_store(url) as store:
-        store.claim()
-        assert [entry.seq for entry in store.entries()] == [1, 2, 3]
+        store.journal.claim()
+        assert [entry.seq for entry in store.journal.entries()] == [1, 2, 3]
     assert (tmp_path / "roost.db").read_bytes() == before
 
 
 def test_a_refused_server_leaves_every_byte_as_it_is(url: str, tmp_path: Path) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         older = (tmp_path / "roost.db").read_bytes()
     file, newer = tmp_path / "roost.db", (tmp_path / "roost.db").read_bytes()
     assert older != newer
     file.write_bytes(older)
     with open_store(url) as store, pytest.raises(StoreBroken, match="put back to an older state"):
-        store.serve()
+        store.journal.serve()
     assert file.read_bytes() == older
     file.write_bytes(newer)
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 1)
 
 
@@ -381,31 +381,31 @@ def test_a_log_that_is_emptied_is_noticed_before_anything_is_answered(
     url: str, tmp_path: Path
 ) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         os.truncate(tmp_path / "roost.db-wal", 0)
         with pytest.raises(StoreBroken, match="put back to an older state"):
-            store.append([entry(4)])
+            store.journal.append([entry(4)])
     with open_store(url) as store, pytest.raises(StoreBroken, match="put back to an older state"):
-        store.serve()
+        store.journal.serve()
 
 
 def test_a_log_without_its_beginning_is_noticed_after_a_commit(url: str, tmp_path: Path) -> None:
     log = tmp_path / "roost.db-wal"
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         with log.open("r+b") as file:
             file.write(bytes(32))
         with pytest.raises(StoreBroken, match="was emptied while in use"):
-            store.append([entry(4)])
+            store.journal.append([entry(4)])
 
 
 def test_a_log_that_a_tool_wrote_back_is_no_harm(url: str, tmp_path: Path) -> None:
     with open_store(url) as store:
-        store.serve()
+        store.journal.serve()
         fill(store, 3)
         with closing(sqlite3.connect(tmp_path / "roost.db")) as tool:
             assert tool.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
         fill(store, 1)
-        assert [one.seq for one in store.entries()] == [1, 2, 3, 4]
+        assert [one.seq for one in store.journal.entries()] == [1, 2, 3, 4]

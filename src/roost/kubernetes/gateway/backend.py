@@ -94,7 +94,7 @@ class KubernetesCluster(ClusterCommands):
 
     async def start(self) -> None:
         """Look at everything once, and follow it from then on."""
-        self.epoch = await asyncio.to_thread(self.store.serve)
+        self.epoch = await asyncio.to_thread(self.store.journal.serve)
         self._tasks = [asyncio.create_task(mirror.run()) for mirror in self._mirrors.values()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SYNC_S):
@@ -167,10 +167,10 @@ class KubernetesCluster(ClusterCommands):
         jobs = self._mirrors[JOBS].objects
         there = {job_id(job): job for job in jobs.values()}
         for queue in self._queue_names():
-            await asyncio.to_thread(self.store.set_queue, QueueRow(queue))
+            await asyncio.to_thread(self.store.accounts.set_queue, QueueRow(queue))
         seq = self.seq + 1
         rows = [row for name in names if name in there and (row := self._row_of(there[name], seq))]
-        known = [await asyncio.to_thread(self.store.job, name) for name in names]
+        known = [await asyncio.to_thread(self.store.jobs.get, name) for name in names]
         gone = [row.id for row in known if row is not None and row.id not in there]
         for row in rows:
             if row.finished_at is not None:
@@ -179,7 +179,7 @@ class KubernetesCluster(ClusterCommands):
         if not (rows or gone or lines):
             return
         entry = JournalEntry(seq, uuid4().hex, time.time(), {})
-        await asyncio.to_thread(self.store.append, [entry], rows, lines, gone)
+        await asyncio.to_thread(self.store.journal.append, [entry], rows, lines, gone)
         self.seq = seq
         self._noted.set()
         self.feed.publish(ClusterChange(seq, rows, lines, gone))
@@ -194,7 +194,7 @@ class KubernetesCluster(ClusterCommands):
     def _queue_names(self) -> set[str]:
         """Queues that Jobs may name: one that is nowhere is refused by the operator, too."""
         names = {name for _, name in self._mirrors[QUEUES].objects}
-        known = {row.id for row in self.store.queues()}
+        known = {row.id for row in self.store.accounts.queues()}
         return {"default", *names} - known
 
     # -- questions -----------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class KubernetesCluster(ClusterCommands):
 
     async def explain(self, job: JobId) -> dict[str, Any]:
         """Why a job is where it is, who is ahead, when it will start, what would start it now."""
-        row = await asyncio.to_thread(self.store.job, job)
+        row = await asyncio.to_thread(self.store.jobs.get, job)
         known = self.core.jobs.get(job)
         if row is None:
             raise NotFound(f"no job {job!r}")
@@ -286,14 +286,14 @@ class KubernetesCluster(ClusterCommands):
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create or change a queue; Jobs may name it from now on."""
         made = await super().set_queue(queue, actor)
-        await asyncio.to_thread(self.store.set_queue, QueueRow(queue.id))
+        await asyncio.to_thread(self.store.accounts.set_queue, QueueRow(queue.id))
         return made
 
     # -- for commands --------------------------------------------------------------------------
 
     async def row(self, job: JobId) -> JobRow:
         """A job as it is listed."""
-        row = await asyncio.to_thread(self.store.job, job)
+        row = await asyncio.to_thread(self.store.jobs.get, job)
         if row is None:
             raise NotFound(f"no job {job!r}")
         return row
@@ -310,7 +310,7 @@ class KubernetesCluster(ClusterCommands):
 
     async def asked_before(self, user: str, key: str) -> JobRow | None:
         """The job that this request has made already."""
-        return await asyncio.to_thread(self.store.by_request, user, key)
+        return await asyncio.to_thread(self.store.jobs.by_request, user, key)
 
     async def newer(self, row: JobRow) -> JobRow:
         """A job once its operator has said something new of it; as it was, where it does not."""

@@ -67,8 +67,8 @@ class Gateway:
             await cluster.start()
             stack.push_async_callback(cluster.close)
             name = getpass.getuser()
-            store.add_user(User(name, "admin", unix=name), actor="gateway")
-            _, token = store.add_token(name, "gateway", actor="gateway")
+            store.accounts.add_user(User(name, "admin", unix=name), actor="gateway")
+            _, token = store.accounts.add_token(name, "gateway", actor="gateway")
             sock = stack.enter_context(listen("127.0.0.1", 0))
             url = f"http://127.0.0.1:{sock.getsockname()[1]}"
             self._loop, self._cluster = asyncio.get_running_loop(), cluster

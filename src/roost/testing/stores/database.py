@@ -39,11 +39,11 @@ def job_row(name: str, **fields: Any) -> JobRow:
 
 def fill(store: Store, count: int) -> list[JournalEntry]:
     """Append entries one by one; what was appended."""
-    last = store.last()
+    last = store.journal.last()
     first = 1 if last is None else last.seq + 1
     entries = [entry(seq, events=[{"type": "Woke"}]) for seq in range(first, first + count)]
     for one in entries:
-        store.append([one])
+        store.journal.append([one])
     return entries
 
 

@@ -18,139 +18,141 @@ class JournalConformance:
         odd = {"text": "\0 \ud800 é 😀 'quoted'; -- ?%s", "deep": [[{"a": None}]], "big": 2**70}
         entries = [entry(1), entry(2, **odd), entry(3, n=[1.5, 1e300, -0.0])]
         with open_store(place.url) as store:
-            store.serve()
-            same(store.last(), None, "the last entry of an empty journal")
-            store.append(entries[:1])
-            store.append(entries[1:])
-            same(list(store.entries()), entries, "the journal")
+            store.journal.serve()
+            same(store.journal.last(), None, "the last entry of an empty journal")
+            store.journal.append(entries[:1])
+            store.journal.append(entries[1:])
+            same(list(store.journal.entries()), entries, "the journal")
         with open_store(place.url) as store:
-            same(list(store.entries()), entries, "the journal after closing")
-            same(list(store.entries(after=2)), entries[2:], "the end of the journal")
-            same(store.last(), entries[-1], "the last entry")
+            same(list(store.journal.entries()), entries, "the journal after closing")
+            same(list(store.journal.entries(after=2)), entries[2:], "the end of the journal")
+            same(store.journal.last(), entries[-1], "the last entry")
 
     def test_a_long_journal_is_read_in_one_go(self, place: TrialDatabase) -> None:
         """More entries than are read at once."""
         with open_store(place.url) as store:
-            store.serve()
-            store.append([entry(seq) for seq in range(1, 1202)])
-            same([one.seq for one in store.entries()], list(range(1, 1202)), "the numbers")
+            store.journal.serve()
+            store.journal.append([entry(seq) for seq in range(1, 1202)])
+            same([one.seq for one in store.journal.entries()], list(range(1, 1202)), "the numbers")
 
     def test_numbers_have_no_gap(self, place: TrialDatabase) -> None:
         """A number that does not follow is refused, and nothing is written."""
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             entries = fill(store, 3)
             for seq in (3, 5, 1, 0, -1):
                 with raises(Fatal, f"entry {seq} cannot follow entry 3"):
-                    store.append([entry(seq)], [job_row("gap")])
+                    store.journal.append([entry(seq)], [job_row("gap")])
             with raises(Fatal, "entry 6 cannot follow entry 4"):
-                store.append([entry(4), entry(6)])
-            same(list(store.entries()), entries, "the journal")
-            same(store.find_jobs(JobQuery()).total, 0, "the number of jobs")
+                store.journal.append([entry(4), entry(6)])
+            same(list(store.journal.entries()), entries, "the journal")
+            same(store.jobs.find(JobQuery()).total, 0, "the number of jobs")
 
     def test_an_id_is_used_once(self, place: TrialDatabase) -> None:
         """The same entry under another number is refused, and the store goes on."""
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             first = fill(store, 1)[0]
             with raises(Conflict):
-                store.append([first._replace(seq=2)])
-            store.append([entry(2)])
-            same([one.seq for one in store.entries()], [1, 2], "the numbers")
+                store.journal.append([first._replace(seq=2)])
+            store.journal.append([entry(2)])
+            same([one.seq for one in store.journal.entries()], [1, 2], "the numbers")
 
     def test_what_is_no_json_is_refused(self, place: TrialDatabase) -> None:
         """Before anything is written."""
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             for value in (float("nan"), float("inf"), {1, 2}, object()):
                 with raises(InvalidSpec, "entry 1"):
-                    store.append([entry(1, value=value)])
+                    store.journal.append([entry(1, value=value)])
             with raises(RoostError):
-                store.append([entry(1)], [job_row("huge", priority=2**80)])
+                store.journal.append([entry(1)], [job_row("huge", priority=2**80)])
             fill(store, 1)
 
     def test_only_the_server_appends(self, place: TrialDatabase) -> None:
         """Who only reads cannot write the journal."""
         with open_store(place.url) as store, raises(Fatal, "call serve"):
-            store.append([entry(1)])
+            store.journal.append([entry(1)])
 
     def test_there_is_one_server(self, place: TrialDatabase) -> None:
         """A second one is refused by name; once the first is gone it may serve."""
         with open_store(place.url) as first, open_store(place.url) as second:
-            epoch = first.serve()
+            epoch = first.journal.serve()
             fill(first, 2)
             with raises(Conflict, "process"):
-                second.serve()
+                second.journal.serve()
             first.close()
-            require(second.serve() > epoch, "the epoch did not grow")
+            require(second.journal.serve() > epoch, "the epoch did not grow")
             fill(second, 1)
 
     def test_who_only_claims_has_changed_nothing(self, place: TrialDatabase) -> None:
         """Others are kept away, and can serve afterwards as if nobody had been there."""
         with open_store(place.url) as first:
-            epoch = first.serve()
+            epoch = first.journal.serve()
             fill(first, 2)
         with open_store(place.url) as claiming, open_store(place.url) as other:
-            require(not claiming.claim(), "a database of nobody is another home's")
+            require(not claiming.journal.claim(), "a database of nobody is another home's")
             with raises(Conflict, "process"):
-                other.serve()
+                other.journal.serve()
             with raises(Fatal, "call serve"):
-                claiming.append([entry(3)])
+                claiming.journal.append([entry(3)])
             claiming.close()
-            same(other.serve(), epoch + 1, "the epoch")
+            same(other.journal.serve(), epoch + 1, "the epoch")
 
     def test_a_database_belongs_to_one_home(self, place: TrialDatabase) -> None:
         """Another home is refused, or adopts it and is told to count what ran as lost."""
         here, there = HomeRow("a" * 32, "/srv/a", "box"), HomeRow("b" * 32, "/srv/b", "crate")
         with open_store(place.url) as store:
-            require(not store.claim(here), "a new database is another home's")
-            store.serve()
+            require(not store.journal.claim(here), "a new database is another home's")
+            store.journal.serve()
         with open_store(place.url) as store, raises(Conflict, "the home /srv/a on box"):
-            store.claim(there)
+            store.journal.claim(there)
         with open_store(place.url) as store:
-            require(store.claim(there, adopt=True), "what is adopted is called one's own")
+            require(store.journal.claim(there, adopt=True), "what is adopted is called one's own")
         with open_store(place.url) as store:
             moved = here._replace(path="/srv/c")
-            require(not store.claim(moved), "a claim that was given up has changed the home")
-            store.serve()
+            require(
+                not store.journal.claim(moved), "a claim that was given up has changed the home"
+            )
+            store.journal.serve()
         for adopt in (True, False):  # the first one ends before it could tell what is lost
             with open_store(place.url) as store:
-                require(store.claim(there, adopt=adopt), "what is lost was forgotten")
-                store.serve()
+                require(store.journal.claim(there, adopt=adopt), "what is lost was forgotten")
+                store.journal.serve()
         with open_store(place.url) as store:
-            store.claim(there)
-            store.serve()
-            store.settle_home()
+            store.journal.claim(there)
+            store.journal.serve()
+            store.journal.settle_home()
         with open_store(place.url) as store:
-            require(not store.claim(there), "what was settled is another home's")
+            require(not store.journal.claim(there), "what was settled is another home's")
         with open_store(place.url) as store, raises(Conflict, "the home /srv/b on crate"):
-            store.claim(here)
+            store.journal.claim(here)
 
     def test_a_server_that_was_replaced_writes_no_more(self, place: TrialDatabase) -> None:
         """It lost its lock without noticing; the new one's journal is untouched."""
         with open_store(place.url) as old, open_store(place.url) as new:
-            old.serve()
+            old.journal.serve()
             fill(old, 2)
             place.cut()
-            new.serve()
-            entries = [*new.entries(), *fill(new, 1)]
+            new.journal.serve()
+            entries = [*new.journal.entries(), *fill(new, 1)]
             try:
-                old.append([entry(3, late=True)])
+                old.journal.append([entry(3, late=True)])
             except StoreLost:  # it noticed that the connection is gone
                 with raises(Fenced):
-                    old.reopen()
+                    old.journal.reopen()
             except Fenced:
                 pass
             else:
                 raise AssertionError("a server that was replaced could append")
             with raises(RoostError):
-                old.append([entry(4, late=True)])
+                old.journal.append([entry(4, late=True)])
             entries += fill(new, 1)
             new.close()
             with raises(Fenced):
-                old.reopen()
+                old.journal.reopen()
             with open_store(place.url) as store:
-                same(list(store.entries()), entries, "the journal")
+                same(list(store.journal.entries()), entries, "the journal")
 
     def test_a_flipped_bit_is_found(self, place: TrialDatabase) -> None:
         """In any column of any entry, with its number."""
@@ -162,39 +164,39 @@ class JournalConformance:
             ("body = '{}'", "WHERE seq = 6", 6),
         )
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             fill(store, 6)
         place.spoil("CREATE TABLE kept AS SELECT * FROM journal")
         for change, where, seq in changes:
             place.spoil(f"UPDATE journal SET {change} {where}")  # noqa: S608 - ours
             with open_store(place.url) as store, raises(Fatal, f"damaged at entry {seq}"):
-                list(store.entries())
+                list(store.journal.entries())
             _put_back(place)
         with open_store(place.url) as store:
-            same(len(list(store.entries())), 6, "the entries")
+            same(len(list(store.journal.entries())), 6, "the entries")
 
     def test_a_missing_entry_is_found(self, place: TrialDatabase) -> None:
         """In the middle, and at both ends."""
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             fill(store, 9)
         place.spoil("CREATE TABLE kept AS SELECT * FROM journal")
         for seq in (5, 1, 9):
             place.spoil(f"DELETE FROM journal WHERE seq = {seq}")  # noqa: S608 - ours
             with open_store(place.url) as store, raises(Fatal, f"entry {seq}: it is missing"):
-                list(store.entries())
+                list(store.journal.entries())
             _put_back(place)
         place.spoil("DELETE FROM journal WHERE seq > 7")
         with open_store(place.url) as store, raises(Fatal, "damaged at entry 9"):
-            store.serve()
+            store.journal.serve()
         place.spoil("DELETE FROM journal")
         with open_store(place.url) as store, raises(Fatal, "damaged at entry 9"):
-            store.serve()
+            store.journal.serve()
 
     def test_a_database_put_back_is_noticed(self, place: TrialDatabase) -> None:
         """No number is used again."""
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             fill(store, 2)
             place.spoil("CREATE TABLE kept AS SELECT * FROM roost_meta")
             fill(store, 2)
@@ -203,29 +205,29 @@ class JournalConformance:
                 "UPDATE roost_meta SET last_seq = 2, last_sum = (SELECT last_sum FROM kept)"
             )
             with raises(Fatal, "put back to an older state"):
-                store.append([entry(5)])
+                store.journal.append([entry(5)])
             with raises(Fatal, "put back to an older state"):
-                store.reopen()
+                store.journal.reopen()
             with raises(Fatal, "put back to an older state"):
-                list(store.entries(after=4))
-            same(len(list(store.entries())), 2, "the entries")
+                list(store.journal.entries(after=4))
+            same(len(list(store.journal.entries())), 2, "the entries")
 
     def test_snapshots(self, place: TrialDatabase) -> None:
         """The two newest are kept; a damaged one is left out."""
         with open_store(place.url) as store:
-            store.serve()
-            same(list(store.snapshots()), [], "the snapshots")
+            store.journal.serve()
+            same(list(store.journal.snapshots()), [], "the snapshots")
             fill(store, 9)
             for seq in (2, 4, 7, 7):
-                store.save_snapshot(seq, f'{{"seq":{seq}}}')
+                store.journal.save_snapshot(seq, f'{{"seq":{seq}}}')
             both = [(7, '{"seq":7}'), (4, '{"seq":4}')]
-            same(list(store.snapshots()), both, "the snapshots")
+            same(list(store.journal.snapshots()), both, "the snapshots")
             with raises(Fatal):
-                store.save_snapshot(10, "{}")
+                store.journal.save_snapshot(10, "{}")
             place.spoil("UPDATE snapshots SET body = '{}' WHERE seq = 7")
-            same(list(store.snapshots()), both[1:], "the snapshots")
+            same(list(store.journal.snapshots()), both[1:], "the snapshots")
             place.spoil("UPDATE snapshots SET journal_sum = 'x' WHERE seq = 4")
-            same(list(store.snapshots()), [], "the snapshots")
+            same(list(store.journal.snapshots()), [], "the snapshots")
 
     def test_many_who_start_at_once_make_one_database(self, place: TrialDatabase) -> None:
         """And only one of them serves."""
@@ -236,7 +238,7 @@ class JournalConformance:
             try:
                 with open_store(place.url) as store:
                     with suppress(Conflict):
-                        epochs.append(store.serve())
+                        epochs.append(store.journal.serve())
                     ready.wait()
             except Exception as error:  # noqa: BLE001 - told below
                 wrong.append(error)

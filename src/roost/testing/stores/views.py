@@ -40,64 +40,66 @@ class ViewConformance:
             document={"command": ["python", "a\0b"]},
         )
         with open_store(place.url) as store:
-            store.serve()
-            store.append([entry(1)], [job, job_row("other")])
-            same(store.job(job.id), job, "the job")
+            store.journal.serve()
+            store.journal.append([entry(1)], [job, job_row("other")])
+            same(store.jobs.get(job.id), job, "the job")
             later = replace(
                 job, state="running", started_at=NOW + 1, rev=2, labels={"team": "speech"}
             )
-            store.append([entry(2)], [job, later])
-            same(store.job(job.id), later, "the job")
+            store.journal.append([entry(2)], [job, later])
+            same(store.jobs.get(job.id), later, "the job")
             query = JobQuery(labels={"team": "vision"})
-            same(store.find_jobs(query).total, 0, "jobs with the old label")
-            store.append([entry(3)], [], [], [job.id])
-            same(store.job(job.id), None, "the deleted job")
-            same(store.find_jobs(JobQuery()).total, 1, "the number of jobs")
+            same(store.jobs.find(query).total, 0, "jobs with the old label")
+            store.journal.append([entry(3)], [], [], [job.id])
+            same(store.jobs.get(job.id), None, "the deleted job")
+            same(store.jobs.find(JobQuery()).total, 1, "the number of jobs")
 
     def test_a_request_is_found_by_its_key(self, place: TrialDatabase) -> None:
         """Per user; a second job with the same key is refused."""
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             mine, other = job_row("a", request="k"), job_row("b", request="k", user="bob")
-            store.append([entry(1)], [mine, other, job_row("c"), job_row("d")])
-            same(store.by_request("ada", "k"), mine, "ada's job")
-            same(store.by_request("bob", "k"), other, "bob's job")
-            same(store.by_request("ada", "K"), None, "a job with another key")
-            same(store.by_request("ada", ""), None, "a job without key")
-            same(store.by_request("ada\0", "k\ud800"), None, "a job of an odd user")
+            store.journal.append([entry(1)], [mine, other, job_row("c"), job_row("d")])
+            same(store.jobs.by_request("ada", "k"), mine, "ada's job")
+            same(store.jobs.by_request("bob", "k"), other, "bob's job")
+            same(store.jobs.by_request("ada", "K"), None, "a job with another key")
+            same(store.jobs.by_request("ada", ""), None, "a job without key")
+            same(store.jobs.by_request("ada\0", "k\ud800"), None, "a job of an odd user")
             with raises(Conflict):
-                store.append([entry(2)], [job_row("e", request="k")])
-            same([one.seq for one in store.entries()], [1], "the journal")
+                store.journal.append([entry(2)], [job_row("e", request="k")])
+            same([one.seq for one in store.journal.entries()], [1], "the journal")
 
     def test_pages_are_those_of_an_obvious_search(self, place: TrialDatabase) -> None:
         """Random jobs and questions, against a filter over a list."""
         chance = random.Random(11)  # noqa: S311 - not for secrets
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             jobs: dict[str, JobRow] = {}
             for seq in range(1, 6):
                 batch = [_random_job(chance) for _ in range(60)]
                 gone = chance.sample(sorted(jobs), min(len(jobs), 9))
-                store.append([entry(seq)], batch, [], gone)
+                store.journal.append([entry(seq)], batch, [], gone)
                 jobs |= {job.id: job for job in batch}
                 for name in gone:
                     del jobs[name]
                 for _ in range(30):
                     query = _random_query(chance)
-                    found = store.find_jobs(query)
+                    found = store.jobs.find(query)
                     wanted = _search(jobs.values(), query)
                     page = tuple(wanted[query.offset : query.offset + query.limit])
                     same(found.items, page, f"the page of {query}")
                     same(found.total, len(wanted), f"the total of {query}")
             open_now = sorted(job.id for job in jobs.values() if job.state in OPEN_STATES)
-            same([job.id for job in store.open_jobs()], open_now, "the open jobs")
+            same([job.id for job in store.jobs.unfinished()], open_now, "the open jobs")
 
     def test_names_are_looked_for_as_they_are_written(self, place: TrialDatabase) -> None:
         """Wildcards of the database mean nothing."""
         names = ["a%b", "a_b", "a!b", "axb", "a\\b", "AXB"]
         with open_store(place.url) as store:
-            store.serve()
-            store.append([entry(1)], [job_row(name, id=str(n)) for n, name in enumerate(names)])
+            store.journal.serve()
+            store.journal.append(
+                [entry(1)], [job_row(name, id=str(n)) for n, name in enumerate(names)]
+            )
             for text, wanted in (
                 ("%", ["a%b"]),
                 ("_", ["a_b"]),
@@ -107,26 +109,26 @@ class ViewConformance:
                 ("A%", ["a%b"]),
                 ("'", []),
             ):
-                page = store.find_jobs(JobQuery(name=text, sort="name"))
+                page = store.jobs.find(JobQuery(name=text, sort="name"))
                 same([job.name for job in page.items], wanted, f"names with {text}")
 
     def test_a_question_that_cannot_be_right_is_refused(self, place: TrialDatabase) -> None:
         """With the nearest field."""
         with open_store(place.url) as store:
             with raises(InvalidSpec, "did you mean 'submitted_at'"):
-                store.find_jobs(JobQuery(sort="-submited_at"))
+                store.jobs.find(JobQuery(sort="-submited_at"))
             with raises(InvalidSpec, "did you mean 'running'"):
-                store.find_jobs(JobQuery(states=("runing",)))
+                store.jobs.find(JobQuery(states=("runing",)))
             for limit, offset in ((0, 0), (201, 0), (-1, 0), (1, -1), (1, 2**63)):
                 with raises(InvalidSpec):
-                    store.find_jobs(JobQuery(limit=limit, offset=offset))
+                    store.jobs.find(JobQuery(limit=limit, offset=offset))
                 with raises(InvalidSpec):
-                    store.find_events(EventQuery(limit=limit, offset=offset))
+                    store.events.find(EventQuery(limit=limit, offset=offset))
             for text in ("\0", "\ud800", "x" * 60_000):
                 with raises(InvalidSpec):
-                    store.find_jobs(JobQuery(name=text))
+                    store.jobs.find(JobQuery(name=text))
             with raises(InvalidSpec):
-                store.find_jobs(JobQuery(users=("ada",) * 1000))
+                store.jobs.find(JobQuery(users=("ada",) * 1000))
 
     def test_the_event_log(self, place: TrialDatabase) -> None:
         """By job, user, node, kind and number, from both ends."""
@@ -138,9 +140,9 @@ class ViewConformance:
         ]
         lines[4] = replace(lines[4], old="a\0", new="\ud800", text="é")
         with open_store(place.url) as store:
-            store.serve()
+            store.journal.serve()
             for seq in range(1, 10):
-                store.append([entry(seq)], [], [line for line in lines if line.seq == seq])
+                store.journal.append([entry(seq)], [], [line for line in lines if line.seq == seq])
             lines[4] = replace(lines[4], old="a\ufffd", new="?")
             for query, wanted in (
                 (EventQuery(limit=200), lines),
@@ -151,8 +153,8 @@ class ViewConformance:
                 (EventQuery(user="u1", limit=200), [line for line in lines if line.seq % 2]),
                 (EventQuery(node="n0", offset=8), lines[-3:-2]),
             ):
-                same(list(store.find_events(query).items), wanted, f"the lines of {query}")
-            same(store.find_events(EventQuery(job="j1", limit=1)).total, 9, "the total")
+                same(list(store.events.find(query).items), wanted, f"the lines of {query}")
+            same(store.events.find(EventQuery(job="j1", limit=1)).total, 9, "the total")
 
 
 class AccountConformance:
@@ -162,23 +164,23 @@ class AccountConformance:
         """Added once, changed, listed by name."""
         with open_store(place.url) as store:
             ada, bob = User("ada", "admin", "ada"), User("bob")
-            store.add_user(bob, actor="ada")
-            store.add_user(ada)
+            store.accounts.add_user(bob, actor="ada")
+            store.accounts.add_user(ada)
             with raises(Conflict, "ada"):
-                store.add_user(ada)
-            same(store.users(), [ada, bob], "the users")
+                store.accounts.add_user(ada)
+            same(store.accounts.users(), [ada, bob], "the users")
             off = replace(bob, active=False, role="viewer")
-            store.set_user(off, actor="ada")
-            same(store.user("bob"), off, "bob")
-            same(store.user("b\0b"), None, "an odd user")
+            store.accounts.set_user(off, actor="ada")
+            same(store.accounts.user("bob"), off, "bob")
+            same(store.accounts.user("b\0b"), None, "an odd user")
             with raises(NotFound, "did you mean 'bob'"):
-                store.set_user(User("bop"))
+                store.accounts.set_user(User("bop"))
             for name in ("", "a b", "a" * 65, "-a", "a\n", "../x", "é"):
                 with raises(InvalidSpec):
-                    store.add_user(User(name))
+                    store.accounts.add_user(User(name))
             with raises(InvalidSpec, "admin"):
-                store.add_user(User("eve", "admn"))
-            lines = store.find_events(EventQuery(kind="account")).items
+                store.accounts.add_user(User("eve", "admn"))
+            lines = store.events.find(EventQuery(kind="account")).items
             told = [(line.actor, line.user, line.new) for line in lines]
             wanted = [("ada", "bob", "user"), ("", "ada", "admin as ada"), ("ada", "bob", _OFF)]
             same(told, wanted, "the lines about accounts")
@@ -187,80 +189,84 @@ class AccountConformance:
         """A secret opens until it expires, is revoked, or its user is sent away."""
         now = [NOW]
         with open_store(place.url, lambda: now[0]) as store:
-            ada = store.add_user(User("ada", "admin"))
-            _, short = store.add_token("ada", "short", NOW + 10)
-            revoked, gone = store.add_token("ada", "revoked")
-            token, secret = store.add_token("ada", "laptop", actor="ada")
+            ada = store.accounts.add_user(User("ada", "admin"))
+            _, short = store.accounts.add_token("ada", "short", NOW + 10)
+            revoked, gone = store.accounts.add_token("ada", "revoked")
+            token, secret = store.accounts.add_token("ada", "laptop", actor="ada")
             for wrong in ("", "roost_", secret[:-1], secret + "x", f"roost_{'x' * 10_000}", "é\0"):
-                same(store.find_token(wrong), None, "a wrong secret")
-            store.revoke_token(revoked.id)
-            same(store.find_token(gone), None, "a revoked secret")
-            require(store.find_token(short) is not None, "a fresh secret does not open")
+                same(store.accounts.find_token(wrong), None, "a wrong secret")
+            store.accounts.revoke_token(revoked.id)
+            same(store.accounts.find_token(gone), None, "a revoked secret")
+            require(store.accounts.find_token(short) is not None, "a fresh secret does not open")
             now[0] += 10
-            same(store.find_token(short), None, "an expired secret")
+            same(store.accounts.find_token(short), None, "an expired secret")
             used = replace(token, last_used_at=now[0])
-            same(store.find_token(secret), (used, ada), "the secret")
-            store.set_user(replace(ada, active=False))
-            same(store.find_token(secret), None, "the secret of somebody sent away")
-            labels = {one.label for one in store.tokens("ada")}
+            same(store.accounts.find_token(secret), (used, ada), "the secret")
+            store.accounts.set_user(replace(ada, active=False))
+            same(store.accounts.find_token(secret), None, "the secret of somebody sent away")
+            labels = {one.label for one in store.accounts.tokens("ada")}
             same(labels, {"short", "revoked", "laptop"}, "the tokens")
-            same(store.tokens("bob"), [], "bob's tokens")
+            same(store.accounts.tokens("bob"), [], "bob's tokens")
             with raises(NotFound):
-                store.add_token("bob", "none")
+                store.accounts.add_token("bob", "none")
             with raises(NotFound):
-                store.revoke_token("tok-none")
+                store.accounts.revoke_token("tok-none")
             with raises(InvalidSpec):
-                store.add_token("ada", "late", now[0] - 1)
+                store.accounts.add_token("ada", "late", now[0] - 1)
 
     def test_tokens_die_with_the_token_they_were_made_with(self, place: TrialDatabase) -> None:
         """And so do those made with them; others live on."""
         with open_store(place.url) as store:
             for name in ("ada", "bob"):
-                store.add_user(User(name))
-            root, _ = store.add_token("ada", "root")
-            first, _ = store.add_token("ada", "leaked", parent=root.id)
+                store.accounts.add_user(User(name))
+            root, _ = store.accounts.add_token("ada", "root")
+            first, _ = store.accounts.add_token("ada", "leaked", parent=root.id)
             made = [first]
             secrets = []
             for user in ("ada", "bob", "ada"):
-                token, secret = store.add_token(user, "made", parent=made[-1].id)
+                token, secret = store.accounts.add_token(user, "made", parent=made[-1].id)
                 made.append(token)
                 secrets.append(secret)
-            _, other = store.add_token("bob", "other", parent=root.id)
-            same(store.tokens("bob")[0].parent, made[1].id, "what it was made with")
-            revoked = store.revoke_token(first.id, actor="eve")
+            _, other = store.accounts.add_token("bob", "other", parent=root.id)
+            same(store.accounts.tokens("bob")[0].parent, made[1].id, "what it was made with")
+            revoked = store.accounts.revoke_token(first.id, actor="eve")
             same((revoked.id, revoked.revoked_at is None), (first.id, False), "what was revoked")
             for secret in secrets:
-                same(store.find_token(secret), None, "a secret made with a revoked one")
-            require(store.find_token(other) is not None, "a token of somebody else is gone")
-            alive = {one.label for one in store.tokens() if one.revoked_at is None}
+                same(store.accounts.find_token(secret), None, "a secret made with a revoked one")
+            require(
+                store.accounts.find_token(other) is not None, "a token of somebody else is gone"
+            )
+            alive = {one.label for one in store.accounts.tokens() if one.revoked_at is None}
             same(alive, {"root", "other"}, "the tokens that are left")
-            lines = [line for line in store.find_events(EventQuery()).items if line.old]
+            lines = [line for line in store.events.find(EventQuery()).items if line.old]
             same({line.old for line in lines}, {one.id for one in made}, "the tokens told of")
             same({line.actor for line in lines}, {"eve"}, "who revoked them")
-            store.revoke_token(first.id)
-            same(len(store.find_events(EventQuery()).items), 8 + 4, "the lines")
+            store.accounts.revoke_token(first.id)
+            same(len(store.events.find(EventQuery()).items), 8 + 4, "the lines")
             for parent in (first.id, made[2].id, "tok-none"):
                 with raises(Conflict, "revoked"):
-                    store.add_token("ada", "late", parent=parent)
+                    store.accounts.add_token("ada", "late", parent=parent)
 
     def test_use_is_noted_once_a_minute(self, place: TrialDatabase) -> None:
         """And survives the server."""
         now = [NOW]
         with open_store(place.url, lambda: now[0]) as store:
-            store.serve()
-            store.add_user(User("ada"))
-            _, secret = store.add_token("ada", "laptop")
+            store.journal.serve()
+            store.accounts.add_user(User("ada"))
+            _, secret = store.accounts.add_token("ada", "laptop")
             for later, noted in ((0, 0), (30, 0), (59, 0), (60, 60), (119, 60), (121, 121)):
                 now[0] = NOW + later
-                store.find_token(secret)
-                same(store.tokens()[0].last_used_at, NOW + noted, f"the use after {later} s")
+                store.accounts.find_token(secret)
+                same(
+                    store.accounts.tokens()[0].last_used_at, NOW + noted, f"the use after {later} s"
+                )
 
     def test_secrets_are_nowhere(self, place: TrialDatabase) -> None:
         """Neither in lists nor in the event log."""
         with open_store(place.url) as store:
-            store.add_user(User("ada"))
-            _, secret = store.add_token("ada", "laptop")
-            told = f"{store.tokens()} {store.find_events(EventQuery()).items}"
+            store.accounts.add_user(User("ada"))
+            _, secret = store.accounts.add_token("ada", "laptop")
+            told = f"{store.accounts.tokens()} {store.events.find(EventQuery()).items}"
             require(secret not in told and secret[6:] not in told, "the secret is told")
 
     def test_queues(self, place: TrialDatabase) -> None:
@@ -268,18 +274,18 @@ class AccountConformance:
         with open_store(place.url) as store:
             a = QueueRow("a", 4000, None, 2.0, 1, ("ada", "bob"))
             b = QueueRow("b")
-            store.set_queue(b)
-            store.set_queue(a, actor="ada")
-            same(store.queues(), [a, b], "the queues")
+            store.accounts.set_queue(b)
+            store.accounts.set_queue(a, actor="ada")
+            same(store.accounts.queues(), [a, b], "the queues")
             a = replace(a, submitters=())
-            store.set_queue(a)
-            store.set_queue(a)
-            same(store.queues(), [a, b], "the queues")
-            store.delete_queue("b")
+            store.accounts.set_queue(a)
+            store.accounts.set_queue(a)
+            same(store.accounts.queues(), [a, b], "the queues")
+            store.accounts.delete_queue("b")
             with raises(NotFound, "queue 'b'"):
-                store.delete_queue("b")
-            same(store.queues(), [a], "the queues")
-            same(store.find_events(EventQuery(kind="account")).total, 4, "the lines")
+                store.accounts.delete_queue("b")
+            same(store.accounts.queues(), [a], "the queues")
+            same(store.events.find(EventQuery(kind="account")).total, 4, "the lines")
 
 
 class PointConformance:
@@ -294,23 +300,23 @@ class PointConformance:
         other = RestorePointRow("b-1", "one", "bob", "b", NOW + 2)
         with open_store(place.url) as store:
             for point in (first, later, other):
-                store.check_point(point.job, point.name)
-                same(store.add_point(point, actor=point.user), point, "what was added")
+                store.restore_points.check(point.job, point.name)
+                same(store.restore_points.add(point, actor=point.user), point, "what was added")
             with raises(Conflict, "a-1 has a snapshot 'one' already"):
-                store.add_point(first)
+                store.restore_points.add(first)
             with raises(Conflict, "already"):
-                store.check_point("a-1", "one")
-            same(store.point("a-1", "one"), first, "a snapshot by name")
-            same(store.point("a-1"), later, "the newest of a job")
-            same(store.point("c-1"), None, "one that is not there")
-            same(store.points().items, (other, later, first), "all, the newest first")
-            same(store.points("a-1", limit=1), RowPage((later,), 2), "a page")
-            same(store.points("a-1", offset=1).items, (first,), "the next page")
-            same(store.points(user="bob").items, (other,), "those of a user")
-            same(store.delete_point("a-1", "two", actor="ada"), later, "what was deleted")
+                store.restore_points.check("a-1", "one")
+            same(store.restore_points.get("a-1", "one"), first, "a snapshot by name")
+            same(store.restore_points.get("a-1"), later, "the newest of a job")
+            same(store.restore_points.get("c-1"), None, "one that is not there")
+            same(store.restore_points.find().items, (other, later, first), "all, the newest first")
+            same(store.restore_points.find("a-1", limit=1), RowPage((later,), 2), "a page")
+            same(store.restore_points.find("a-1", offset=1).items, (first,), "the next page")
+            same(store.restore_points.find(user="bob").items, (other,), "those of a user")
+            same(store.restore_points.delete("a-1", "two", actor="ada"), later, "what was deleted")
             with raises(NotFound, "has no snapshot 'two'"):
-                store.delete_point("a-1", "two")
-            lines = store.find_events(EventQuery(job="a-1")).items
+                store.restore_points.delete("a-1", "two")
+            lines = store.events.find(EventQuery(job="a-1")).items
             told = [(line.kind, line.actor, line.text) for line in lines]
             taken = [("snapshot", "ada", f"{name} taken") for name in ("one", "two")]
             same(told, [*taken, ("snapshot", "ada", "two deleted")], "the lines")
@@ -319,11 +325,13 @@ class PointConformance:
         """One more is refused, until another is deleted."""
         with open_store(place.url) as store:
             for number in range(MOST_POINTS):
-                store.add_point(RestorePointRow("a-1", f"n{number}", "ada", "a", NOW + number))
+                store.restore_points.add(
+                    RestorePointRow("a-1", f"n{number}", "ada", "a", NOW + number)
+                )
             with raises(Conflict, f"{MOST_POINTS} snapshots"):
-                store.add_point(RestorePointRow("a-1", "more", "ada", "a", NOW))
-            store.delete_point("a-1", "n0")
-            store.add_point(RestorePointRow("a-1", "more", "ada", "a", NOW))
+                store.restore_points.add(RestorePointRow("a-1", "more", "ada", "a", NOW))
+            store.restore_points.delete("a-1", "n0")
+            store.restore_points.add(RestorePointRow("a-1", "more", "ada", "a", NOW))
 
 
 _OFF = "viewer (off)"
