@@ -94,7 +94,9 @@ async def operator(
     known = JobOptions(Site(image="roost"))
     given = OperatorOptions(**{"metrics_port": None, "lease_s": 3.0, **options})
     made = Operator(
-        api, given, [SourceFactory(JobController.kinds, lambda desk: JobController(desk, known))]
+        api,
+        given,
+        [SourceFactory(JobController.kinds, lambda context: JobController(context, known))],
     )
     for mirror in made.mirrors.values() if stall_s else ():
         mirror._stall_s = stall_s
@@ -114,7 +116,7 @@ async def leading(made: Operator, task: asyncio.Task[None] | None = None) -> boo
     """Whether an operator leads and has folded everything."""
     if task is not None and task.done():
         await task
-    return made.term is not None and made.term.settled
+    return made.leadership is not None and made.leadership.settled
 
 
 async def settled(witness: Witness, done: Callable[[], bool], timeout_s: float = 60.0) -> float:

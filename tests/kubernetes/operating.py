@@ -46,7 +46,7 @@ async def operating(
 async def _leads(operator: Operator, task: asyncio.Task[None]) -> bool:
     if task.done():
         await task
-    return operator.term is not None and operator.term.settled
+    return operator.leadership is not None and operator.leadership.settled
 
 
 def gang(name: str, size: int, **given: Any) -> list[Object]:

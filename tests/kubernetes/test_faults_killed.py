@@ -32,6 +32,7 @@ from roost.failpoints import ON_KUBERNETES
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object
 from roost.kubernetes.objects.pods import is_bound, is_over
+from roost.kubernetes.operator.leadership import Leadership
 
 CANCEL = {"annotations": {"roost.dev/cancel": "ada"}}
 
@@ -176,9 +177,9 @@ def test_restarts_make_nothing_new(cluster: ControlPlane, api: Api, runner: asyn
         async with Witness.of(api) as witness:
             for _ in range(5):
                 async with operator(cluster.kubeconfig) as made:
-                    assert made.term is not None
-                    await until(partial(quiet, made.term), 60)
-                    core = made.term.core
+                    assert made.leadership is not None
+                    await until(partial(quiet, made.leadership), 60)
+                    core = made.leadership.core
                     states = Counter(str(one.state) for one in core.jobs.values())
                     sums.add((core.ledger.free_milli, *sorted(states.items())))
             async with replica(cluster.kubeconfig) as process:
@@ -208,9 +209,12 @@ async def half_delete(api: Api, names: list[str]) -> None:
         await api.delete(JOBS, name, SPACE)
 
 
-async def quiet(term: object) -> bool:
-    """Whether a term has nothing left to do."""
-    return not term._touched and not [t for t in term._tasks if "binding" in t.get_name()]  # type: ignore[attr-defined]
+async def quiet(leadership: Leadership) -> bool:
+    """Whether a leadership has nothing left to do."""
+    tasks = leadership.writer.tasks
+    return not leadership.reconciler._touched and not [
+        task for task in tasks if "binding" in task.get_name()
+    ]
 
 
 def test_a_node_that_vanishes_with_pods_on_their_way_out(

@@ -202,7 +202,7 @@ def test_a_partition_while_gangs_are_bound(
             FaultyProxy(cluster.url, cluster.authority, seed=28) as proxy,
             operator(proxied(cluster, proxy), lease_s=lease_s) as made,
         ):
-            term = made.term
+            leadership = made.leadership
             await create(api, JOBS, [job(f"done-{n}") for n in range(3)])
             await settled(witness, lambda: states(witness) == {"running"})
             made_before = create(api, PODS, [o for n in range(10) for o in gang(f"a-{n}", 4)])
@@ -220,7 +220,7 @@ def test_a_partition_while_gangs_are_bound(
             lost = {p["metadata"]["uid"] for p in witness.pods if on(p) == names[-1]}
             took_s = await settled(witness, lambda: well(witness, lost))
             assert took_s <= RECONCILED_S
-            assert (made.term is term) == (seconds < lease_s * 2 / 3)
+            assert (made.leadership is leadership) == (seconds < lease_s * 2 / 3)
 
     runner.run(scenario())
 

@@ -46,8 +46,8 @@ async def uids(api: Api, name: str) -> set[str]:
 
 async def knows(operator: Operator, words: str) -> bool:
     """Whether the core knows that the Job is protected."""
-    term = operator.term
-    return term is not None and words in term.core.jobs[JobId("default.low")].protected
+    leadership = operator.leadership
+    return leadership is not None and words in leadership.core.jobs[JobId("default.low")].protected
 
 
 async def submit_ranked(api: Api, name: str, rank: int, **spec: Any) -> Object:

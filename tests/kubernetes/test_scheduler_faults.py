@@ -210,8 +210,8 @@ def test_a_restart_binds_nothing_that_is_over(
         async with operating(cluster) as operator:
             await asyncio.sleep(2)
             assert not operator.binder.counts
-            assert operator.term is not None
-            assert operator.term.core.ledger.free_milli == 60_000
+            assert operator.leadership is not None
+            assert operator.leadership.core.ledger.free_milli == 60_000
             await create(api, PODS, [pod(f"new-{n}") for n in range(60)])
             await until(lambda: some_bound(operator.binder.counts["bound"], 60))
             assert await over_committed(api) == []
@@ -238,8 +238,8 @@ def test_two_schedulers_at_once(tmp_path: Path, runner: asyncio.Runner) -> None:
                     await asyncio.sleep(3)
                     assert operator.binder.counts["bound"] == before
                     assert await over_committed(api) == []
-                    assert operator.term is not None
-                    assert operator.term.fleet.shunned == 0
+                    assert operator.leadership is not None
+                    assert operator.leadership.reconciler.nodes.closed == 0
                 admitting.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await admitting
@@ -330,7 +330,7 @@ async def some_bound(have: int, least: int) -> bool:
 
 async def all_run(operator: Any, jobs: int) -> bool:
     """Whether the core knows so many runs that started."""
-    runs = operator.term.core.runs.values() if operator.term is not None else ()
+    runs = operator.leadership.core.runs.values() if operator.leadership is not None else ()
     return sum(run.started_at is not None for run in runs) == jobs
 
 

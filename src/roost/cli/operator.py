@@ -181,7 +181,9 @@ def _made(api: Api, given: dict[str, Any]) -> Operator:
     site = Site(image=given["image"], meeting=_meeting(given, options), scheduler=options.scheduler)
     jobs = JobOptions(site, options.placer, given["meeting_port"])
     return Operator(
-        api, options, [SourceFactory(JobController.kinds, lambda desk: JobController(desk, jobs))]
+        api,
+        options,
+        [SourceFactory(JobController.kinds, lambda context: JobController(context, jobs))],
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from roost.errors import Fatal
 from roost.jobfile import JobFile, grammar
+from roost.jobfile.sections import WorkdirSection
 from roost.kubernetes.crds import rules
 from roost.kubernetes.crds.fields import (
     OWN,
@@ -138,7 +139,7 @@ def _alternatives(schema: Schema) -> Iterator[Schema]:
         name = schema["$ref"].rpartition("/")[2]
         target = _model()["$defs"][name]
         # The model writes a folder as a text, for people; an object has the mapping.
-        yield {"$workdir": True, **target} if name == "Workdir" else target
+        yield {"$workdir": True, **target} if name == WorkdirSection.__name__ else target
         return
     for option in schema.get("anyOf", [schema]):
         if option.get("type") != "null":

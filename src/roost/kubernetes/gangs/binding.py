@@ -41,8 +41,8 @@ class GangBinder(GangPods):
 
     __slots__ = ("_evicting", "_not_before", "_source")
 
-    def __init__(self, desk: OperatorContext, job: JobId, source: GangSource) -> None:
-        super().__init__(desk, job)
+    def __init__(self, context: OperatorContext, job: JobId, source: GangSource) -> None:
+        super().__init__(context, job)
         self._source = source
         #: Whether some are being asked to leave, and before when nobody is bound.
         self._evicting = False
@@ -52,7 +52,7 @@ class GangBinder(GangPods):
         """Ask all pods to leave, unless that is under way."""
         if not self._evicting:
             self._evicting = True
-            self._desk.spawn(self._evict(run), f"evicting {self.id}")
+            self._context.spawn(self._evict(run), f"evicting {self.id}")
 
     def _fill(self, run: Run, waits: list[str]) -> None:
         """Bind those that wait to the seats that are vacant."""
@@ -70,7 +70,7 @@ class GangBinder(GangPods):
         self._busy.update(found)
         if len(self.pods) > 1:
             self._remember()
-        self._desk.spawn(self._bind(run, found), f"binding {self.id}")
+        self._context.spawn(self._bind(run, found), f"binding {self.id}")
 
     async def _bind(self, run: Run, found: dict[str, Seat]) -> None:
         bindings = seat_plans.bindings(run, found, self.pods, _PLANS)
@@ -82,23 +82,23 @@ class GangBinder(GangPods):
                 await asyncio.gather(*(self._bind_one(uid, b) for uid, b in bindings.items()))
         finally:
             self._busy.difference_update(found)
-            self._desk.touch(self.id)
+            self._context.requeue(self.id)
 
     async def _bind_one(self, uid: str, binding: Binding) -> None:
         hit("pods.before-bind")
-        fate = await self._desk.binder.bind(binding)
+        fate = await self._context.binder.bind(binding)
         hit("pods.after-bind")
         pod = self.pods.get(uid)
         if fate is BindingFate.BOUND:
             if pod is not None and not is_bound(pod):
                 self._assumed[uid] = binding.node
-                self._desk.tell(pod, "Scheduled", f"bound to {binding.node}")
+                self._context.write_event(pod, "Scheduled", f"bound to {binding.node}")
             return
         self._seats.pop(uid, None)
         if pod is not None and fate in (BindingFate.GONE, BindingFate.ELSEWHERE):
             self._dead.add(uid)  # until the mirror knows better
         elif fate is BindingFate.REFUSED:
-            self._not_before = self._desk.now() + _REFUSED_S
+            self._not_before = self._context.now() + _REFUSED_S
         _log.info("%s/%s was not bound to %s: %s", *binding[:2], binding.node, fate)
 
     async def _evict(self, run: Run) -> None:
@@ -106,26 +106,26 @@ class GangBinder(GangPods):
         reason = run.stopping or "it has to move"
         try:
             # The run itself and not its name: the next gang of this name begins to count anew.
-            while self._desk.core.runs.get(run.id) is run and run.stopping is not None:
+            while self._context.core.runs.get(run.id) is run and run.stopping is not None:
                 held = self._sorted()[0]
                 await asyncio.gather(*(self._evict_one(uid, reason) for uid in held))
                 await asyncio.sleep(AGAIN_S)
         finally:
             self._evicting = False
-            self._desk.touch(self.id)
+            self._context.requeue(self.id)
 
     async def _evict_one(self, uid: str, reason: str) -> None:
         pod = self.pods.get(uid)
         if pod is None:
             return
         try:
-            if self._desk.deserted(self._node(uid)):
-                await self._desk.binder.remove(pod, 0)
+            if self._context.is_node_gone(self._node(uid)):
+                await self._context.binder.remove(pod, 0)
             elif not is_leaving(pod):
-                await self._desk.binder.evict(pod)
-                self._desk.tell(pod, "Preempted", f"evicted: {reason}", warning=True)
+                await self._context.binder.evict(pod)
+                self._context.write_event(pod, "Preempted", f"evicted: {reason}", warning=True)
         except Disrupted as error:
-            self._desk.tell(pod, "EvictionRefused", str(error), warning=True)
+            self._context.write_event(pod, "EvictionRefused", str(error), warning=True)
             if not any(map(is_leaving, self.pods.values())):
                 self._source.protect(self.id, str(error))  # else it has begun, and must be ended
         except Retryable as error:
@@ -144,7 +144,7 @@ class GangBinder(GangPods):
 
     def _is_late(self, uid: str) -> bool:
         """Whether Roost bound a pod to devices that its node has: then they are others' by now."""
-        pod, node = self.pods[uid], self._desk.core.ledger.nodes.get(NodeId(self._node(uid)))
+        pod, node = self.pods[uid], self._context.core.ledger.nodes.get(NodeId(self._node(uid)))
         try:
             given = devices_of(pod) if attempt_of(pod) else ()
         except InvalidSpec:
@@ -154,7 +154,7 @@ class GangBinder(GangPods):
     async def _remove(self, pods: list[Object]) -> None:
         try:
             for pod in pods:
-                await self._desk.binder.remove(pod, 0)
+                await self._context.binder.remove(pod, 0)
         except (Retryable, Forbidden) as error:
             _log.info("%s: %s", self.id, error)
         finally:

@@ -55,8 +55,8 @@ class GangSource:
 
     kinds: tuple[ResourceKind, ...] = (*_OWNERS, DISRUPTION_BUDGETS, *_QUEUES)
 
-    def __init__(self, desk: OperatorContext, scheduler: str = SCHEDULER) -> None:
-        self._desk, self._scheduler = desk, scheduler
+    def __init__(self, context: OperatorContext, scheduler: str = SCHEDULER) -> None:
+        self._context, self._scheduler = context, scheduler
         self._refs: dict[JobId, GangRef] = {}
         #: Pods of JobSets that were not seen yet: only those say which gangs they are.
         self._unclaimed: dict[GangOwner, dict[str, tuple[Object, float]]] = {}
@@ -66,16 +66,16 @@ class GangSource:
         self.gangs: dict[JobId, PodGang] = {}
         #: Gangs with pods that wait, in the order in which they came.
         self.waiting: dict[JobId, PodGang] = {}
-        self.budgets = DisruptionBudgets(desk)
-        desk.contests(self._contested)
-        desk.spawn(self._look(), "looking at who waits, and at budgets")
+        self.budgets = DisruptionBudgets(context)
+        context.on_node_closed(self._contested)
+        context.spawn(self._look(), "looking at who waits, and at budgets")
 
     async def _look(self) -> None:
-        reasons = WaitingReasons(self._desk, self)
+        reasons = WaitingReasons(self._context, self)
         while True:
             await asyncio.sleep(_LOOK_S)
-            for event in self.budgets.changes(self.gangs, self._desk.now()):
-                self._desk.report(event)
+            for event in self.budgets.changes(self.gangs, self._context.now()):
+                self._context.report(event)
             await reasons.tell()
 
     # -- whose a pod is --------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class GangSource:
             return ref
         if found is None:
             waiting = self._unclaimed.setdefault(owner._replace(uid=""), {})
-            waiting.setdefault(uid, (pod, self._desk.now()))
+            waiting.setdefault(uid, (pod, self._context.now()))
             return None
         whole = completed(ref, found)
         self._claimed[uid] = whole.id
@@ -134,10 +134,10 @@ class GangSource:
         """The gang of that name, once one of its pods was seen."""
         if job not in self._refs:
             return None
-        found = self.gangs[job] = PodGang(self._desk, job, self)
+        found = self.gangs[job] = PodGang(self._context, job, self)
         return found
 
-    def known(self) -> Iterable[JobId]:
+    def initial_jobs(self) -> Iterable[JobId]:
         """Gangs are known by their pods alone."""
         return ()
 
@@ -162,7 +162,7 @@ class GangSource:
         kind = _kind_of(ref)
         if kind is None or ref.owner is None:
             return None
-        return self._desk.objects(kind).get((ref.namespace, ref.owner.name))
+        return self._context.objects(kind).get((ref.namespace, ref.owner.name))
 
     @staticmethod
     def _unknown(ref: GangRef) -> str:
@@ -176,7 +176,7 @@ class GangSource:
 
     # -- what changes ----------------------------------------------------------------------------
 
-    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
+    def object_changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An owner, a budget or a queue changed."""
         found = new or old
         if found is None:
@@ -188,17 +188,17 @@ class GangSource:
             return
         if kind in _QUEUES:
             for job in [job for job, gang in self.waiting.items() if gang.problem]:
-                self._desk.touch(job)
+                self._context.requeue(job)
         else:
             self._owner_changed(kind, found["metadata"])
 
     def _owner_changed(self, kind: ResourceKind, meta: Object) -> None:
         name = f"{meta['namespace']}.{kind.kind.lower()}.{meta['name']}"
         if JobId(name) in self.gangs:
-            self._desk.touch(JobId(name))
+            self._context.requeue(JobId(name))
         if kind is kinds.JOB_SETS:
             for job in [job for job in self.gangs if job.startswith(f"{name}.")]:
-                self._desk.touch(job)
+                self._context.requeue(job)
         owner = GangOwner(kind.group, kind.version, kind.kind, meta["name"])
         for pod, _ in self._unclaimed.pop(owner, {}).values():
             self._again(pod)
@@ -207,12 +207,12 @@ class GangSource:
         """Look once more whose a pod is, if it is still there."""
         found = self._still_there(pod)
         if found is not None:
-            self._desk.observe(kinds.PODS, None, found)
+            self._context.observe(kinds.PODS, None, found)
 
     def _still_there(self, pod: Object) -> Object | None:
         """A pod as it is now; None if it is gone, or another of its name is there."""
         meta = pod["metadata"]
-        found = self._desk.objects(kinds.PODS).get((meta["namespace"], meta["name"]))
+        found = self._context.objects(kinds.PODS).get((meta["namespace"], meta["name"]))
         return found if found is not None and found["metadata"]["uid"] == meta["uid"] else None
 
     def forlorn(self, now: float) -> list[tuple[Object, str]]:
@@ -237,13 +237,13 @@ class GangSource:
             name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
             ref = alone(namespace, name)
             self._refs[ref.id] = ref
-            gang.saw(pod, None)
+            gang.pod_changed(pod, None)
             self._spilled[uid] = ref.id
             self._again(pod)
 
     def _contested(self, node: NodeId) -> None:
         """Somebody has no room on a node: perhaps a gang keeps a seat there for nobody."""
-        known = self._desk.core.ledger.nodes.get(node)
+        known = self._context.core.ledger.nodes.get(node)
         for run in list(known.runs) if known is not None else ():
             gang = self.gangs.get(run.job.id)
             if gang is not None:
@@ -251,7 +251,7 @@ class GangSource:
 
     def protect(self, gang: JobId, why: str) -> None:
         """A budget that nobody knew of keeps a gang from being evicted: it stays."""
-        self._desk.report(Protected(self._desk.now(), gang, why))
+        self._context.report(Protected(self._context.now(), gang, why))
 
     def gone(self, uid: str) -> None:
         """A pod is no more."""
@@ -259,7 +259,7 @@ class GangSource:
             self._claimed.pop(uid, None)
             self._spilled.pop(uid, None)
 
-    def decided(self, batch: DecisionBatch) -> None:
+    def after_decision(self, batch: DecisionBatch) -> None:
         """Nothing is written about gangs but reasons, and those by ``telling``."""
 
     def waits(self, gang: PodGang, since: float) -> None:

@@ -55,10 +55,10 @@ def foreign_id(pod: Object) -> JobId:
 class ForeignPod:
     """One pod that somebody else placed."""
 
-    __slots__ = ("_aside", "_counted", "_desk", "_pod", "id")
+    __slots__ = ("_aside", "_context", "_counted", "_pod", "id")
 
-    def __init__(self, desk: OperatorContext, job: JobId) -> None:
-        self.id, self._desk = job, desk
+    def __init__(self, context: OperatorContext, job: JobId) -> None:
+        self.id, self._context = job, context
         self._pod: Object | None = None
         self._aside: NodeId | None = None
         #: The uid of the pod that the core counts.
@@ -69,7 +69,7 @@ class ForeignPod:
         """Whether it is gone."""
         return self._pod is None
 
-    def saw(self, old: Object | None, new: Object | None) -> None:
+    def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Note it as it is now; another of its name may have come before the first was gone."""
         if new is not None:
             self._pod = new
@@ -78,7 +78,7 @@ class ForeignPod:
 
     def reconcile(self, now: float) -> Sequence[Event]:
         """Count it while it is on a node."""
-        job = self._desk.core.jobs.get(self.id)
+        job = self._context.core.jobs.get(self.id)
         pod = self._pod
         lives = pod is not None and is_bound(pod) and not is_over(pod)
         if job is not None and not job.state.over:
@@ -86,7 +86,7 @@ class ForeignPod:
             same = pod is not None and uid_of(pod) == self._counted
             if (lives and same) or job.run is None:
                 return ()
-            self._desk.touch(self.id)  # another of its name may be there by now
+            self._context.requeue(self.id)  # another of its name may be there by now
             ended = Exited(now, job.run.id, Outcome.SUCCEEDED, final=True)
             return (ended, Deleted(now, self.id))
         if pod is None or not lives:
@@ -105,9 +105,9 @@ class ForeignPod:
             self._step_aside(event.allocation.parts[0].node)
 
     def _adopt(self, pod: Object, now: float) -> Sequence[Event]:
-        node = self._desk.core.ledger.nodes.get(node_of(pod) or NodeId(""))
+        node = self._context.core.ledger.nodes.get(node_of(pod) or NodeId(""))
         if node is None or not node.up:
-            self._desk.later(self.id, now + _AGAIN_S)
+            self._context.requeue_at(self.id, now + _AGAIN_S)
             return ()
         need = taken(pod).resources
         gpus = pick(node, need) if need.gpus else ()
@@ -115,7 +115,7 @@ class ForeignPod:
             self._step_aside(node.id)
             return ()
         if self._aside is not None:
-            self._desk.touch(self.id)  # to be forgiven, if there is room now
+            self._context.requeue(self.id)  # to be forgiven, if there is room now
         spec = JobSpec(
             resources=need,
             queue=QUEUE,
@@ -129,12 +129,12 @@ class ForeignPod:
 
     def _step_aside(self, node: NodeId) -> None:
         self._aside = node
-        self._desk.shun(node, self.id)
-        self._desk.later(self.id, self._desk.now() + _AGAIN_S)
+        self._context.close_node(node, self.id)
+        self._context.requeue_at(self.id, self._context.now() + _AGAIN_S)
 
     def _come_back(self) -> None:
         if self._aside is not None:
-            self._desk.forgive(self._aside, self.id)
+            self._context.reopen_node(self._aside, self.id)
             self._aside = None
 
 
@@ -143,8 +143,8 @@ class ForeignPods:
 
     kinds: tuple[ResourceKind, ...] = ()
 
-    def __init__(self, desk: OperatorContext, scheduler: str) -> None:
-        self._desk, self._scheduler = desk, scheduler
+    def __init__(self, context: OperatorContext, scheduler: str) -> None:
+        self._context, self._scheduler = context, scheduler
 
     def claim(self, pod: Object) -> JobId | None:
         """Every pod that asks for another scheduler."""
@@ -153,14 +153,14 @@ class ForeignPods:
     def open(self, job: JobId) -> ForeignPod | None:
         """The pod of that name; nobody else names theirs like this."""
         _, _, rest = job.partition(".")
-        return ForeignPod(self._desk, job) if rest.startswith(f"{OTHER}.") else None
+        return ForeignPod(self._context, job) if rest.startswith(f"{OTHER}.") else None
 
-    def known(self) -> Iterable[JobId]:
+    def initial_jobs(self) -> Iterable[JobId]:
         """Pods are known by themselves."""
         return ()
 
-    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
+    def object_changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """Nothing else is of interest."""
 
-    def decided(self, batch: DecisionBatch) -> None:
+    def after_decision(self, batch: DecisionBatch) -> None:
         """Nothing is written about them."""

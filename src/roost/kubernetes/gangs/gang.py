@@ -66,8 +66,8 @@ class PodGang(GangBinder):
 
     __slots__ = (*("problem", "since", "_aside", "_literal", "_undo", "_gives_way", "_homeless"),)
 
-    def __init__(self, desk: OperatorContext, job: JobId, source: GangSource) -> None:
-        super().__init__(desk, job, source)
+    def __init__(self, context: OperatorContext, job: JobId, source: GangSource) -> None:
+        super().__init__(context, job, source)
         #: Why it is not even submitted; empty if it is.
         self.problem = ""
         #: Since when it waits; 0: it does not.
@@ -82,26 +82,26 @@ class PodGang(GangBinder):
         #: Since when it has had no room where it is; 0: it has.
         self._homeless = 0.0
 
-    def saw(self, old: Object | None, new: Object | None) -> None:
+    def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Note a pod as it is now."""
-        super().saw(old, new)
+        super().pod_changed(old, new)
         if new is None and old is not None:
             self._source.gone(old["metadata"]["uid"])
 
     def contested(self, node: NodeId) -> None:
         """Others have no room on a node: give up what is vacant there."""
-        job = self._desk.core.jobs.get(self.id)
+        job = self._context.core.jobs.get(self.id)
         if job is None or job.run is None or self._busy or job.run.after:
             return
         if any(seat.node == node for seat in vacant(job.run.allocation, self._seats.values())):
             self._gives_way = True
-            self._desk.touch(self.id)
+            self._context.requeue(self.id)
 
     # -- what became of it -----------------------------------------------------------------------
 
     def reconcile(self, now: float) -> Iterable[Event]:
         """What the core has to hear."""
-        job = self._desk.core.jobs.get(self.id)
+        job = self._context.core.jobs.get(self.id)
         held, waits = self._sorted()
         if job is None or job.state.over:
             events: Iterable[Event] = self._enter(held, waits, now)
@@ -120,7 +120,7 @@ class PodGang(GangBinder):
         self._seats.clear()
         if not self._literal:
             self._literal = True
-            self._desk.touch(self.id)
+            self._context.requeue(self.id)
             return
         assert event.allocation is not None  # noqa: S101 - a queued job is never refused
         _log.info("%s has no room where it is: %s", self.id, error)
@@ -134,7 +134,7 @@ class PodGang(GangBinder):
         if not waits or self._busy:
             return []
         if now < self._not_before:
-            self._desk.later(self.id, self._not_before)
+            self._context.requeue_at(self.id, self._not_before)
             return []
         try:
             lacks = self._source.lacks(self, len(waits))
@@ -170,7 +170,7 @@ class PodGang(GangBinder):
             return []
         if any(self._misplaced(uid) for uid in held):
             if self._assumed or self._busy:  # the mirror does not know all of it yet
-                self._desk.later(self.id, now + _SOON_S)
+                self._context.requeue_at(self.id, now + _SOON_S)
                 return []
             return self._afresh(run, held, waits, now)
         if self._gives_way and not self._busy:
@@ -182,7 +182,7 @@ class PodGang(GangBinder):
             self._fill(run, waits)
             self._source.spill(self, [uid for uid in waits if uid not in self._seats])
         elif waits:
-            self._desk.later(self.id, self._not_before)
+            self._context.requeue_at(self.id, self._not_before)
         if self._busy:
             return []
         events: list[Event] = [] if run.started_at is not None else [Started(now, run.id)]
@@ -236,7 +236,7 @@ class PodGang(GangBinder):
     def _adopt(self, held: list[str], waits: list[str], now: float) -> list[Event]:
         """Take a gang over as its bound pods tell of it."""
         pods = [self.pods[uid] for uid in held]
-        nodes = self._desk.core.ledger.nodes
+        nodes = self._context.core.ledger.nodes
         known = [nodes.get(NodeId(self._node(uid))) for uid in held]
         if not all(node is not None and node.up for node in known):
             return self._orphaned(pods, now)
@@ -254,7 +254,7 @@ class PodGang(GangBinder):
         spec, allocation, self._seats = found
         self._remember()
         self.problem = ""
-        self._desk.touch(self.id)  # to fill the seats that are left
+        self._context.requeue(self.id)  # to fill the seats that are left
         return [
             Adopted(
                 now,
@@ -270,11 +270,11 @@ class PodGang(GangBinder):
 
     def _orphaned(self, pods: list[Object], now: float) -> list[Event]:
         """Pods of nodes that are gone: they run nowhere, and must not stay."""
-        gone = [pod for pod in pods if self._desk.deserted(pod["spec"]["nodeName"])]
+        gone = [pod for pod in pods if self._context.is_node_gone(pod["spec"]["nodeName"])]
         if gone and not self._evicting:
             self._evicting = True
-            self._desk.spawn(self._remove(gone), f"removing what is left of {self.id}")
-        self._desk.later(self.id, now + AGAIN_S)
+            self._context.spawn(self._remove(gone), f"removing what is left of {self.id}")
+        self._context.requeue_at(self.id, now + AGAIN_S)
         return []
 
     def _step_aside(self, nodes: tuple[NodeId, ...]) -> None:
@@ -282,29 +282,29 @@ class PodGang(GangBinder):
         self._come_back()
         self._aside = tuple(dict.fromkeys(nodes))
         for node in self._aside:
-            self._desk.shun(node, self.id)
-        now = self._desk.now()
-        self._desk.later(self.id, now + AGAIN_S)
+            self._context.close_node(node, self.id)
+        now = self._context.now()
+        self._context.requeue_at(self.id, now + AGAIN_S)
         self._homeless = self._homeless or now
         if now - self._homeless >= _HOMELESS_S and not self._evicting:
             self._evicting = True
-            self._desk.spawn(self._yield(), f"{self.id} is where others are")
+            self._context.spawn(self._yield(), f"{self.id} is where others are")
 
     def _come_back(self) -> None:
         for node in self._aside:
-            self._desk.forgive(node, self.id)
+            self._context.reopen_node(node, self.id)
         self._aside = ()
 
     # -- what is to be done with it --------------------------------------------------------------
 
     def perform(self, action: Action) -> None:
         """Bind it or evict it; those are the only two things that can be done with such pods."""
-        run = self._desk.core.runs[action.run]
+        run = self._context.core.runs[action.run]
         if isinstance(action, Launch):
             self._source.waits(self, 0.0)
             self._fill(run, self._sorted()[1])
             if not self._busy:
-                self._desk.touch(self.id)
+                self._context.requeue(self.id)
         else:
             self._leave(run)
 

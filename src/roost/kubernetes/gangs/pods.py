@@ -35,12 +35,12 @@ class GangPods:
     """Who belongs to a gang, and who has which seat."""
 
     __slots__ = (
-        *("_assumed", "_busy", "_dead", "_desk", "_done", "_last", "_needs", "_seats"),
+        *("_assumed", "_busy", "_dead", "_context", "_done", "_last", "_needs", "_seats"),
         *("id", "pods"),
     )
 
-    def __init__(self, desk: OperatorContext, job: JobId) -> None:
-        self.id, self._desk = job, desk
+    def __init__(self, context: OperatorContext, job: JobId) -> None:
+        self.id, self._context = job, context
         #: Its pods by uid.
         self.pods: dict[str, Object] = {}
         self._needs: dict[str, Need] = {}
@@ -60,7 +60,7 @@ class GangPods:
         """Whether it has no pod left."""
         return not self.pods and not self._busy
 
-    def saw(self, old: Object | None, new: Object | None) -> None:
+    def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Note a pod as it is now."""
         if new is not None:
             uid = new["metadata"]["uid"]
@@ -112,7 +112,7 @@ class GangPods:
 
     def _told(self, pod: Object) -> Need:
         try:
-            return self._desk.needed(pod)
+            return self._context.need_of(pod)
         except InvalidSpec:
             if not is_bound(pod):
                 raise
@@ -156,7 +156,7 @@ class GangPods:
     def _queue(self) -> QueueId | Obstacle:
         """The core's queue behind the one that it asks for: to have a Queue is the permission."""
         name = seat_plans.queue_named(next(iter(self.pods.values())))
-        return queue_of(self._desk, self._namespace, name)
+        return queue_of(self._context, self._namespace, name)
 
     def _there(self) -> JobSpec:
         """The template of what is bound already: that goes on, whatever became of its queue."""
@@ -185,7 +185,7 @@ class GangPods:
         """The gang where its bound pods are; None: there is no room for it."""
         crew = self._crew(held)
         places = {uid: self._node(uid) for uid in held}
-        found = seat_plans.where_it_is(self.pods, places, crew, self._desk.core.ledger)
+        found = seat_plans.where_it_is(self.pods, places, crew, self._context.core.ledger)
         return None if found is None else (crew.spec(self._there()), *found)
 
 

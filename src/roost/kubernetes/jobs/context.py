@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class JobsContext(Protocol):
     """The source of Jobs, as a workload sees it."""
 
-    desk: OperatorContext
+    context: OperatorContext
     records: dict[JobId, JobRecord]
 
     @property
@@ -33,15 +33,15 @@ class JobsContext(Protocol):
         """What is known of the cluster."""
         ...
 
-    def queue(self, namespace: str, name: str) -> QueueId | Obstacle:
+    def queue_of(self, namespace: str, name: str) -> QueueId | Obstacle:
         """The core's queue behind a queue of a namespace, or why there is none."""
         ...
 
-    def never(self, asked: JobRequest) -> str | None:
+    def why_impossible(self, asked: JobRequest) -> str | None:
         """Why a job can never run here, empty if it can; None: nobody knows yet."""
         ...
 
-    def understood(self, report: Report, now: float) -> list[Event]:
+    def interpret(self, report: Report, now: float) -> list[Event]:
         """What a report means to the core."""
         ...
 
@@ -49,26 +49,26 @@ class JobsContext(Protocol):
         """Keep the ends of logs until they are understood; none: forget them."""
         ...
 
-    def is_told(self, job: JobId) -> bool:
+    def is_status_written(self, job: JobId) -> bool:
         """Whether the status of a job says all that there is to say."""
         ...
 
-    def mark(self, job: JobId) -> None:
+    def mark_status(self, job: JobId) -> None:
         """Something is to be said about a job."""
         ...
 
-    def forsake(self, pod: Object) -> None:
+    def release_pod(self, pod: Object) -> None:
         """A pod is no part of its job any more: until it is gone it takes room, and no more."""
         ...
 
-    def makes_room(self, job: JobId) -> bool:
+    def is_victim(self, job: JobId) -> bool:
         """Whether the policy has just chosen a job to make room for others."""
         ...
 
-    def forbids(self, pods: Sequence[Object]) -> str:
+    def eviction_forbidden(self, pods: Sequence[Object]) -> str:
         """Why disruption budgets do not let pods go; empty if they do."""
         ...
 
-    async def keep(self, job: JobId, text: str) -> None:
+    async def save_members(self, job: JobId, text: str) -> None:
         """Write down what whoever leads next has to know of a run."""
         ...

@@ -81,15 +81,15 @@ class JobController:
 
     kinds = (JOBS, QUEUES, CLUSTER_QUEUES, PRIORITY_CLASSES, DISRUPTION_BUDGETS)
 
-    def __init__(self, desk: OperatorContext, options: JobOptions | None = None) -> None:
-        self.desk = desk
+    def __init__(self, context: OperatorContext, options: JobOptions | None = None) -> None:
+        self.context = context
         self._options = options or JobOptions()
         self.records: dict[JobId, JobRecord] = {}
         self._workloads: dict[JobId, JobWorkload] = {}
         self._tails: dict[RunId, dict[str, bytes]] = {}
         #: Pods of no run that goes on, by uid, and where they are.
-        self._forsaken: dict[str, tuple[str, str]] = {}
-        self._statuses = StatusWriter(desk, self._wanted)
+        self._released: dict[str, tuple[str, str]] = {}
+        self._statuses = StatusWriter(context, self._wanted)
         self._reports = ReportTranslator(self, lambda _: ())
         self._chronicle: history.HistoryWriter | None = None
         self._never: dict[Any, str] = {}
@@ -98,17 +98,17 @@ class JobController:
         self.meeting = None if port is None else Meeting(self._heard, self._polled)
         self._placer = placement.placer(self._options.placer)
         where = "" if port is None else self._options.site.meeting
-        self._site = replace(self._options.site, meeting=where, vendors=_Vendors(desk))
-        self._budgets = DisruptionBudgets(desk)
+        self._site = replace(self._options.site, meeting=where, vendors=_Vendors(context))
+        self._budgets = DisruptionBudgets(context)
         #: Jobs that the policy has just chosen to make room.
-        self._making_room: frozenset[JobId] = frozenset()
+        self._victims: frozenset[JobId] = frozenset()
 
     # -- what the loop asks ----------------------------------------------------------------------
 
     def claim(self, pod: Object) -> JobId | None:
         """Whose pod it is: that of the Job that controls it."""
         meta = pod["metadata"]
-        if meta["uid"] in self._forsaken:
+        if meta["uid"] in self._released:
             return foreign_id(pod)
         for one in meta.get("ownerReferences") or ():
             ours = one.get("kind") == JOBS.kind and one.get("apiVersion") == JOBS.api_version
@@ -121,28 +121,28 @@ class JobController:
         """The workload of that name."""
         key = key_of(job)
         if key is None:
-            mine = any(job == f"{space}.{OTHER}.{name}" for space, name in self._forsaken.values())
-            return ForeignPod(self.desk, job) if mine else None
+            mine = any(job == f"{space}.{OTHER}.{name}" for space, name in self._released.values())
+            return ForeignPod(self.context, job) if mine else None
         found = self._workloads.get(job)
         if found is None or found.over:
             found = self._workloads[job] = JobWorkload(self, job, key)
         return found
 
-    def known(self) -> Iterable[JobId]:
+    def initial_jobs(self) -> Iterable[JobId]:
         """All Jobs there are, oldest first; the core hears of their queues before that."""
-        for found in self.desk.objects(CLUSTER_QUEUES).values():
+        for found in self.context.objects(CLUSTER_QUEUES).values():
             self._queue_changed(None, found)
         if self.meeting is not None and self._options.meeting_port is not None:
             work = self._meet(self.meeting, self._options.meeting_port)
-            self.desk.spawn(work, "the meeting of elastic jobs")
-        self.desk.spawn(self._keep_reasons(), "reasons of waiting jobs")
-        self.desk.spawn(self._look_at_budgets(), "budgets of jobs")
+            self.context.spawn(work, "the meeting of elastic jobs")
+        self.context.spawn(self._keep_reasons(), "reasons of waiting jobs")
+        self.context.spawn(self._look_at_budgets(), "budgets of jobs")
         jobs = sorted(
-            self.desk.objects(JOBS).items(), key=lambda one: (submitted_at(one[1]), one[0])
+            self.context.objects(JOBS).items(), key=lambda one: (submitted_at(one[1]), one[0])
         )
         return [id_of(*key) for key, _ in jobs]
 
-    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
+    def object_changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An object of one of its kinds changed."""
         found = new or old
         if found is None:
@@ -153,8 +153,8 @@ class JobController:
             if new is None:
                 self._statuses.forget(job)
             elif old is not None and _generation(old) != _generation(new):
-                self.mark(job)
-            self.desk.touch(job)
+                self.mark_status(job)
+            self.context.requeue(job)
             return
         if kind is DISRUPTION_BUDGETS:
             self._budgets.changed(found)
@@ -163,12 +163,12 @@ class JobController:
             self._queue_changed(old, new)
         self._look_again()
 
-    def decided(self, batch: DecisionBatch) -> None:
+    def after_decision(self, batch: DecisionBatch) -> None:
         """Say what the core decided: Events of what happened, statuses of how it stands."""
-        core = self.desk.core
+        core = self.context.core
         self._seq += 1
         aside = (one for one in batch.decisions if isinstance(one, Evict | SetAside))
-        self._making_room = frozenset(one.job for one in aside)
+        self._victims = frozenset(one.job for one in aside)
         if any(isinstance(event, _ROOM) for event in batch.events):
             self._never.clear()
             self._look_again()
@@ -180,10 +180,10 @@ class JobController:
         for line in self._chronicle.lines(core, mine, decisions, jobs, self.records):
             self._tell(line)
         for job_id in jobs:
-            self.mark(job_id)
+            self.mark_status(job_id)
             job = core.jobs.get(job_id)
             if job is not None and job.state.over:
-                self.desk.touch(job_id)
+                self.context.requeue(job_id)
 
     # -- what workloads ask ----------------------------------------------------------------------
 
@@ -191,13 +191,13 @@ class JobController:
         """What is known of the cluster: the operator, and whose devices nodes have."""
         return self._site
 
-    def queue(self, namespace: str, name: str) -> QueueId | Obstacle:
+    def queue_of(self, namespace: str, name: str) -> QueueId | Obstacle:
         """The core's queue behind a queue of a namespace, or why there is none."""
-        return queue_of(self.desk, namespace, name)
+        return queue_of(self.context, namespace, name)
 
-    def never(self, asked: JobRequest) -> str | None:
+    def why_impossible(self, asked: JobRequest) -> str | None:
         """Why a job can never run here, empty if it can; None: nobody knows yet."""
-        spec, core = asked.spec, self.desk.core
+        spec, core = asked.spec, self.context.core
         needs = (spec.resources, *(role.resources for role in spec.roles))
         if any(need.pool and need.pool not in core.ledger.pools for need in needs):
             return None
@@ -206,9 +206,9 @@ class JobController:
             self._never[shape] = impossible(core, spec, self._placer) or ""
         return self._never[shape]
 
-    def understood(self, report: Report, now: float) -> list[Event]:
+    def interpret(self, report: Report, now: float) -> list[Event]:
         """What a report means to the core."""
-        return self._reports.understood(self.desk.core, self.records, report, now)
+        return self._reports.understood(self.context.core, self.records, report, now)
 
     def keep_tails(self, run: RunId, tails: dict[str, bytes]) -> None:
         """Keep the ends of logs until they are understood; none: forget them."""
@@ -228,35 +228,35 @@ class JobController:
             raise NotFound(f"no output of {worker} of {run}")
         return LogTail(tail)
 
-    def makes_room(self, job: JobId) -> bool:
+    def is_victim(self, job: JobId) -> bool:
         """Whether the policy has just chosen a job to make room for others."""
-        return job in self._making_room
+        return job in self._victims
 
-    def forbids(self, pods: Sequence[Object]) -> str:
+    def eviction_forbidden(self, pods: Sequence[Object]) -> str:
         """Why disruption budgets do not let pods go; empty if they do."""
         return self._budgets.forbids(pods)
 
-    def is_told(self, job: JobId) -> bool:
+    def is_status_written(self, job: JobId) -> bool:
         """Whether the status of a job says all that there is to say."""
         return self._statuses.is_told(job)
 
-    def mark(self, job: JobId) -> None:
+    def mark_status(self, job: JobId) -> None:
         """Something is to be said about a job."""
         self._statuses.mark(job)
 
-    def forsake(self, pod: Object) -> None:
+    def release_pod(self, pod: Object) -> None:
         """A pod is no part of its job any more: until it is gone it takes room, and no more."""
         meta = pod["metadata"]
-        there = self.desk.objects(PODS)
-        self._forsaken = {
+        there = self.context.objects(PODS)
+        self._released = {
             uid: key
-            for uid, key in self._forsaken.items()
+            for uid, key in self._released.items()
             if key in there and there[key]["metadata"]["uid"] == uid
         }
-        self._forsaken[meta["uid"]] = meta["namespace"], meta["name"]
-        self.desk.observe(PODS, None, pod)
+        self._released[meta["uid"]] = meta["namespace"], meta["name"]
+        self.context.observe(PODS, None, pod)
 
-    async def keep(self, job: JobId, text: str) -> None:
+    async def save_members(self, job: JobId, text: str) -> None:
         """Write down what whoever leads next has to know of a run."""
         workload = self._workloads.get(job)
         found = None if workload is None else workload.object
@@ -265,8 +265,10 @@ class JobController:
         workload.kept = text
         meta = found["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "status": {"members": text}}
-        await self.desk.binder.write(
-            lambda: self.desk.api.patch(JOBS, meta["name"], body, meta["namespace"], sub="status")
+        await self.context.binder.write(
+            lambda: self.context.api.patch(
+                JOBS, meta["name"], body, meta["namespace"], sub="status"
+            )
         )
 
     # -- pods that call --------------------------------------------------------------------------
@@ -295,7 +297,7 @@ class JobController:
         if workload is None or found is None:
             return None
         said = last_status(found, self._statuses.said(job_id, found))
-        core, now = self.desk.core, self.desk.now()
+        core, now = self.context.core, self.context.now()
         if workload.trouble is not None:
             return WantedStatus(found, status_without(workload.trouble, job_id, said, now))
         job, record = core.jobs.get(job_id), self.records.get(job_id)
@@ -313,7 +315,7 @@ class JobController:
             return
         reason = word(line.new or line.kind)
         text = line.text or f"it is {line.new}"
-        self.desk.tell(found, reason, text, warning=line.new == "failed")
+        self.context.write_event(found, reason, text, warning=line.new == "failed")
 
     async def _keep_reasons(self) -> None:
         """Tell waiting jobs why they wait, and queues what they hold; forget who is gone."""
@@ -322,14 +324,14 @@ class JobController:
             await asyncio.sleep(_REASONS_S)
             for job_id in [one for one, found in self._workloads.items() if found.over]:
                 del self._workloads[job_id]
-            core = self.desk.core
+            core = self.context.core
             waiting = [job for job in self.records if job in core.jobs and core.jobs[job].waiting]
             cursor = cursor + _REASONS if cursor + _REASONS < len(waiting) else 0
             for job_id in waiting[cursor : cursor + _REASONS]:
                 self._statuses.mark(job_id)
-            for told in queue_status.stale_queues(self.desk, self.records):
+            for told in queue_status.stale_queues(self.context, self.records):
                 try:
-                    await queue_status.write_report(self.desk, told)
+                    await queue_status.write_report(self.context, told)
                 except (NotFound, Retryable, Forbidden, Conflict, InvalidSpec) as error:
                     if isinstance(error, Deposed):
                         raise
@@ -339,32 +341,32 @@ class JobController:
         """Let the core know whom budgets protect, before it chooses somebody to make room."""
         while True:
             await asyncio.sleep(_BUDGETS_S)
-            for event in self._budgets.changes(self._workloads, self.desk.now()):
-                self.desk.report(event)
+            for event in self._budgets.changes(self._workloads, self.context.now()):
+                self.context.report(event)
 
     # -- queues and nodes ------------------------------------------------------------------------
 
     def _queue_changed(self, old: Object | None, new: Object | None) -> None:
-        event = queues.event_of(self.desk, old, new, self.desk.now())
+        event = queues.event_of(self.context, old, new, self.context.now())
         if event is not None:
             self._never.clear()
-            self.desk.report(event)
+            self.context.report(event)
 
     def _look_again(self) -> None:
         """Something changed that jobs may have waited for which the core does not know."""
         for job_id, workload in self._workloads.items():
             if workload.trouble is not None and not workload.trouble.final:
-                self.desk.touch(job_id)
+                self.context.requeue(job_id)
 
 
 class _Vendors(Mapping[NodeId, str]):
     """What a GPU of a node is called, read when it is asked for."""
 
-    def __init__(self, desk: OperatorContext) -> None:
-        self._desk = desk
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
 
     def __getitem__(self, node: NodeId) -> str:
-        found = self._desk.objects(NODES)["", node]
+        found = self._context.objects(NODES)["", node]
         offered = (found.get("status") or {}).get("allocatable") or {}
         return next(name for name in (*DEVICES, "nvidia.com/gpu") if name in offered)
 
@@ -376,10 +378,10 @@ class _Vendors(Mapping[NodeId, str]):
             return default
 
     def __iter__(self) -> Iterator[NodeId]:
-        return (NodeId(name) for _, name in self._desk.objects(NODES))
+        return (NodeId(name) for _, name in self._context.objects(NODES))
 
     def __len__(self) -> int:
-        return len(self._desk.objects(NODES))
+        return len(self._context.objects(NODES))
 
 
 def _generation(found: Object) -> Any:

@@ -28,8 +28,10 @@ from roost.kubernetes.operator.workload import OperatorContext
 class Crewed(Generation, ABC):
     """A generation of pods, one for each member."""
 
-    def __init__(self, desk: OperatorContext, job: JobId, plan: Blueprint, token: str = "") -> None:
-        super().__init__(desk, job, plan, token)
+    def __init__(
+        self, context: OperatorContext, job: JobId, plan: Blueprint, token: str = ""
+    ) -> None:
+        super().__init__(context, job, plan, token)
         self._seat_of = dict(zip(plan.crew.members, plan.crew.seats, strict=False))
         self._members = Membership(
             plan.crew.members, plan.spec.workers.min, grace_s=plan.file.program().grace_s
@@ -48,7 +50,7 @@ class Crewed(Generation, ABC):
         """Carry out what is wanted of the members now."""
 
     def _hire(self, member: str) -> None:
-        task = self._desk.spawn(self._make_one(member), f"a new worker of {self.plan.run}")
+        task = self._context.spawn(self._make_one(member), f"a new worker of {self.plan.run}")
         if task is not None:
             self._hiring.add(task)
             task.add_done_callback(self._hiring.discard)
@@ -67,7 +69,7 @@ class Crewed(Generation, ABC):
             except (InvalidSpec, Forbidden, Conflict, NotFound) as error:
                 self._seen.add(member)
                 how = f"pod {name} cannot be made: {error}"
-                return self._go_on(self._members.ended(self._desk.now(), member, 1, how))
+                return self._go_on(self._members.ended(self._context.now(), member, 1, how))
         return None
 
     def _dismiss(self, member: str, *, kill: bool) -> None:
@@ -76,7 +78,7 @@ class Crewed(Generation, ABC):
         self._dismissed.add(name)
         if pod is not None and not is_over(pod):
             grace = 0 if kill else None
-            self._desk.spawn(self._desk.binder.remove(pod, grace), f"the end of {name}")
+            self._context.spawn(self._context.binder.remove(pod, grace), f"the end of {name}")
         if member not in self._members.people:
             self._let_go(member)
 

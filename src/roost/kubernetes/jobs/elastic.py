@@ -66,7 +66,7 @@ class ElasticGeneration(Crewed):
 
     def __init__(  # noqa: PLR0913 - what a generation needs, and whom it talks with
         self,
-        desk: OperatorContext,
+        context: OperatorContext,
         job: JobId,
         plan: Blueprint,
         token: str = "",
@@ -74,7 +74,7 @@ class ElasticGeneration(Crewed):
         meeting: Meeting,
         keep: Callable[[str], Awaitable[None]],
     ) -> None:
-        super().__init__(desk, job, plan, token)
+        super().__init__(context, job, plan, token)
         self._meeting, self._keep = meeting, keep
         #: The last wish, whether it is under way, whether this leader's core waits for it, and
         #: what is wanted after it.
@@ -113,7 +113,7 @@ class ElasticGeneration(Crewed):
         for role, number in (place_of(pod) for pod in mine if self.has(pod) and not node_of(pod)):
             if up and role == WORKER:  # made for a change, and not bound before that one was gone
                 self._hire(str(number))
-        self._go_on(self._members.tick(self._desk.now()))
+        self._go_on(self._members.tick(self._context.now()))
 
     def _part(self) -> None:
         """Nobody has to go on without those who leave now."""
@@ -134,7 +134,7 @@ class ElasticGeneration(Crewed):
 
     def hear(self, member: str, line: dict[str, Any]) -> None:
         """A line that a pod told."""
-        now = self._desk.now()
+        now = self._context.now()
         said = checked(line)
         said.pop("elastic", None)  # one worker does not speak for all
         if said and member in self._members.people:
@@ -145,7 +145,7 @@ class ElasticGeneration(Crewed):
 
     def polled(self, member: str, version: int) -> None:
         """A pod asked for the members, and has seen that version of them."""
-        now = self._desk.now()
+        now = self._context.now()
         self._look_where(now)
         if member in self._members.people:
             self._go_on(self._members.saw(now, version))
@@ -180,7 +180,7 @@ class ElasticGeneration(Crewed):
         self._look_where(now)
         super().look(now)
         if self.why is None and self._members.due < float("inf"):
-            self._desk.later(self._job, self._members.due)
+            self._context.requeue_at(self._job, self._members.due)
 
     def _reason_to_end(self, now: float) -> EndReason | None:
         self._see_ends(now)
@@ -223,7 +223,7 @@ class ElasticGeneration(Crewed):
         if self._changing or not run.elastic or not enough or not self.is_running:
             return False
         self._spared |= leaving
-        self._want(_seats_of(stay, self._seat_of), self._desk.now())
+        self._want(_seats_of(stay, self._seat_of), self._context.now())
         return True
 
     def _see_ends(self, now: float) -> None:
@@ -270,7 +270,7 @@ class ElasticGeneration(Crewed):
         self._effects += effects
         if not self._carrying and (self._effects or self.kept != self._kept):
             self._carrying = True
-            self._desk.spawn(self._carry_out(), f"the members of {self.plan.run}")
+            self._context.spawn(self._carry_out(), f"the members of {self.plan.run}")
 
     async def _carry_out(self) -> None:
         tried = 0
@@ -289,7 +289,7 @@ class ElasticGeneration(Crewed):
                     continue
                 for effect in effects:
                     self._perform(effect)
-                self._desk.touch(self._job)
+                self._context.requeue(self._job)
         finally:
             self._carrying = False
 
@@ -307,7 +307,7 @@ class ElasticGeneration(Crewed):
             case Settled():
                 self._replan()
             case _:
-                self._note(effect, self._desk.now())
+                self._note(effect, self._context.now())
 
     def _note(self, effect: Effect, now: float) -> None:
         match effect:

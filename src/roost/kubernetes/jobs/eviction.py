@@ -26,9 +26,9 @@ class RunEviction:
     """A run that was asked to make room; ``forbids`` says why budgets do not let pods go."""
 
     def __init__(
-        self, desk: OperatorContext, run: Run, forbids: Callable[[Sequence[Object]], str]
+        self, context: OperatorContext, run: Run, forbids: Callable[[Sequence[Object]], str]
     ) -> None:
-        self._desk, self._run, self._forbids = desk, run, forbids
+        self._context, self._run, self._forbids = context, run, forbids
         self._refused = ""
         #: Whether somebody has left, so that all others have to.
         self.has_begun = False
@@ -37,7 +37,9 @@ class RunEviction:
     def stays(self) -> bool:
         """Whether the core has taken it back."""
         run = self._run
-        return self._desk.core.runs.get(run.id) is run and run.stopping is None and not run.parked
+        return (
+            self._context.core.runs.get(run.id) is run and run.stopping is None and not run.parked
+        )
 
     @property
     def is_gentle(self) -> bool:
@@ -53,19 +55,19 @@ class RunEviction:
             why = next(filter(None, refusals), "")
         self.has_begun = self.has_begun or bool(going)
         if why and not self.has_begun:
-            self._desk.report(Protected(self._desk.now(), self._run.job.id, why))
+            self._context.report(Protected(self._context.now(), self._run.job.id, why))
         return going
 
     async def _evict(self, pod: Object, going: set[str]) -> str:
         """Why a pod may not go; empty if it does."""
         try:
             if not is_leaving(pod):
-                await self._desk.binder.evict(pod)
+                await self._context.binder.evict(pod)
             going.add(pod["metadata"]["name"])
         except Disrupted as error:
             if str(error) != self._refused:
                 self._refused = str(error)
-                self._desk.tell(pod, "EvictionRefused", str(error), warning=True)
+                self._context.write_event(pod, "EvictionRefused", str(error), warning=True)
             return str(error)
         except Retryable as error:
             _log.info("%s: %s", self._run.id, error)

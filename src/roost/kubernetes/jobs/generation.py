@@ -60,8 +60,10 @@ class EndReason(NamedTuple):
 class Generation:
     """The pods of one start of a run."""
 
-    def __init__(self, desk: OperatorContext, job: JobId, plan: Blueprint, token: str = "") -> None:
-        self._desk, self._job, self.plan = desk, job, plan
+    def __init__(
+        self, context: OperatorContext, job: JobId, plan: Blueprint, token: str = ""
+    ) -> None:
+        self._context, self._job, self.plan = context, job, plan
         self._token = token
         self.seats: dict[str, Seat] = {plan.pod_name(seat): seat for seat in plan.crew.seats}
         self.pods: dict[str, Object] = {}
@@ -70,7 +72,7 @@ class Generation:
         self.why: EndReason | None = None
         #: Whether all pods were made and bound; whether all were up; whether none is left.
         self.is_made = self.is_running = self.is_over = False
-        self.began_at = desk.now()
+        self.began_at = context.now()
         self._stuck_since: dict[str, float] = {}
         self._making: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -84,7 +86,7 @@ class Generation:
         """Whether a pod is one of its own."""
         return pod["metadata"]["name"] in self.seats and self.plan.owner.owns(pod)
 
-    def saw(self, name: str, pod: Object | None) -> None:
+    def pod_changed(self, name: str, pod: Object | None) -> None:
         """A pod of it came, changed or is gone."""
         if pod is None:
             gone = self.pods.pop(name, None)
@@ -103,7 +105,7 @@ class Generation:
         """
         del kept
         for pod in pods:
-            self.saw(pod["metadata"]["name"], pod)
+            self.pod_changed(pod["metadata"]["name"], pod)
         if up:
             self.is_made = self.is_running = True
         else:
@@ -111,8 +113,8 @@ class Generation:
 
     def begin(self) -> None:
         """Make what is not there yet."""
-        self._making = self._desk.spawn(self._make(), f"pods of {self.plan.run}")
-        self._desk.later(self._job, self.began_at + START_S)
+        self._making = self._context.spawn(self._make(), f"pods of {self.plan.run}")
+        self._context.requeue_at(self._job, self.began_at + START_S)
 
     def end(self, cause: Ending, detail: str = "", departure: RunEviction | None = None) -> None:
         """Let all pods that are left leave; the first reason counts.
@@ -122,7 +124,7 @@ class Generation:
         if self.why is None:
             self.why, self._departure = EndReason(cause, detail), departure
             self._news.set()
-            self._desk.spawn(self._wind_up(), f"the end of {self.plan.run}")
+            self._context.spawn(self._wind_up(), f"the end of {self.plan.run}")
             if departure is None:
                 self._part()
         elif departure is None and self._departure is not None:
@@ -226,7 +228,7 @@ class Generation:
                 "never-started", f"pod {waiting[0]} did not start in {START_S / 60:g} min"
             )
         if self._stuck_since:
-            self._desk.later(self._job, wait_until)
+            self._context.requeue_at(self._job, wait_until)
         return None
 
     # -- making ----------------------------------------------------------------------------------
@@ -250,18 +252,18 @@ class Generation:
             self.end("never-started", f"{type(error).__name__}: {error}")
         finally:
             self.is_made = True
-            self._desk.touch(self._job)
+            self._context.requeue(self._job)
 
     async def _objects(self) -> None:
         hit("pods.before-objects")
         plan, owner = self.plan, self.plan.owner
-        await ensure(self._desk, owner, SERVICES, plan.service())
+        await ensure(self._context, owner, SERVICES, plan.service())
         wanted = plan.config_map()
-        found = await ensure(self._desk, owner, CONFIG_MAPS, wanted)
+        found = await ensure(self._context, owner, CONFIG_MAPS, wanted)
         if found.get("data") != wanted["data"]:
             name, data = plan.record_name, {"data": wanted["data"]}
-            await self._desk.binder.write(
-                lambda: self._desk.api.patch(CONFIG_MAPS, name, data, owner.namespace)
+            await self._context.binder.write(
+                lambda: self._context.api.patch(CONFIG_MAPS, name, data, owner.namespace)
             )
         if self._token:
             await self._secret()
@@ -271,15 +273,15 @@ class Generation:
         plan, owner = self.plan, self.plan.owner
         body = plan.secret(self._token)
         try:
-            await self._desk.binder.write(
-                lambda: self._desk.api.create(SECRETS, body, owner.namespace)
+            await self._context.binder.write(
+                lambda: self._context.api.create(SECRETS, body, owner.namespace)
             )
         except Deposed:
             raise
         except Conflict:
             name = plan.token_name
-            await self._desk.binder.write(
-                lambda: self._desk.api.delete(SECRETS, name, owner.namespace)
+            await self._context.binder.write(
+                lambda: self._context.api.delete(SECRETS, name, owner.namespace)
             )
             raise Retryable(f"the token of {plan.run} is made anew", 0.0) from None
         self._token = ""
@@ -296,11 +298,11 @@ class Generation:
         if self.why is not None:
             return
         hit("pods.before-create")
-        found = await ensure(self._desk, self.plan.owner, PODS, body)
+        found = await ensure(self._context, self.plan.owner, PODS, body)
         hit("pods.after-create")
         name = body["metadata"]["name"]
         if name not in self.pods and name not in self.ends:
-            self.saw(name, found)
+            self.pod_changed(name, found)
 
     async def _bind(self) -> None:
         await _all(self._seat(name) for name in self.seats)
@@ -316,7 +318,7 @@ class Generation:
         hit("pods.before-bind")
         meta = pod["metadata"]
         notes = meta.get("annotations") or {}
-        fate = await self._desk.binder.bind(
+        fate = await self._context.binder.bind(
             Binding(meta["namespace"], name, meta["uid"], seat.node, notes)
         )
         hit("pods.after-bind")
@@ -352,7 +354,7 @@ class Generation:
             await asyncio.wait([with_news], timeout=_LOOK_S)
             with_news.cancel()
         self.is_over = True
-        self._desk.touch(self._job)
+        self._context.requeue(self._job)
 
     async def _is_kept(self, alive: list[Object]) -> bool:
         """Have pods leave that are left; True: they stay, the core has taken it back."""
@@ -360,7 +362,7 @@ class Generation:
         if departure is not None and departure.is_gentle:
             if departure.stays:
                 self.why = self._departure = None
-                self._desk.touch(self._job)
+                self._context.requeue(self._job)
                 return True
             self._removed |= await departure.ask(alive)
             if departure.is_gentle:
@@ -374,11 +376,11 @@ class Generation:
     async def _remove(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
         node = node_of(pod)
-        nobody = self._desk.deserted(node) if node else False
+        nobody = self._context.is_node_gone(node) if node else False
         if name in self._removed and not nobody:
             return
         hit("pods.before-remove")
-        await self._desk.binder.remove(pod, 0 if nobody or not node else None)
+        await self._context.binder.remove(pod, 0 if nobody or not node else None)
         hit("pods.after-remove")
         self._removed.add(name)
 
@@ -386,7 +388,7 @@ class Generation:
         """The ends of the logs of those that ended, to understand why."""
         ended = sorted(self.ends, key=lambda name: self.ends[name].at)
         pods = [self.pods[name] for name in ended if name in self.pods]
-        self.tails |= await tails_of(self._desk, pods[:TAILS])
+        self.tails |= await tails_of(self._context, pods[:TAILS])
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -18,20 +18,20 @@ _log = logging.getLogger(__name__)
 _LINES = 400
 
 
-async def tails_of(desk: OperatorContext, pods: Iterable[Object]) -> dict[str, bytes]:
+async def tails_of(context: OperatorContext, pods: Iterable[Object]) -> dict[str, bytes]:
     """The ends of the logs of pods, by role and number; those that are not to be had are left out.
 
     Nothing is written, so nobody has to lead for it.
     """
-    found = await asyncio.gather(*(_read(desk, pod) for pod in pods))
+    found = await asyncio.gather(*(_read(context, pod) for pod in pods))
     return {place: text for place, text in found if text is not None}
 
 
-async def _read(desk: OperatorContext, pod: Object) -> tuple[str, bytes | None]:
+async def _read(context: OperatorContext, pod: Object) -> tuple[str, bytes | None]:
     meta, (role, index) = pod["metadata"], place_of(pod)
     place = f"{role}-{index}"
     try:
-        text = await desk.api.log(meta["namespace"], meta["name"], tail_lines=_LINES)
+        text = await context.api.log(meta["namespace"], meta["name"], tail_lines=_LINES)
     except (NotFound, Forbidden, InvalidSpec, Conflict, Retryable) as error:
         _log.info("the log of %s is not to be had: %s", meta["name"], error)
         return place, None

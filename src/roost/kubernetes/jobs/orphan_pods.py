@@ -26,8 +26,8 @@ _AGAIN_S = 1.0
 class OrphanPods:
     """Removes pods, and shuns the nodes where some are."""
 
-    def __init__(self, desk: OperatorContext, job: JobId) -> None:
-        self._desk, self._job = desk, job
+    def __init__(self, context: OperatorContext, job: JobId) -> None:
+        self._context, self._job = context, job
         self._sweeping = False
         self._aside: frozenset[NodeId] = frozenset()
 
@@ -36,25 +36,25 @@ class OrphanPods:
         found = [pod for pod in pods if not is_leaving(pod)]
         if found and not self._sweeping:
             self._sweeping = True
-            self._desk.spawn(self._remove(found), f"what is left of {self._job}")
+            self._context.spawn(self._remove(found), f"what is left of {self._job}")
 
     def keep_off(self, nodes: Iterable[str]) -> None:
         """Shun these nodes and no others."""
         wanted = frozenset(map(NodeId, nodes))
         for node in self._aside - wanted:
-            self._desk.forgive(node, self._job)
+            self._context.reopen_node(node, self._job)
         for node in wanted - self._aside:
-            self._desk.shun(node, self._job)
+            self._context.close_node(node, self._job)
         self._aside = wanted
 
     async def _remove(self, pods: list[Object]) -> None:
         try:
             for pod in pods:
-                await self._desk.binder.remove(pod)
+                await self._context.binder.remove(pod)
         except (Deposed, Fatal):
             raise
         except RoostError as error:  # those that are left are asked again
             _log.warning("what is left of %s cannot be removed: %s", self._job, error)
         finally:
             self._sweeping = False
-            self._desk.later(self._job, self._desk.now() + _AGAIN_S)
+            self._context.requeue_at(self._job, self._context.now() + _AGAIN_S)

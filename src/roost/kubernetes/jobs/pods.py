@@ -20,7 +20,7 @@ _PAUSE_S = (0.2, 5.0)
 
 
 async def ensure(
-    desk: OperatorContext, owner: JobOwner, kind: ResourceKind, body: Object
+    context: OperatorContext, owner: JobOwner, kind: ResourceKind, body: Object
 ) -> Object:
     """The object, made now or before.
 
@@ -29,13 +29,13 @@ async def ensure(
     """
     name = body["metadata"]["name"]
     try:
-        return await desk.binder.write(lambda: desk.api.create(kind, body, owner.namespace))
+        return await context.binder.write(lambda: context.api.create(kind, body, owner.namespace))
     except Deposed:
         raise
     except Conflict:
         pass
     try:
-        found = await desk.api.get(kind, name, owner.namespace)
+        found = await context.api.get(kind, name, owner.namespace)
     except NotFound:
         raise Retryable(f"{kind.kind} {name} has just gone", _PAUSE_S[0]) from None
     if owner.owns(found):
@@ -45,7 +45,7 @@ async def ensure(
     if not _left_behind(owner, found):
         raise Conflict(f"a {kind.kind} named {name} is there that is not this job's")
     uid = found["metadata"]["uid"]
-    await desk.binder.write(lambda: desk.api.delete(kind, name, owner.namespace, uid=uid))
+    await context.binder.write(lambda: context.api.delete(kind, name, owner.namespace, uid=uid))
     raise Retryable(f"{kind.kind} {name} of an earlier job is about to go", _PAUSE_S[0])
 
 

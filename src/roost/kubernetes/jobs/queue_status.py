@@ -29,36 +29,38 @@ class QueueReport(NamedTuple):
     status: dict[str, Any]
 
 
-def stale_queues(desk: OperatorContext, records: Mapping[JobId, JobRecord]) -> list[QueueReport]:
+def stale_queues(context: OperatorContext, records: Mapping[JobId, JobRecord]) -> list[QueueReport]:
     """Queues that do not say what they should."""
-    used, waiting, running = _counts(desk, records)
+    used, waiting, running = _counts(context, records)
     found = []
     for kind in (QUEUES, CLUSTER_QUEUES):
-        for place, queue in desk.objects(kind).items():
+        for place, queue in context.objects(kind).items():
             before = queue.get("status") or {}
             status = {
                 "used": used[place] / WHOLE,
                 "waiting": waiting[place],
                 "running": running[place],
                 "observedGeneration": _generation(queue),
-                "conditions": _conditions(desk, kind, queue),
+                "conditions": _conditions(context, kind, queue),
             }
             if any(before.get(name) != value for name, value in status.items()):
                 found.append(QueueReport(kind, queue, status))
     return found
 
 
-async def write_report(desk: OperatorContext, told: QueueReport) -> None:
+async def write_report(context: OperatorContext, told: QueueReport) -> None:
     """Write down what a queue should say."""
     kind, meta = told.kind, told.queue["metadata"]
     body = {"metadata": {"uid": meta["uid"]}, "status": told.status}
-    await desk.binder.write(
-        lambda: desk.api.patch(kind, meta["name"], body, meta.get("namespace") or "", sub="status")
+    await context.binder.write(
+        lambda: context.api.patch(
+            kind, meta["name"], body, meta.get("namespace") or "", sub="status"
+        )
     )
 
 
 def _counts(
-    desk: OperatorContext, records: Mapping[JobId, JobRecord]
+    context: OperatorContext, records: Mapping[JobId, JobRecord]
 ) -> tuple[Counter[_Place], Counter[_Place], Counter[_Place]]:
     """GPUs in use, jobs that wait and jobs that run, by namespace and name of their queues."""
     used: Counter[_Place] = Counter()
@@ -66,9 +68,9 @@ def _counts(
     running: Counter[_Place] = Counter()
     ways = {
         (namespace, target_of(queue)): name
-        for (namespace, name), queue in sorted(desk.objects(QUEUES).items(), reverse=True)
+        for (namespace, name), queue in sorted(context.objects(QUEUES).items(), reverse=True)
     }
-    for job in desk.core.jobs.values():
+    for job in context.core.jobs.values():
         record, namespace = records.get(job.id), job.id.partition(".")[0]
         own = record.file.queue if record is not None else ways.get((namespace, job.spec.queue))
         run = job.run
@@ -86,17 +88,17 @@ def _places(queue: str, namespace: str, own: str | None) -> Iterator[_Place]:
         yield namespace, own
 
 
-def _conditions(desk: OperatorContext, kind: ResourceKind, queue: Object) -> list[Object]:
+def _conditions(context: OperatorContext, kind: ResourceKind, queue: Object) -> list[Object]:
     """Whether jobs can wait in it, since when, and why not."""
     meta = queue["metadata"]
     leads = kind is QUEUES
-    found = queue_of(desk, meta["namespace"], meta["name"]) if leads else promise(queue)
+    found = queue_of(context, meta["namespace"], meta["name"]) if leads else promise(queue)
     ready = Condition("Ready", holds=True, reason="Ready")
     if isinstance(found, Obstacle):
         reason, message = word(found.cause), found.sentence
         ready = Condition("Ready", holds=False, reason=reason, message=message)
     said = LastStatus(queue.get("status") or {}, _generation(queue), "")
-    return conditions_of((ready,), said, desk.now())
+    return conditions_of((ready,), said, context.now())
 
 
 def _generation(queue: Object) -> int:

@@ -19,19 +19,21 @@ def promise(found: Object) -> QueueSpec | Obstacle:
 
 
 def event_of(
-    desk: OperatorContext, old: Object | None, new: Object | None, now: float
+    context: OperatorContext, old: Object | None, new: Object | None, now: float
 ) -> QueueChanged | QueueDeleted | None:
     """What a changed ClusterQueue is to the core."""
     if new is None:
         name = QueueId(old["metadata"]["name"]) if old is not None else QueueId("")
-        used = any(job.spec.queue == name and not job.state.over for job in desk.core.jobs.values())
-        if name not in desk.core.queues:
+        used = any(
+            job.spec.queue == name and not job.state.over for job in context.core.jobs.values()
+        )
+        if name not in context.core.queues:
             return None
         # Jobs that are in it go on; it only has nothing more to promise.
         return QueueChanged(now, QueueSpec(name)) if used else QueueDeleted(now, name)
     found = promise(new)
     if isinstance(found, Obstacle):
-        desk.tell(new, "Invalid", found.sentence, warning=True)
+        context.write_event(new, "Invalid", found.sentence, warning=True)
         return None
-    known = desk.core.queues.get(found.id)
+    known = context.core.queues.get(found.id)
     return None if known is not None and known.spec == found else QueueChanged(now, found)

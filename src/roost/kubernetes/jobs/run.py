@@ -55,8 +55,8 @@ class _Next(NamedTuple):
 class JobRun:
     """The run of a Job that is under way, if any."""
 
-    def __init__(self, shop: JobsContext, job: JobId) -> None:
-        self._shop, self._desk, self._job = shop, shop.desk, job
+    def __init__(self, jobs: JobsContext, job: JobId) -> None:
+        self._jobs, self._context, self._job = jobs, jobs.context, job
         self.current: Generation | None = None
         #: Generations of this run so far.
         self._count = 0
@@ -70,13 +70,13 @@ class JobRun:
     def adopt(self, asked: JobRequest, run: PodRun, kept: str) -> RunId:
         """Take over a run that another operator began."""
         run_id = RunId(self._job, run.attempt)
-        plan = asked.blueprint(run_id, run.allocation, run.crew, self._shop.site())
+        plan = asked.blueprint(run_id, run.allocation, run.crew, self._jobs.site())
         plan = replace(plan, generation=run.generation, digest=run.digest)
         self.current = self._made(plan)
         self.current.adopt(run.pods, up=run.was_up, kept=kept)
         self._count = run.generation
         self._answer = None if run.was_up else Started
-        self._asked_at = self._desk.now()
+        self._asked_at = self._context.now()
         return run_id
 
     def give_up(self, why: str) -> None:
@@ -88,7 +88,7 @@ class JobRun:
 
     def perform(self, asked: JobRequest, action: Action) -> None:
         """Make an action of the core real."""
-        self._asked_at = self._desk.now()
+        self._asked_at = self._context.now()
         match action:
             case Launch():
                 self._count = 0
@@ -98,7 +98,7 @@ class JobRun:
             case Resize() | Migrate():
                 # Also for one that changes while it runs: if that fails, it starts anew.
                 self._next = _Next(action.run, action.allocation, Resized)
-                current, now = self.current, self._desk.now()
+                current, now = self.current, self._context.now()
                 if current is None or not current.change(action.allocation, now):
                     self._leave(asked, action.run)
             case Suspend():
@@ -112,10 +112,10 @@ class JobRun:
 
     def _departure(self, run: RunId) -> RunEviction | None:
         """How a run leaves that the policy wants to; None: it is not asked."""
-        found = self._desk.core.runs.get(run)
-        if found is None or not self._shop.makes_room(self._job):
+        found = self._context.core.runs.get(run)
+        if found is None or not self._jobs.is_victim(self._job):
             return None
-        return RunEviction(self._desk, found, self._shop.forbids)
+        return RunEviction(self._context, found, self._jobs.eviction_forbidden)
 
     def _leave(self, asked: JobRequest, run: RunId, departure: RunEviction | None = None) -> None:
         if self.current is not None:
@@ -124,13 +124,13 @@ class JobRun:
             self._start(asked, self._next)
         else:
             self._ended = run
-        self._desk.touch(self._job)
+        self._context.requeue(self._job)
 
     def _start(self, asked: JobRequest, what: _Next) -> None:
         self._next, self._parking, self._answer = None, None, what.answer
         self._count += 1
         crew = crew_of(what.allocation)
-        plan = asked.blueprint(what.run, what.allocation, crew, self._shop.site())
+        plan = asked.blueprint(what.run, what.allocation, crew, self._jobs.site())
         token = secrets.token_urlsafe(24) if plan.elastic else ""
         plan = replace(plan, generation=self._count, digest=digest_of(token) if token else "")
         self.current = self._made(plan, token)
@@ -138,37 +138,37 @@ class JobRun:
 
     def _made(self, plan: Blueprint, token: str = "") -> Generation:
         async def keep(text: str) -> None:
-            await self._shop.keep(self._job, text)
+            await self._jobs.save_members(self._job, text)
 
-        means = Means(self._shop.meeting, keep)
-        return generation(self._desk, self._job, plan, means, token)
+        means = Means(self._jobs.meeting, keep)
+        return generation(self._context, self._job, plan, means, token)
 
     # -- what became of it -----------------------------------------------------------------------
 
     def counts(self, pod: Object) -> bool:
         """Whether the core keeps the place of a pod for it."""
         current = self.current
-        run = None if current is None else self._desk.core.runs.get(current.plan.run)
+        run = None if current is None else self._context.core.runs.get(current.plan.run)
         if current is None or run is None or run.parked or not current.has(pod):
             return False
         return current.seats[pod["metadata"]["name"]].node == node_of(pod)
 
-    def saw(self, name: str, pod: Object, *, gone: bool) -> None:
+    def pod_changed(self, name: str, pod: Object, *, gone: bool) -> None:
         """A pod of the Job came, changed or is gone."""
         if self.current is not None and self.current.has(pod):
-            self.current.saw(name, None if gone else pod)
+            self.current.pod_changed(name, None if gone else pod)
 
     def heard(self, run: RunId, member: str, line: dict[str, Any]) -> None:
         """A worker of a run said something."""
         if self.current is not None and self.current.plan.run == run:
             self.current.hear(member, line)
-            self._desk.touch(self._job)
+            self._context.requeue(self._job)
 
     def polled(self, run: RunId, member: str, version: int) -> None:
         """A worker of a run asked for its fellows."""
         if self.current is not None and self.current.plan.run == run:
             self.current.polled(member, version)
-            self._desk.touch(self._job)
+            self._context.requeue(self._job)
 
     def news(self, asked: JobRequest, now: float) -> list[Event]:
         """What is to be told of it since the last time."""
@@ -177,19 +177,19 @@ class JobRun:
             if self._ended is None:
                 return []
             run, self._ended = self._ended, None
-            return self._shop.understood(Ended(now, run, (), "stopped"), now)
+            return self._jobs.interpret(Ended(now, run, (), "stopped"), now)
         current.look(now)
         self._watch_time(asked, current, now)
         events: list[Event] = []
         if current.is_running and self._answer is not None and not current.is_over:
             answer, self._answer = self._answer, None
             took_s = max(now - self._asked_at, 0.0)
-            events += self._shop.understood(answer(now, current.plan.run, took_s), now)
+            events += self._jobs.interpret(answer(now, current.plan.run, took_s), now)
         for report in current.news(now):
             if isinstance(report, Resized):
                 self._next = None
-            self._shop.mark(self._job)
-            events += self._shop.understood(report, now)
+            self._jobs.mark_status(self._job)
+            events += self._jobs.interpret(report, now)
         return events + (self._gone(asked, current, now) if current.is_over else [])
 
     def _gone(self, asked: JobRequest, gone: Generation, now: float) -> list[Event]:
@@ -201,16 +201,16 @@ class JobRun:
         parked, self._parking, self._next = self._parking, None, None
         if gone.cause == "stopped" and parked == run:
             took_s = max(now - self._asked_at, 0.0)
-            return self._shop.understood(Suspended(now, run, 0.0, took_s), now)
-        self._shop.keep_tails(run, gone.tails)
+            return self._jobs.interpret(Suspended(now, run, 0.0, took_s), now)
+        self._jobs.keep_tails(run, gone.tails)
         ended = Ended(now, run, gone.exits, gone.cause, gone.detail)
-        events = self._shop.understood(ended, now)
-        self._shop.keep_tails(run, {})
+        events = self._jobs.interpret(ended, now)
+        self._jobs.keep_tails(run, {})
         return events
 
     def _watch_time(self, asked: JobRequest, current: Generation, now: float) -> None:
         """A run may take no longer than its job file allows."""
-        job = self._desk.core.jobs.get(self._job)
+        job = self._context.core.jobs.get(self._job)
         run = None if job is None else job.run
         limit_s = asked.file.max_duration
         if limit_s is None or math.isinf(limit_s) or current.why is not None:
@@ -220,4 +220,4 @@ class JobRun:
         if now >= run.started_at + limit_s:
             current.end("timeout")
         else:
-            self._desk.later(self._job, run.started_at + limit_s)
+            self._context.requeue_at(self._job, run.started_at + limit_s)

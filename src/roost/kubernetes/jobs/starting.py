@@ -25,9 +25,9 @@ class Means(NamedTuple):
 
 
 def generation(
-    desk: OperatorContext, job: JobId, plan: Blueprint, means: Means, token: str = ""
+    context: OperatorContext, job: JobId, plan: Blueprint, means: Means, token: str = ""
 ) -> Generation:
     """A generation of pods that nobody has asked for yet."""
     if plan.elastic and means.meeting is not None:
-        return ElasticGeneration(desk, job, plan, token, meeting=means.meeting, keep=means.keep)
-    return Generation(desk, job, plan, token)
+        return ElasticGeneration(context, job, plan, token, meeting=means.meeting, keep=means.keep)
+    return Generation(context, job, plan, token)

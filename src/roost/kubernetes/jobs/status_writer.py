@@ -47,9 +47,9 @@ class StatusWriter:
     """Writes statuses. ``wanted`` says what a job's should be; None: there is nothing to write."""
 
     def __init__(
-        self, desk: OperatorContext, wanted: Callable[[JobId], WantedStatus | None]
+        self, context: OperatorContext, wanted: Callable[[JobId], WantedStatus | None]
     ) -> None:
-        self._desk, self._wanted = desk, wanted
+        self._context, self._wanted = context, wanted
         #: What is to be written, and what was written last.
         self._open: set[JobId] = set()
         self._written: dict[JobId, _Written] = {}
@@ -60,7 +60,7 @@ class StatusWriter:
         """Something is to be said about a job."""
         self._open.add(job)
         if job not in self._tasks:
-            self._tasks[job] = self._desk.spawn(self._write(job), f"the status of {job}")
+            self._tasks[job] = self._context.spawn(self._write(job), f"the status of {job}")
 
     def is_told(self, job: JobId) -> bool:
         """Whether all that was marked is written."""
@@ -104,7 +104,7 @@ class StatusWriter:
                     _log.warning("the status of %s cannot be written: %s", job, error)
         finally:
             self._tasks.pop(job, None)
-            self._desk.touch(job)
+            self._context.requeue(job)
 
     async def _look(self, job: JobId) -> None:
         """See what an object says in truth, and say the rest again."""
@@ -113,7 +113,7 @@ class StatusWriter:
             return
         meta = wanted.object["metadata"]
         try:
-            found = await self._desk.api.get(JOBS, meta["name"], meta["namespace"])
+            found = await self._context.api.get(JOBS, meta["name"], meta["namespace"])
         except Retryable as error:
             await pause(error, 0)
         except NotFound:
@@ -132,7 +132,7 @@ class StatusWriter:
             return
         before = self._latest(job, wanted.object)
         if before.status.get("state") == wanted.status.get("state"):
-            left = self._at.get(job, 0.0) + PROGRESS_S - self._desk.now()
+            left = self._at.get(job, 0.0) + PROGRESS_S - self._context.now()
             if left > 0 and _is_progress(difference(before.status, wanted.status)):
                 await asyncio.sleep(left)
                 wanted = self._wanted(job) or wanted
@@ -146,12 +146,14 @@ class StatusWriter:
             "status": patch,
         }
         hit("status.before-write")
-        found = await self._desk.binder.write(
-            lambda: self._desk.api.patch(JOBS, meta["name"], body, meta["namespace"], sub="status")
+        found = await self._context.binder.write(
+            lambda: self._context.api.patch(
+                JOBS, meta["name"], body, meta["namespace"], sub="status"
+            )
         )
         hit("status.after-write")
         self._written[job] = _as_found(found)._replace(status=wanted.status)
-        self._at[job] = self._desk.now()
+        self._at[job] = self._context.now()
 
 
 def _as_found(found: Object) -> _Written:

@@ -53,12 +53,12 @@ _KEPT = 2
 class JobWorkload:
     """A Job between its object, its pods and the core."""
 
-    def __init__(self, shop: JobsContext, job: JobId, key: tuple[str, str]) -> None:
-        self._shop, self._desk = shop, shop.desk
+    def __init__(self, jobs: JobsContext, job: JobId, key: tuple[str, str]) -> None:
+        self._jobs, self._context = jobs, jobs.context
         self.id, self._key = job, key
         #: Its pods by name, over or not.
         self.pods: dict[str, Object] = {}
-        self._strays = OrphanPods(self._desk, job)
+        self._strays = OrphanPods(self._context, job)
         #: What was read last, and of what.
         self._read: tuple[tuple[str, ...], JobRequest] | None = None
         self._begin()
@@ -72,7 +72,7 @@ class JobWorkload:
         self.kept = ""
         self._uid = ""
         self._is_known = self._is_done = False
-        self._runs = JobRun(self._shop, self.id)
+        self._run = JobRun(self._jobs, self.id)
         #: The wish to move that was heard last, until it is taken off.
         self._heard: str | None = None
 
@@ -81,17 +81,17 @@ class JobWorkload:
     @property
     def object(self) -> Object | None:
         """The object that is served, as it is now; None if it is gone."""
-        found = self._desk.objects(JOBS).get(self._key)
+        found = self._context.objects(JOBS).get(self._key)
         return found if found is not None and found["metadata"]["uid"] == self._uid else None
 
     @property
     def over(self) -> bool:
         """Whether nothing of it is left in the cluster."""
-        job = self._desk.core.jobs.get(self.id)
-        gone = self._desk.objects(JOBS).get(self._key) is None
+        job = self._context.core.jobs.get(self.id)
+        gone = self._context.objects(JOBS).get(self._key) is None
         return gone and not self.pods and (job is None or job.state.over)
 
-    def saw(self, old: Object | None, new: Object | None) -> None:
+    def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """A pod of it came, changed or is gone."""
         pod = new or old
         if pod is None:
@@ -101,36 +101,36 @@ class JobWorkload:
             self.pods.pop(name, None)
         else:
             self.pods[name] = new
-        self._runs.saw(name, pod, gone=new is None)
+        self._run.pod_changed(name, pod, gone=new is None)
 
     def heard(self, run: RunId, member: str, line: dict[str, Any]) -> None:
         """A worker of a run said something."""
-        self._runs.heard(run, member, line)
+        self._run.heard(run, member, line)
 
     def polled(self, run: RunId, member: str, version: int) -> None:
         """A worker of a run asked for its fellows."""
-        self._runs.polled(run, member, version)
+        self._run.polled(run, member, version)
 
     def reconcile(self, now: float) -> Iterator[Event]:
         """What became of it since the last time; and, once that is folded, who is of no run."""
         yield from self._reconciled(now)
-        for pod in [pod for pod in self.pods.values() if self._is_forsaken(pod)]:
-            self.saw(pod, None)
-            self._shop.forsake(pod)
+        for pod in [pod for pod in self.pods.values() if self._is_released(pod)]:
+            self.pod_changed(pod, None)
+            self._jobs.release_pod(pod)
         alive = [pod for pod in self.pods.values() if not is_over(pod)]
         self._strays.keep_off(
-            node for pod in alive if (node := node_of(pod)) and not self._runs.counts(pod)
+            node for pod in alive if (node := node_of(pod)) and not self._run.counts(pod)
         )
 
-    def _is_forsaken(self, pod: Object) -> bool:
+    def _is_released(self, pod: Object) -> bool:
         """Whether a pod is of no run that goes on, and still takes its time to leave."""
-        current = self._runs.current
+        current = self._run.current
         if is_over(pod) or not node_of(pod) or not pod["metadata"].get("deletionTimestamp"):
             return False
         return current is None or not current.has(pod)
 
     def _reconciled(self, now: float) -> Sequence[Event]:
-        found = self._desk.objects(JOBS).get(self._key)
+        found = self._context.objects(JOBS).get(self._key)
         if self._uid and (found is None or found["metadata"]["uid"] != self._uid):
             return self._depart(now, found)
         if found is None:
@@ -154,8 +154,8 @@ class JobWorkload:
         self._is_known = False
         if isinstance(event, Adopted) and event.allocation is not None:
             # Its place is taken: its pods have to go before it can wait for another.
-            self._runs.give_up(f"its place is not free: {error}")
-        self._desk.later(self.id, self._desk.now() + 1.0)
+            self._run.give_up(f"its place is not free: {error}")
+        self._context.requeue_at(self.id, self._context.now() + 1.0)
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class JobWorkload:
             self._is_done = True
             return self._linger(found, now)
         before, self.trouble = self.trouble, None
-        given_up = self._runs.current
+        given_up = self._run.current
         if given_up is not None and not given_up.is_over:  # it had to give up its place
             return ()
         run: PodRun | None = None
@@ -187,10 +187,10 @@ class JobWorkload:
             self._tell_trouble(before)
             return self._failed(found, now) if self.trouble and self.trouble.final else ()
         self._is_known = True
-        self._shop.records[self.id] = self.asked.record(found)
-        self._shop.mark(self.id)
+        self._jobs.records[self.id] = self.asked.record(found)
+        self._jobs.mark_status(self.id)
         if given_up is not None or run is None:
-            self._runs = JobRun(self._shop, self.id)
+            self._run = JobRun(self._jobs, self.id)
             last = 0 if given_up is None else given_up.plan.run.attempt
             attempts = max(self.past.attempts, last)
             spec = self.asked.wanted(found)
@@ -210,25 +210,25 @@ class JobWorkload:
 
     def _placed(self, asked: JobRequest, run: PodRun | None) -> JobRequest | None:
         """What is asked with queue, rank and nodes; None if it cannot be: ``trouble`` says why."""
-        queue = self._shop.queue(asked.owner.namespace, asked.file.queue)
+        queue = self._jobs.queue_of(asked.owner.namespace, asked.file.queue)
         if isinstance(queue, Obstacle):
             if run is None:
                 self.trouble = queue
                 return None
             queue = DEFAULT  # what runs goes on
-        rank = self._desk.objects(PRIORITY_CLASSES).get(("", asked.priority_class))
+        rank = self._context.objects(PRIORITY_CLASSES).get(("", asked.priority_class))
         if rank is not None:
             asked = asked.ranked(rank)
         elif asked.priority_class and run is None:
             sentence = f"there is no PriorityClass {asked.priority_class!r}"
             self.trouble = Obstacle("unknown-priority-class", sentence)
             return None
-        placed = asked.placed(self._shop.site(), queue, self._desk.pooled)
-        why = "" if run is not None else self._shop.never(placed)
+        placed = asked.placed(self._jobs.site(), queue, self._context.resources_of)
+        why = "" if run is not None else self._jobs.why_impossible(placed)
         if why:
             self.trouble = Obstacle("can-never-fit", f"it can never run here: {why}")
         elif why is None:
-            self._desk.touch(self.id)
+            self._context.requeue(self.id)
         return None if why or why is None else placed
 
     def _failed(self, found: Object, now: float) -> Sequence[Event]:
@@ -241,19 +241,19 @@ class JobWorkload:
         trouble, found = self.trouble, self.object
         if trouble is None or found is None or trouble == before:
             return
-        self._shop.mark(self.id)
+        self._jobs.mark_status(self.id)
         reason = "Failed" if trouble.final else "Blocked"
-        self._desk.tell(found, reason, trouble.sentence, warning=True)
+        self._context.write_event(found, reason, trouble.sentence, warning=True)
 
     def _adopted(self, asked: JobRequest, found: Object, run: PodRun, now: float) -> Event:
         self.kept = kept_of(found)
-        self._runs.adopt(asked, run, self.kept)
-        self._desk.touch(self.id)  # it may have ended while nobody looked
+        self._run.adopt(asked, run, self.kept)
+        self._context.requeue(self.id)  # it may have ended while nobody looked
         return adopted_event(self.id, asked.wanted(found), found, self.past, run, now)
 
     def _depart(self, now: float, found: Object | None) -> Sequence[Event]:
         """The object is gone: so shall be all that it had, and then the core's memory of it."""
-        job = self._desk.core.jobs.get(self.id)
+        job = self._context.core.jobs.get(self.id)
         if job is not None and not job.state.over:
             events = [*self._news(now)]
             if not events and not job.cancelling:
@@ -265,11 +265,11 @@ class JobWorkload:
             return ()
         if found is not None and found["metadata"]["uid"] == uid:  # others are not done with it
             return ()
-        self._shop.records.pop(self.id, None)
+        self._jobs.records.pop(self.id, None)
         self._begin()
         if found is None:
             return ()
-        self._desk.touch(self.id)
+        self._context.requeue(self.id)
         return () if job is None else (Deleted(now, self.id),)
 
     def _linger(self, found: Object, now: float) -> Sequence[Event]:
@@ -279,25 +279,25 @@ class JobWorkload:
         ttl = _ttl(found)
         if ttl is not None:
             if now >= finished_at + ttl:
-                self._desk.spawn(self._delete(found), f"the end of {self.id}'s time")
+                self._context.spawn(self._delete(found), f"the end of {self.id}'s time")
             else:
-                self._desk.later(self.id, finished_at + ttl)
-        job = self._desk.core.jobs.get(self.id)
-        if job is None or not self._shop.is_told(self.id):
+                self._context.requeue_at(self.id, finished_at + ttl)
+        job = self._context.core.jobs.get(self.id)
+        if job is None or not self._jobs.is_status_written(self.id):
             return ()
-        self._shop.records.pop(self.id, None)
+        self._jobs.records.pop(self.id, None)
         return (Deleted(now, self.id),)
 
     async def _delete(self, found: Object) -> None:
         meta = found["metadata"]
-        await self._desk.binder.write(
-            lambda: self._desk.api.delete(JOBS, meta["name"], meta["namespace"], uid=meta["uid"])
+        await self._context.binder.write(
+            lambda: self._context.api.delete(JOBS, meta["name"], meta["namespace"], uid=meta["uid"])
         )
 
     # -- what its user wants ---------------------------------------------------------------------
 
     def _wishes(self, found: Object, now: float) -> list[Event]:
-        job, asked = self._desk.core.jobs.get(self.id), self.asked
+        job, asked = self._context.core.jobs.get(self.id), self.asked
         if job is None or asked is None:
             return []
         if job.state.over:
@@ -313,7 +313,7 @@ class JobWorkload:
         where, before = annotation(found, MIGRATE), self._heard
         self._heard = where
         if where is not None and where != before:
-            self._desk.spawn(self._take_off(found), f"the wish to move {self.id}")
+            self._context.spawn(self._take_off(found), f"the wish to move {self.id}")
             if job.run is not None and job.run.settled:
                 events.append(MigrateRequested(now, self.id, NodeId(where) if where else None))
         return events
@@ -322,7 +322,7 @@ class JobWorkload:
         by = annotation(found, CANCEL)
         if by is None:
             return []
-        record = self._shop.records[self.id]
+        record = self._jobs.records[self.id]
         record.cancelled_by = record.cancelled_by or by or "its user"
         return [CancelRequested(now, self.id)]
 
@@ -330,14 +330,14 @@ class JobWorkload:
         """The core says that it is over."""
         self._is_done = True
         self.past = self.past._replace(state=job.state, finished_at=job.finished_at)
-        self._shop.mark(self.id)
+        self._jobs.mark_status(self.id)
 
     async def _take_off(self, found: Object) -> None:
         """A wish that was heard is not heard again."""
         meta = found["metadata"]
         patch = {"metadata": {"uid": meta["uid"], "annotations": {MIGRATE: None}}}
-        await self._desk.binder.write(
-            lambda: self._desk.api.patch(JOBS, meta["name"], patch, meta["namespace"])
+        await self._context.binder.write(
+            lambda: self._context.api.patch(JOBS, meta["name"], patch, meta["namespace"])
         )
 
     def perform(self, action: Action) -> None:
@@ -346,11 +346,11 @@ class JobWorkload:
             raise NotFound(f"job {self.id} has nothing to run")
         if isinstance(action, Launch):
             self.kept = ""  # it is of an earlier run
-        self._runs.perform(self.asked, action)
-        self._shop.mark(self.id)
+        self._run.perform(self.asked, action)
+        self._jobs.mark_status(self.id)
 
     def _news(self, now: float) -> list[Event]:
-        return [] if self.asked is None else self._runs.news(self.asked, now)
+        return [] if self.asked is None else self._run.news(self.asked, now)
 
     # -- what nobody needs any more --------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class JobWorkload:
 
     def _is_stray(self, pod: Object) -> bool:
         """Whether nobody wants a pod: a request that was late made it, or it ended long ago."""
-        current = self._runs.current
+        current = self._run.current
         if not _owned_by(pod, self._uid):
             return True
         if is_over(pod):  # kept for its log, as long as there are not too many

@@ -30,8 +30,8 @@ class PodHolder(Protocol):
 class DisruptionBudgets:
     """Who is protected by which budget."""
 
-    def __init__(self, desk: OperatorContext) -> None:
-        self._desk = desk
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
         #: Namespaces whose budgets or pods changed.
         self._dirty: set[str] = set()
 
@@ -47,7 +47,7 @@ class DisruptionBudgets:
             return
         for job, workload in workloads.items():
             pods = [pod for pod in workload.pods.values() if is_bound(pod) and not is_over(pod)]
-            known = self._desk.core.jobs.get(job)
+            known = self._context.core.jobs.get(job)
             if not pods or known is None:
                 continue
             namespace = pods[0]["metadata"]["namespace"]
@@ -66,7 +66,7 @@ class DisruptionBudgets:
 
     def _by_namespace(self) -> dict[str, list[Object]]:
         found: dict[str, list[Object]] = {}
-        for (namespace, _), budget in self._desk.objects(DISRUPTION_BUDGETS).items():
+        for (namespace, _), budget in self._context.objects(DISRUPTION_BUDGETS).items():
             found.setdefault(namespace, []).append(budget)
         return found
 

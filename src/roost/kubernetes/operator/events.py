@@ -110,8 +110,8 @@ class EventWriter:
 class WaitingReasons:
     """Tells pods that wait why they do."""
 
-    def __init__(self, desk: OperatorContext, gangs: GangSource) -> None:
-        self._desk, self._gangs = desk, gangs
+    def __init__(self, context: OperatorContext, gangs: GangSource) -> None:
+        self._context, self._gangs = context, gangs
         #: What each pod was told, and when; forgotten with those that do not wait any more.
         self._told: dict[str, tuple[str, float]] = {}
         self._cursor = 0
@@ -120,7 +120,7 @@ class WaitingReasons:
         """Tell some of those that wait for long enough and do not know why, or not any more."""
         told: list[tuple[Object, str]] = []
         for gang in self._next():
-            if self._desk.now() - gang.since < _PATIENCE_S:
+            if self._context.now() - gang.since < _PATIENCE_S:
                 continue
             text = self._reason(gang)
             pods = gang.waiting() if text else []
@@ -129,11 +129,11 @@ class WaitingReasons:
                 break
         told += [
             (pod, text)
-            for pod, text in self._gangs.forlorn(self._desk.now())
+            for pod, text in self._gangs.forlorn(self._context.now())
             if self._is_news(pod["metadata"]["uid"], text)
         ][:_TOLD]
         for pod, text in told:
-            self._told[pod["metadata"]["uid"]] = text, self._desk.now()
+            self._told[pod["metadata"]["uid"]] = text, self._context.now()
             await self._say(pod, text)
 
     def _next(self) -> list[PodGang]:
@@ -152,7 +152,7 @@ class WaitingReasons:
     def _reason(self, gang: PodGang) -> str:
         if gang.problem:
             return gang.problem
-        core = self._desk.core
+        core = self._context.core
         job = core.jobs.get(gang.id)
         if job is None:
             return ""
@@ -165,7 +165,7 @@ class WaitingReasons:
 
     def _is_news(self, uid: str, text: str) -> bool:
         said, at = self._told.get(uid, ("", 0.0))
-        return said != text and (not said or self._desk.now() - at >= _AGAIN_S)
+        return said != text and (not said or self._context.now() - at >= _AGAIN_S)
 
     async def _say(self, pod: Object, text: str) -> None:
         meta = pod["metadata"]
@@ -176,10 +176,10 @@ class WaitingReasons:
             "message": text[:_LONGEST],
             "lastTransitionTime": _micro_time()[:19] + "Z",
         }
-        desk = self._desk
+        context = self._context
         try:
-            await desk.binder.write(
-                lambda: desk.api.patch(
+            await context.binder.write(
+                lambda: context.api.patch(
                     PODS,
                     meta["name"],
                     {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}},
@@ -192,9 +192,9 @@ class WaitingReasons:
             return
         except RoostError as error:
             _log.debug("%s/%s is not told why it waits: %s", meta["namespace"], meta["name"], error)
-            desk.binder.check()
+            context.binder.check()
             return
-        desk.tell(pod, "FailedScheduling", text, warning=True)
+        context.write_event(pod, "FailedScheduling", text, warning=True)
 
 
 def _micro_time() -> str:

@@ -72,8 +72,8 @@ class HealthServer(Collector):
             late = [kind.resource for kind in operator.late]
             return web.Response(status=503, text=f"not mirrored yet: {', '.join(late)}\n")
         if operator.leader.leads:
-            term = operator.term
-            if term is None or not term.settled:
+            leadership = operator.leadership
+            if leadership is None or not leadership.settled:
                 return web.Response(status=503, text="is taking over\n")
             return web.Response(text="leads\n")
         return web.Response(text="follows\n")
@@ -101,8 +101,8 @@ class HealthServer(Collector):
         usage = resource.getrusage(resource.RUSAGE_SELF)
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else _KIB)
         yield _gauge("roost_peak_memory_bytes", "The most memory that was ever used.", peak)
-        if operator.term is not None:
-            yield from _of_term(operator.term)
+        if operator.leadership is not None:
+            yield from _of_leadership(operator.leadership)
 
     def _mirrors(self) -> Iterator[Metric]:
         stale = GaugeMetricFamily(
@@ -116,8 +116,8 @@ class HealthServer(Collector):
         yield objects
 
 
-def _of_term(term: Leadership) -> Iterator[Metric]:
-    core, counts = term.core, term.counts
+def _of_leadership(leadership: Leadership) -> Iterator[Metric]:
+    core, counts = leadership.core, leadership.counts
     total, buckets = 0, []
     for bound in BOUNDS_S:
         total += counts.buckets[bound]
@@ -125,17 +125,23 @@ def _of_term(term: Leadership) -> Iterator[Metric]:
     decisions = HistogramMetricFamily("roost_decision_seconds", "How long decisions take.")
     decisions.add_metric([], buckets, counts.decision_s)
     yield decisions
-    yield from _jobs(term)
+    yield from _jobs(leadership)
     ledger = core.ledger
     yield _gauge("roost_gpus_capacity", "Devices in service.", ledger.capacity_milli / WHOLE)
     yield _gauge("roost_gpus_free", "Devices that nobody holds.", ledger.free_milli / WHOLE)
     yield _gauge("roost_nodes", "Nodes in service.", ledger.up.bit_count())
-    yield _gauge("roost_nodes_shunned", "Nodes whose books do not add up.", term.fleet.shunned)
-    yield _gauge("roost_pools", "Sets of nodes that pods ask for.", len(term.pools))
+    yield _gauge(
+        "roost_nodes_shunned",
+        "Nodes whose books do not add up.",
+        leadership.reconciler.nodes.closed,
+    )
+    yield _gauge(
+        "roost_pools", "Sets of nodes that pods ask for.", len(leadership.reconciler.pools)
+    )
 
 
-def _jobs(term: Leadership) -> Iterator[Metric]:
-    core = term.core
+def _jobs(leadership: Leadership) -> Iterator[Metric]:
+    core = leadership.core
     counted = Counter((job.state.value, job.spec.queue) for job in core.jobs.values())
     jobs = GaugeMetricFamily("roost_jobs", "Jobs by state.", labels=["state", "queue"])
     for (state, queue), count in sorted(counted.items()):

@@ -58,8 +58,8 @@ class OperatorOptions:
 def pod_sources(scheduler: str = SCHEDULER) -> list[SourceFactory]:
     """The workloads that are scheduled without being Roost's own: gangs, and what others placed."""
     return [
-        SourceFactory(GangSource.kinds, lambda desk: GangSource(desk, scheduler)),
-        SourceFactory(ForeignPods.kinds, lambda desk: ForeignPods(desk, scheduler)),
+        SourceFactory(GangSource.kinds, lambda context: GangSource(context, scheduler)),
+        SourceFactory(ForeignPods.kinds, lambda context: ForeignPods(context, scheduler)),
     ]
 
 
@@ -88,13 +88,13 @@ class Operator:
             retry_s=options.lease_s * 2 / 15,
         )
         self.binder = Binder(api, self.leader.check, max(1, options.connections * 3 // 4))
-        self.term: Leadership | None = None
+        self.leadership: Leadership | None = None
         self.health = HealthServer(self)
 
     def _mirror(self, kind: ResourceKind) -> Mirror:
         def changed(old: Object | None, new: Object | None) -> None:
-            if self.term is not None:
-                self.term.observe(kind, old, new)
+            if self.leadership is not None:
+                self.leadership.observe(kind, old, new)
 
         return Mirror(self.api, kind, changed, trim=trimmer(kind))
 
@@ -149,7 +149,7 @@ class Operator:
         # What the last leader did until now may be news to us: a Job that it ended ends here, too.
         await asyncio.gather(*(mirror.refresh() for mirror in self.mirrors.values()))
         while True:
-            self.term = Leadership(
+            self.leadership = Leadership(
                 self.policy,
                 self.placer,
                 self.objects,
@@ -161,11 +161,11 @@ class Operator:
                 lost_s=self.options.lost_s,
             )
             try:
-                await self.term.run()
+                await self.leadership.run()
             except Deposed:
                 raise
             except Exception:  # noqa: BLE001 - the objects are all there is: begin with them
                 _log.exception("everything is folded anew")
                 await asyncio.sleep(_PAUSE_S)
             finally:
-                self.term = None
+                self.leadership = None

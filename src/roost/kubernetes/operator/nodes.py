@@ -4,7 +4,7 @@ A node that is cordoned, tainted or not ready stays in service for what runs the
 pools, so that nothing new goes to it. It is lost when its object is gone, when somebody declared it
 out of service, or when it has not been ready for ``lost_s``.
 
-A node whose books do not add up (another scheduler was faster) is *shunned*: out of all pools until
+A node whose books do not add up (another scheduler was faster) is *closed*: out of all pools until
 those who have no room there found some.
 """
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 #: A node that is not ready for so long is lost with everything on it.
 LOST_S = 300.0
-#: Why a node is shunned that has other hardware than what is in use there.
+#: Why a node is closed that has other hardware than what is in use there.
 _HARDWARE = "hardware"
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
@@ -39,7 +39,7 @@ class ClusterNodes:
         #: Nodes that are not ready, and since when.
         self._unready: dict[NodeId, float] = {}
         #: Nodes whose books do not add up, and because of whom.
-        self._shunned: dict[NodeId, set[str]] = {}
+        self._closed: dict[NodeId, set[str]] = {}
 
     @property
     def dirty(self) -> bool:
@@ -63,25 +63,25 @@ class ClusterNodes:
         found = self.objects.get(NodeId(node))
         return found is None or _is_out_of_service(found)
 
-    def shun(self, node: NodeId, because: str) -> None:
-        """Let nothing new go to a node until ``forgive``."""
-        self._shunned.setdefault(node, set()).add(because)
+    def close(self, node: NodeId, because: str) -> None:
+        """Let nothing new go to a node until ``reopen``."""
+        self._closed.setdefault(node, set()).add(because)
         self._pools.bar(node)
 
-    def forgive(self, node: NodeId, because: str) -> None:
-        """One reason less to shun a node."""
-        reasons = self._shunned.get(node)
+    def reopen(self, node: NodeId, because: str) -> None:
+        """One reason less to keep a node."""
+        reasons = self._closed.get(node)
         if reasons is None:
             return
         reasons.discard(because)
         if not reasons:
-            del self._shunned[node]
+            del self._closed[node]
             self._pools.unbar(node)
 
     @property
-    def shunned(self) -> int:
-        """How many nodes are shunned now."""
-        return len(self._shunned)
+    def closed(self) -> int:
+        """How many nodes are closed now."""
+        return len(self._closed)
 
     def events(self, now: float) -> Iterator[Event]:
         """What the core has to hear of nodes; each before its pools."""
@@ -108,11 +108,11 @@ class ClusterNodes:
         """The core does not take a change of a node now: it is asked again at the next one."""
         if isinstance(event, NodeChanged | NodeJoined):
             _log.warning("node %s: %s", event.node.id, error)
-            self.shun(event.node.id, _HARDWARE)
+            self.close(event.node.id, _HARDWARE)
 
     def look(self, now: float) -> float | None:
         """Note nodes that were not ready for too long; says when to look again."""
-        for name, reasons in self._shunned.items():
+        for name, reasons in self._closed.items():
             if _HARDWARE in reasons:
                 self._dirty[name] = None
         due = {name: since + self._lost_s for name, since in self._unready.items()}
@@ -126,7 +126,7 @@ class ClusterNodes:
         if found is None:
             self._pools.forget(name)
             self._unready.pop(name, None)
-            self._shunned.pop(name, None)
+            self._closed.pop(name, None)
             self._pools.unbar(name)
             yield from self._lost(name, now)
             return
@@ -144,7 +144,7 @@ class ClusterNodes:
         yield from self._present(node_spec(found), now)
 
     def _present(self, spec: NodeSpec, now: float) -> Iterator[Event]:
-        self.forgive(spec.id, _HARDWARE)  # unless ``refused`` is called again
+        self.reopen(spec.id, _HARDWARE)  # unless ``refused`` is called again
         known = self._core.ledger.nodes.get(spec.id)
         if known is None or not known.up:
             yield NodeJoined(now, spec)

@@ -16,17 +16,17 @@ DEFAULT = QueueId("default")
 _UNKNOWN = "unknown-queue"
 
 
-def queue_of(desk: OperatorContext, namespace: str, name: str) -> QueueId | Obstacle:
+def queue_of(context: OperatorContext, namespace: str, name: str) -> QueueId | Obstacle:
     """The core's queue behind a queue of a namespace, or why there is none."""
-    found = desk.objects(QUEUES).get((namespace, name))
+    found = context.objects(QUEUES).get((namespace, name))
     if found is None:
         if name == DEFAULT:
             return DEFAULT
-        there = sorted(own for space, own in desk.objects(QUEUES) if space == namespace)
+        there = sorted(own for space, own in context.objects(QUEUES) if space == namespace)
         choice = f"; there is {', '.join(there[:5])}" if there else ""
         return Obstacle(_UNKNOWN, f"there is no Queue {name!r} in namespace {namespace!r}{choice}")
     target = target_of(found)
-    if target != DEFAULT and ("", target) not in desk.objects(CLUSTER_QUEUES):
+    if target != DEFAULT and ("", target) not in context.objects(CLUSTER_QUEUES):
         return Obstacle(
             _UNKNOWN, f"Queue {name!r} leads to ClusterQueue {target!r}, which does not exist"
         )

@@ -1,9 +1,11 @@
-"""Objects of a cluster, folded into a core.
+"""Folds the objects of a cluster into a core.
 
-There is no journal: what the API server has is all there is. Whoever begins to lead folds nodes,
-then the workloads as their pods tell of them, and only then lets the core decide. From there on the
-same code folds what changes. It makes no requests and needs no lease, so that a reader can have a
-core, too (``fold``).
+There is no journal: what the API server has is all there is. A new leader folds nodes, then the
+workloads as their pods tell of them, and only then lets the core decide. From there on the same
+code folds what changes.
+
+A leader gives the reconciler a ``Writer``. A reader (the gateway, ``fold``) gives it none: then it
+makes no requests, writes no Events and starts no tasks.
 """
 
 from __future__ import annotations
@@ -27,29 +29,28 @@ from roost.core import (
     Resources,
 )
 from roost.errors import Fatal, RoostError
+from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.pools import Pools
+from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
 from roost.kubernetes.operator.workload import PodWorkload, SourceFactory, WorkloadSource
+from roost.kubernetes.operator.writer import Writer
 
 _log = logging.getLogger(__name__)
 
 #: Mirrored objects of a kind, by namespace and name.
 Objects: TypeAlias = Callable[[ResourceKind], Mapping[tuple[str, str], Object]]
 
-#: How long a workload is left alone that raised an error.
-_SULK_S = 5.0
-#: So many pools and resources are kept without asking who needs them.
+#: How long a workload that raised an error is left alone, in seconds.
+_ERROR_PAUSE_S = 5.0
+#: Pools and resources are swept when there are more than this beyond twice what was in use.
 _LITTER = 256
 
 
 class Reconciler:
-    """A core, and the workloads between it and the objects; a ``Desk`` that makes no requests."""
-
-    #: Requests are for those who lead (``term``); nobody asks a reader for them.
-    api: Any = None
-    binder: Any = None
+    """A core, and the workloads between it and the objects; the ``OperatorContext`` of both."""
 
     def __init__(  # noqa: PLR0913 - it joins all parts
         self,
@@ -59,29 +60,63 @@ class Reconciler:
         clock: Callable[[], float],
         sources: Sequence[SourceFactory],
         lost_s: float = LOST_S,
+        writer: Writer | None = None,
     ) -> None:
         self.core = Core(policy, placer)
         self.pools = Pools()
-        self.fleet = ClusterNodes(self.core, self.pools, lost_s)
+        self.nodes = ClusterNodes(self.core, self.pools, lost_s)
         self.workloads: dict[JobId, PodWorkload] = {}
-        self._objects, self._clock = objects, clock
+        #: Set whenever there may be something to fold: the leader's loop waits for it.
+        self.wake = asyncio.Event()
+        self._objects, self._clock, self._writer = objects, clock, writer
         self._touched: dict[JobId, None] = {}
         self._due: list[tuple[float, JobId]] = []
         self._dates: set[tuple[float, JobId]] = set()
         self._reported: list[Event] = []
         self._resources: dict[Resources, Resources] = {}
-        #: Pools that each workload asked for, who asks now, and what the last sweep left.
+        #: Pools that each workload asked for, the workload that asks now, and the sizes that the
+        #: last sweep left.
         self._asked_for: dict[JobId, set[str]] = {}
         self._asking: JobId | None = None
         self._left = (0, 0)
+        #: Which source each workload belongs to, by its place in ``sources``.
         self._owner: dict[JobId, int] = {}
-        self._contested: list[Callable[[NodeId], None]] = []
-        #: Whether everything was folded once, and who has to be looked at again then.
+        self._node_closed: list[Callable[[NodeId], None]] = []
+        #: Whether everything was folded once, and the workloads to reconcile again then.
         self.settled = False
         self._postponed: dict[JobId, None] = {}
-        self.sources: list[WorkloadSource] = [opening.make(self) for opening in sources]
+        self.sources: list[WorkloadSource] = [factory.make(self) for factory in sources]
 
     # -- what sources and workloads ask for ------------------------------------------------------
+
+    @property
+    def api(self) -> Api:
+        """The API server, for a leader."""
+        return self._leader.api
+
+    @property
+    def binder(self) -> Binder:
+        """Writes, for a leader."""
+        return self._leader.binder
+
+    @property
+    def _leader(self) -> Writer:
+        if self._writer is None:
+            raise Fatal("a reader makes no requests")
+        return self._writer
+
+    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None] | None:
+        """Run something beside the loop; a reader does not."""
+        if self._writer is not None:
+            return self._writer.spawn(work, what)
+        _log.debug("%s is for the leader to do", what)
+        work.close()
+        return None
+
+    def write_event(self, about: Object, reason: str, text: str, *, warning: bool = False) -> None:
+        """Write an Event about an object, soon; a reader does not."""
+        if self._writer is not None:
+            self._writer.events.put(about, reason, text, warning=warning)
 
     def now(self) -> float:
         """The core's time."""
@@ -91,7 +126,7 @@ class Reconciler:
         """Mirrored objects by namespace and name."""
         return self._objects(kind)
 
-    def needed(self, pod: Object) -> Need:
+    def need_of(self, pod: Object) -> Need:
         """What a pod needs, from a pool that the core knows from now on; raises InvalidSpec."""
         need = needs(pod)
         pool = self.pools.add(need.constraints)
@@ -103,69 +138,63 @@ class Reconciler:
         # Equal resources are one object: the core finds their line without comparing them.
         return need._replace(resources=self._resources.setdefault(resources, resources))
 
-    def pooled(self, pod: Object) -> Resources:
+    def resources_of(self, pod: Object) -> Resources:
         """What a pod needs, with its pool; raises InvalidSpec."""
-        return self.needed(pod).resources
+        return self.need_of(pod).resources
 
-    def touch(self, job: JobId) -> None:
+    def requeue(self, job: JobId) -> None:
         """Let a workload be reconciled in the next batch; at the start, once all others were."""
         if self.settled or job not in self._owner:
             self._touched[job] = None
         else:
             self._postponed[job] = None
+        self.wake.set()
 
-    def later(self, job: JobId, at: float) -> None:
-        """The same at that time; who says so again and again is heard once."""
+    def requeue_at(self, job: JobId, at: float) -> None:
+        """The same at that time; a date that is asked for twice is kept once."""
         if (at, job) not in self._dates:
             self._dates.add((at, job))
             heapq.heappush(self._due, (at, job))
+        self.wake.set()
 
     def report(self, event: Event) -> None:
         """Let the core handle an event that is of no workload."""
         self._reported.append(event)
+        self.wake.set()
 
-    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None] | None:
-        """Nothing goes on beside a reader."""
-        _log.debug("%s is for the leader to do", what)
-        work.close()
-        return None
-
-    def tell(self, about: Object, reason: str, text: str, *, warning: bool = False) -> None:
-        """Nobody is told by a reader."""
-
-    def shun(self, node: NodeId, because: JobId) -> None:
+    def close_node(self, node: NodeId, because: JobId) -> None:
         """A pod of that workload is on a node without room for it: let nothing new go there."""
-        self.fleet.shun(node, because)
-        for told in self._contested:
-            told(node)
+        self.nodes.close(node, because)
+        for listener in self._node_closed:
+            listener(node)
 
-    def contests(self, told: Callable[[NodeId], None]) -> None:
-        """Let a source be told of nodes that are shunned."""
-        self._contested.append(told)
+    def on_node_closed(self, listener: Callable[[NodeId], None]) -> None:
+        """Call a source back when a node is closed."""
+        self._node_closed.append(listener)
 
-    def forgive(self, node: NodeId, because: JobId) -> None:
+    def reopen_node(self, node: NodeId, because: JobId) -> None:
         """The books of a node add up again, as far as that workload is concerned."""
-        self.fleet.forgive(node, because)
+        self.nodes.reopen(node, because)
 
-    def deserted(self, node: str) -> bool:
-        """Whether a node is gone, so that nobody there can end a pod."""
-        return self.fleet.is_gone(node)
+    def is_node_gone(self, node: str) -> bool:
+        """Whether a node is gone, so that no kubelet there can end a pod."""
+        return self.nodes.is_gone(node)
 
     # -- folding ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Look at everything there is, oldest first."""
         for node in self.objects(NODES).values():
-            self.fleet.changed(None, node)
+            self.nodes.changed(None, node)
         for source in self.sources:
-            for job in source.known():
-                self.touch(job)
+            for job in source.initial_jobs():
+                self.requeue(job)
         for pod in sorted(self.objects(PODS).values(), key=_age):
             try:
                 self.observe(PODS, None, pod)
-            except Exception:  # noqa: BLE001 - one odd pod must not keep anybody from leading
+            except Exception:  # noqa: BLE001 - one odd pod must not keep this process from leading
                 _log.exception("pod %s is left alone", "/".join(_key(pod)))
-        # Others' pods come last: which devices they have is guessed from what is left.
+        # Foreign pods come last: which devices they have is guessed from what is left.
         last = len(self.sources)
         order = sorted(self._touched, key=lambda job: self._owner.get(job, last))
         self._touched = dict.fromkeys(order)
@@ -175,19 +204,20 @@ class Reconciler:
         if kind is PODS:
             self._pod(old, new)
         elif kind is NODES:
-            self.fleet.changed(old, new)
+            self.nodes.changed(old, new)
         for source in self.sources:
             if kind in source.kinds:
-                source.changed(kind, old, new)
+                source.object_changed(kind, old, new)
+        self.wake.set()
 
     @property
     def open(self) -> bool:
         """Whether there is something left to fold."""
-        return bool(self._touched or self._reported or self.fleet.dirty)
+        return bool(self._touched or self._reported or self.nodes.dirty)
 
     @property
     def due_at(self) -> float | None:
-        """When somebody wants to be reconciled again."""
+        """When the next workload asked to be reconciled again."""
         return self._due[0][0] if self._due else None
 
     def settle(self, limit: int) -> list[Event]:
@@ -196,18 +226,18 @@ class Reconciler:
         while self._due and self._due[0][0] <= now:
             date = heapq.heappop(self._due)
             self._dates.discard(date)
-            self.touch(date[1])
+            self.requeue(date[1])
         folded: list[Event] = []
-        for event in self.fleet.events(now):
-            self._fold(event, folded, self.fleet.refused)
+        for event in self.nodes.events(now):
+            self._fold(event, folded, self.nodes.refused)
         reported, self._reported = self._reported, []
-        for event in reported:  # they were told at some time before
+        for event in reported:  # they were reported some time before
             self._fold(replace(event, time=now), folded, _complain)
         for workload in self._next(limit):
             self._reconcile(workload, now, folded)
         if self._is_littered():
             self._sweep(now, folded)
-        for event in self.fleet.pools(now):
+        for event in self.nodes.pools(now):
             self._fold(event, folded, _complain)
         if not self.settled and not self._touched:
             self.settled = True
@@ -241,7 +271,7 @@ class Reconciler:
             raise
         except Exception:  # noqa: BLE001 - one odd workload must not take everything down
             _log.exception("%s is left alone for a while", workload.id)
-            self.later(workload.id, now + _SULK_S)
+            self.requeue_at(workload.id, now + _ERROR_PAUSE_S)
             return
         finally:
             self._asking = None
@@ -274,7 +304,7 @@ class Reconciler:
             for need in (job.spec.resources, *(role.resources for role in job.spec.roles))
         ]
         pools = {need.pool for need in used}.union(*self._asked_for.values())
-        for event in self.fleet.keep_only(pools, now):
+        for event in self.nodes.keep_only(pools, now):
             self._fold(event, folded, _complain)
         self._resources = {need: need for need in used}
         self._left = len(self.pools), len(self._resources)
@@ -300,7 +330,7 @@ class Reconciler:
             return
         workload = self._workload(job)
         if workload is not None:
-            workload.saw(old, new)
+            workload.pod_changed(old, new)
             self._touched[job] = None
 
     def _claimed(self, pod: Object) -> JobId | None:

@@ -55,7 +55,7 @@ class PodWorkload(Protocol):
         """
         ...
 
-    def saw(self, old: Object | None, new: Object | None) -> None:
+    def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """A pod of it came (old None), changed, or is gone (new None). Cheap: a note, no more."""
         ...
 
@@ -69,7 +69,7 @@ class PodWorkload(Protocol):
     def perform(self, action: Action) -> None:
         """Make an action of the core real: returns at once, and goes on in ``context.spawn``.
 
-        A later ``reconcile`` tells what came of it, asked for by ``context.touch``.
+        A later ``reconcile`` tells what came of it, asked for by ``context.requeue``.
         """
         ...
 
@@ -97,15 +97,15 @@ class WorkloadSource(Protocol):
         """The workload of that name, when it is first seen or touched; None: there is none."""
         ...
 
-    def known(self) -> Iterable[JobId]:
+    def initial_jobs(self) -> Iterable[JobId]:
         """At the start: workloads that there are even if they have no pods."""
         ...
 
-    def changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
+    def object_changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An object of one of its kinds changed: it touches a workload or reports an event."""
         ...
 
-    def decided(self, batch: DecisionBatch) -> None:
+    def after_decision(self, batch: DecisionBatch) -> None:
         """The core has decided; called once a batch, before the actions are performed."""
         ...
 
@@ -143,15 +143,15 @@ class OperatorContext(Protocol):
         """Mirrored objects by namespace and name; empty where the server has no such kind."""
         ...
 
-    def needed(self, pod: Object) -> Need:
+    def need_of(self, pod: Object) -> Need:
         """What a pod needs; the core knows the pool of its resources; raises InvalidSpec."""
         ...
 
-    def pooled(self, pod: Object) -> Resources:
+    def resources_of(self, pod: Object) -> Resources:
         """The resources of ``needed`` alone."""
         ...
 
-    def touch(self, job: JobId) -> None:
+    def requeue(self, job: JobId) -> None:
         """Let a workload be reconciled in the next batch; opens it if need be."""
         ...
 
@@ -159,7 +159,7 @@ class OperatorContext(Protocol):
         """Look at an object as if it had just come: whose it is may be known by now."""
         ...
 
-    def later(self, job: JobId, at: float) -> None:
+    def requeue_at(self, job: JobId, at: float) -> None:
         """The same at that time."""
         ...
 
@@ -167,19 +167,19 @@ class OperatorContext(Protocol):
         """Let the core handle an event that is of no workload, such as a changed queue."""
         ...
 
-    def shun(self, node: NodeId, because: JobId) -> None:
+    def close_node(self, node: NodeId, because: JobId) -> None:
         """A pod of that workload is on a node without room for it: let nothing new go there."""
         ...
 
-    def forgive(self, node: NodeId, because: JobId) -> None:
+    def reopen_node(self, node: NodeId, because: JobId) -> None:
         """The books of a node add up again, as far as that workload is concerned."""
         ...
 
-    def contests(self, told: Callable[[NodeId], None]) -> None:
-        """Let a source be told of nodes that are shunned: a vacant seat there may be why."""
+    def on_node_closed(self, listener: Callable[[NodeId], None]) -> None:
+        """Call a source back when a node is closed: a vacant seat there may be the cause."""
         ...
 
-    def deserted(self, node: str) -> bool:
+    def is_node_gone(self, node: str) -> bool:
         """Whether a node is gone, so that nobody there can end a pod."""
         ...
 
@@ -190,6 +190,6 @@ class OperatorContext(Protocol):
         """
         ...
 
-    def tell(self, about: Object, reason: str, text: str, *, warning: bool = False) -> None:
+    def write_event(self, about: Object, reason: str, text: str, *, warning: bool = False) -> None:
         """Write an Event about an object, soon; many at once are thinned out."""
         ...

@@ -58,29 +58,29 @@ class Cluster:
         for one in given:
             self.objects[_kind(one)][_key(one)] = one
         self.time = 1000.0
-        self.folding = Reconciler(
+        self.reconciler = Reconciler(
             policies.policy("priority"),
             placement.placer("consolidate"),
             lambda kind: self.objects.get(kind, {}),
             lambda: self.time,
             [*sources, *pod_sources()],
         )
-        self.folding.begin()
-        while not self.folding.settled:
-            self.folding.settle(100)
+        self.reconciler.begin()
+        while not self.reconciler.settled:
+            self.reconciler.settle(100)
 
     @property
     def core(self) -> Core:
         """Its core."""
-        return self.folding.core
+        return self.reconciler.core
 
     def decide(self) -> list[Action]:
         """Fold what is left and let the core decide; actions are performed, without requests."""
-        self.core.fold(Woke(self.folding.now()))
-        self.folding.settle(100)
+        self.core.fold(Woke(self.reconciler.now()))
+        self.reconciler.settle(100)
         actions = self.core.handle()
         for action in actions:
-            self.folding.workloads[action.run.job].perform(action)
+            self.reconciler.workloads[action.run.job].perform(action)
         return actions
 
     def put(self, *objects: Object) -> None:
@@ -89,12 +89,12 @@ class Cluster:
             kind, key = _kind(one), _key(one)
             old = self.objects[kind].get(key)
             self.objects[kind][key] = one
-            self.folding.observe(kind, old, one)
+            self.reconciler.observe(kind, old, one)
 
     def remove(self, *objects: Object) -> None:
         """Objects are gone."""
         for one in objects:
-            self.folding.observe(_kind(one), self.objects[_kind(one)].pop(_key(one)), None)
+            self.reconciler.observe(_kind(one), self.objects[_kind(one)].pop(_key(one)), None)
 
 
 def _kind(one: Object) -> ResourceKind:

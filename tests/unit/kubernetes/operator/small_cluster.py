@@ -34,7 +34,7 @@ class SmallCluster:
 
     def __init__(self, seed: int = 0, faults: float = 0.0) -> None:
         self.stored: dict[ResourceKind, dict[Key, Object]] = {}
-        self.term: Leadership | None = None
+        self.leadership: Leadership | None = None
         self.random, self.faults, self._hushed = random.Random(seed), faults, 0
         self.logs: dict[str, bytes] = {}
         #: Pods that were ever made, by name: how many of each were there at once, at most.
@@ -204,7 +204,7 @@ class SmallCluster:
     @contextlib.asynccontextmanager
     async def led(self) -> AsyncIterator[Leadership]:
         """An operator that leads."""
-        term = Leadership(
+        leadership = Leadership(
             policies.policy("priority"),
             placement.placer("consolidate"),
             self.objects,
@@ -214,15 +214,15 @@ class SmallCluster:
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]
             lost_s=0.2,
         )
-        self.term = term
-        task = asyncio.create_task(term.run())
+        self.leadership = leadership
+        task = asyncio.create_task(leadership.run())
         try:
-            yield term
+            yield leadership
         finally:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            self.term = None
+            self.leadership = None
 
     # -- the server ------------------------------------------------------------------------------
 
@@ -252,8 +252,8 @@ class SmallCluster:
         if new is not None:
             new["metadata"]["resourceVersion"] = str(next(self._numbers))
             there[key] = new
-        if self.term is not None:
-            self.term.observe(kind, old, new)
+        if self.leadership is not None:
+            self.leadership.observe(kind, old, new)
 
 
 def merged(found: Object, patch: Object) -> Object:

@@ -52,8 +52,8 @@ class Late(SmallCluster):
         old = self.known[kind].pop(key, None)
         if new is not None:
             self.known[kind][key] = new
-        if self.term is not None:
-            self.term.observe(kind, old, new)
+        if self.leadership is not None:
+            self.leadership.observe(kind, old, new)
 
     async def evict(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """It is asked to leave, and does so a little later."""
@@ -78,7 +78,7 @@ class Late(SmallCluster):
     @contextlib.asynccontextmanager
     async def led(self) -> AsyncIterator[Leadership]:
         """An operator that leads."""
-        term = Leadership(
+        leadership = Leadership(
             policies.policy("priority"),
             placement.placer("consolidate"),
             lambda kind: self.known[kind],
@@ -88,15 +88,15 @@ class Late(SmallCluster):
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]
             lost_s=60,
         )
-        self.term = term
-        task = asyncio.create_task(term.run())
+        self.leadership = leadership
+        task = asyncio.create_task(leadership.run())
         try:
-            yield term
+            yield leadership
         finally:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            self.term = None
+            self.leadership = None
 
     async def make(self, *pods: Object) -> None:
         """Pods come, each for the first time."""

@@ -114,16 +114,16 @@ def test_devices_that_another_has_are_not_believed() -> None:
     first, second = (pod(name, node="a", annotations=notes) for name in ("one", "two"))
     cluster = Cluster(node("a", 2), first, second)
     assert free(cluster) == 0
-    assert cluster.folding.fleet.shunned == 0
+    assert cluster.reconciler.nodes.closed == 0
 
 
 def test_a_node_is_forgiven_when_a_pod_without_room_has_ended() -> None:
     large = pod("one", 8, node="a")
     cluster = Cluster(node("a", 2), large)
-    assert cluster.folding.fleet.shunned == 1
+    assert cluster.reconciler.nodes.closed == 1
     cluster.put({**large, "status": {"phase": "Failed"}})
     cluster.decide()
-    assert cluster.folding.fleet.shunned == 0
+    assert cluster.reconciler.nodes.closed == 0
 
 
 def test_a_part_that_a_jobset_does_not_have_stops_nobody_else() -> None:
@@ -162,7 +162,7 @@ def test_a_queue_of_others_cannot_be_named() -> None:
         "spec": {"clusterQueue": "vip"},
     }
     cluster.objects[QUEUES] = {("lab", "vip"): queue}
-    cluster.folding.observe(QUEUES, None, queue)
+    cluster.reconciler.observe(QUEUES, None, queue)
     cluster.decide()
     assert cluster.core.jobs[ALONE].spec.queue == "vip"
 
@@ -193,9 +193,9 @@ def test_who_must_not_preempt_does_not() -> None:
 def test_who_asks_again_and_again_to_be_looked_at_is_noted_once() -> None:
     cluster = Cluster(node("a", 1))
     for _ in range(3):
-        cluster.folding.later(ALONE, 2000.0)
-    cluster.folding.later(ALONE, 2001.0)
-    assert len(cluster.folding._due) == 2
+        cluster.reconciler.requeue_at(ALONE, 2000.0)
+    cluster.reconciler.requeue_at(ALONE, 2001.0)
+    assert len(cluster.reconciler._due) == 2
 
 
 def test_a_pod_of_a_job_that_cannot_be_is_counted() -> None:
@@ -223,7 +223,7 @@ def test_a_pod_of_a_job_that_is_gone_takes_room_until_it_has_left() -> None:
     cluster.decide()
     assert free(cluster) == 4
     assert not cluster.core.jobs
-    assert not cluster.folding.workloads
+    assert not cluster.reconciler.workloads
 
 
 @pytest.mark.parametrize("kind", ["Other", "Pod", "Group", "Job"])
@@ -235,7 +235,7 @@ def test_no_gang_is_called_like_somebody_elses_pod(kind: str) -> None:
         ownerReferences=[owner | {"controller": True}],
     )
     cluster = Cluster(node("a", 4), pod("one", scheduler="default-scheduler", node="a"), odd)
-    assert set(cluster.folding.workloads) == {"lab.other.one", "lab.pod.two"}
+    assert set(cluster.reconciler.workloads) == {"lab.other.one", "lab.pod.two"}
 
 
 def test_a_pod_under_two_budgets_is_not_chosen() -> None:
@@ -250,7 +250,7 @@ def test_a_pod_under_two_budgets_is_not_chosen() -> None:
         for name in ("first", "second")
     }
     cluster = Cluster(node("a", 1), low, objects={DISRUPTION_BUDGETS: budgets})
-    (gangs,) = (one for one in cluster.folding.sources if isinstance(one, GangSource))
+    (gangs,) = (one for one in cluster.reconciler.sources if isinstance(one, GangSource))
     (said,) = gangs.budgets.changes(gangs.gangs, cluster.time)
     assert "two disruption budgets" in said.why
     cluster.core.fold(said)

@@ -39,8 +39,8 @@ def test_a_job_runs_to_its_end() -> None:
             for name in cluster.pods():
                 cluster.end(name, 0)
             await cluster.reaches("train", "succeeded")
-            assert cluster.term is not None
-            await cluster.until(lambda: not cluster.term.core.jobs)
+            assert cluster.leadership is not None
+            await cluster.until(lambda: not cluster.leadership.core.jobs)
             assert len(cluster.pods()) == 2  # their logs stay
 
     play(scenario())
@@ -132,10 +132,10 @@ def test_finished_jobs_are_never_admitted_again() -> None:
                 await cluster.reaches(f"done-{n}", "failed" if n % 2 else "succeeded")
         before = [cluster.status(f"done-{n}") for n in range(10)]
         for _ in range(3):
-            async with cluster.led() as term:
+            async with cluster.led() as leadership:
                 await cluster.submit("fresh")
                 await cluster.reaches("fresh", "running")
-                assert set(term.core.jobs) == {"default.fresh"}
+                assert set(leadership.core.jobs) == {"default.fresh"}
                 await cluster.remove(JOBS, "fresh")
                 await cluster.until(lambda: "fresh-1-worker-0" not in cluster.pods())
         assert [cluster.status(f"done-{n}") for n in range(10)] == before
@@ -172,8 +172,8 @@ def test_a_failure_that_was_counted_is_not_counted_again() -> None:
             await cluster.reaches("train", "running")
             cluster.end("train-1-worker-0", 1)
             await cluster.reaches("train", "queued", failures=1)
-        async with cluster.led() as term:
-            await cluster.until(lambda: term.settled)
+        async with cluster.led() as leadership:
+            await cluster.until(lambda: leadership.settled)
             await asyncio.sleep(0.1)
             assert cluster.status("train")["failures"] == 1
             assert cluster.status("train")["cause"] == "back-off"
@@ -263,15 +263,15 @@ def test_progress_does_not_flood_the_server() -> None:
     async def scenario() -> None:
         cluster = SmallCluster()
         cluster.node("a")
-        async with cluster.led() as term:
+        async with cluster.led() as leadership:
             await cluster.submit("train")
             await cluster.reaches("train", "running")
             await asyncio.sleep(0.1)
-            source: Any = term.sources[0]
+            source: Any = leadership.reconciler.sources[0]
             before = cluster.requests
             for n in range(50):
                 source.records["default.train"].progress = n / 50
-                source.mark("default.train")
+                source.mark_status("default.train")
                 await asyncio.sleep(0.005)
             assert cluster.requests - before <= 1
             await cluster.reaches("train", "running", progress=49 / 50)
@@ -350,10 +350,10 @@ def test_a_restart_among_many_makes_nothing_new() -> None:
         before = {name: _uid(cluster, name) for name in cluster.pods()}
         del before["runs-0-1-worker-0"]
         for _ in range(3):
-            async with cluster.led() as term:
+            async with cluster.led() as leadership:
                 await cluster.until(lambda: "runs-0-1-worker-0" not in cluster.pods())
-                await cluster.until(lambda term=term: len(term.core.jobs) == 29)
-                assert term.core.queues[QueueId("default")].used_milli == 29_000
+                await cluster.until(lambda leadership=leadership: len(leadership.core.jobs) == 29)
+                assert leadership.core.queues[QueueId("default")].used_milli == 29_000
                 assert {name: _uid(cluster, name) for name in cluster.pods()} == before
 
     play(scenario())

@@ -96,8 +96,8 @@ class Elastic(SmallCluster):
         """An operator that leads, and pods that train."""
         tasks: list[asyncio.Future[None]] = []
 
-        def make(desk: OperatorContext) -> JobController:
-            jobs = JobController(desk, OPTIONS)
+        def make(context: OperatorContext) -> JobController:
+            jobs = JobController(context, OPTIONS)
             assert isinstance(jobs.meeting, Training)
             self.training = jobs.meeting
             tasks.append(asyncio.ensure_future(self.training.go_on(self)))
@@ -105,8 +105,8 @@ class Elastic(SmallCluster):
 
         self.opening = SourceFactory(JobController.kinds, make)
         try:
-            async with super().led() as term:
-                yield term
+            async with super().led() as leadership:
+                yield leadership
         finally:
             for task in tasks:
                 task.cancel()
@@ -228,12 +228,12 @@ def test_a_run_that_a_budget_keeps_is_not_sent_away(play: Any) -> None:
             raise Disrupted("the budget does not let it go", 0.0)
 
         cluster.evict = evict  # type: ignore[attr-defined]
-        async with cluster.led() as term:
+        async with cluster.led() as leadership:
             await cluster.submit("train", workers="1..2", replicas=2)
             await cluster.has(2)
             await cluster.submit("high", workers=4, priority=5)
             await cluster.until(lambda: refused)
-            await cluster.until(lambda: term.core.jobs[JobId("default.train")].protected)
+            await cluster.until(lambda: leadership.core.jobs[JobId("default.train")].protected)
             await asyncio.sleep(2.2)
             assert cluster.training.released == []
             assert cluster.training.open_to == {RunId(JobId("default.train"), 1)}

@@ -70,9 +70,9 @@ class Guarded(SmallCluster):
         await super().delete(kind, name, namespace, **given)
 
 
-def protection(term: Leadership, name: str) -> str:
+def protection(leadership: Leadership, name: str) -> str:
     """Why the core must not let a job make room."""
-    return term.core.jobs[JobId(f"default.{name}")].protected
+    return leadership.core.jobs[JobId(f"default.{name}")].protected
 
 
 def test_a_job_that_makes_room_is_evicted() -> None:
@@ -96,11 +96,11 @@ def test_a_job_under_a_budget_is_not_chosen() -> None:
         cluster = Guarded()
         cluster.node("a", gpus=2)
         cluster.budget(1, **{"roost.dev/job": "low"})  # and it has two pods
-        async with cluster.led() as term:
+        async with cluster.led() as leadership:
             await cluster.submit("low", workers=2)
             await cluster.reaches("low", "running")
-            await cluster.until(lambda: protection(term, "low"))
-            assert "allows 1 of its 2 pods" in protection(term, "low")
+            await cluster.until(lambda: protection(leadership, "low"))
+            assert "allows 1 of its 2 pods" in protection(leadership, "low")
             await cluster.submit("high", workers=2, priority=5)
             await cluster.reaches("high", "queued")
             await asyncio.sleep(0.2)
@@ -118,10 +118,10 @@ def test_the_word_of_the_server_counts_and_the_run_stays() -> None:
     async def scenario() -> None:
         cluster = Guarded()
         cluster.node("a", gpus=2)
-        async with cluster.led() as term:
+        async with cluster.led() as leadership:
             await cluster.submit("low", workers=2)
             await cluster.reaches("low", "running")
-            cluster.term = None
+            cluster.leadership = None
             cluster.budget(0, **{"roost.dev/job": "low"})
             hidden = cluster.stored.pop(DISRUPTION_BUDGETS)
             refused = 0
@@ -132,11 +132,11 @@ def test_the_word_of_the_server_counts_and_the_run_stays() -> None:
                 raise Disrupted("the budget does not let it go", 0.0)
 
             cluster.evict = evict  # type: ignore[method-assign,assignment]
-            cluster.term = term
+            cluster.leadership = leadership
             await cluster.submit("high", workers=2, priority=5)
             await cluster.until(lambda: refused)
             cluster.stored[DISRUPTION_BUDGETS] = hidden
-            await cluster.until(lambda: protection(term, "low"))
+            await cluster.until(lambda: protection(leadership, "low"))
             found = await cluster.reaches("low", "running", attempt=1)
             await cluster.reaches("high", "queued")
             assert (found["failures"], len(cluster.alive())) == (0, 2)
@@ -162,13 +162,13 @@ def test_a_gang_of_which_one_has_left_does_not_stay_in_parts() -> None:
             await evict(namespace, name, uid, grace_s)
 
         cluster.evict = one_only  # type: ignore[method-assign]
-        async with cluster.led() as term:
+        async with cluster.led() as leadership:
             await cluster.submit("low", workers=2)
             await cluster.reaches("low", "running")
             await cluster.submit("high", workers=2, priority=5)
             await cluster.reaches("high", "running")
             assert (cluster.evicted, cluster.deleted) == (["low-1-worker-0"], ["low-1-worker-1"])
-            assert protection(term, "low") == ""
+            assert protection(leadership, "low") == ""
             await cluster.reaches("low", "queued", failures=0)
 
     play(scenario())
@@ -231,18 +231,18 @@ def test_nothing_goes_to_where_a_pod_of_no_run_is() -> None:
         cluster = Guarded()
         cluster.node("a", gpus=1)
         cluster.holds = True
-        async with cluster.led() as term:
+        async with cluster.led() as leadership:
             made = await cluster.submit("train", gpus=4)
             await cluster.reaches("train", "queued", cause="can-never-fit")
             stray(cluster, made, "a")
-            await cluster.until(lambda: term.fleet.shunned == 1)
+            await cluster.until(lambda: leadership.reconciler.nodes.closed == 1)
             await cluster.submit("other")
             await cluster.until(lambda: "old" in cluster.deleted)
             await asyncio.sleep(0.2)
             assert cluster.status("other").get("state", "queued") == "queued"
             cluster.put(PODS, ("default", "old"), None)
             await cluster.reaches("other", "running", nodes=["a"])
-            assert term.fleet.shunned == 0
+            assert leadership.reconciler.nodes.closed == 0
 
     play(scenario())
 
@@ -303,7 +303,7 @@ def test_a_job_that_waits_outside_is_read_once(monkeypatch: pytest.MonkeyPatch) 
     async def scenario() -> None:
         cluster = SmallCluster()
         cluster.node("a")
-        async with cluster.led() as term:
+        async with cluster.led() as leadership:
             await cluster.submit("train", queue="ours")
             await cluster.reaches("train", "queued", cause="unknown-queue")
             for n in range(20):
@@ -316,7 +316,7 @@ def test_a_job_that_waits_outside_is_read_once(monkeypatch: pytest.MonkeyPatch) 
             meta = {"metadata": {"name": "ours", "namespace": "default", "uid": "q"}}
             cluster.put(QUEUES, ("default", "ours"), {**meta, "spec": {"clusterQueue": "default"}})
             await cluster.reaches("train", "running")
-            assert term.core.jobs
+            assert leadership.core.jobs
 
     monkeypatch.setattr(JobRequest, "of", counted)
     play(scenario())
@@ -343,8 +343,10 @@ def test_of_many_workers_some_know_where_all_are(survive: int) -> None:
             pod = cluster.objects(PODS)["default", name]
             pod["metadata"]["annotations"].pop("roost.dev/plan")
         before = cluster.requests
-        async with cluster.led() as term:
-            await cluster.until(lambda: term.settled and "default.train" in term.core.jobs)
+        async with cluster.led() as leadership:
+            await cluster.until(
+                lambda: leadership.settled and "default.train" in leadership.core.jobs
+            )
             await asyncio.sleep(0.1)
             assert len(cluster.alive()) == 70
             assert cluster.requests - before <= 2  # a status perhaps, and no pod

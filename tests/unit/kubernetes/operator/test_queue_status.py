@@ -57,9 +57,9 @@ def with_jobs(*jobs: Object, pods: tuple[Object, ...] = (), **more: list[Object]
 
 def told(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """What each queue should say, of those that do not."""
-    source = cluster.folding.sources[0]
+    source = cluster.reconciler.sources[0]
     assert isinstance(source, JobController)
-    due = queue_status.stale_queues(cluster.folding, source.records)
+    due = queue_status.stale_queues(cluster.reconciler, source.records)
     return {f"{one.kind.kind} {one.queue['metadata']['name']}": one.status for one in due}
 
 
@@ -147,7 +147,7 @@ def test_a_job_whose_priority_class_is_not_there_waits_for_it() -> None:
     assert not cluster.core.jobs
     gold = {"metadata": {"name": "gold"}, "value": 5}
     cluster.objects[PRIORITY_CLASSES] = {("", "gold"): gold}
-    cluster.folding.observe(PRIORITY_CLASSES, None, gold)
+    cluster.reconciler.observe(PRIORITY_CLASSES, None, gold)
     for _ in range(2):
         cluster.decide()
     assert cluster.core.jobs[JobId("lab.ranked")].spec.priority == 5

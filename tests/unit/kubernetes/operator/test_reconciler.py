@@ -116,13 +116,13 @@ def test_a_node_without_room_for_what_is_there_is_shunned_until_there_is() -> No
     ours = pod("ours", 8, node="n", annotations={"roost.dev/gpus": "0,1,2,3,4,5,6,7"})
     theirs = pod("theirs", 1, scheduler="s", node="n")
     cluster = Cluster(node("n"), ours, theirs)
-    assert cluster.folding.fleet.shunned == 1
+    assert cluster.reconciler.nodes.closed == 1
     cluster.put({**ours, "status": {"phase": "Failed"}})
     cluster.decide()
     cluster.time += 5
     cluster.decide()
     cluster.decide()
-    assert cluster.folding.fleet.shunned == 0
+    assert cluster.reconciler.nodes.closed == 0
     assert cluster.core.ledger.free_milli == 7000
 
 
@@ -131,7 +131,7 @@ def test_a_pod_that_cannot_be_understood_has_a_problem_and_no_job() -> None:
     odd = pod("odd", spec={"topologySpreadConstraints": [spread]})
     cluster = Cluster(node("n"), odd)
     cluster.decide()
-    gang_of_one = cluster.folding.workloads[JobId("lab.pod.odd")]
+    gang_of_one = cluster.reconciler.workloads[JobId("lab.pod.odd")]
     assert "not supported" in gang_of_one.problem  # type: ignore[attr-defined]
     assert not cluster.core.jobs
 
@@ -150,7 +150,7 @@ def test_a_seat_is_given_to_the_next_of_its_gang() -> None:
         pod("team-1", annotations=dict(gang("team", 2)[0]["metadata"]["annotations"]), uid="new")
     )
     cluster.decide()
-    found = cluster.folding.workloads[GANG]
+    found = cluster.reconciler.workloads[GANG]
     assert {uid: seat.name for uid, seat in found._seats.items()} == {  # type: ignore[attr-defined]
         "uid-team-0": "worker-0",
         "new": "worker-1",
@@ -181,24 +181,24 @@ def test_pools_are_forgotten_with_those_who_asked_for_them() -> None:
     cluster = Cluster(node("n"), pod("stays", 99, spec={"nodeSelector": {"is": "kept"}}))
     incomplete = gang("half", 2, spec={"nodeSelector": {"is": "asked for"}})[0]
     cluster.put(incomplete, pod("alone", spec={"nodeSelector": {"is": "kept"}}))
-    folding, core = cluster.folding, cluster.core
+    reconciler, core = cluster.reconciler, cluster.core
     for number in range(1500):
         one = pod(f"p-{number}", spec={"nodeSelector": {"number": str(number)}})
         cluster.put(one)
-        folding.settle(100)
-        assert core.jobs[JobId(f"lab.pod.p-{number}")].spec.resources.pool in folding.pools
+        reconciler.settle(100)
+        assert core.jobs[JobId(f"lab.pod.p-{number}")].spec.resources.pool in reconciler.pools
         cluster.remove(one)
-        folding.settle(100)
-    most = max(len(folding.pools), len(core.ledger.members), len(folding._resources))
+        reconciler.settle(100)
+    most = max(len(reconciler.pools), len(core.ledger.members), len(reconciler._resources))
     assert most < 600
-    assert set(core.ledger.members) == folding.pools.names()
-    assert len(folding._asked_for) <= 3
-    assert core.jobs[JobId("lab.pod.stays")].spec.resources.pool in folding.pools
+    assert set(core.ledger.members) == reconciler.pools.names()
+    assert len(reconciler._asked_for) <= 3
+    assert core.jobs[JobId("lab.pod.stays")].spec.resources.pool in reconciler.pools
 
     labelled = node("m")
     labelled["metadata"]["labels"] |= {"number": "7"}
     cluster.put(labelled, pod("p-7", spec={"nodeSelector": {"number": "7"}}))
-    cluster.folding.settle(100)
+    cluster.reconciler.settle(100)
     (launch,) = cluster.decide()
     assert isinstance(launch, Launch)
     assert launch.allocation.nodes == ("m",)
@@ -223,7 +223,7 @@ def test_a_pod_of_an_owner_that_never_comes_is_told_so() -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
     lost = pod("lost", labels=labels, ownerReferences=[job])
     cluster = Cluster(node("n"), lost)
-    gangs = cluster.folding.sources[0]
+    gangs = cluster.reconciler.sources[0]
     assert isinstance(gangs, GangSource)
     assert gangs.forlorn(cluster.time + 1) == []
     ((told, text),) = gangs.forlorn(cluster.time + 10)
@@ -263,7 +263,7 @@ def test_seats_of_those_who_are_done_go_to_others_while_the_rest_goes_on() -> No
     cluster.remove(members[1])
     cluster.put(again)
     cluster.decide()
-    found = cluster.folding.workloads[GANG]
+    found = cluster.reconciler.workloads[GANG]
     sits = {uid: seat.gpus for uid, seat in found._seats.items()}  # type: ignore[attr-defined]
     assert sits == {"x": (1,), "uid-team-3": (3,)}
     validate(cluster.core)

@@ -20,14 +20,14 @@ class Yard:
     def __init__(self) -> None:
         self.core = Core(policies.policy("fifo"), placement.placer("pack"))
         self.pools = Pools()
-        self.fleet = ClusterNodes(self.core, self.pools, lost_s=60.0)
+        self.nodes = ClusterNodes(self.core, self.pools, lost_s=60.0)
         pod: Object = {"spec": {"containers": [{}]}, "metadata": {"name": "p"}}
         self.pool = self.pools.add(needs(pod).constraints)
 
     def told(self, now: float = 0.0) -> list[type]:
         """What the core hears now."""
         events = []
-        for event in self.fleet.events(now):
+        for event in self.nodes.events(now):
             self.core.fold(event)
             events.append(type(event))
         return events
@@ -35,70 +35,70 @@ class Yard:
 
 def test_a_node_joins_changes_and_is_lost() -> None:
     yard = Yard()
-    yard.fleet.changed(None, node("n"))
+    yard.nodes.changed(None, node("n"))
     assert yard.told() == [NodeJoined]
     assert yard.pools[yard.pool] == {N}
-    yard.fleet.changed(node("n"), node("n", 4))
+    yard.nodes.changed(node("n"), node("n", 4))
     assert yard.told() == [NodeChanged]
-    yard.fleet.changed(node("n", 4), None)
+    yard.nodes.changed(node("n", 4), None)
     assert yard.told() == [NodeLost]
     assert yard.pools[yard.pool] == frozenset()
-    assert yard.fleet.is_gone("n")
+    assert yard.nodes.is_gone("n")
 
 
 def test_a_heartbeat_is_no_change() -> None:
     yard = Yard()
-    yard.fleet.changed(None, node("n"))
+    yard.nodes.changed(None, node("n"))
     yard.told()
     beat = node("n")
     beat["metadata"]["resourceVersion"] = "17"
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "now"
-    yard.fleet.changed(node("n"), beat)
-    assert not yard.fleet.dirty
+    yard.nodes.changed(node("n"), beat)
+    assert not yard.nodes.dirty
 
 
 def test_a_node_that_is_not_ready_leaves_its_pools_at_once_and_is_lost_later() -> None:
     yard = Yard()
-    yard.fleet.changed(None, node("n"))
+    yard.nodes.changed(None, node("n"))
     yard.told()
-    yard.fleet.changed(node("n"), node("n", ready=False))
+    yard.nodes.changed(node("n"), node("n", ready=False))
     assert yard.told(10.0) == []
     assert yard.pools[yard.pool] == frozenset()
-    assert yard.fleet.look(20.0) == 70.0
+    assert yard.nodes.look(20.0) == 70.0
     assert yard.told(20.0) == []
-    yard.fleet.look(70.0)
+    yard.nodes.look(70.0)
     assert yard.told(70.0) == [NodeLost]
-    yard.fleet.changed(node("n", ready=False), node("n"))
+    yard.nodes.changed(node("n", ready=False), node("n"))
     assert yard.told(80.0) == [NodeJoined]
     assert yard.pools[yard.pool] == {N}
 
 
 def test_a_node_that_is_out_of_service_is_lost() -> None:
     yard = Yard()
-    yard.fleet.changed(None, node("n"))
+    yard.nodes.changed(None, node("n"))
     yard.told()
     taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
-    yard.fleet.changed(node("n"), node("n", taints=[taint]))
+    yard.nodes.changed(node("n"), node("n", taints=[taint]))
     assert yard.told() == [NodeLost]
-    assert yard.fleet.is_gone("n")
+    assert yard.nodes.is_gone("n")
 
 
 def test_a_shunned_node_is_in_no_pool_until_all_have_forgiven_it() -> None:
     yard = Yard()
-    yard.fleet.changed(None, node("n"))
+    yard.nodes.changed(None, node("n"))
     yard.told()
-    yard.fleet.shun(N, "one")
-    yard.fleet.shun(N, "two")
-    yard.fleet.forgive(N, "one")
+    yard.nodes.close(N, "one")
+    yard.nodes.close(N, "two")
+    yard.nodes.reopen(N, "one")
     assert yard.pools[yard.pool] == frozenset()
-    yard.fleet.forgive(N, "two")
+    yard.nodes.reopen(N, "two")
     assert yard.pools[yard.pool] == {N}
-    assert yard.fleet.shunned == 0
+    assert yard.nodes.closed == 0
 
 
 def test_a_node_that_cannot_be_is_left_out() -> None:
     yard = Yard()
     odd = node("n")
     odd["status"]["allocatable"]["cpu"] = "many"
-    yard.fleet.changed(None, odd)
+    yard.nodes.changed(None, odd)
     assert yard.told() == []
