@@ -179,7 +179,7 @@ class Core:
             ahead.append(other.id)
         line = self.waiting.line_of(job)
         reason = line.reason
-        if line.picky and line.said is None and self._plan.matches_nobody(line.shape):
+        if line.needs_pool and line.said is None and self._plan.matches_nobody(line.shape):
             reason = reason._replace(text=NO_MATCH)
         elif reason.cause is Cause.FRAGMENTATION and line.said is None:
             text = other_way(self.ledger, line.shape.resources)

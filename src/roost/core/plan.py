@@ -300,7 +300,7 @@ class Plan:
             return Cause.QUOTA
         ledger, need = self.ledger, line.shape.resources
         free, wanted = ledger.free_milli, line.gpu_milli
-        if line.picky and self.matches_nobody(line.shape):
+        if line.needs_pool and self.matches_nobody(line.shape):
             return Cause.CAPACITY
         if (need.kinds or need.pool) and free >= wanted:
             free = sum(node.shown_milli for node in ledger.select(ledger.eligible(need)))
@@ -350,7 +350,7 @@ class Plan:
 
     def _has_node(self, line: Line) -> bool | None:
         """Whether a node has room for a gang that has to be on one; None: it takes more."""
-        gpus = line.plain_gpus
+        gpus = line.only_gpus
         if not gpus or not self.consolidates or gpus > self.ledger.largest or self.ledger.crowded:
             return None
         return bool(self.ledger.at_least[gpus])

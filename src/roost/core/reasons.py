@@ -60,12 +60,12 @@ def are(milli: int) -> str:
     return "is" if 0 < milli <= WHOLE else "are"
 
 
-def lack(cause: Cause, milli: int, kinds: tuple[str, ...] = (), *, picky: bool = False) -> str:
+def lack(cause: Cause, milli: int, kinds: tuple[str, ...] = (), *, pool: bool = False) -> str:
     """What jobs lack that ask for so much, of one of these kinds if any are named.
 
-    ``picky``: only some nodes will do for them.
+    ``pool``: only the nodes of a pool will do for them.
     """
-    if picky and cause is Cause.CAPACITY:
+    if pool and cause is Cause.CAPACITY:
         return f"{lack(cause, milli, kinds)} on the nodes that match what it asks for"
     if not milli and cause in _LACK_OTHER:
         return _LACK_OTHER[cause]

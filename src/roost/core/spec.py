@@ -120,6 +120,21 @@ class Resources:
         """GPU demand of one worker in milli-GPUs."""
         return self.gpus * self.share_milli
 
+    @property
+    def whole_gpus_only(self) -> bool:
+        """Whether a worker asks for at least one GPU, and for no part of one."""
+        return self.gpus > 0 and self.share_milli == WHOLE
+
+    @property
+    def needs_host_resources(self) -> bool:
+        """Whether a worker asks for CPUs or memory of its node."""
+        return bool(self.cpu_milli or self.memory_mib)
+
+    @property
+    def needs_more_than_gpus(self) -> bool:
+        """Whether GPUs alone do not tell if a worker fits: it asks for CPUs, memory or a pool."""
+        return self.needs_host_resources or bool(self.gpu_memory_mib or self.pool)
+
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -284,6 +299,12 @@ class JobSpec:
         return self.workers.max > self.workers.min
 
     @property
+    def uniform(self) -> bool:
+        """Whether all workers are equal, have whole GPUs, and stand anywhere or on one node."""
+        anywhere = self.within in (None, Level.NODE, Level.CLUSTER)
+        return self.resources.whole_gpus_only and not self.roles and anywhere
+
+    @property
     def gpus(self) -> float:
         """GPUs needed to start, counting shares."""
         return self.gpu_milli(self.workers.min) / WHOLE
@@ -308,6 +329,24 @@ class Shape:
         """GPU demand of the whole gang in milli-GPUs."""
         own = self.workers * self.resources.gpu_milli
         return own + sum(role.workers * role.resources.gpu_milli for role in self.roles)
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether there are extra workers beside the main ones."""
+        return bool(self.roles)
+
+    @property
+    def needs_pool(self) -> bool:
+        """Whether some of its workers run in a pool of nodes only."""
+        return bool(self.resources.pool) or any(role.resources.pool for role in self.roles)
+
+    @property
+    def only_gpus(self) -> int:
+        """GPUs of the gang, if it asks for whole GPUs of any kind and nothing else; otherwise 0."""
+        need = self.resources
+        if self.roles or self.within is not None or need != Resources(gpus=need.gpus):
+            return 0
+        return self.workers * need.gpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,7 @@ class Line:
 
     ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
     stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
-    ``plain_gpus`` is what the gang asks for if it asks for whole GPUs of any kind and nothing else.
-    ``picky``: some of its workers ask for a pool.
+    ``only_gpus`` and ``needs_pool`` are those of the shape, worked out once.
     ``cause`` is what the line lacks since ``since``; ``said`` what the policy has to say about it.
     """
 
@@ -53,8 +52,8 @@ class Line:
     gpu_milli: int
     queue: QueueId | None
     epoch: int
-    plain_gpus: int = 0
-    picky: bool = False
+    only_gpus: int = 0
+    needs_pool: bool = False
     preempts: bool = True
     entries: list[Entry] = field(default_factory=list)
     refused_at: int = -1
@@ -86,7 +85,7 @@ class Line:
     def reason(self) -> Reason:
         """Why the line waits."""
         need = self.shape.resources
-        text = self.said or lack(self.cause, self.gpu_milli, need.kinds, picky=bool(need.pool))
+        text = self.said or lack(self.cause, self.gpu_milli, need.kinds, pool=bool(need.pool))
         return Reason(self.cause, text)
 
 
@@ -164,8 +163,8 @@ class Waiting:
         shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
         line = self.lines.get((shape, queue, preempts))
         if line is None:
-            plain, picky = _plain_gpus(shape), _picky(shape)
-            line = Line(shape, shape.gpu_milli, queue, self.epoch, plain, picky, preempts)
+            only_gpus, needs_pool = shape.only_gpus, shape.needs_pool
+            line = Line(shape, shape.gpu_milli, queue, self.epoch, only_gpus, needs_pool, preempts)
             self.lines[shape, queue, preempts] = line
         if len(self._known) > _MEMORY:  # jobs that do not come from one trace share nothing
             self._known.clear()
@@ -247,14 +246,3 @@ class Waiting:
         self.count -= 1
         if not entries:
             del self.open[line]
-
-
-def _picky(shape: Shape) -> bool:
-    return bool(shape.resources.pool) or any(role.resources.pool for role in shape.roles)
-
-
-def _plain_gpus(shape: Shape) -> int:
-    need = shape.resources
-    if shape.roles or shape.within is not None or need != Resources(gpus=need.gpus):
-        return 0
-    return shape.workers * need.gpus

@@ -44,12 +44,12 @@ from roost.policies.kit.speeds import (
     claimants,
     explain_all,
     gpus_of,
+    holds_whole_gpus,
     left_of,
     nothing_runs,
     rates_by_kind,
     start_if_idle,
     start_others,
-    whole_gpus,
 )
 
 _MEMO = "gavel"
@@ -262,7 +262,9 @@ class _Round:
         if job.waiting:
             return job.spec.preempts != modest
         run = job.run
-        return not modest and run is not None and movable(run, self.plan.now) and whole_gpus(run)
+        return (
+            not modest and run is not None and movable(run, self.plan.now) and holds_whole_gpus(run)
+        )
 
     def _fill(
         self,

@@ -34,7 +34,7 @@ from roost.perf.steps import StepSample
 from roost.policies.kit.assignment import arrange
 from roost.policies.kit.costs import RestartCounts
 from roost.policies.kit.leftovers import on_one_kind, start_leftovers
-from roost.policies.kit.moves import carry_on, movable, regular, rooms, standing
+from roost.policies.kit.moves import carry_on, movable, rooms, standing
 from roost.policies.kit.rounds import round_begins
 from roost.policies.kit.sizes import gpu_caps
 from roost.policies.kit.solvers.genetic import GeneticSearch, SeatingProblem
@@ -99,7 +99,9 @@ class Pollux:
 
     def takes_part(self, job: Job) -> bool:
         """Whether a job takes part in the search; others start where there is room."""
-        return regular(job) and job.spec.resources.gpus <= self.piece and job.spec.within is None
+        return (
+            job.spec.uniform and job.spec.resources.gpus <= self.piece and job.spec.within is None
+        )
 
     def _decide(self, plan: Plan) -> None:
         notes: _Notes = plan.memo.setdefault(_MEMO, _Notes())

@@ -34,9 +34,9 @@ from roost.policies.kit.assignment import assign
 from roost.policies.kit.contenders import (
     Contest,
     active,
+    adaptable,
     contests,
     first_in_line,
-    flexible,
     next_able,
     place_all,
     priority,
@@ -44,7 +44,7 @@ from roost.policies.kit.contenders import (
     within_quota,
 )
 from roost.policies.kit.moves import Wish, capacity, carry_on, pending_moves, standing
-from roost.policies.kit.packing import Reaches, Room, picky
+from roost.policies.kit.packing import Reaches, Room
 from roost.policies.kit.parameter_servers import sizing
 from roost.policies.kit.prospects import (
     IMPOSSIBLE,
@@ -185,7 +185,7 @@ class Roost:
         window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_S))
         owed = within_quota(plan, jobs)
         parts = list(contests(plan, jobs, owed, window))
-        if len(parts) > 1 or any(map(flexible, jobs)):
+        if len(parts) > 1 or any(map(adaptable, jobs)):
             # Of rigid jobs that count alike, only what happens changes anything.
             plan.wake(plan.now + self.every_s)
         plan.wake(next_able(plan))
@@ -264,7 +264,9 @@ class _Decision:
             self.notes.prices[kind.name] = float(old) + (new - float(old)) * part / 2.0
         for row, job in enumerate(self.jobs):
             # It may fit on several kinds at once, or beside others: the placer knows.
-            if job.waiting and (picky(job) or cost[row, :-1].min() >= IMPOSSIBLE):
+            if job.waiting and (
+                job.spec.resources.needs_more_than_gpus or cost[row, :-1].min() >= IMPOSSIBLE
+            ):
                 plan.place(job)
             elif job.waiting and job.spec.elastic:
                 line = plan.waiting.line_of(job)
@@ -330,7 +332,7 @@ class _Decision:
         """Columns that the job could not have of an empty cluster, as far as GPUs do not tell."""
         table, each = self.table, job.spec.resources.gpus
         away = np.zeros(len(table.kind), dtype=bool)
-        if picky(job):
+        if job.spec.resources.needs_more_than_gpus:
             for kind in table.kinds:
                 away[kind.columns] = [
                     not self.reaches.holds(job, kind.name, gpus // each)

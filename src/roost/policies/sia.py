@@ -31,7 +31,7 @@ from roost.perf.kinds import Estimates, limits, models
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.costs import RestartCounts, restart_s
 from roost.policies.kit.leftovers import on_one_kind, start_leftovers
-from roost.policies.kit.moves import Wish, capacity, carry_on, movable, regular, standing
+from roost.policies.kit.moves import Wish, capacity, carry_on, movable, standing
 from roost.policies.kit.rounds import round_begins
 from roost.policies.kit.sizes import Configuration, Configurations, gpu_caps, offered_sizes
 from roost.policies.kit.solvers.programs import choose_exactly
@@ -66,7 +66,7 @@ class Sia:
         """Decide about all jobs at the beginning of a round; in between only finish that."""
         carry_on(plan)
         for job in plan.pending:
-            if not regular(job):
+            if not job.spec.uniform:
                 plan.place(job)
         if round_begins(plan, self.round_s):
             self._decide(plan)
@@ -80,7 +80,7 @@ class Sia:
         notes: RestartCounts = plan.memo.setdefault(_MEMO, RestartCounts())
         notes.look(held)
         notes.forget(plan)
-        runs = [run.job for run in plan.running if movable(run, plan.now) and regular(run.job)]
+        runs = [run.job for run in plan.running if movable(run, plan.now) and run.job.spec.uniform]
         runs = [job for job in runs if on_one_kind(held, job)]
         jobs = sorted((*runs, *plan.waiting), key=lambda job: job.seq)
         if jobs:
@@ -129,12 +129,12 @@ class _Problem:
     @staticmethod
     def _wish(job: Job, one: Configuration) -> Wish:
         gpus = job.spec.resources.gpus
-        return Wish(one.kind, one.gpus // gpus if regular(job) else job.spec.workers.min)
+        return Wish(one.kind, one.gpus // gpus if job.spec.uniform else job.spec.workers.min)
 
     def _costs(self, rank: int, job: Job, most: float) -> dict[Configuration, float]:
         """What each configuration that a job may have costs."""
         held, training = self.held.get(job.id), job.spec.training
-        learns = training is not None and regular(job)
+        learns = training is not None and job.spec.uniform
         if learns:
             most = min(most, self.sia.most_gpus, self._doubled(job))
         offered = self.menu.of(job, held, most)

@@ -30,7 +30,7 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.leftovers import start_leftovers
-from roost.policies.kit.moves import Wish, capacity, carry_on, movable, regular, standing
+from roost.policies.kit.moves import Wish, capacity, carry_on, movable, standing
 from roost.policies.kit.packing import Reaches, fits
 from roost.policies.kit.rounds import round_begins
 from roost.policies.kit.solvers.fractions import Floats, TimeSharing
@@ -40,9 +40,9 @@ from roost.policies.kit.speeds import (
     claimants,
     explain_all,
     gpus_of,
+    holds_whole_gpus,
     left_of,
     rates_by_kind,
-    whole_gpus,
 )
 
 #: The least that a bid is worth.
@@ -121,7 +121,7 @@ class Themis:
         if one.job.waiting or run is None or run.started_at is None:
             return one.job.waiting and one.job.spec.preempts
         lasted = run.started_at + self.lease_s / 2 <= plan.now
-        return over and lasted and movable(run, plan.now) and whole_gpus(run)
+        return over and lasted and movable(run, plan.now) and holds_whole_gpus(run)
 
     # -- the auction ---------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class _Room:
         milli = job.spec.gpu_milli(wish.workers)
         if self._limits.get(job.queue, milli) < milli:
             return False
-        if wish.workers == job.spec.workers.min or not regular(job):
+        if wish.workers == job.spec.workers.min or not job.spec.uniform:
             return True  # as far as is known
         return self._reaches.holds(job, wish.kind, wish.workers)
 

@@ -30,7 +30,6 @@ from roost.policies.kit.moves import (
     of_kind,
     pending_moves,
     place,
-    regular,
     somewhere,
     step_aside,
 )
@@ -103,18 +102,18 @@ class _Assignment:
             if run is not None and run.settled:
                 self._sort_run(run, wish)
             elif job.waiting and wish is not None:
-                (self.movers if wish.kind and regular(job) else self.odd)[name] = wish
+                (self.movers if wish.kind and job.spec.uniform else self.odd)[name] = wish
             # Others are in motion: they are where they were promised to be.
 
     def _sort_run(self, run: Run, wish: Wish | None) -> None:
-        able, plain = movable(run, self.plan.now), regular(run.job)
+        able, uniform = movable(run, self.plan.now), run.job.spec.uniform
         if wish is None:
             if able:
                 self.leavers[run] = None
         elif _same(held(self.plan, run), wish) and self._sits(run):
-            if able and plain:
+            if able and uniform:
                 self.keepers[run] = None
-        elif able and plain and wish.kind:
+        elif able and uniform and wish.kind:
             self.movers[run.job.id] = wish
         else:
             self.odd[run.job.id] = wish

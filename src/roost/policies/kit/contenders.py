@@ -19,7 +19,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
 from roost.core.waiting import Line
-from roost.policies.kit.moves import movable, regular
+from roost.policies.kit.moves import movable
 
 
 class Contest(NamedTuple):
@@ -41,7 +41,7 @@ def active(plan: Plan) -> tuple[list[Job], list[Job]]:
     jobs = [entry[2] for line in plan.waiting.open for entry in line.entries]
     jobs += [run.job for run in plan.running if not run.job.waiting]
     jobs.sort(key=_seq)
-    return [job for job in jobs if regular(job)], [job for job in jobs if not regular(job)]
+    return [job for job in jobs if job.spec.uniform], [job for job in jobs if not job.spec.uniform]
 
 
 def place_all(plan: Plan, jobs: Iterable[Job]) -> None:
@@ -99,7 +99,7 @@ def contests(
     free, stay = [], {job.id for job in rigid}
     for job in able:
         run = job.run
-        if run is None or not flexible(job):
+        if run is None or not adaptable(job):
             continue
         if job.spec.elastic and now < run.changed_at + window:
             stay.add(job.id)  # it has its turn
@@ -134,7 +134,7 @@ def turn(job: Job) -> tuple[float, int]:
     return -priority(job), job.seq
 
 
-def flexible(job: Job) -> bool:
+def adaptable(job: Job) -> bool:
     """Whether a job is elastic, or it is known how it would do elsewhere."""
     spec = job.spec
     return spec.elastic or spec.training is not None or bool(spec.rates)
@@ -146,7 +146,7 @@ def _in_line(plan: Plan, waiting: Sequence[Job], owed: Collection[JobId]) -> lis
     found: list[Job] = []
     alike: dict[Line, list[Job]] = {}
     for job in waiting:
-        if flexible(job):
+        if adaptable(job):
             found.append(job)
         else:
             alike.setdefault(plan.waiting.line_of(job), []).append(job)

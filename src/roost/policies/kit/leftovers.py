@@ -15,7 +15,6 @@ from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.moves import Wish
-from roost.policies.kit.packing import picky
 from roost.policies.kit.rounds import skip_rounds
 from roost.policies.kit.speeds import nothing_runs, start_if_idle, start_others
 
@@ -38,4 +37,8 @@ def on_one_kind(held: Mapping[JobId, Wish], job: Job) -> bool:
 
 def _odd(job: Job) -> bool:
     """Whether a job is more than equal workers with GPUs, anywhere."""
-    return bool(job.spec.roles) or job.spec.within is not None or picky(job)
+    return (
+        bool(job.spec.roles)
+        or job.spec.within is not None
+        or job.spec.resources.needs_more_than_gpus
+    )

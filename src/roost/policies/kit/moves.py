@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE, JobId, Level, NodeId, Resources, Shape
+from roost.core.spec import WHOLE, JobId, NodeId, Resources, Shape
 from roost.core.state import Job, Run, needs
 from roost.policies.kit.packing import Packing, Trial, trial
 
@@ -123,7 +123,7 @@ def somewhere(plan: Plan, job: Job, wish: Wish) -> tuple[Part, ...] | None:
     ledger, nothing = plan.ledger, Resources(gpus=0)
     kept = [(part, nothing) for other in pending_moves(plan).values() for part in other.parts]
     with ledger.hidden(kept):
-        if regular(job) and wish.kind:
+        if job.spec.uniform and wish.kind:
             with trial(ledger) as changes:
                 packing = Packing(changes, wish.kind, {})
                 packing.pack([(job, wish.workers)])
@@ -156,13 +156,6 @@ def claim(changes: Trial, job: Job, parts: Iterable[Part]) -> bool:
         return False
     changes.log += [(True, part, need) for part, need in wanted]
     return True
-
-
-def regular(job: Job) -> bool:
-    """Whether a job is made of equal workers with whole GPUs, anywhere or all on one node."""
-    need, within = job.spec.resources, job.spec.within
-    whole = need.gpus > 0 and need.share_milli == WHOLE
-    return whole and not job.spec.roles and within in (None, Level.NODE, Level.CLUSTER)
 
 
 def held(plan: Plan, run: Run) -> Wish:

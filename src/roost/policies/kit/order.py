@@ -324,9 +324,8 @@ def _displace(
         return False
     shape, need = line.shape, line.shape.resources
     simple = (
-        need.gpus
-        and need.share_milli == WHOLE
-        and not (need.cpu_milli or need.memory_mib or shape.roles or shape.within)
+        need.whole_gpus_only
+        and not (need.needs_host_resources or shape.has_roles or shape.within)
         and plan.consolidates
         and not plan.ledger.crowded
     )

@@ -94,7 +94,7 @@ class Reach(NamedTuple):
 
     @classmethod
     def of(cls, nodes: Iterable[Node], job: Job) -> Reach:
-        """What ``Packing`` would make of these nodes for a regular job."""
+        """What ``Packing`` would make of these nodes for a job of uniform workers."""
         need, few = job.spec.resources, list(nodes)
         rooms = [empty_room(node.spec, need) for node in few]
         alone, together = max(rooms, default=0), sum(rooms)
@@ -117,7 +117,7 @@ class Reaches:
     _found: dict[tuple[str, Resources, Level | None, bool], Reach] = field(default_factory=dict)
 
     def holds(self, job: Job, kind: str, workers: int) -> bool:
-        """Whether so many workers of a regular job can be seated on a kind."""
+        """Whether so many workers of a uniform job can be seated on a kind."""
         spec, ledger = job.spec, self.ledger
         key = (kind, spec.resources, spec.within, spec.elastic)
         if key not in self._found:
@@ -268,7 +268,7 @@ class Packing:
     def _most(self, node: Node, need: Resources) -> int:
         """How many workers a node holds of which all is given out that may be."""
         count = self._sizes[node.id] // need.gpus
-        if not plain(need) or node.spec.workers:
+        if need.needs_more_than_gpus or node.spec.workers:
             count = min(count, empty_room(node.spec, need))
         return count
 
@@ -294,7 +294,7 @@ class Packing:
         """The largest node of which nobody holds anything that could be given out."""
         best: tuple[tuple[int, int, bool, int], Node] | None = None
         ledger = self.changes.ledger
-        if plain(need) and 0 < self._widest < len(ledger.at_least):
+        if not need.needs_more_than_gpus and 0 < self._widest < len(ledger.at_least):
             # None is larger, and nobody is in the way: often there is one, and it is quickly found.
             empty = ledger.at_least[self._widest] & mask
             mine = sum(ledger.nodes[name].bit for name in own) & empty
@@ -382,16 +382,6 @@ def take(
 def _full(node: Node) -> int:
     """GPUs of a node that work."""
     return node.healthy.bit_count()
-
-
-def plain(need: Resources) -> bool:
-    """Whether a worker needs nothing of a node but GPUs."""
-    return not (need.cpu_milli or need.memory_mib or need.gpu_memory_mib)
-
-
-def picky(job: Job) -> bool:
-    """Whether a job needs more of a node than GPUs, or certain nodes."""
-    return bool(job.spec.resources.pool) or not plain(job.spec.resources)
 
 
 def devices_of(run: Run | None) -> dict[NodeId, int]:

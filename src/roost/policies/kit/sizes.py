@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
-from roost.policies.kit.moves import Wish, regular
+from roost.policies.kit.moves import Wish
 from roost.policies.kit.packing import Reaches
 
 
@@ -70,7 +70,7 @@ class Configurations:
         """What a job may have: up to so many GPUs, on kinds that will do; also what it holds."""
         need, (low, high) = job.spec.resources, job.spec.workers
         ledger, found = self.plan.ledger, dict[Configuration, None]()
-        each = need.gpus if regular(job) else 0
+        each = need.gpus if job.spec.uniform else 0
         for kind, (per_node, gpus) in self.offered.items():
             if not ledger.eligible(need) & ledger.kinds[kind]:
                 continue
@@ -88,7 +88,7 @@ class Configurations:
     def seats(self, job: Job, one: Configuration) -> bool:
         """Whether a job could have that of an empty cluster; of other shapes the placer knows."""
         each = job.spec.resources.gpus
-        return not regular(job) or self._reaches.holds(job, one.kind, one.gpus // each)
+        return not job.spec.uniform or self._reaches.holds(job, one.kind, one.gpus // each)
 
     def uses(self, kinds: Sequence[str]) -> NDArray[np.float64]:
         """GPUs of each kind (columns) that each configuration (rows) takes."""

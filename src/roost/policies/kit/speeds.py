@@ -139,7 +139,7 @@ def claimants(plan: Plan) -> list[Job]:
     return sorted(jobs, key=lambda job: job.seq)
 
 
-def whole_gpus(run: Run) -> bool:
+def holds_whole_gpus(run: Run) -> bool:
     """Whether a run holds no part of a GPU: what it would leave is then easy to tell."""
     return all(part.share_milli == WHOLE for part in run.allocation.parts)
 
