@@ -105,7 +105,7 @@ def _evenly(block: int, size: int, pieces: int) -> list[Piece]:
 
 
 def _deal(blocks: Sequence[tuple[int, int]], servers: int) -> list[list[Piece]]:
-    """Whole blocks, largest first, one for each server in each round."""
+    """Integers blocks, largest first, one for each server in each round."""
     held: list[list[Piece]] = [[] for _ in range(servers)]
     sizes = [0] * servers
     for first in range(0, len(blocks), servers):

@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
+from roost.perf.arrays import Reals
 
 #: Points from which on a curve is fitted.
 ENOUGH = 3
@@ -66,12 +65,12 @@ class LossCurve:
     b: float
     c: float
     scale: float = 1.0
-    points: Floats = field(default_factory=lambda: np.zeros((3, 0)), compare=False, repr=False)
+    points: Reals = field(default_factory=lambda: np.zeros((3, 0)), compare=False, repr=False)
 
-    def loss(self, epochs: float | Floats) -> Floats:
+    def loss(self, epochs: float | Reals) -> Reals:
         """The loss after so many epochs."""
         curve = 1.0 / np.maximum(self.a * np.asarray(epochs) + self.b, _SMALL) + self.c
-        found: Floats = self.scale * curve
+        found: Reals = self.scale * curve
         return found
 
     def converges_at(self, rule: Rule = RULE) -> float:
@@ -90,7 +89,7 @@ class LossCurve:
             slope[which] = (_converges_at(moved[0], moved[1], rule) - at) / step
         return math.sqrt(max(float(slope @ covariance @ slope), 0.0))
 
-    def doubt(self) -> tuple[Floats, float]:
+    def doubt(self) -> tuple[Reals, float]:
         """The covariance of (a, b, c) to first order, and the standard deviation of a loss."""
         k, l, w = self.points[:, self.points[2] > 0]  # noqa: E741 - as in the formula
         slope = -1.0 / np.maximum(self.a * k + self.b, _SMALL) ** 2
@@ -157,12 +156,12 @@ def _converges_at(a: float, b: float, rule: Rule) -> float:
     return (x - b) / a + rule.window
 
 
-def _curve(k: Floats, a: float, b: float, c: float) -> Floats:
-    found: Floats = 1.0 / np.maximum(a * k + b, _SMALL) + c
+def _curve(k: Reals, a: float, b: float, c: float) -> Reals:
+    found: Reals = 1.0 / np.maximum(a * k + b, _SMALL) + c
     return found
 
 
-def _plausible(k: Floats, l: Floats) -> Floats:  # noqa: E741 - as in the formula
+def _plausible(k: Reals, l: Reals) -> Reals:  # noqa: E741 - as in the formula
     """1, or 0 for a point that sticks out from the points around it."""
     padded = np.concatenate((l[:1], l[:1], l, l[-1:], l[-1:]))
     around = np.sort(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)[:, 2]
@@ -173,12 +172,12 @@ def _plausible(k: Floats, l: Floats) -> Floats:  # noqa: E741 - as in the formul
     return found if found.sum() >= ENOUGH else np.ones_like(l)
 
 
-def _middle(values: Floats) -> float:
+def _middle(values: Reals) -> float:
     """The median, or the larger of the two in the middle."""
     return float(np.sort(values)[len(values) // 2])
 
 
-def _search(k: Floats, l: Floats, weights: Floats) -> tuple[float, float, float]:  # noqa: E741
+def _search(k: Reals, l: Reals, weights: Reals) -> tuple[float, float, float]:  # noqa: E741
     """The best floor and the line that goes with it."""
     low, high = 0.0, max(float(l.min()) - _SMALL, 0.0)
     best = (math.inf, 0.0, 1.0, 0.0)
@@ -192,7 +191,7 @@ def _search(k: Floats, l: Floats, weights: Floats) -> tuple[float, float, float]
     return best[1:]
 
 
-def _lines(k: Floats, l: Floats, weights: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:  # noqa: E741
+def _lines(k: Reals, l: Reals, weights: Reals, floors: Reals) -> tuple[Reals, Reals, Reals]:  # noqa: E741
     """For each floor: a and b of the weighted line through 1/(l - c), and the error in l."""
     above = np.maximum(l - floors[:, None], 1e-3)
     w = weights * above**4  # the error of 1/(l - c) grows with its square

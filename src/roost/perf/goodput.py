@@ -9,14 +9,11 @@ tuned, per second: the unit in which the work of such jobs is counted.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias, overload
+from typing import NamedTuple, Protocol, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from roost.perf.steps import Numbers, Reals
-
-Integers: TypeAlias = NDArray[np.int64]
+from roost.perf.arrays import Booleans, Integers, Numbers, Reals
 
 #: How many totals are tried between the least and the most.
 _TOTALS = 50
@@ -112,7 +109,7 @@ class _Grid(NamedTuple):
     local: Integers
     accumulation: Integers
     total: Integers
-    possible: NDArray[np.bool_]
+    possible: Booleans
     rows: Integers
 
 

@@ -16,8 +16,9 @@ from typing import TypeAlias, overload
 import numpy as np
 
 from roost.errors import InvalidSpec
-from roost.perf.goodput import BatchLimits, Integers, Tuned, tune
-from roost.perf.steps import LEAST, Numbers, Reals, StepModel, StepSample, fit_steps
+from roost.perf.arrays import Integers, Numbers, Reals
+from roost.perf.goodput import BatchLimits, Tuned, tune
+from roost.perf.steps import LEAST, StepModel, StepSample, fit_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ReplicaSplit:
         return (self.pipeline - 1) / np.ceil(np.asarray(local) / self.micro)
 
     def replicas(self, gpus: Numbers) -> Integers:
-        """Whole replicas on so many GPUs; 0 where they do not come out even."""
+        """Integers replicas on so many GPUs; 0 where they do not come out even."""
         count, left = np.divmod(np.asarray(gpus, dtype=np.int64), self.gpus)
         return np.where(left == 0, count, 0)
 

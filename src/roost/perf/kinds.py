@@ -19,9 +19,10 @@ import numpy as np
 from roost.core.observed import Observed
 from roost.core.spec import Training
 from roost.core.state import Job
+from roost.perf.arrays import Numbers, Reals
 from roost.perf.goodput import BatchLimits
 from roost.perf.hybrid import Model, ReplicaSplit, bounded, fit_hybrid, in_slots, paced
-from roost.perf.steps import Numbers, Reals, StepModel, StepSample, fit_steps
+from roost.perf.steps import StepModel, StepSample, fit_steps
 
 #: How many observed jobs and applications are remembered, and how many fits.
 _REMEMBERED = 4096

@@ -33,8 +33,8 @@ from scipy.optimize import lsq_linear, nnls
 
 from roost.core.observed import Observed
 from roost.core.state import Job
+from roost.perf.arrays import Reals
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 #: A number, or an array of them.
 Amount: TypeAlias = float | npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
@@ -91,7 +91,7 @@ class ServerModel:
 
     mode: Mode
     coefficients: tuple[float, ...]
-    covariance: Floats
+    covariance: Reals
     error: float
     points: int
     placed: bool = False
@@ -101,35 +101,35 @@ class ServerModel:
         """Whether it rests on measurements rather than on what is assumed of such jobs."""
         return self.points >= ENOUGH[self.mode]
 
-    def time_s(self, servers: Amount, workers: Amount, nodes: Amount = 1) -> Floats:
+    def time_s(self, servers: Amount, workers: Amount, nodes: Amount = 1) -> Reals:
         """Seconds per step: of all workers together, or, asynchronous, of each on its own."""
-        found: Floats = self._terms(servers, workers, nodes) @ np.array(self.coefficients)
+        found: Reals = self._terms(servers, workers, nodes) @ np.array(self.coefficients)
         return found
 
-    def rate(self, servers: Amount, workers: Amount, nodes: Amount = 1) -> Floats:
+    def rate(self, servers: Amount, workers: Amount, nodes: Amount = 1) -> Reals:
         """Steps per second; ``nodes`` matters to a placed model only."""
         workers = np.asarray(workers, dtype=np.float64)
         made = workers if self.mode is Mode.ASYNC else np.ones_like(workers)
-        found: Floats = made / np.maximum(self.time_s(servers, workers, nodes), _TINY)
+        found: Reals = made / np.maximum(self.time_s(servers, workers, nodes), _TINY)
         return found
 
-    def spread(self, servers: Amount, workers: Amount, nodes: Amount = 1) -> Floats:
+    def spread(self, servers: Amount, workers: Amount, nodes: Amount = 1) -> Reals:
         """Relative standard error of a predicted speed."""
         terms = self._terms(servers, workers, nodes)
         variance = np.einsum("...i,ij,...j->...", terms, self.covariance, terms)
         time_s = np.maximum(self.time_s(servers, workers, nodes), _TINY)
-        found: Floats = np.sqrt(np.maximum(variance, 0.0)) / time_s
+        found: Reals = np.sqrt(np.maximum(variance, 0.0)) / time_s
         return found
 
     def interval(
         self, servers: Amount, workers: Amount, nodes: Amount = 1, sigmas: float = 1.96
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Reals, Reals]:
         """Between which speeds a new measurement is expected to lie."""
         rate = self.rate(servers, workers, nodes)
         wide = sigmas * np.hypot(self.spread(servers, workers, nodes), self.error)
         return rate / (1.0 + wide), rate / np.maximum(1.0 - wide, _SLOWEST)
 
-    def _terms(self, servers: Amount, workers: Amount, nodes: Amount) -> Floats:
+    def _terms(self, servers: Amount, workers: Amount, nodes: Amount) -> Reals:
         return _columns(self.mode, servers, workers, nodes if self.placed else None)
 
 
@@ -162,7 +162,7 @@ def fit(samples: Iterable[ServerSample], mode: Mode, *, placed: bool = False) ->
     return ServerModel(mode, tuple(found.tolist()), *doubt, points, placed)
 
 
-def _not_negative(rows: Floats, goal: Floats) -> Floats:
+def _not_negative(rows: Reals, goal: Reals) -> Reals:
     """Non-negative least squares; columns are brought to one size first, and held a little."""
     sizes = np.linalg.norm(rows, axis=0)
     held = np.vstack((rows / sizes, _LIGHT * _LIGHT * np.eye(len(sizes))))
@@ -171,7 +171,7 @@ def _not_negative(rows: Floats, goal: Floats) -> Floats:
         found, _ = nnls(held, goal)
     except RuntimeError:  # it may go round in circles where columns are nearly alike
         found = lsq_linear(held, goal, bounds=(0.0, np.inf)).x
-    scaled: Floats = found / sizes
+    scaled: Reals = found / sizes
     return scaled
 
 
@@ -180,17 +180,17 @@ def assumed(mode: Mode, rate: float = 1.0, *, placed: bool = False) -> ServerMod
     return _assumed(mode, _prior(mode, placed=placed) / rate, 0, placed=placed)
 
 
-def _prior(mode: Mode, *, placed: bool) -> Floats:
+def _prior(mode: Mode, *, placed: bool) -> Reals:
     """What is assumed before anyone measured; the terms in k are as large as that in w/p."""
     return np.array((*_PRIOR[mode], *((_ACROSS,) * _ADDED[mode] if placed else ())))
 
 
-def _assumed(mode: Mode, coefficients: Floats, points: int, *, placed: bool) -> ServerModel:
+def _assumed(mode: Mode, coefficients: Reals, points: int, *, placed: bool) -> ServerModel:
     covariance = np.diag((_PRIOR_ERROR * coefficients) ** 2)
     return ServerModel(mode, tuple(coefficients.tolist()), covariance, _ROUGH, points, placed)
 
 
-def _columns(mode: Mode, servers: Amount, workers: Amount, nodes: Amount | None = None) -> Floats:
+def _columns(mode: Mode, servers: Amount, workers: Amount, nodes: Amount | None = None) -> Reals:
     """The terms of a form, last axis, with B counted as 1; those in k if nodes are given."""
     found = _terms(mode, servers, workers)
     if nodes is None:
@@ -205,7 +205,7 @@ def _columns(mode: Mode, servers: Amount, workers: Amount, nodes: Amount | None 
     return np.stack(columns, axis=-1)
 
 
-def _terms(mode: Mode, servers: Amount, workers: Amount) -> Floats:
+def _terms(mode: Mode, servers: Amount, workers: Amount) -> Reals:
     """The terms of Optimus' forms."""
     p, w = np.broadcast_arrays(
         np.asarray(servers, dtype=np.float64), np.asarray(workers, dtype=np.float64)
@@ -219,12 +219,12 @@ def _terms(mode: Mode, servers: Amount, workers: Amount) -> Floats:
     return np.stack((1.0 / w, one, w / p, w, p), axis=-1)
 
 
-def _scale(shape: Floats, times: Floats, weights: Floats) -> float:
+def _scale(shape: Reals, times: Reals, weights: Reals) -> float:
     """By how much a shape is to be multiplied to meet measured times."""
     return float((shape * times * weights**2).sum() / ((shape * weights) ** 2).sum())
 
 
-def _doubt(rows: Floats, goal: Floats, found: Floats, measured: int) -> tuple[Floats, float]:
+def _doubt(rows: Reals, goal: Reals, found: Reals, measured: int) -> tuple[Reals, float]:
     """Covariance of the coefficients that are not at their bound, and the error of a row."""
     active = found > 0
     residual = (rows @ found - goal)[:measured]
@@ -315,7 +315,7 @@ def _fitted(job: Job, observed: Observed, mode: Mode, *, placed: bool) -> Server
 
 def predict(
     job: Job, servers: Amount, workers: Amount, nodes: Amount = 1, fits: Fits | None = None
-) -> Floats:
+) -> Reals:
     """Steps per second of a job with so many servers and workers, by what was observed of it.
 
     Where nothing was measured the numbers are relative to one server and one worker. ``nodes``

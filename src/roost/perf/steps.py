@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import NamedTuple, TypeAlias, overload
+from typing import NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-Reals: TypeAlias = NDArray[np.float64]
-Numbers: TypeAlias = NDArray[np.float64 | np.int64]
+from roost.perf.arrays import Numbers, Reals
 
 #: The least a parameter can be, and what those are held at of which nothing was seen.
 LEAST = 1e-8

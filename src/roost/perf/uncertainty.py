@@ -22,9 +22,10 @@ import numpy as np
 
 from roost.core.observed import Observed
 from roost.core.state import Job
+from roost.perf.arrays import Numbers, Reals
 from roost.perf.hybrid import Model, ReplicaSplit, paced
 from roost.perf.kinds import Estimates, Fit, job_fits, slower, source
-from roost.perf.steps import Numbers, Reals, StepModel
+from roost.perf.steps import StepModel
 
 #: Positions in a vector of parameters.
 _AC, _BC, _AN, _BN, _AR, _BR, _GAMMA = range(7)

@@ -28,10 +28,10 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
+from roost.perf.arrays import Reals
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.moves import Wish, capacity, carry_on
 from roost.policies.kit.packing import fits
-from roost.policies.kit.solvers.fractions import Floats
 from roost.policies.kit.speeds import (
     Kinds,
     explain_all,
@@ -103,7 +103,7 @@ class AlloX:
         return ranked[: min(count, _MOST)]
 
 
-def match(times: Floats, gpus: Floats, slots: Sequence[Slot]) -> list[tuple[int, int]]:
+def match(times: Reals, gpus: Reals, slots: Sequence[Slot]) -> list[tuple[int, int]]:
     """For each job its slot and its place from the end of the line there, counted from 1.
 
     ``times`` (jobs by kinds) are run times. The sum of completion times is least.
@@ -114,7 +114,7 @@ def match(times: Floats, gpus: Floats, slots: Sequence[Slot]) -> list[tuple[int,
     kinds = np.array([slot.kind for slot in slots])
     ready = np.array([slot.ready_s for slot in slots])
     columns: list[tuple[int, int]] = []
-    costs: list[Floats] = []
+    costs: list[Reals] = []
     for kind in np.unique(kinds).tolist():
         own = np.flatnonzero(kinds == kind)
         # Equal slots are filled evenly: no line is much longer than jobs over slots of its kind.
@@ -129,7 +129,7 @@ def match(times: Floats, gpus: Floats, slots: Sequence[Slot]) -> list[tuple[int,
     return found
 
 
-def _turns(plan: Plan, jobs: Sequence[Job], kinds: Kinds, rates: Floats) -> list[_Turn]:
+def _turns(plan: Plan, jobs: Sequence[Job], kinds: Kinds, rates: Reals) -> list[_Turn]:
     """When and where each job is to start, by the matching; the next first."""
     known = [job.remaining_s for job in jobs if job.remaining_s < math.inf]
     usual = sum(known) / len(known) if known else _UNKNOWN_S

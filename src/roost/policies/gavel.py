@@ -27,12 +27,12 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Queue
 from roost.errors import InvalidSpec, unknown
+from roost.perf.arrays import Reals
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.moves import Wish, capacity, carry_on, movable, standing
 from roost.policies.kit.packing import fits
 from roost.policies.kit.rounds import round_begins
 from roost.policies.kit.solvers.fractions import (
-    Floats,
     TimeSharing,
     finish_fair,
     makespan,
@@ -70,7 +70,7 @@ class _Notes:
     had: dict[JobId, dict[str, float]] = field(default_factory=dict)
     total: dict[str, float] = field(default_factory=dict)
     asked: object = None
-    answer: Floats | None = None
+    answer: Reals | None = None
     alone: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
 
     def meet(self, jobs: Sequence[Job], kinds: Sequence[str], round_s: float) -> None:
@@ -147,7 +147,7 @@ class Gavel:
 
     def _fractions(
         self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
-    ) -> Floats:
+    ) -> Reals:
         """The program's answer; as long as nobody comes or goes, the last one holds."""
         weights = np.array([_weight(job) for job in jobs])
         parts = (sharing.rates, sharing.gpus, sharing.capacity, weights)
@@ -172,26 +172,26 @@ class Gavel:
 
     def max_sum(
         self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
-    ) -> Floats:
+    ) -> Reals:
         """The most work in all."""
         del plan, jobs, notes
         return max_sum(sharing)
 
     def max_min(
         self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
-    ) -> Floats:
+    ) -> Reals:
         """The fairest shares, by weight."""
         del plan, notes
         return max_min(sharing, np.array([_weight(job) for job in jobs]))
 
     def makespan(
         self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
-    ) -> Floats:
+    ) -> Reals:
         """The earliest end of all."""
         del notes
         return makespan(sharing, left_of(plan, jobs, self.round_s))
 
-    def ftf(self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes) -> Floats:
+    def ftf(self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes) -> Reals:
         """The fairest finish times, against an equal part of the cluster of one's own."""
         left = left_of(plan, jobs, self.round_s)
         isolated = sharing.isolated
@@ -207,7 +207,7 @@ class Gavel:
         return finish_fair(sharing, left, age, alone)
 
 
-_OBJECTIVES: dict[str, Callable[[Gavel, Plan, Sequence[Job], TimeSharing, _Notes], Floats]] = {
+_OBJECTIVES: dict[str, Callable[[Gavel, Plan, Sequence[Job], TimeSharing, _Notes], Reals]] = {
     "max_min": Gavel.max_min,
     "max_sum": Gavel.max_sum,
     "ftf": Gavel.ftf,
@@ -225,7 +225,7 @@ class _Round:
     sharing: TimeSharing
     _limits: dict[Queue, float] = field(default_factory=dict)
 
-    def pairs(self, fractions: Floats, notes: _Notes, *, sticky: bool) -> list[_Pair]:
+    def pairs(self, fractions: Reals, notes: _Notes, *, sticky: bool) -> list[_Pair]:
         """All pairs that can be, those furthest behind their fractions first."""
         jobs, names = self.jobs, self.kinds.names
         if not jobs or not names:

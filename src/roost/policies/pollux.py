@@ -28,6 +28,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId, NodeId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
+from roost.perf.arrays import Booleans, Integers, Reals
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, samples, shape_of
 from roost.perf.steps import StepSample
@@ -39,9 +40,6 @@ from roost.policies.kit.rounds import round_begins
 from roost.policies.kit.sizes import gpu_caps
 from roost.policies.kit.solvers.genetic import GeneticSearch, SeatingProblem
 from roost.policies.kit.speeds import explain_all
-
-Integers = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 _MEMO = "pollux"
 
@@ -187,7 +185,7 @@ class _Round:
             self._current(gpus),
         )
 
-    def _usable(self) -> NDArray[np.bool_]:
+    def _usable(self) -> Booleans:
         """Which pieces are of kinds and pools that will do for each job."""
         ledger = self.plan.ledger
         nodes = [ledger.nodes[name] for name in self.pieces]

@@ -24,12 +24,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
+from roost.perf.arrays import Booleans, Integers, Reals
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.contenders import (
     Contest,
@@ -49,9 +49,7 @@ from roost.policies.kit.parameter_servers import sizing
 from roost.policies.kit.prospects import (
     IMPOSSIBLE,
     Prospects,
-    Reals,
     SizeTable,
-    Whole,
     restart_s,
     size_table,
     usual_rate,
@@ -209,7 +207,7 @@ class _Decision:
     jobs: list[Job] = field(init=False)
     table: SizeTable = field(init=False)
     held: dict[JobId, Wish] = field(init=False)
-    current: Whole = field(init=False)
+    current: Integers = field(init=False)
     reaches: Reaches = field(init=False)
     #: Of each job: work per second by column, and seconds left at its usual rate.
     rates: list[Reals] = field(init=False)
@@ -274,7 +272,7 @@ class _Decision:
                     plan.say(line, "others make more of the GPUs for now")
         return len(plan.decisions) > before
 
-    def _assign(self, chosen: Whole) -> list[int]:
+    def _assign(self, chosen: Integers) -> list[int]:
         """Make it real; if somebody found no room, take it back and say who that was.
 
         GPUs are not all that a job needs, and a gang not only a number of them: what others would
@@ -328,7 +326,7 @@ class _Decision:
                 cost[row, -1] += _STAYS
         return cost
 
-    def _out_of_reach(self, job: Job) -> NDArray[np.bool_]:
+    def _out_of_reach(self, job: Job) -> Booleans:
         """Columns that the job could not have of an empty cluster, as far as GPUs do not tell."""
         table, each = self.table, job.spec.resources.gpus
         away = np.zeros(len(table.kind), dtype=bool)
@@ -394,7 +392,7 @@ class _Decision:
         found = self.table.column(held.kind, held.workers * max(job.spec.resources.gpus, 1))
         return self.table.none if found is None else found
 
-    def _wishes(self, chosen: Whole) -> dict[JobId, Wish | None]:
+    def _wishes(self, chosen: Integers) -> dict[JobId, Wish | None]:
         wishes: dict[JobId, Wish | None] = {}
         for job, now, column in zip(self.jobs, self.current, chosen, strict=True):
             if column != now:
@@ -409,7 +407,7 @@ class _Decision:
         kind = self.table.kinds[int(self.table.kind[column])].name
         return Wish(kind, int(self.table.gpus[column]) // max(job.spec.resources.gpus, 1))
 
-    def _reasons(self, chosen: Whole) -> Mapping[JobId, str]:
+    def _reasons(self, chosen: Integers) -> Mapping[JobId, str]:
         """Why runs change, in words."""
         found, none = {}, self.table.none
         new = [

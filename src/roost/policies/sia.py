@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roost.core.plan import Plan
 from roost.core.spec import JobId, Training
 from roost.core.state import Job
 from roost.errors import InvalidSpec
+from roost.perf.arrays import Reals
 from roost.perf.goodput import tune
 from roost.perf.kinds import Estimates, limits, models
 from roost.policies.kit.assignment import assign
@@ -36,8 +36,6 @@ from roost.policies.kit.rounds import round_begins
 from roost.policies.kit.sizes import Configuration, Configurations, gpu_caps, offered_sizes
 from roost.policies.kit.solvers.programs import choose_exactly
 from roost.policies.kit.speeds import MeasuredRates, explain_all, measured_rates
-
-Reals = NDArray[np.float64]
 
 _MEMO = "sia"
 #: The largest cost, and the least goodput that is told from none.

@@ -28,12 +28,13 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
+from roost.perf.arrays import Reals
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.leftovers import start_leftovers
 from roost.policies.kit.moves import Wish, capacity, carry_on, movable, standing
 from roost.policies.kit.packing import Reaches, fits
 from roost.policies.kit.rounds import round_begins
-from roost.policies.kit.solvers.fractions import Floats, TimeSharing
+from roost.policies.kit.solvers.fractions import TimeSharing
 from roost.policies.kit.solvers.programs import choose_exactly
 from roost.policies.kit.speeds import (
     Kinds,
@@ -237,7 +238,7 @@ class _Room:
             if not one.job.waiting and run is not None and one.job.queue in self._limits:
                 self._limits[one.job.queue] += run.gpu_milli
 
-    def limits(self, columns: Sequence[tuple[str, int]]) -> tuple[Floats, Floats]:
+    def limits(self, columns: Sequence[tuple[str, int]]) -> tuple[Reals, Reals]:
         """What each choice of a kind and a number of GPUs uses, and what there is."""
         kinds = list(self._nodes)
         uses = np.zeros((len(columns), len(kinds)))

@@ -10,7 +10,8 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from roost.perf.steps import LEAST, START, Objective, Reals, StepModel, StepSample, fit_steps
+from roost.perf.arrays import Reals
+from roost.perf.steps import LEAST, START, Objective, StepModel, StepSample, fit_steps
 
 TRUTH = StepModel(0.05, 0.002, 0.12, 0.004, 0.03, 0.002, 1.8)
 #: Median relative errors of step times after a fit to the whole table, with a margin.

@@ -14,9 +14,10 @@ from roost.core.history import History
 from roost.core.observed import Observed
 from roost.core.spec import JobId, Resources, Training
 from roost.core.state import Job, Queue
+from roost.perf.arrays import Reals
 from roost.perf.hybrid import HybridModel, ReplicaSplit
 from roost.perf.kinds import Estimates, Fit
-from roost.perf.steps import Reals, StepModel, StepSample, fit_steps
+from roost.perf.steps import StepModel, StepSample, fit_steps
 from roost.perf.uncertainty import (
     PRIOR,
     LogNormal,

@@ -12,13 +12,13 @@ from tests.unit.policies.test_gavel import TWO_KINDS, Table, rated, start
 
 from roost.core import Submitted, Suspend
 from roost.errors import InvalidSpec
+from roost.perf.arrays import Reals
 from roost.policies.allox import AlloX, Slot, match
-from roost.policies.kit.solvers.fractions import Floats
 from roost.testing.builders import core_with, node, queue, spec
 from roost.testing.builders import job as name
 
 
-def total(times: Floats, slots: list[Slot], found: list[tuple[int, int]]) -> float:
+def total(times: Reals, slots: list[Slot], found: list[tuple[int, int]]) -> float:
     """The sum of completion times when each line is served from its last place to its first."""
     summed = 0.0
     for at, slot in enumerate(slots):

@@ -15,20 +15,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
+from roost.perf.arrays import Booleans, Integers, Reals
 from roost.perf.goodput import tune
 from roost.perf.hybrid import Model
 from roost.perf.kinds import Estimates, job_models, limits, models
-
-Reals: TypeAlias = NDArray[np.float64]
-Whole: TypeAlias = NDArray[np.int64]
 
 #: The cost of what cannot be.
 IMPOSSIBLE = 1e12
@@ -53,9 +50,9 @@ class KindColumns(NamedTuple):
     name: str
     per_node: int
     total: int
-    columns: Whole
-    nodes: Whole
-    gpus: Whole
+    columns: Integers
+    nodes: Integers
+    gpus: Integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +60,8 @@ class SizeTable:
     """Every size on every kind as a column; the last column is nothing at all."""
 
     kinds: tuple[KindColumns, ...]
-    kind: Whole
-    gpus: Whole
+    kind: Integers
+    gpus: Integers
 
     @property
     def none(self) -> int:
@@ -276,7 +273,7 @@ def _guessed(job: Job, table: SizeTable) -> Reals:
     return rates
 
 
-def _possible(job: Job, table: SizeTable) -> NDArray[np.bool_]:
+def _possible(job: Job, table: SizeTable) -> Booleans:
     """The columns that a job can run in."""
     spec = job.spec
     (low, high), each = spec.workers, max(spec.resources.gpus, 1)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
+from roost.perf.arrays import Reals
 from roost.policies.kit.moves import Wish
 from roost.policies.kit.packing import Reaches
 
@@ -90,7 +90,7 @@ class Configurations:
         each = job.spec.resources.gpus
         return not job.spec.uniform or self._reaches.holds(job, one.kind, one.gpus // each)
 
-    def uses(self, kinds: Sequence[str]) -> NDArray[np.float64]:
+    def uses(self, kinds: Sequence[str]) -> Reals:
         """GPUs of each kind (columns) that each configuration (rows) takes."""
         table = np.zeros((len(self.columns), len(kinds)))
         for one, row in self.columns.items():

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from roost.core.allocation import WORKER
 from roost.core.node import Node, cell_of, empty_room
@@ -24,10 +23,10 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId, Level, NodeSpec, Resources
 from roost.core.state import Job, Run
 from roost.core.waiting import Line
+from roost.perf.arrays import Reals
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.moves import Wish
 
-Floats = npt.NDArray[np.float64]
 #: The user and the application of a job, or the job itself if it has no name.
 _Whose: TypeAlias = tuple[str, str] | JobId
 
@@ -41,7 +40,7 @@ class Kinds:
     """The kinds of GPU in service, in the order in which they came, and how many there are."""
 
     names: tuple[str, ...]
-    gpus: Floats
+    gpus: Reals
     nodes: tuple[tuple[Node, ...], ...]
 
     @classmethod
@@ -86,7 +85,7 @@ def measured_rates(plan: Plan) -> MeasuredRates:
     return notes
 
 
-def rates_by_kind(plan: Plan, jobs: Sequence[Job], kinds: Kinds, *, aware: bool = True) -> Floats:
+def rates_by_kind(plan: Plan, jobs: Sequence[Job], kinds: Kinds, *, aware: bool = True) -> Reals:
     """Rates of jobs (rows) on kinds (columns); not ``aware``: all kinds that will do are equal."""
     notes, found = measured_rates(plan), np.zeros((len(jobs), len(kinds.names)))
     able: dict[tuple[Resources, int, Level | None], tuple[bool, ...]] = {}
@@ -102,12 +101,12 @@ def rates_by_kind(plan: Plan, jobs: Sequence[Job], kinds: Kinds, *, aware: bool 
     return found
 
 
-def gpus_of(jobs: Iterable[Job]) -> Floats:
+def gpus_of(jobs: Iterable[Job]) -> Reals:
     """GPUs that jobs take with their least workers."""
     return np.array([job.gpu_milli / WHOLE for job in jobs], dtype=float)
 
 
-def left_of(plan: Plan, jobs: Sequence[Job], least: float) -> Floats:
+def left_of(plan: Plan, jobs: Sequence[Job], least: float) -> Reals:
     """Work that is left of each job.
 
     Of a job whose run time nobody knows there is taken to be as much left as it has done, and at

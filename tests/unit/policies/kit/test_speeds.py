@@ -10,17 +10,18 @@ import pytest
 
 from roost.core import JobSpec, Plan, Progressed, Started, Submitted, Woke
 from roost.core.spec import Level
+from roost.perf.arrays import Reals
 from roost.policies.fifo import fifo
-from roost.policies.kit.speeds import Floats, Kinds, claimants, left_of, rates_by_kind
+from roost.policies.kit.speeds import Kinds, claimants, left_of, rates_by_kind
 from roost.testing.builders import core_with, job, node, run, spec
 
 
 class Looking:
     """First come, first served, with an eye on the plan."""
 
-    def __init__(self, look: Callable[[Plan], Floats]) -> None:
+    def __init__(self, look: Callable[[Plan], Reals]) -> None:
         self.look = look
-        self.seen: Floats = np.zeros((0, 0))
+        self.seen: Reals = np.zeros((0, 0))
 
     def __call__(self, plan: Plan) -> None:
         self.seen = self.look(plan)

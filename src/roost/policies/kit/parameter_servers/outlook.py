@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from roost.core.spec import JobId, NodeId, NodeSpec, Range, Resources
 from roost.core.state import Job
+from roost.perf.arrays import Integers, Reals
 from roost.perf.convergence import RULE, Rule, fit_loss, remaining
 from roost.perf.servers import Fits, ServerModel
 from roost.placement.even import Portion, fewest
@@ -34,8 +34,6 @@ _WORST = 0.05
 #: Of so many jobs is remembered what was worked out before those that are over are forgotten.
 _MANY = 1000
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
 _Grid: TypeAlias = Sequence[Sequence[float]]
 _NOTHING: Vector = (0, 0, 0)
 
@@ -54,7 +52,7 @@ class Outlook:
     fits: Fits = field(default_factory=Fits)
     #: A node like most of those that there are; only models that know of nodes need it.
     node: NodeSpec | None = None
-    _spans: dict[object, Ints] = field(default_factory=dict)
+    _spans: dict[object, Integers] = field(default_factory=dict)
     _grids: dict[object, tuple[ServerModel, Gains]] = field(default_factory=dict)
     _ends: dict[JobId, tuple[int, float]] = field(default_factory=dict)
 
@@ -98,7 +96,7 @@ class Outlook:
             kept = self._grids[key] = model, gains
         return kept[1]
 
-    def _span(self, job: Job, low: Size, high: Size) -> Ints:
+    def _span(self, job: Job, low: Size, high: Size) -> Integers:
         """The fewest nodes that hold so many servers and workers."""
         spec, node = job.spec, self.node
         server = spec.roles[0].resources if spec.roles else spec.resources
@@ -127,7 +125,7 @@ class Outlook:
         ]
         return [row] * (high.servers - low.servers + 1)
 
-    def _off(self, job: Job, shape: tuple[int, int]) -> Floats:
+    def _off(self, job: Job, shape: tuple[int, int]) -> Reals:
         if not self.speed_error:
             return np.ones(shape)
         chance = np.random.Generator(np.random.PCG64([self.seed, job.seq, 1]))

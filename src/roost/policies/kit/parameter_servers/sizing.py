@@ -29,6 +29,7 @@ from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.errors import InvalidSpec
+from roost.perf.arrays import Reals
 from roost.policies.fifo import arrival
 from roost.policies.kit.parameter_servers.gains import (
     Demand,
@@ -40,7 +41,7 @@ from roost.policies.kit.parameter_servers.gains import (
     dominant,
     minus,
 )
-from roost.policies.kit.parameter_servers.outlook import Floats, Outlook, bounds, vector
+from roost.policies.kit.parameter_servers.outlook import Outlook, bounds, vector
 from roost.policies.kit.parameter_servers.probes import Probes
 from roost.policies.kit.parameter_servers.slots import Slots, capacity_of, counts, held, usual_node
 from roost.policies.optimus import restart_s
@@ -54,7 +55,7 @@ class _Worth(NamedTuple):
     """What was expected of a sort of job, its speeds, and what each size is worth for that."""
 
     of: Gains
-    rates: Floats
+    rates: Reals
     gains: Gains
 
 
@@ -274,7 +275,7 @@ def _scaled(need: Vector, count: int) -> Vector:
     return need[0] * count, need[1] * count, need[2] * count
 
 
-def _usual_s(time: Demand, rates: Floats, capacity: Vector, count: int) -> float:
+def _usual_s(time: Demand, rates: Reals, capacity: Vector, count: int) -> float:
     """Seconds per unit of work with an equal share, or the part of it that is best used."""
     each = dominant(add(time.worker, time.server), capacity)
     share = int(1.0 / (each * count)) if each else max(time.most)

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from roost.perf.arrays import Reals
 from roost.policies.kit.solvers.simplex import ChangingProgram, Entries
-
-Floats = npt.NDArray[np.float64]
 
 #: Below that, relative to the largest, a price is none.
 _SLIGHT = 1e-7
@@ -38,39 +37,39 @@ class TimeSharing:
     run; ``gpus`` what each job takes there, ``capacity`` the GPUs of each kind.
     """
 
-    rates: Floats
-    gpus: Floats
-    capacity: Floats
+    rates: Reals
+    gpus: Reals
+    capacity: Reals
 
-    def throughputs(self, fractions: Floats) -> Floats:
+    def throughputs(self, fractions: Reals) -> Reals:
         """Work per second of each job under an answer."""
-        found: Floats = (self.rates * fractions).sum(axis=1)
+        found: Reals = (self.rates * fractions).sum(axis=1)
         return found
 
     @property
-    def equal(self) -> Floats:
+    def equal(self) -> Reals:
         """Work per second of each job that spends its time on all GPUs alike."""
         share = self.capacity / max(self.capacity.sum(), 1.0)
-        found: Floats = self.rates @ share
+        found: Reals = self.rates @ share
         return found
 
     @property
-    def isolated(self) -> Floats:
+    def isolated(self) -> Reals:
         """Work per second of each job on an equal part of the cluster that is its own."""
         count = max(1, len(self.gpus))
         shares = self.capacity[None, :] / (count * np.maximum(self.gpus, _SLIGHT)[:, None])
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
-        found: Floats = (self.rates * shares).sum(axis=1)
+        found: Reals = (self.rates * shares).sum(axis=1)
         return found
 
 
-def max_sum(sharing: TimeSharing) -> Floats:
+def max_sum(sharing: TimeSharing) -> Reals:
     """Maximise the sum of all throughputs, whoever does the work."""
     program = _Program.of(sharing, sharing.rates)
     return program.spread(program.best(program.gains))
 
 
-def max_min(sharing: TimeSharing, weights: Floats) -> Floats:
+def max_min(sharing: TimeSharing, weights: Reals) -> Reals:
     """Maximise the least throughput by weight, then the second least, and so on.
 
     A throughput counts relative to that of an equal time on all GPUs, and times the GPUs of the
@@ -81,14 +80,14 @@ def max_min(sharing: TimeSharing, weights: Floats) -> Floats:
     return program.spread(_by_levels(program))
 
 
-def makespan(sharing: TimeSharing, left: Floats) -> Floats:
+def makespan(sharing: TimeSharing, left: Reals) -> Reals:
     """Let the job that ends last end as early as can be, then the one before it, and so on."""
     pace = sharing.rates / np.maximum(left, 1e-9)[:, None]
     program = _Program.of(sharing, pace / max(float(pace.max(initial=0.0)), 1e-300))
     return program.spread(_by_levels(program))
 
 
-def finish_fair(sharing: TimeSharing, left: Floats, age: Floats, alone: Floats) -> Floats:
+def finish_fair(sharing: TimeSharing, left: Reals, age: Reals, alone: Reals) -> Reals:
     """Minimise the worst ratio of finish times: shared over alone on an equal part.
 
     ``left`` is work, ``age`` the seconds since a job came, ``alone`` those in which it would have
@@ -101,11 +100,11 @@ def finish_fair(sharing: TimeSharing, left: Floats, age: Floats, alone: Floats) 
     normal = program.gather(left / isolated)
     age, due, able = program.gather(age), program.gather(due), program.gather(able)
 
-    def ratio(fractions: Floats) -> float:
+    def ratio(fractions: Reals) -> float:
         pace = np.maximum((program.gains * fractions).sum(axis=1), 1e-12)
         return float(np.max(((age + normal / pace) / due)[able], initial=0.0))
 
-    def asked(worst: float) -> Floats:
+    def asked(worst: float) -> Reals:
         """The pace that each job needs for its ratio to be no more than the worst."""
         return np.where(able, normal / np.maximum(worst * due - age, 1e-12), 0.0)
 
@@ -143,7 +142,7 @@ class _Program:
     ``gains`` (sorts by kinds) is what a job gets of a kind per unit of its time.
     """
 
-    def __init__(self, sharing: TimeSharing, gains: Floats, many: Floats, sorted_: _Sorted) -> None:
+    def __init__(self, sharing: TimeSharing, gains: Reals, many: Reals, sorted_: _Sorted) -> None:
         self.gains = gains
         self._sorted = sorted_
         self._sort, self._kind = np.nonzero(gains > 0)
@@ -162,7 +161,7 @@ class _Program:
         self.level_at = len(pairs)
 
     @classmethod
-    def of(cls, sharing: TimeSharing, gains: Floats, *also: Floats) -> _Program:
+    def of(cls, sharing: TimeSharing, gains: Reals, *also: Reals) -> _Program:
         """Jobs that gain alike, take as many GPUs and are alike in all else are of one sort."""
         features = np.column_stack((gains, sharing.gpus, *also))
         _, first, which, many = np.unique(
@@ -176,17 +175,17 @@ class _Program:
         sorted_ = _Sorted(first, places[which.ravel()])
         return cls(few, gains[first], many[ranks].astype(float), sorted_)
 
-    def gather(self, values: Floats) -> Floats:
+    def gather(self, values: Reals) -> Reals:
         """Figures of jobs as those of their sorts."""
         return values[self._sorted.first]
 
-    def spread(self, fractions: Floats) -> Floats:
+    def spread(self, fractions: Reals) -> Reals:
         """An answer for sorts as one for jobs."""
         return fractions[self._sorted.sort]
 
     def best(
-        self, gains: Floats, least: Floats | None = None, otherwise: Floats | None = None
-    ) -> Floats:
+        self, gains: Reals, least: Reals | None = None, otherwise: Reals | None = None
+    ) -> Reals:
         """Maximise the sum of gains over all jobs where each has its least."""
         cost = -(gains * self._many[:, None])[self._sort, self._kind]
         entries, most = self._entries, self._most
@@ -202,7 +201,7 @@ class _Program:
             return np.zeros_like(self.gains) if otherwise is None else otherwise
         return self.matrix(found.values)
 
-    def rising(self, slopes: Floats) -> ChangingProgram:
+    def rising(self, slopes: Reals) -> ChangingProgram:
         """The program of the highest level where each sort gains its slope times the level.
 
         Its last column is the level; the rows from ``self.base`` on are the demands of the sorts.
@@ -217,14 +216,14 @@ class _Program:
         cost[-1] = -1.0
         return ChangingProgram(cost, entries, np.concatenate((self._most, np.zeros(len(slopes)))))
 
-    def matrix(self, values: Floats) -> Floats:
+    def matrix(self, values: Reals) -> Reals:
         """The values of pairs as a matrix."""
         found = np.zeros(self.gains.shape)
         found[self._sort, self._kind] = np.clip(values[: len(self._sort)], 0.0, 1.0)
         return found
 
 
-def _by_levels(program: _Program) -> Floats:
+def _by_levels(program: _Program) -> Reals:
     """Raise all sorts together; those that can rise no further stay, the others go on.
 
     A sort whose demand has a price cannot rise without lowering another: it has its final level.

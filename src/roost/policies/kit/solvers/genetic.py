@@ -18,10 +18,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from roost.perf.arrays import Booleans, Integers, Reals
+
 States = NDArray[np.int16]
-Integers = NDArray[np.int64]
 Work = NDArray[np.int32]
-Reals = NDArray[np.float64]
 
 #: What a job without a place is taken to gain, so that one of them is not the end of all means.
 _NOTHING = 1e-3
@@ -45,7 +45,7 @@ class SeatingProblem:
     most: Integers
     gpus: Integers
     room: Integers
-    usable: NDArray[np.bool_]
+    usable: Booleans
     groups: Integers
     factor: Reals
     current: States

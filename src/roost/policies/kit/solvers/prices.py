@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Reals: TypeAlias = NDArray[np.float64]
-Whole: TypeAlias = NDArray[np.int64]
+from roost.perf.arrays import Integers, Reals
 
 _ROUNDS = 40
 _SWEEPS = 6
@@ -33,13 +31,13 @@ Fits: TypeAlias = Callable[[int, Sequence[int]], bool]
 
 def choose_by_prices(  # noqa: PLR0913 - a knapsack is what it is
     cost: Reals,
-    kind: Whole,
-    gpus: Whole,
-    capacity: Whole,
-    start: Whole,
+    kind: Integers,
+    gpus: Integers,
+    capacity: Integers,
+    start: Integers,
     fits: Fits,
     prices: Reals,
-) -> tuple[Whole, Reals]:
+) -> tuple[Integers, Reals]:
     """The column of each job (a row of ``cost``), and the price of a GPU of each kind.
 
     A column takes ``gpus`` of a ``kind``; the last one takes nothing, and is always allowed. The
@@ -58,7 +56,9 @@ def choose_by_prices(  # noqa: PLR0913 - a knapsack is what it is
 
 
 class _Search:
-    def __init__(self, cost: Reals, kind: Whole, gpus: Whole, capacity: Whole, fits: Fits) -> None:
+    def __init__(
+        self, cost: Reals, kind: Integers, gpus: Integers, capacity: Integers, fits: Fits
+    ) -> None:
         self.cost = cost
         self.kind = kind
         self.gpus = gpus
@@ -68,7 +68,7 @@ class _Search:
         self.use = np.where(np.arange(self.kinds)[:, None] == kind, gpus, 0).astype(np.float64)
         self.rows = np.arange(len(cost))
 
-    def total(self, chosen: Whole) -> float:
+    def total(self, chosen: Integers) -> float:
         return float(self.cost[self.rows, chosen].sum())
 
     # -- prices --------------------------------------------------------------------------------
@@ -99,13 +99,13 @@ class _Search:
             prices = np.maximum(0.0, prices + part * (upper - value) / square * excess)
         return best
 
-    def at(self, prices: Reals) -> Whole:
+    def at(self, prices: Reals) -> Integers:
         """What jobs choose at these prices."""
         return np.asarray((self.cost + prices @ self.use).argmin(axis=1))
 
     # -- making it fit -------------------------------------------------------------------------
 
-    def mended(self, chosen: Whole) -> Whole:
+    def mended(self, chosen: Integers) -> Integers:
         """The same with jobs changed, those first whom it hurts least per GPU, until all fits."""
         chosen = chosen.copy()
         used = self.use[:, chosen].sum(axis=1)
@@ -118,23 +118,23 @@ class _Search:
                     return chosen
             used = self._relieve(chosen, used, kind, elsewhere=crowded)
 
-    def fits_all(self, chosen: Whole) -> bool:
+    def fits_all(self, chosen: Integers) -> bool:
         """Whether all of that is there at once."""
         used = self.use[:, chosen].sum(axis=1)
         return bool((used <= self.capacity).all()) and self._unpacked(chosen) < 0
 
-    def _unpacked(self, chosen: Whole) -> int:
+    def _unpacked(self, chosen: Integers) -> int:
         """A kind whose jobs cannot be packed though there is enough; -1: there is none."""
         for kind in range(self.kinds):
             if not self._packs(kind, chosen):
                 return kind
         return -1
 
-    def _packs(self, kind: int, chosen: Whole) -> bool:
+    def _packs(self, kind: int, chosen: Integers) -> bool:
         sizes = self.gpus[chosen[(self.kind[chosen] == kind) & (self.gpus[chosen] > 0)]]
         return self.fits(kind, sizes.tolist())
 
-    def _relieve(self, chosen: Whole, used: Reals, kind: int, *, elsewhere: bool) -> Reals:
+    def _relieve(self, chosen: Integers, used: Reals, kind: int, *, elsewhere: bool) -> Reals:
         """Take GPUs of a kind from jobs for which that costs least for each of them.
 
         They may get others ``elsewhere``, and then it goes on until enough are taken; not if all
@@ -166,7 +166,7 @@ class _Search:
 
     # -- making it better ----------------------------------------------------------------------
 
-    def improved(self, chosen: Whole) -> Whole:
+    def improved(self, chosen: Integers) -> Integers:
         """Change one job, or one at the expense of another, while that helps."""
         chosen = chosen.copy()
         for _ in range(min(_SWEEPS * len(chosen), max(_SWEEPS, _EFFORT // self.cost.size))):
@@ -174,10 +174,10 @@ class _Search:
                 break
         return chosen
 
-    def _gains(self, chosen: Whole) -> Reals:
+    def _gains(self, chosen: Integers) -> Reals:
         return np.asarray(self.cost[self.rows, chosen][:, None] - self.cost)
 
-    def _one_better(self, chosen: Whole) -> bool:
+    def _one_better(self, chosen: Integers) -> bool:
         """Let all who gain by something that is free have it, those first who gain most."""
         gains = self._gains(chosen)
         used = self.use[:, chosen]
@@ -195,7 +195,7 @@ class _Search:
                 spare, changed = left, True
         return changed
 
-    def _two_better(self, chosen: Whole) -> bool:
+    def _two_better(self, chosen: Integers) -> bool:
         """Let the most eager take what it lacks from the one that misses it least."""
         gains = self._gains(chosen)
         order = np.argsort(gains, axis=None)[::-1][:24]
@@ -223,7 +223,7 @@ class _Search:
                 losses[one, to] = np.inf
         return False
 
-    def _try(self, chosen: Whole, *moves: tuple[int, int]) -> bool:
+    def _try(self, chosen: Integers, *moves: tuple[int, int]) -> bool:
         """Make moves if what is chosen then can be packed."""
         before = [(row, int(chosen[row])) for row, _ in moves]
         kinds = set()

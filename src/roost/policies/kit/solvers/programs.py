@@ -8,16 +8,14 @@ one thread, a fixed seed, and a time limit that is far beyond what programs of a
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import highspy
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from roost.errors import Fatal
-
-Reals: TypeAlias = NDArray[np.float64]
-Integers: TypeAlias = NDArray[np.int64]
+from roost.perf.arrays import Integers, Reals
 
 #: No limit on a row or a column.
 INFINITE = np.inf

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
+from roost.perf.arrays import Integers, Reals
 
 _ROWWISE = int(highspy.MatrixFormat.kRowwise)
 _MINIMISE = int(highspy.ObjSense.kMinimize)
@@ -34,23 +32,23 @@ _OPTIONS: tuple[tuple[str, bool | int | str], ...] = (
 class Entries(NamedTuple):
     """A sparse matrix: values by row and column, in any order, no place twice."""
 
-    row: Indices
-    column: Indices
-    value: Floats
+    row: Integers
+    column: Integers
+    value: Reals
 
 
 class Answer(NamedTuple):
     """The best values, the price of each row, and the least cost."""
 
-    values: Floats
-    prices: Floats
+    values: Reals
+    prices: Reals
     cost: float
 
 
 class ChangingProgram:
     """Minimise ``cost @ x`` with ``entries @ x <= most`` and ``x >= 0``, as often as it changes."""
 
-    def __init__(self, cost: Floats, entries: Entries, most: Floats) -> None:
+    def __init__(self, cost: Reals, entries: Entries, most: Reals) -> None:
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, value in _OPTIONS:
             self._solver.setOptionValue(name, value)

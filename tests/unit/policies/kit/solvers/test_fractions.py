@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from roost.perf.arrays import Reals
 from roost.policies.kit.solvers.fractions import (
-    Floats,
     TimeSharing,
     finish_fair,
     makespan,
@@ -33,7 +33,7 @@ def some(seed: int, jobs: int = 7, kinds: int = 3) -> TimeSharing:
     return TimeSharing(rates, gpus, chance.integers(2, 9, kinds).astype(float))
 
 
-def allowed(of: TimeSharing, fractions: Floats) -> bool:
+def allowed(of: TimeSharing, fractions: Reals) -> bool:
     held = (fractions * of.gpus[:, None]).sum(axis=0)
     return bool(
         (fractions >= 0).all()
@@ -177,13 +177,13 @@ def test_programs_agree_with_brute_force(seed: int) -> None:
     ]
     due = alone + left / of.isolated
 
-    def ratio(found: Floats) -> float:
+    def ratio(found: Reals) -> float:
         return float(((age + left / np.maximum(of.throughputs(found), 1e-9)) / due).max())
 
-    def last(found: Floats) -> float:
+    def last(found: Reals) -> float:
         return float((left / np.maximum(of.throughputs(found), 1e-9)).max())
 
-    def least(found: Floats) -> float:
+    def least(found: Reals) -> float:
         return float((of.throughputs(found) / of.equal).min())
 
     fair = finish_fair(of, left, age, alone)
@@ -200,7 +200,7 @@ def test_a_thousand_jobs_of_few_sorts_are_a_small_program(seed: int) -> None:
     assert many.throughputs(max_min(many, np.ones(1050))) == pytest.approx(np.tile(few, 150))
 
 
-def _constraints(of: TimeSharing) -> tuple[Floats, Floats]:
+def _constraints(of: TimeSharing) -> tuple[Reals, Reals]:
     jobs, kinds = of.rates.shape
     rows = np.zeros((jobs + kinds + 1, jobs * kinds))
     for job in range(jobs):

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.effort import examples
 
+from roost.perf.arrays import Integers, Reals
 from roost.policies.kit.packing import Room, fits
-from roost.policies.kit.solvers.prices import Reals, Whole, choose_by_prices
+from roost.policies.kit.solvers.prices import choose_by_prices
 
 KIND = np.array([0, 0, 0, 1, 1, 0])
 GPUS = np.array([1, 2, 4, 1, 2, 0])
@@ -25,7 +26,7 @@ def packs(kind: int, sizes: Sequence[int]) -> bool:
     return fits(sizes, NODES[kind])
 
 
-def chosen(cost: Reals, start: Whole | None = None) -> Whole:
+def chosen(cost: Reals, start: Integers | None = None) -> Integers:
     begin = np.full(len(cost), NONE) if start is None else start
     return choose_by_prices(cost, KIND, GPUS, CAPACITY, begin, packs, np.zeros(2))[0]
 
