@@ -26,6 +26,7 @@ from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.errors import InvalidSpec
 from roost.perf.convergence import Rule
+from roost.policies.kit.costs import restart_s
 from roost.policies.kit.parameter_servers.gains import Demand, Size, Vector, apportion, dominant
 from roost.policies.kit.parameter_servers.outlook import Outlook
 from roost.policies.kit.parameter_servers.probes import Probes
@@ -125,11 +126,3 @@ def pays(run: Run, demand: Demand, size: Size, price: float, capacity: Vector) -
         return given_up > 0
     saved_s = demand.left_s(old) - demand.left_s(size)
     return saved_s + price * given_up > restart_s(run.job)
-
-
-def restart_s(job: Job) -> float:
-    """What a change of size costs such jobs: as measured, else as declared."""
-    spent = job.spent
-    if spent is not None and spent.resize.count:
-        return spent.resize.mean
-    return job.spec.costs.resize_s or job.spec.costs.restart_s

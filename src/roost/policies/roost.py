@@ -43,19 +43,17 @@ from roost.policies.kit.contenders import (
     turn,
     within_quota,
 )
+from roost.policies.kit.costs import restart_s
 from roost.policies.kit.moves import Wish, capacity, carry_on, pending_moves, standing
 from roost.policies.kit.packing import Reaches, Room
 from roost.policies.kit.parameter_servers import sizing
 from roost.policies.kit.prospects import (
     IMPOSSIBLE,
     Prospects,
-    SizeTable,
-    restart_s,
-    size_table,
     usual_rate,
     worth,
 )
-from roost.policies.kit.sizes import gpu_caps
+from roost.policies.kit.sizes import SizeTable, gpu_caps, gpus_in_service, size_table
 from roost.policies.kit.solvers.prices import choose_by_prices
 from roost.policies.kit.speeds import start_if_idle
 
@@ -178,7 +176,7 @@ class Roost:
 
     def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         notes.prospects.forget(plan)
-        if not any(node.spec.gpus for node in plan.ledger.order):
+        if not gpus_in_service(plan):
             return
         window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_S))
         owed = within_quota(plan, jobs)

@@ -146,7 +146,9 @@ class _Problem:
         goodput = goodput / goodput[possible].min()
         stays = np.array([held is not None and self._wish(job, one) == held for one in offered])
         if held is not None:
-            goodput[~stays] *= self.notes.factor(job, self.plan.now, restart_s(job))
+            # As in the authors' simulation, what was declared counts before what was measured.
+            once_s = job.spec.costs.restart_s or restart_s(job)
+            goodput[~stays] *= self.notes.factor(job, self.plan.now, once_s)
         costs = np.minimum(np.maximum(goodput, _NOTHING) ** self.sia.p, _DEAREST).round(2)
         if not learns:
             costs = costs - _STAYS * stays - _OLDER / (1 + rank)

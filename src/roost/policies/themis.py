@@ -30,6 +30,7 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.arrays import Reals
 from roost.policies.kit.assignment import assign
+from roost.policies.kit.costs import restart_s
 from roost.policies.kit.leftovers import start_leftovers
 from roost.policies.kit.moves import Wish, capacity, carry_on, movable, standing
 from roost.policies.kit.packing import Reaches, fits
@@ -179,7 +180,7 @@ class Themis:
                     continue
                 speed = rate * job.speed_up(workers, job.spec.workers.min)
                 starts_again = job.attempts > 0 and one.here != wish
-                delay_s = job.spec.costs.restart_s if starts_again else 0.0
+                delay_s = restart_s(job) if starts_again else 0.0
                 gain = math.log(without / one.rho(speed, delay_s, self.lease_s))
                 gain *= 1 - _THRIFT * one.others[kind]
                 found.append(_Bid(wish, _gpus(job, workers), max(gain, _LEAST)))

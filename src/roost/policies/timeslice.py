@@ -24,6 +24,7 @@ from roost.core.spec import WHOLE, JobId, Resources, Way
 from roost.core.state import Job, Run
 from roost.core.waiting import Key, Line
 from roost.errors import InvalidSpec
+from roost.policies.kit.costs import switch_s
 from roost.policies.kit.order import displace
 
 #: How many times the cost of a switch a turn is longer: a twentieth of the time goes into it.
@@ -167,7 +168,7 @@ class Timeslice:
     def _turn_ends(self, run: Run) -> float:
         """When a run may be asked to step aside."""
         started_at = run.started_at if run.started_at is not None else math.inf
-        turn_s = self.quantum_s + _WORTH * _switch_s(run.job)
+        turn_s = self.quantum_s + _WORTH * switch_s(run.job)
         return started_at + max(turn_s, run.job.spec.min_run_s)
 
 
@@ -196,16 +197,6 @@ def _make_room(plan: Plan, job: Job, runs: list[Run]) -> bool:
             return True
     plan.undo(mark)
     return False
-
-
-def _switch_s(job: Job) -> float:
-    """What it costs to suspend and resume a job: as measured, else as its user declared."""
-    costs, spent = job.spec.costs, job.spent
-    if spent is None:
-        return costs.suspend_s + costs.restart_s
-    suspend_s = spent.suspend.mean if spent.suspend.count else costs.suspend_s
-    resume_s = spent.resume.mean if spent.resume.count else costs.restart_s
-    return suspend_s + resume_s
 
 
 def _seconds(job: Job, attained_gpu_s: float) -> float:

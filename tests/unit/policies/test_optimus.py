@@ -29,11 +29,12 @@ from roost.core.spec import Training
 from roost.errors import InvalidSpec
 from roost.placement import placer
 from roost.policies.bundles import Bundles
+from roost.policies.kit.costs import restart_s
 from roost.policies.kit.parameter_servers.gains import Demand, Gains, Size
 from roost.policies.kit.parameter_servers.outlook import Outlook
 from roost.policies.kit.parameter_servers.probes import DESIGN, untried
 from roost.policies.kit.parameter_servers.slots import held, size_of
-from roost.policies.optimus import Optimus, pays, restart_s
+from roost.policies.optimus import Optimus, pays
 from roost.testing.builders import job, node, run, spec
 from roost.testing.checks import validate
 from roost.testing.conformance import PolicyConformance

@@ -16,7 +16,8 @@ from roost.perf.hybrid import HybridModel, ReplicaSplit
 from roost.perf.kinds import limits
 from roost.perf.steps import StepModel
 from roost.policies.kit.moves import standing
-from roost.policies.kit.prospects import Prospects, size_table
+from roost.policies.kit.prospects import Prospects
+from roost.policies.kit.sizes import size_table
 from roost.policies.pollux import Pollux
 from roost.policies.roost import Roost
 from roost.policies.sia import Sia

@@ -16,7 +16,8 @@ from roost.core.spec import JobSpec, QueueId, Range, Resources
 from roost.errors import InvalidSpec
 from roost.policies import policy
 from roost.policies.kit.moves import Wish, standing
-from roost.policies.kit.prospects import offered, worth
+from roost.policies.kit.prospects import worth
+from roost.policies.kit.sizes import offered
 from roost.policies.roost import Roost, _weights
 from roost.testing.builders import core_with, job, node, queue, run, spec
 from roost.testing.engine import FakeEngine

@@ -20,6 +20,7 @@ from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
 from roost.core.waiting import Line
 from roost.policies.kit.moves import movable
+from roost.policies.kit.sizes import gpus_in_service
 
 
 class Contest(NamedTuple):
@@ -142,7 +143,7 @@ def adaptable(job: Job) -> bool:
 
 def _in_line(plan: Plan, waiting: Sequence[Job], owed: Collection[JobId]) -> list[Job]:
     """Waiting jobs without those of whose shape others will do."""
-    gpus = sum(node.spec.gpus for node in plan.ledger.order)
+    gpus = gpus_in_service(plan)
     found: list[Job] = []
     alike: dict[Line, list[Job]] = {}
     for job in waiting:

@@ -1,7 +1,7 @@
-"""How often jobs had to start again, and what that says of letting them do it once more.
+"""What it costs a job to be disturbed, and how often that has happened.
 
-Pollux (OSDI 2021) and Sia (SOSP 2023) weigh a change by the share of a job's life that would be
-left for work, had it always been restarted as often as so far.
+Pollux (OSDI 2021) and Sia (SOSP 2023) weigh a change by the part of a job's life that would be left
+for work, if the job had always been restarted as often as so far.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from roost.policies.kit.moves import Wish
 
 @dataclass(slots=True)
 class RestartCounts:
-    """How often each job had to start again, as seen from round to round. Lost at a restart."""
+    """How often each job had to start again, counted from round to round. Lost at a restart."""
 
     held: dict[JobId, Wish | None] = field(default_factory=dict)
     counts: dict[JobId, int] = field(default_factory=dict)
@@ -39,10 +39,10 @@ class RestartCounts:
             del self.held[name], self.counts[name]
 
     def factor(self, job: Job, now: float, once_s: float) -> float:
-        """What is left of a goodput that is had by starting again, going by the past.
+        """The part of a goodput that remains if a job has to start again for it.
 
-        A restart costs ``once_s``. Who is younger than that is not held back, and the older a job
-        is, the less one more restart matters.
+        With the age T of the job, N restarts so far and R = ``once_s`` seconds for each, that is
+        (T - N R) / (T + R). A job that is younger than R is not held back.
         """
         age = now - job.submitted_at
         if age < once_s or not age + once_s:
@@ -51,8 +51,25 @@ class RestartCounts:
 
 
 def restart_s(job: Job) -> float:
-    """What it costs a job to start again: as declared, else as measured."""
-    declared, spent = job.spec.costs.restart_s, job.spent
-    if declared or spent is None:
-        return declared
-    return spent.resume.mean if spent.resume.count else spent.start.mean
+    """Seconds that a job loses when it is changed while it runs.
+
+    As measured of its application where there is a measurement: of changes of size, else of
+    resumptions, else of starts. One measurement is enough: most users declare nothing. Without any,
+    the larger of the declared costs of a restart and of a change of size. What it costs to be
+    stopped for others is ``Run.disturbance_s``.
+    """
+    spent, costs = job.spent, job.spec.costs
+    for mean in (spent.resize, spent.resume, spent.start) if spent is not None else ():
+        if mean.count:
+            return mean.mean
+    return max(costs.restart_s, costs.resize_s)
+
+
+def switch_s(job: Job) -> float:
+    """Seconds that it takes to suspend a job and to resume it: as measured, else as declared."""
+    costs, spent = job.spec.costs, job.spent
+    if spent is None:
+        return costs.suspend_s + costs.restart_s
+    suspend_s = spent.suspend.mean if spent.suspend.count else costs.suspend_s
+    resume_s = spent.resume.mean if spent.resume.count else costs.restart_s
+    return suspend_s + resume_s

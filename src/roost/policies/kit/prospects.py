@@ -12,25 +12,22 @@ the user says of kinds, and from a rule of thumb for sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job
-from roost.perf.arrays import Booleans, Integers, Reals
+from roost.perf.arrays import Booleans, Reals
 from roost.perf.goodput import tune
 from roost.perf.hybrid import Model
 from roost.perf.kinds import Estimates, job_models, limits, models
+from roost.policies.kit.sizes import SizeTable
 
 #: The cost of what cannot be.
 IMPOSSIBLE = 1e12
-#: The most GPUs that are offered to one job.
-_MOST = 64
 #: Speed grows with such a power of the number of workers, until somebody has measured it, and
 #: across nodes it is so many times slower.
 _GROWTH, _APART = 0.8, 1.5
@@ -42,98 +39,6 @@ _TOLD = 0.05
 _NOISE_STEPS = 20.0
 #: Nothing is slower than this part of the usual pace, as far as worth is concerned.
 _STANDSTILL = 1e-3
-
-
-class KindColumns(NamedTuple):
-    """A kind of GPU: those of one node, and of all; its columns in tables, their nodes, GPUs."""
-
-    name: str
-    per_node: int
-    total: int
-    columns: Integers
-    nodes: Integers
-    gpus: Integers
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SizeTable:
-    """Every size on every kind as a column; the last column is nothing at all."""
-
-    kinds: tuple[KindColumns, ...]
-    kind: Integers
-    gpus: Integers
-
-    @property
-    def none(self) -> int:
-        """The column of having nothing."""
-        return len(self.kind) - 1
-
-    def column(self, kind: str, gpus: int) -> int | None:
-        """The column of a size on a kind, if it is offered."""
-        for one in self.kinds:
-            if one.name == kind:
-                found = np.flatnonzero(one.gpus == gpus)
-                return int(one.columns[found[0]]) if len(found) else None
-        return None
-
-
-def size_table(plan: Plan, jobs: Iterable[Job]) -> SizeTable:
-    """What the nodes in service offer, kinds in the order in which they came.
-
-    The least size of each job is among it.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    for node in plan.ledger.order:
-        if node.spec.gpus:
-            most, total = found.get(node.spec.kind, (0, 0))
-            found[node.spec.kind] = max(most, node.spec.gpus), total + node.spec.gpus
-    kinds = tuple((name, *most) for name, most in found.items())
-    own = {_least(job) for job in jobs}
-    return _sizes(kinds, frozenset(own - _usual(kinds)))
-
-
-def _least(job: Job) -> int:
-    return job.spec.workers.min * max(job.spec.resources.gpus, 1)
-
-
-@lru_cache(maxsize=64)
-def _usual(kinds: tuple[tuple[str, int, int], ...]) -> frozenset[int]:
-    """Sizes that are offered anyway, on every kind that has as many GPUs."""
-    common = [({*offered(node, min(total, _MOST))}, total) for _, node, total in kinds]
-    every = {0}.union(*(sizes for sizes, _ in common))
-    return frozenset(
-        size for size in every if all(size in sizes or size > total for sizes, total in common)
-    )
-
-
-@lru_cache(maxsize=64)
-def _sizes(kinds: tuple[tuple[str, int, int], ...], own: frozenset[int]) -> SizeTable:
-    groups, first = [], 0
-    for name, per_node, total in kinds:
-        common = offered(per_node, min(total, _MOST))
-        gpus = np.array(sorted({*common, *(size for size in own if 0 < size <= total)}))
-        columns = np.arange(first, first + len(gpus))
-        groups.append(KindColumns(name, per_node, total, columns, -(-gpus // per_node), gpus))
-        first += len(gpus)
-    kind = [np.full(len(group.gpus), index) for index, group in enumerate(groups)]
-    nothing = np.zeros(1, dtype=np.int64)
-    return SizeTable(
-        tuple(groups),
-        np.concatenate([*kind, nothing]),
-        np.concatenate([*(group.gpus for group in groups), nothing]),
-    )
-
-
-def offered(per_node: int, most: int) -> list[int]:
-    """All sizes up to a node, then by half a node, then ever coarser by whole ones."""
-    found = list(range(1, min(per_node, most) + 1))
-    size = per_node
-    while True:
-        half = max(per_node // 2, 1)
-        size += half if size < 2 * per_node else per_node * max(1, size // (4 * per_node))
-        if size > most:
-            return found
-        found.append(size)
 
 
 @dataclass(slots=True)
@@ -239,16 +144,6 @@ def usual_rate(rates: Reals, table: SizeTable, share: float) -> float:
     """The rate with an even share of the cluster on the best kind; 0: it can run nowhere."""
     small = rates[:-1][table.gpus[:-1] <= share]
     return float(small.max(initial=0.0)) or float(rates.max(initial=0.0))
-
-
-def restart_s(job: Job) -> float:
-    """What a change costs a job: as measured of its application, else as declared."""
-    spent, costs = job.spent, job.spec.costs
-    if spent is not None and spent.resize.count:
-        return spent.resize.mean
-    if spent is not None and spent.start.count:
-        return spent.start.mean
-    return max(costs.restart_s, costs.resize_s)
 
 
 def worth(pace: Reals, bend: float) -> Reals:

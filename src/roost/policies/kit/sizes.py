@@ -8,8 +8,9 @@ that can have none of these sizes is offered its least one, and a run the size t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +18,12 @@ import numpy as np
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job
-from roost.perf.arrays import Reals
+from roost.perf.arrays import Integers, Reals
 from roost.policies.kit.moves import Wish
 from roost.policies.kit.packing import Reaches
+
+#: The most GPUs that the table offers to one job.
+_MOST = 64
 
 
 class Configuration(NamedTuple):
@@ -37,20 +41,37 @@ class NodeSizes(NamedTuple):
     gpus: tuple[int, ...]
 
 
-def offered_sizes(plan: Plan) -> dict[str, NodeSizes]:
-    """What is offered of each kind in service, in the order in which kinds came."""
-    nodes: dict[str, Counter[int]] = {}
+def sizes(plan: Plan) -> dict[str, Counter[int]]:
+    """Nodes in service by the GPUs they have, for each kind, in the order in which kinds came.
+
+    A node that is lost, or has no GPU that works, is not among them.
+    """
+    found: dict[str, Counter[int]] = {}
     ledger = plan.ledger
     for node in ledger.select(ledger.up):
         if node.healthy:
-            nodes.setdefault(node.spec.kind, Counter())[node.spec.gpus] += 1
+            found.setdefault(node.spec.kind, Counter())[node.spec.gpus] += 1
+    return found
+
+
+def gpus_in_service(plan: Plan) -> int:
+    """GPUs of all kinds on nodes in service."""
+    return sum(map(_total, sizes(plan).values()))
+
+
+def offered_sizes(plan: Plan) -> dict[str, NodeSizes]:
+    """Sia's sizes of each kind in service: powers of two up to a node, then whole nodes."""
     found = {}
-    for kind, counts in nodes.items():
+    for kind, counts in sizes(plan).items():
         per_node = max(counts, key=lambda gpus: (counts[gpus], gpus))
-        whole = range(per_node, sum(gpus * count for gpus, count in counts.items()) + 1, per_node)
+        whole = range(per_node, _total(counts) + 1, per_node)
         halves = [1 << power for power in range(per_node.bit_length())]
         found[kind] = NodeSizes(per_node, tuple(sorted({*halves, *whole})))
     return found
+
+
+def _total(counts: Counter[int]) -> int:
+    return sum(gpus * count for gpus, count in counts.items())
 
 
 @dataclass(slots=True)
@@ -123,3 +144,90 @@ def gpu_caps(jobs: Sequence[Job], held: Mapping[JobId, Wish]) -> dict[JobId, flo
     for job in counted:
         found[job.id] = (job.gpu_milli + left[job.queue.spec.id]) // WHOLE
     return found
+
+
+# -- a finer table, for ``roost`` ------------------------------------------------------------------
+
+
+class KindColumns(NamedTuple):
+    """A kind of GPU: those of one node, and of all; its columns in tables, their nodes, GPUs."""
+
+    name: str
+    per_node: int
+    total: int
+    columns: Integers
+    nodes: Integers
+    gpus: Integers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeTable:
+    """Every size on every kind as a column; the last column is nothing at all."""
+
+    kinds: tuple[KindColumns, ...]
+    kind: Integers
+    gpus: Integers
+
+    @property
+    def none(self) -> int:
+        """The column of having nothing."""
+        return len(self.kind) - 1
+
+    def column(self, kind: str, gpus: int) -> int | None:
+        """The column of a size on a kind, if it is offered."""
+        for one in self.kinds:
+            if one.name == kind:
+                found = np.flatnonzero(one.gpus == gpus)
+                return int(one.columns[found[0]]) if len(found) else None
+        return None
+
+
+def size_table(plan: Plan, jobs: Iterable[Job]) -> SizeTable:
+    """Every size that nodes in service offer; the least size of each job is among them."""
+    kinds = tuple((kind, max(counts), _total(counts)) for kind, counts in sizes(plan).items())
+    own = {_least(job) for job in jobs}
+    return _table(kinds, frozenset(own - _common(kinds)))
+
+
+def _least(job: Job) -> int:
+    return job.spec.workers.min * max(job.spec.resources.gpus, 1)
+
+
+@lru_cache(maxsize=64)
+def _common(kinds: tuple[tuple[str, int, int], ...]) -> frozenset[int]:
+    """Sizes that are offered anyway, on every kind that has as many GPUs."""
+    common = [({*offered(node, min(total, _MOST))}, total) for _, node, total in kinds]
+    every = {0}.union(*(offers for offers, _ in common))
+    return frozenset(
+        size for size in every if all(size in offers or size > total for offers, total in common)
+    )
+
+
+@lru_cache(maxsize=64)
+def _table(kinds: tuple[tuple[str, int, int], ...], own: frozenset[int]) -> SizeTable:
+    groups, first = [], 0
+    for name, per_node, total in kinds:
+        common = offered(per_node, min(total, _MOST))
+        gpus = np.array(sorted({*common, *(size for size in own if 0 < size <= total)}))
+        columns = np.arange(first, first + len(gpus))
+        groups.append(KindColumns(name, per_node, total, columns, -(-gpus // per_node), gpus))
+        first += len(gpus)
+    kind = [np.full(len(group.gpus), index) for index, group in enumerate(groups)]
+    nothing = np.zeros(1, dtype=np.int64)
+    return SizeTable(
+        tuple(groups),
+        np.concatenate([*kind, nothing]),
+        np.concatenate([*(group.gpus for group in groups), nothing]),
+    )
+
+
+def offered(per_node: int, most: int) -> list[int]:
+    """All sizes up to a node, then by half a node, then ever coarser by whole ones."""
+    found = list(range(1, min(per_node, most) + 1))
+    size = per_node
+    while True:
+        half = max(per_node // 2, 1)
+        size += half if size < 2 * per_node else per_node * max(1, size // (4 * per_node))
+        if size > most:
+            return found
+        found.append(size)

@@ -31,6 +31,7 @@ from roost.core.state import Job, Run
 from roost.errors import InvalidSpec
 from roost.perf.arrays import Reals
 from roost.policies.fifo import arrival
+from roost.policies.kit.costs import restart_s
 from roost.policies.kit.parameter_servers.gains import (
     Demand,
     Gains,
@@ -44,7 +45,6 @@ from roost.policies.kit.parameter_servers.gains import (
 from roost.policies.kit.parameter_servers.outlook import Outlook, bounds, vector
 from roost.policies.kit.parameter_servers.probes import Probes
 from roost.policies.kit.parameter_servers.slots import Slots, capacity_of, counts, held, usual_node
-from roost.policies.optimus import restart_s
 
 MEMO = "roost.served"
 #: Of so many sorts of jobs is remembered what sizes are worth.
