@@ -31,12 +31,12 @@ from tests.integration.local_world import (
 from roost.core.actions import Launch, Resume, Suspend
 from roost.core.events import Started, Suspended
 from roost.core.spec import JobId, JobSpec, RunId
-from roost.engines import Ended, Order, Told
+from roost.engines import Ended, Order, ProgressReport
 from roost.engines.local import engine as engine_module
-from roost.engines.local import examine, limits
-from roost.engines.local.examine import Found
-from roost.engines.local.folder import Runs
-from roost.engines.local.shim import record
+from roost.engines.local import limits, run_status
+from roost.engines.local.run_folders import RunFolders
+from roost.engines.local.run_status import RunStatus
+from roost.engines.local.shim import slot_file
 from roost.errors import Fatal
 
 FOREVER = "exec sleep 600"
@@ -67,7 +67,7 @@ def out_of_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             return real(path, flags, *more, dir_fd=dir_fd)
 
-        monkeypatch.setattr("roost.engines.local.folder.os.open", flaky)
+        monkeypatch.setattr("roost.engines.local.run_folders.os.open", flaky)
         return failed
 
     return arm
@@ -75,7 +75,7 @@ def out_of_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
 
 def shim_of(home: Path) -> int:
     with (home / "runs/job/1/start.json").open("rb") as file:
-        start = record.read(file.fileno())
+        start = slot_file.read(file.fileno())
     assert start is not None
     return int(start["pid"])
 
@@ -123,15 +123,15 @@ def test_a_server_that_cannot_look_does_not_start(
 def test_a_launch_is_answered_once_its_folder_can_be_looked_at(
     home: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, real = [1, 2, 3], examine.examine
+    left, real = [1, 2, 3], run_status.examine
 
-    def failing(runs: Runs, run: RunId) -> Found:
+    def failing(runs: RunFolders, run: RunId) -> RunStatus:
         if left:
             left.pop()
             raise error
         return real(runs, run)
 
-    monkeypatch.setattr(examine, "examine", failing)
+    monkeypatch.setattr(run_status, "examine", failing)
     with world(home) as here:
         run = here.launch("job", shell("exit 6"))
         assert here.until(Ended, run).exits[0].code == 6
@@ -172,9 +172,9 @@ def test_what_a_job_said_while_nobody_served_comes_before_its_end(home: Path, ho
         run = here.launch("job", program)
         here.until(Started, run)
         if how == "ended":
-            assert not any(isinstance(report, Told) for report in here.reports)
+            assert not any(isinstance(report, ProgressReport) for report in here.reports)
         else:
-            here.until(Told, run)
+            here.until(ProgressReport, run)
         if how == "parked":
             here.order(Suspend(run, "test"), program)
             here.until(Suspended, run)
@@ -188,7 +188,7 @@ def test_what_a_job_said_while_nobody_served_comes_before_its_end(home: Path, ho
         if how == "parked":
             here.end(run)
 
-    assert isinstance(told, Told)
+    assert isinstance(told, ProgressReport)
     assert (told.done, told.saved, told.step) == (0.5, 0.4, 9)
     assert isinstance(then, Suspended if how == "parked" else Ended)
 
@@ -265,11 +265,11 @@ def test_what_a_job_tells_the_ear_harms_nobody(home: Path, forged: object) -> No
             for one in (forged, {"told": {"step": 4}}):
                 mouth.send(json.dumps({**whose, **one} if isinstance(one, dict) else one).encode())
             mouth.send(b"[" * 60_000)
-        heard = here.until(Told, run)
+        heard = here.until(ProgressReport, run)
         while heard.step is None:
-            assert heard == Told(heard.time, run)
-            heard = here.until(Told, run)
-        assert heard == Told(heard.time, run, step=4)
+            assert heard == ProgressReport(heard.time, run)
+            heard = here.until(ProgressReport, run)
+        assert heard == ProgressReport(heard.time, run, step=4)
         assert here.end(run).cause == "stopped"
 
 
@@ -279,7 +279,7 @@ def test_a_job_that_spoils_its_records_is_stopped_all_the_same(home: Path) -> No
         here.until(Started, run)
     pid = shim_of(home)
     fd = os.open(home / "runs/job/1/run.json", os.O_RDWR)
-    record.write(fd, {"version": 1, "parts": 7})
+    slot_file.write(fd, {"version": 1, "parts": 7})
     os.close(fd)
     with world(home, alive={run: assigned()}) as here:
         here.until(Started, run)

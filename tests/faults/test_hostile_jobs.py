@@ -30,11 +30,11 @@ from roost.core.actions import Resize
 from roost.core.events import Resized, Started
 from roost.core.spec import JobSpec, Range
 from roost.engines import Ended
-from roost.engines.local import launch, limits, proc
-from roost.engines.local.limits import Limits
-from roost.engines.local.shim import record
-from roost.engines.local.shim.tree import look
-from roost.engines.local.state import State
+from roost.engines.local import launcher, limits, processes
+from roost.engines.local.limits import ProcessLimits
+from roost.engines.local.run_record import RunRecord
+from roost.engines.local.shim import slot_file
+from roost.engines.local.shim.process_tree import look
 from roost.errors import NotFound
 
 GRACE_S = 0.2
@@ -129,7 +129,7 @@ def test_nothing_outlives_a_killed_shim(
     home: Path, name: str, kept_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kept_by == "marks":
-        monkeypatch.setattr(limits, "find", lambda _: Limits(None))
+        monkeypatch.setattr(limits, "find", lambda _: ProcessLimits(None))
     with world(home) as here:
         run = here.launch("job", python(HOSTILE[name], grace_s=GRACE_S))
         here.until(Started, run)
@@ -149,7 +149,7 @@ def test_workers_with_limits_sit_in_cgroups_of_their_own(
     if found.base is None:
         pytest.skip("no cgroup can be made here")
     # As if there were controllers: their files apart, all is as with them.
-    monkeypatch.setattr(limits, "find", lambda _: Limits(found.base, frozenset({"none"})))
+    monkeypatch.setattr(limits, "find", lambda _: ProcessLimits(found.base, frozenset({"none"})))
     with world(home) as here:
         run = here.launch("job", python(FORKS_WHILE_DYING, grace_s=GRACE_S))
         here.until(Started, run)
@@ -262,7 +262,7 @@ for number in itertools.count():
 
 def test_a_flood_about_members_harms_nobody(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Its own words get lost in its flood: it may seem never to get ready.
-    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 0.5, "join_s": 0.5})
+    monkeypatch.setattr(launcher, "PATIENCE", {"ready_s": 0.5, "join_s": 0.5})
     with world(home) as here:
         run = here.launch("job", python(FLOOD), spec=JobSpec(workers=Range(1, 2)))
         here.follow(run, "flooded")
@@ -290,16 +290,16 @@ def test_a_reused_number_is_left_alone(home: Path) -> None:
     try:
         path = home / "runs/job/1/start.json"
         with path.open("r+b") as file:
-            start = record.read(file.fileno())
+            start = slot_file.read(file.fileno())
             assert start is not None
             process = look(bystander.pid)
             assert process is not None
-            record.write(file.fileno(), {**start, "pid": bystander.pid})
+            slot_file.write(file.fileno(), {**start, "pid": bystander.pid})
         with world(home, alive={run: assigned()}) as here:
             ended = here.until(Ended, run)
 
         assert ended.cause == "lost"
-        assert proc.hold(bystander.pid, process.ticks - 1, proc.boot_id()) is None
+        assert processes.hold(bystander.pid, process.ticks - 1, processes.boot_id()) is None
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -310,8 +310,8 @@ def test_a_number_of_another_boot_is_left_alone() -> None:
     me = look(os.getpid())
     assert me is not None
 
-    assert proc.hold(me.pid, me.ticks, "another boot") is None
-    held = proc.hold(me.pid, me.ticks, proc.boot_id())
+    assert processes.hold(me.pid, me.ticks, "another boot") is None
+    held = processes.hold(me.pid, me.ticks, processes.boot_id())
     assert held is not None
     assert f"Pid:\t{me.pid}\n" in Path(f"/proc/self/fdinfo/{held}").read_text()
     os.close(held)
@@ -321,9 +321,9 @@ def test_a_torn_state_is_not_believed(home: Path) -> None:
     folder = home / "runs/job/1"
     folder.mkdir(parents=True)
     fd = os.open(folder, os.O_RDONLY)
-    file = record.create("run.json", fd)
-    record.write(file, State(run_id("job"), "ab").encode())
-    os.pwrite(file, b"?", 40 + record.PAGE)
+    file = slot_file.create("run.json", fd)
+    slot_file.write(file, RunRecord(run_id("job"), "ab").encode())
+    os.pwrite(file, b"?", 40 + slot_file.PAGE)
     os.close(file)
     os.close(fd)
     with world(home) as here:
@@ -334,6 +334,6 @@ def test_a_torn_state_is_not_believed(home: Path) -> None:
 
 def shim_pid(home: Path) -> int:
     with (home / "runs/job/1/start.json").open("rb") as file:
-        start = record.read(file.fileno())
+        start = slot_file.read(file.fileno())
     assert start is not None
     return int(start["pid"])

@@ -32,7 +32,7 @@ from tests.integration.commands import ROOST, one_error, run
 from roost.cli import main
 from roost.client import Client
 from roost.client.payload import pack
-from roost.engines.local.shim import record
+from roost.engines.local.shim import slot_file
 from roost.errors import Conflict
 
 ROOT = os.geteuid() == 0
@@ -595,7 +595,7 @@ def test_a_forged_word_of_a_shim_harms_nobody() -> None:
         job = server.submit(server.ada, "sleep 60", name="forged")
         server.until(server.ada, job, "running")
         fd = os.open(server.home / "runs" / job / "1" / "run.json", os.O_RDONLY)
-        state = record.read(fd) or {}
+        state = slot_file.read(fd) or {}
         os.close(fd)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.settimeout(5)

@@ -22,11 +22,11 @@ from roost.core.spec import JobId, JobSpec, NodeId, RunId
 from roost.engines import Assigned, Ended, Order, Report
 from roost.engines.local import LocalEngine
 from roost.engines.local.devices import node_name
-from roost.engines.local.examine import examine
-from roost.engines.local.folder import Runs
-from roost.engines.local.shim import record
-from roost.engines.local.shim.tree import look
-from roost.engines.local.state import State
+from roost.engines.local.run_folders import RunFolders
+from roost.engines.local.run_record import RunRecord
+from roost.engines.local.run_status import examine
+from roost.engines.local.shim import slot_file
+from roost.engines.local.shim.process_tree import look
 from roost.errors import NotFound
 from roost.jobfile.program import Program, Task
 
@@ -112,7 +112,7 @@ class World:
                 found = self.log(run, worker)
         return found
 
-    def state(self, run: RunId) -> State:
+    def state(self, run: RunId) -> RunRecord:
         return state_of(self.home, run)
 
     def _report(self, report: Report) -> None:
@@ -133,8 +133,8 @@ def assigned(order: Order | None = None, *, parked: bool = False) -> Assigned:
     return Assigned(parked=parked, order=order)
 
 
-def state_of(home: Path, run: RunId) -> State:
-    runs = Runs(home)
+def state_of(home: Path, run: RunId) -> RunRecord:
+    runs = RunFolders(home)
     try:
         state = examine(runs, run).state
     finally:
@@ -158,7 +158,7 @@ def left_of(home: Path, within_s: float = 1.0) -> list[int]:
     return found
 
 
-def _carriers(states: list[State]) -> list[int]:
+def _carriers(states: list[RunRecord]) -> list[int]:
     tokens = {f"ROOST_RUN_TOKEN={state.token}".encode() for state in states}
     marks = {str(state.mark).encode() for state in states}
     found = []
@@ -175,7 +175,7 @@ def start_record(home: Path, job: str, attempt: int = 1) -> dict[str, Any]:
     """What the shim of a run says of it."""
     fd = os.open(home / "runs" / job / str(attempt) / "start.json", os.O_RDONLY)
     try:
-        return record.read(fd) or {}
+        return slot_file.read(fd) or {}
     finally:
         os.close(fd)
 

@@ -20,18 +20,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from roost.core.spec import JobId, RunId
-from roost.engines.local.shim import tree
+from roost.engines.local.shim import process_tree
 from roost.kubernetes.jobs.blueprint import digest_of
-from roost.kubernetes.jobs.meeting import Meeting
-from roost.kubernetes.jobs.membership import (
-    Changed,
-    Dismiss,
-    Effect,
-    Hire,
-    Membership,
-    Publish,
-    Stop,
+from roost.kubernetes.jobs.pod_membership import (
+    ChangeDone,
+    CreatePod,
+    DeletePod,
+    MemberEffect,
+    PodMembership,
+    PublishView,
+    StopPods,
 )
+from roost.kubernetes.jobs.rendezvous import RendezvousServer
 
 RUN = RunId(JobId("default.training"), 1)
 _TOKEN = "only for pods of this run"  # noqa: S105 - of nobody
@@ -46,8 +46,8 @@ def address(member: str) -> str:
 def kill(process: Process) -> None:
     """Kill a pod with all that is in it, as happens when the first process of a container ends."""
     for name in (path.name for path in Path("/proc").iterdir()):
-        if name.isdecimal() and (one := tree.look(name)) and one.session == process.pid:
-            tree.send(one, signal.SIGKILL)
+        if name.isdecimal() and (one := process_tree.look(name)) and one.session == process.pid:
+            process_tree.send(one, signal.SIGKILL)
 
 
 class Nursery:
@@ -60,15 +60,15 @@ class Nursery:
         self.checkpoints.mkdir(parents=True)
         self.pods: dict[str, Process] = {}
         self.heard: list[dict[str, Any]] = []
-        self.effects: list[Effect] = []
+        self.effects: list[MemberEffect] = []
         self.statuses: dict[str, int] = {}
         self._news = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = 0
         self._saved = ""
         self._port = 0
-        self.meeting = Meeting(self._on_line, self._on_poll)
-        self.members = Membership([], 1)
+        self.meeting = RendezvousServer(self._on_line, self._on_poll)
+        self.members = PodMembership([], 1)
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,7 +92,7 @@ class Nursery:
         """Make the first pods, and wait until they train and can change."""
         await self.meeting.start("127.0.0.1")
         self._port = self.meeting.port
-        self.members = Membership([str(number) for number in range(count)], 1, grace_s=10.0)
+        self.members = PodMembership([str(number) for number in range(count)], 1, grace_s=10.0)
         self._saved = self.members.saved()
         self.meeting.open(RUN, digest_of(_TOKEN))
         for member in self.members.members:
@@ -114,16 +114,16 @@ class Nursery:
         seats = [{"member": one} for one in self.members.members if one != member]
         self.perform(self.members.want(time.time(), self._number, seats))
 
-    async def resize(self, count: int) -> Changed:
+    async def resize(self, count: int) -> ChangeDone:
         """Ask for so many members, and wait until it is so."""
         return await self.changed(self.want(count))
 
-    async def changed(self, number: int) -> Changed:
+    async def changed(self, number: int) -> ChangeDone:
         """Until a wish has come true."""
 
-        def found() -> list[Changed]:
+        def found() -> list[ChangeDone]:
             return [
-                one for one in self.effects if isinstance(one, Changed) and one.number == number
+                one for one in self.effects if isinstance(one, ChangeDone) and one.number == number
             ]
 
         await self.until(lambda: bool(found()))
@@ -135,27 +135,27 @@ class Nursery:
         kept, self._saved = self._saved, ""
         await asyncio.sleep(seconds)
         then()
-        self.meeting = Meeting(self._on_line, self._on_poll)
-        self.members = Membership.restored(kept, self.pods)
+        self.meeting = RendezvousServer(self._on_line, self._on_poll)
+        self.members = PodMembership.restored(kept, self.pods)
         await self.meeting.start("127.0.0.1", self._port)
         self.meeting.open(RUN, digest_of(_TOKEN))
         self.perform(self.members.tick(time.time()))
         for member, status in self.statuses.items():
             self._ended(member, status)
 
-    def perform(self, effects: list[Effect]) -> None:
+    def perform(self, effects: list[MemberEffect]) -> None:
         """Write down how it is, then do what is wanted."""
         self._saved = self.members.saved()
         self.effects += effects
         for effect in effects:
             match effect:
-                case Publish(view):
+                case PublishView(view):
                     self.meeting.publish(RUN, view)
-                case Hire(member):
+                case CreatePod(member):
                     self._later(self._create(member))
-                case Dismiss(member):
+                case DeletePod(member):
                     kill(self.pods[member])
-                case Stop():
+                case StopPods():
                     for process in self.pods.values():
                         if process.returncode is None:
                             process.terminate()

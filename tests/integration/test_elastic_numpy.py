@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.integration.gang_of_members import Gang, free_port
 
-from roost.train.example.learner import BATCH, Lessons, Network
+from roost.train.example.learner import BATCH, Lessons, TwoLayerNetwork
 
 WIDTH = 8
 TRAINER = [sys.executable, "-m", "roost.train.example", "--size", str(WIDTH)]
@@ -31,9 +31,9 @@ def gang(tmp_path: Path) -> Iterator[Gang]:
         yield gang
 
 
-def undisturbed(steps: int) -> Network:
+def undisturbed(steps: int) -> TwoLayerNetwork:
     """What one worker, left alone, learns in so many steps."""
-    network, lessons = Network.new(WIDTH, 1), Lessons(1)
+    network, lessons = TwoLayerNetwork.new(WIDTH, 1), Lessons(1)
     for _ in range(steps):
         slope, missed = network.slope(*lessons.batch(network.step, 0, 1))
         network.move(slope / BATCH)
@@ -41,12 +41,12 @@ def undisturbed(steps: int) -> Network:
     return network
 
 
-def learned(gang: Gang) -> Network:
+def learned(gang: Gang) -> TwoLayerNetwork:
     """Stop all, and see what they have learned: the same as one worker left alone."""
     members = gang.members
     gang.signal(signal.SIGTERM, *members)
     assert {name: gang.processes[name].wait(30) for name in members} == dict.fromkeys(members, 143)
-    network = Network.load(gang.checkpoints / "example.npz", WIDTH)
+    network = TwoLayerNetwork.load(gang.checkpoints / "example.npz", WIDTH)
     expected = undisturbed(network.step)
     assert network.loss == pytest.approx(expected.loss, rel=1e-6)
     assert np.allclose(network.weights, expected.weights, rtol=1e-6, atol=1e-8)
@@ -263,13 +263,13 @@ def test_a_checkpoint_is_written_when_asked_for(tmp_path: Path) -> None:
         assert not path.exists()
         asked = gang.ask("save")
         gang.hear_that(saved_for=asked)
-        first = Network.load(path, WIDTH).step
+        first = TwoLayerNetwork.load(path, WIDTH).step
         steps_on(gang)
         gang.lose("0")
         steps_on(gang)
         asked = gang.ask("save")
         gang.hear_that(saved_for=asked)
-        assert Network.load(path, WIDTH).step > first
+        assert TwoLayerNetwork.load(path, WIDTH).step > first
         assert sum("saved_for" in line for line in gang.heard) == 2
         learned(gang)
 

@@ -15,7 +15,7 @@ from tests.integration.local_world import PYTHON, World, clear, run_id, start_re
 from roost.core.actions import Migrate, Resize, Resume, Suspend
 from roost.core.events import Resized, Shrank, Started, Suspended
 from roost.core.spec import JobSpec, Range
-from roost.engines import Told
+from roost.engines import ProgressReport
 from roost.jobfile.program import Program, Task
 
 RUN = run_id("job")
@@ -39,7 +39,7 @@ def training(*options: str) -> Program:
 def started(here: World, program: Program, *gpus: int) -> None:
     here.launch("job", program, here.place(*gpus, workers=len(gpus)), SPEC)
     here.until(Started, RUN)
-    while not here.until(Told, RUN, 60.0).elastic:
+    while not here.until(ProgressReport, RUN, 60.0).elastic:
         pass
 
 

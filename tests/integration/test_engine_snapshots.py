@@ -21,7 +21,7 @@ from roost.core.actions import Launch
 from roost.core.events import Started
 from roost.core.spec import JobSpec
 from roost.engines import Ended, Order, SnapshotInfo
-from roost.engines.local import accounts, copying, snapshots
+from roost.engines.local import accounts, folder_copy, snapshots
 from roost.errors import Conflict, NotFound, Retryable
 
 RUN = run_id("job")
@@ -161,7 +161,9 @@ def test_a_job_may_have_a_checkpoint_folder_of_its_own(home: Path) -> None:
         )
         here.follow(third, "has one")
         with here.engine._runs.open(third) as folder:  # as if a server had been killed after it
-            snapshots.restore(home / "kept", folder, f"{mine}-2", snapshots.Copying(None, PYTHON))
+            snapshots.restore(
+                home / "kept", folder, f"{mine}-2", snapshots.CopyContext(None, PYTHON)
+            )
         here.end(third)
         here.end(RUN)
 
@@ -241,7 +243,7 @@ def test_sockets_are_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(source / "socket"))
         with pytest.raises(Conflict, match="socket is neither a file nor a folder"):
-            snapshots.take(source, tmp_path / "kept", snapshots.Copying(None, ""))
+            snapshots.take(source, tmp_path / "kept", snapshots.CopyContext(None, ""))
 
 
 def saved(folder: Path) -> Path:
@@ -260,14 +262,14 @@ def test_a_copy_that_does_not_go_on_is_given_up(
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     here = accounts.Account("me", os.getuid(), os.getgid(), (), str(tmp_path))
-    by = snapshots.Copying(here, str(program))
+    by = snapshots.CopyContext(here, str(program))
     with pytest.raises(Conflict, match="cannot be kept: copying"):
         snapshots.take(saved(tmp_path / "given"), tmp_path / "shelf" / "kept", by)
     assert not list((tmp_path / "shelf").iterdir())
 
 
 def test_a_copy_is_given_up_when_the_engine_closes(tmp_path: Path) -> None:
-    by = snapshots.Copying(None, PYTHON, threading.Event())
+    by = snapshots.CopyContext(None, PYTHON, threading.Event())
     by.closing.set()
     with pytest.raises(Conflict, match="given up"):
         snapshots.take(saved(tmp_path / "given"), tmp_path / "shelf" / "kept", by)
@@ -280,7 +282,7 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
         file.truncate(1 << 38)
         file.seek(1 << 37)
         file.write(b"two")
-    kept = snapshots.take(given, tmp_path / "kept", snapshots.Copying(None, PYTHON))
+    kept = snapshots.take(given, tmp_path / "kept", snapshots.CopyContext(None, PYTHON))
     status = (tmp_path / "kept" / "model").stat()
     assert status.st_size == 1 << 38
     assert status.st_blocks * 512 < 1 << 20
@@ -292,12 +294,12 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
 
 
 def test_folders_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_MANY", 10)
+    monkeypatch.setattr(folder_copy, "_MANY", 10)
     given = saved(tmp_path / "given")
     for number in range(12):
         (given / str(number)).mkdir()
     with pytest.raises(Conflict, match="more than 10 files and folders"):
-        snapshots.take(given, tmp_path / "kept", snapshots.Copying(None, PYTHON))
+        snapshots.take(given, tmp_path / "kept", snapshots.CopyContext(None, PYTHON))
 
 
 def test_a_copy_for_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
@@ -308,7 +310,7 @@ def test_a_copy_for_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
     try:
         order = {"source": str(saved(tmp_path / "given")), "target_fd": target, "above": gone.pid}
         told = subprocess.run(  # noqa: S603 - our own
-            [PYTHON, "-I", "-S", copying.__file__],
+            [PYTHON, "-I", "-S", folder_copy.__file__],
             input=json.dumps({**order, "account": None}).encode(),
             capture_output=True,
             pass_fds=(target,),

@@ -18,8 +18,8 @@ from roost.core.actions import Resume, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.events import Started, Suspended
 from roost.core.spec import JobSpec, Resources, RunId
-from roost.engines.local.gpu.book import Book
 from roost.engines.local.gpu.signals import cpu_s, family
+from roost.engines.local.gpu.state_files import StateFiles
 
 BUSY = "print('up', flush=True)\nwhile True: pass"
 #: Its work is done by a process that left its tree and its session, while the worker sleeps.
@@ -39,7 +39,7 @@ time.sleep(600)
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    book = Book(tmp_path / "gpu")
+    book = StateFiles(tmp_path / "gpu")
     with suppress(ProcessLookupError, KeyError):
         os.kill(book.status()["pid"], signal.SIGTERM)
     deadline = time.monotonic() + 20
@@ -126,7 +126,7 @@ def test_turns_go_on_without_a_server_and_with_the_next(home: Path) -> None:
     one, other = launch(world, "one", 500), launch(world, "other", 500)
     pids = [worker(home, run) for run in (one, other)]
     deadline = time.monotonic() + 30
-    while (guard := Book(home / "gpu").status().get("pid")) is None:
+    while (guard := StateFiles(home / "gpu").status().get("pid")) is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     world.close()
@@ -134,7 +134,7 @@ def test_turns_go_on_without_a_server_and_with_the_next(home: Path) -> None:
     world.start({one: assigned(), other: assigned()})
     try:
         assert min(parts(world, *pids)) > 0.35
-        assert Book(home / "gpu").status()["pid"] == guard
+        assert StateFiles(home / "gpu").status()["pid"] == guard
         for run in (one, other):
             world.end(run)
     finally:

@@ -17,9 +17,9 @@ import pytest
 from roost.core.allocation import Seat
 from roost.core.spec import CPU_SLOT, JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
 from roost.engines.local.devices import Machine
-from roost.engines.local.gpu.sharing import Sharing
+from roost.engines.local.gpu.sharing import GpuSharing
 from roost.engines.local.gpu.signals import cpu_s, family
-from roost.engines.local.shim import tree
+from roost.engines.local.shim import process_tree
 
 NODE = NodeId("here")
 A, B = RunId(JobId("a"), 1), RunId(JobId("b"), 1)
@@ -46,8 +46,8 @@ class Worker:
     def stopped(self) -> bool:
         return all(one.state == "T" for one in family(self.pid))
 
-    async def enter(self, sharing: Sharing, run: RunId) -> None:
-        process = tree.look(self.pid)
+    async def enter(self, sharing: GpuSharing, run: RunId) -> None:
+        process = process_tree.look(self.pid)
         assert process is not None
         found = {"worker-0": (self.pid, process.ticks)}
         await sharing.attach(run, [self.seat], {"worker": self.need}, found)
@@ -70,9 +70,9 @@ def busy() -> Iterator[Callable[..., Worker]]:
 
 
 @asynccontextmanager
-async def shared(home: Path) -> AsyncIterator[Sharing]:
+async def shared(home: Path) -> AsyncIterator[GpuSharing]:
     machine = Machine(NodeSpec(NODE, gpus=1, kind=CPU_SLOT), (0,))
-    sharing = Sharing(home, machine, sys.executable)
+    sharing = GpuSharing(home, machine, sys.executable)
     await sharing.start()
     try:
         yield sharing
@@ -87,14 +87,14 @@ def home(tmp_path: Path) -> Iterator[Path]:
     with suppress(ProcessLookupError, KeyError):
         os.kill(warden(tmp_path), signal.SIGTERM)
     deadline = time.monotonic() + 20
-    while Sharing(tmp_path, Machine(NodeSpec(NODE), ()), "")._book.guarded():
+    while GpuSharing(tmp_path, Machine(NodeSpec(NODE), ()), "")._book.guarded():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def warden(home: Path) -> int:
     """The process that guards, which says so before it does anything."""
-    return int(Sharing(home, Machine(NodeSpec(NODE), ()), "")._book.status()["pid"])
+    return int(GpuSharing(home, Machine(NodeSpec(NODE), ()), "")._book.status()["pid"])
 
 
 async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
@@ -253,14 +253,14 @@ def test_told_to_end_the_warden_lets_everybody_go(home: Path, busy: Callable[...
 
 
 def test_what_a_slot_cannot_do_is_said(tmp_path: Path) -> None:
-    sharing = Sharing(tmp_path, Machine(NodeSpec(NODE, gpus=1, kind=CPU_SLOT), (0,)), "")
+    sharing = GpuSharing(tmp_path, Machine(NodeSpec(NODE, gpus=1, kind=CPU_SLOT), (0,)), "")
     assert "by turns" in sharing.check(Resources(share_milli=500, way=Way.SPATIAL))
     assert sharing.check(Resources(share_milli=500)) == ""
     assert sharing.check(Resources()) == ""
 
 
 def test_what_a_machine_without_a_driver_cannot_do_is_said(tmp_path: Path) -> None:
-    sharing = Sharing(tmp_path, Machine(NodeSpec(NODE, gpus=1, kind="H200"), (0,)), "")
+    sharing = GpuSharing(tmp_path, Machine(NodeSpec(NODE, gpus=1, kind="H200"), (0,)), "")
     if not Path("/dev/nvidiactl").exists():
         assert "no NVIDIA driver" in sharing.check(Resources(share_milli=500))
         assert "no CUDA MPS" in sharing.check(Resources(share_milli=500, way=Way.SPATIAL))
@@ -268,8 +268,8 @@ def test_what_a_machine_without_a_driver_cannot_do_is_said(tmp_path: Path) -> No
 
 def test_its_own_processes_need_the_standard_library_alone() -> None:
     """The warden runs without site packages, and the measures go where Roost is not installed."""
-    gpu = Path(sys.modules[Sharing.__module__].__file__ or "").with_name("__main__.py")
-    for what in ("warden", "measure"):
+    gpu = Path(sys.modules[GpuSharing.__module__].__file__ or "").with_name("__main__.py")
+    for what in ("daemon", "measure"):
         done = subprocess.run(  # noqa: S603 - our own
             [sys.executable, "-I", "-S", str(gpu), what, "/nowhere", "--help"],
             capture_output=True,

@@ -41,10 +41,10 @@ from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.events import NodeJoined, Resized, Started, Suspended
 from roost.core.spec import JobSpec, Range, Resources, Role, RunId
-from roost.engines import Assigned, Ended, Order, Told, WorkerExit
+from roost.engines import Assigned, Ended, Order, ProgressReport, WorkerExit
 from roost.engines.local.devices import node_name
-from roost.engines.local.shim import record
-from roost.engines.local.shim.tree import descendants
+from roost.engines.local.shim import slot_file
+from roost.engines.local.shim.process_tree import descendants
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.jobfile.program import Program, Task
 
@@ -76,10 +76,10 @@ def test_a_node_joins_and_says_what_it_is(home: Path) -> None:
 def test_how_busy_a_run_is_can_be_seen_from_outside(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roost.engines.local.observe.EVERY_S", 0.05)
+    monkeypatch.setattr("roost.engines.local.usage_sampler.EVERY_S", 0.05)
     with world(home) as here:
         job = here.launch("idle", shell(FOREVER))
-        told = here.until(Told, job)
+        told = here.until(ProgressReport, job)
         here.end(job)
 
     assert told.busy is not None
@@ -524,11 +524,11 @@ def test_what_a_job_says_of_itself_is_passed_on(home: Path) -> None:
     """
     with world(home) as here:
         run = here.launch("job", shell(script))
-        told = here.until(Told, run)
+        told = here.until(ProgressReport, run)
         while told.saved is None:
-            told = here.until(Told, run)
+            told = here.until(ProgressReport, run)
     with world(home, alive={run: assigned()}) as here:
-        again = here.until(Told, run)
+        again = here.until(ProgressReport, run)
         here.end(run)
 
     assert (told.done, told.saved, told.step, told.loss) == (0.25, 0.2, 3, 1.5)
@@ -771,6 +771,6 @@ def worker_pid(home: Path, job: str) -> int:
 
 def start_record(home: Path, job: str) -> dict[str, Any]:
     with (home / "runs" / job / "1/start.json").open("rb") as file:
-        found = record.read(file.fileno())
+        found = slot_file.read(file.fileno())
     assert found is not None
     return found

@@ -33,7 +33,7 @@ from roost.core.spec import JobSpec, NodeSpec, Resources, RunId, Way
 from roost.engines import Assigned, Ended, Order
 from roost.engines.local import devices
 from roost.engines.local.devices import Machine, node_name
-from roost.engines.local.gpu import Parked
+from roost.engines.local.gpu import ParkResult
 from roost.errors import Retryable
 from roost.jobfile.program import Program
 
@@ -81,12 +81,12 @@ class StandIn:
         del run
         self.asked.append("detach")
 
-    async def park(self, run: RunId) -> Parked:
+    async def park(self, run: RunId) -> ParkResult:
         del run
         self.asked.append("park")
         return self._answer("park")
 
-    async def unpark(self, run: RunId, seats: Sequence[Seat]) -> Parked:
+    async def unpark(self, run: RunId, seats: Sequence[Seat]) -> ParkResult:
         del run
         self.asked.append(("unpark", [seat.gpus for seat in seats]))
         return self._answer("unpark")
@@ -95,9 +95,9 @@ class StandIn:
         del run
         return self.refuses.get("problem", "")
 
-    def _answer(self, what: str) -> Parked:
+    def _answer(self, what: str) -> ParkResult:
         why = self.refuses.get(what, "")
-        return Parked(how="none" if why else "checkpoint", why=why)
+        return ParkResult(how="none" if why else "checkpoint", why=why)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="parking-"))
     monkeypatch.setenv("HOME", str(place))
     monkeypatch.setattr(devices, "find", find)
-    monkeypatch.setattr("roost.engines.local.engine.Sharing", StandIn)
+    monkeypatch.setattr("roost.engines.local.engine.GpuSharing", StandIn)
     monkeypatch.setattr(StandIn, "asked", [])
     monkeypatch.setattr(StandIn, "refuses", {})
     yield place

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.integration.pod_nursery import RUN, Nursery, address, kill
 
-from roost.kubernetes.jobs.membership import Publish, Stop, WentOn
-from roost.train.example.learner import BATCH, Lessons, Network
+from roost.kubernetes.jobs.pod_membership import PublishView, StopPods, WentOnWithout
+from roost.train.example.learner import BATCH, Lessons, TwoLayerNetwork
 
 WIDTH = 8
 ENDLESS = "1000000000"
@@ -31,9 +31,9 @@ def play(folder: Path, command: list[str], scene: Callable[[Nursery], Awaitable[
     asyncio.run(run())
 
 
-def undisturbed(steps: int) -> Network:
+def undisturbed(steps: int) -> TwoLayerNetwork:
     """What one worker, left alone, learns in so many steps."""
-    network, lessons = Network.new(WIDTH, 1), Lessons(1)
+    network, lessons = TwoLayerNetwork.new(WIDTH, 1), Lessons(1)
     for _ in range(steps):
         slope, missed = network.slope(*lessons.batch(network.step, 0, 1))
         network.move(slope / BATCH)
@@ -41,13 +41,13 @@ def undisturbed(steps: int) -> Network:
     return network
 
 
-async def learned(nursery: Nursery, *members: str) -> Network:
+async def learned(nursery: Nursery, *members: str) -> TwoLayerNetwork:
     """Stop all; they learned the same as one worker left alone."""
     nursery.meeting.release(RUN)
     nursery.signal(signal.SIGTERM, *members)
     ended = await nursery.ended()
     assert {member: ended[member] for member in members} == dict.fromkeys(members, 143)
-    network = Network.load(nursery.checkpoints / "example.npz", WIDTH)
+    network = TwoLayerNetwork.load(nursery.checkpoints / "example.npz", WIDTH)
     expected = undisturbed(network.step)
     assert network.loss == pytest.approx(expected.loss, rel=1e-6)
     assert np.allclose(network.weights, expected.weights, rtol=1e-6, atol=1e-8)
@@ -76,7 +76,7 @@ def test_a_training_grows_and_shrinks_and_reads_no_checkpoint(tmp_path: Path) ->
         assert nursery.steps() == sorted(nursery.steps())
         outputs = "".join(nursery.output(member) for member in nursery.pods)
         assert "anew" not in outputs
-        views = [one.view for one in nursery.effects if isinstance(one, Publish)]
+        views = [one.view for one in nursery.effects if isinstance(one, PublishView)]
         assert {view["address"].rpartition(":")[0] for view in views} == {address("0")}
         assert len({view["address"] for view in views}) == 3
         assert {line["from"] for line in nursery.heard if "step" in line} == {"0"}
@@ -122,7 +122,7 @@ def test_an_operator_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> N
         assert (await nursery.changed(wish)).members == ("0",)
         await nursery.trains_on()
         assert nursery.steps() == sorted(nursery.steps())
-        assert {one for one in nursery.effects if isinstance(one, Stop)} == set()
+        assert {one for one in nursery.effects if isinstance(one, StopPods)} == set()
         assert nursery.output("0").count("the operator is there again") >= 1
         await learned(nursery, "0")
         assert "anew" not in nursery.output("0") + nursery.output("2")
@@ -139,8 +139,8 @@ def test_a_pod_that_dies_is_left_out(tmp_path: Path) -> None:
         before = await nursery.trains_on()
         spoil(nursery)
         kill(nursery.pods["0"])
-        await nursery.until(lambda: any(isinstance(one, WentOn) for one in nursery.effects))
-        (lost,) = [one for one in nursery.effects if isinstance(one, WentOn)]
+        await nursery.until(lambda: any(isinstance(one, WentOnWithout) for one in nursery.effects))
+        (lost,) = [one for one in nursery.effects if isinstance(one, WentOnWithout)]
         assert lost.members == ("1", "2")
         assert await nursery.trains_on() > before
         assert (await nursery.resize(3)).members == ("1", "2", "3")

@@ -33,8 +33,8 @@ from roost.core.actions import Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.events import Resized, Shrank, Started, Suspended
 from roost.core.spec import JobSpec, Range, Resources, Role, RunId
-from roost.engines import Assigned, Ended, Order, Told, WorkerExit
-from roost.engines.local import launch
+from roost.engines import Assigned, Ended, Order, ProgressReport, WorkerExit
+from roost.engines.local import launcher
 from roost.failpoints import CHANGING
 from roost.jobfile.program import Program, Task
 
@@ -65,7 +65,7 @@ def begin(here: World, program: Program, *gpus: int) -> None:
     for rank in range(len(gpus)):
         here.follow(RUN, "member", f"worker-{rank}")
     if "rigid" not in program.tasks["worker"].command:
-        while not here.until(Told, RUN).elastic:
+        while not here.until(ProgressReport, RUN).elastic:
             pass
 
 
@@ -89,9 +89,9 @@ def test_a_run_grows_and_shrinks_while_it_runs(home: Path) -> None:
         here.order(Resize(RUN, here.place(1, 2, workers=2)), puppet())
         shrunk = here.until(Resized, RUN)
         here.follow(RUN, "member 0 of 0 2")
-        told = here.until(Told, RUN)
+        told = here.until(ProgressReport, RUN)
         while told.world != 2:
-            told = here.until(Told, RUN)
+            told = here.until(ProgressReport, RUN)
         assert shrunk.pause_s == elastic_puppet.PAUSE_S
         assert pids(home)["worker-0"] == first
         assert [seat.gpus for seat in here.state(RUN).seats] == [(1,), (2,)]
@@ -121,7 +121,7 @@ def test_a_run_moves_without_a_restart(home: Path) -> None:
 def test_what_cannot_change_starts_anew(
     home: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 0.3, "join_s": 0.3})
+    monkeypatch.setattr(launcher, "PATIENCE", {"ready_s": 0.3, "join_s": 0.3})
     with world(home) as here:
         begin(here, puppet(mode), 0)
         here.order(Resize(RUN, here.place(0, 1, workers=2)), puppet(mode))
@@ -138,7 +138,7 @@ def test_what_cannot_change_starts_anew(
 def test_a_training_that_ends_in_the_middle_of_a_change_has_ended(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 60.0, "join_s": 60.0})
+    monkeypatch.setattr(launcher, "PATIENCE", {"ready_s": 60.0, "join_s": 60.0})
     with world(home) as here:
         begin(here, puppet("ends"), 0)
         here.order(Resize(RUN, here.place(0, 1, workers=2)), puppet("ends"))
@@ -151,7 +151,7 @@ def test_a_training_that_ends_in_the_middle_of_a_change_has_ended(
 def test_a_job_that_is_done_with_training_is_left_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 0.3, "join_s": 0.3})
+    monkeypatch.setattr(launcher, "PATIENCE", {"ready_s": 0.3, "join_s": 0.3})
     program = puppet("lingers")
     with world(home) as here:
         begin(here, program, 0)
@@ -322,7 +322,7 @@ def test_a_loss_while_nobody_serves_is_told_by_the_next_servers(home: Path) -> N
 def test_a_loss_that_cannot_be_borne_ends_the_run(
     home: Path, mode: str, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 0.3, "join_s": 0.3})
+    monkeypatch.setattr(launcher, "PATIENCE", {"ready_s": 0.3, "join_s": 0.3})
     monkeypatch.setattr(f"{__name__}.SPEC", JobSpec(workers=Range(least, 3)))
     with world(home) as here:
         begin(here, puppet(mode), 0, 1)
@@ -337,7 +337,7 @@ def test_a_loss_that_cannot_be_borne_ends_the_run(
 def test_a_change_stands_still_while_the_run_is_frozen(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "PATIENCE", {"ready_s": 60.0, "join_s": 1.0})
+    monkeypatch.setattr(launcher, "PATIENCE", {"ready_s": 60.0, "join_s": 1.0})
     with world(home) as here:
         begin(here, puppet(), 0, 1)
         here.order(Suspend(RUN, "test"), puppet())
@@ -357,7 +357,7 @@ def test_roles_other_than_workers_stay(home: Path) -> None:
     with world(home) as here:
         ps = Part(here.node, (), 1000, 1, "ps")
         here.launch(JOB, program, Allocation((Part(here.node, (0,)), ps)), spec)
-        while not here.until(Told, RUN).elastic:
+        while not here.until(ProgressReport, RUN).elastic:
             pass
         other = pids(home)["ps-0"]
         wider = Allocation((ps, Part(here.node, (0, 1), 1000, 2)))

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roost.train.example.learner import Network
+from roost.train.example.learner import TwoLayerNetwork
 
 NURSERY = Path(__file__).with_name("nursery.py")
 STEPS = 1200
 
 
-def train(folder: Path, interruptions: int, sizes: str) -> tuple[Network, int]:
+def train(folder: Path, interruptions: int, sizes: str) -> tuple[TwoLayerNetwork, int]:
     arguments = [str(folder), str(STEPS), str(interruptions), sizes, "7"]
     done = subprocess.run(  # noqa: S603 - our own
         [sys.executable, str(NURSERY), *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    network = Network.load(folder / "example.npz", 4)
+    network = TwoLayerNetwork.load(folder / "example.npz", 4)
     assert network.step == STEPS
     return network, int(done.stdout.split()[-2])
 

@@ -13,7 +13,7 @@ from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.kubelet import Kubelet
 from tests.support.kubernetes.nodes import pod, until
 
-from roost.engines.local.shim import tree
+from roost.engines.local.shim import process_tree
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CONFIG_MAPS, NODES, PODS, SECRETS, Object
@@ -345,5 +345,5 @@ def test_pods_have_our_python(api: Api, tell: Told) -> None:
 
 
 def _lives(pid: int) -> bool:
-    found = tree.look(pid)
+    found = process_tree.look(pid)
     return found is not None and found.state not in "ZX"  # who ended, waits for its parent

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import torch
 from roost import train
-from roost.train.members import Misuse, Place
+from roost.train.members import CurrentRank, Misuse
 from roost.train.pytorch.loop import Elastic, _Done
 from roost.train.pytorch.memory import MIB, Prediction, TooLarge
 from torch import nn
@@ -26,7 +26,7 @@ def nobody_else(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     with torch.random.fork_rng():
         yield
-    Place.now = None
+    CurrentRank.now = None
 
 
 def model_of(seed: int = 0) -> nn.Module:

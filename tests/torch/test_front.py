@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import torch
-from roost.train.pytorch.crew import Front
+from roost.train.pytorch.member import ModelFront
 from torch import nn
 
 
@@ -22,7 +22,7 @@ class Broken(nn.Module):
 
 def test_a_worker_lost_in_a_forward_pass_does_not_end_the_script() -> None:
     raw = nn.Linear(2, 1)
-    front = Front(raw)
+    front = ModelFront(raw)
     front.behind = Broken("[gloo/transport/tcp/pair.cc:537] Connection reset by peer")
     rows = torch.ones(3, 2)
     assert torch.equal(front(rows), raw(rows))
@@ -31,7 +31,7 @@ def test_a_worker_lost_in_a_forward_pass_does_not_end_the_script() -> None:
 
 
 def test_other_errors_are_the_scripts_own() -> None:
-    front = Front(nn.Linear(2, 1))
+    front = ModelFront(nn.Linear(2, 1))
     front.behind = Broken("mat1 and mat2 shapes cannot be multiplied")
     with pytest.raises(RuntimeError, match="shapes"):
         front(torch.ones(3, 2))

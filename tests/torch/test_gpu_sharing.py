@@ -1,4 +1,4 @@
-"""Shares of a real GPU through ``Sharing``: turns, limits, parking, side by side.
+"""Shares of a real GPU through ``GpuSharing``: turns, limits, parking, side by side.
 
 Needs pytest, PyTorch and a GPU, nothing else of what Roost depends on:
 
@@ -22,7 +22,7 @@ import pytest
 from roost.core.allocation import Seat
 from roost.core.spec import JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
 from roost.engines.local.devices import Machine
-from roost.engines.local.gpu.driver import Refused
+from roost.engines.local.gpu.driver import DriverRefused
 from roost.engines.local.gpu.measure.programs import (
     CHECK,
     CODE,
@@ -35,9 +35,9 @@ from roost.engines.local.gpu.measure.programs import (
 )
 from roost.engines.local.gpu.measure.victims import Victim, rates
 from roost.engines.local.gpu.mps import available
-from roost.engines.local.gpu.sharing import Sharing
+from roost.engines.local.gpu.sharing import GpuSharing
 from roost.engines.local.gpu.telemetry import Nvml
-from roost.engines.local.shim import tree
+from roost.engines.local.shim import process_tree
 
 NODE = NodeId("here")
 A, B = RunId(JobId("a"), 1), RunId(JobId("b"), 1)
@@ -49,7 +49,7 @@ def has_gpu() -> bool:
         return False
     try:
         Nvml().close()
-    except Refused:
+    except DriverRefused:
         return False
     return True
 
@@ -60,7 +60,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="no torc
 class World:
     """The first GPU, shared; jobs on it end with the test."""
 
-    def __init__(self, home: Path, sharing: Sharing, nvml: Nvml) -> None:
+    def __init__(self, home: Path, sharing: GpuSharing, nvml: Nvml) -> None:
         self.home, self.sharing, self.nvml = home, sharing, nvml
         self.jobs: list[Victim] = []
 
@@ -72,7 +72,7 @@ class World:
         env: Mapping[str, str] = await asyncio.to_thread(self.sharing.env, seat, need)
         job = Victim(kind, self.home, amount, env)
         self.jobs.append(job)
-        process = tree.look(job.pid)
+        process = process_tree.look(job.pid)
         assert process is not None
         workers = {"worker-0": (job.pid, process.ticks)}
         await self.sharing.attach(run, [seat], {"worker": need}, workers)
@@ -91,7 +91,7 @@ async def shared(home: Path) -> AsyncIterator[World]:
     nvml = Nvml()
     total = nvml.memory(0).total
     node = NodeSpec(NODE, gpus=1, kind="GPU", gpu_memory_mib=total)
-    sharing = Sharing(home, Machine(node, (0,)), sys.executable)
+    sharing = GpuSharing(home, Machine(node, (0,)), sys.executable)
     await sharing.start()
     world = World(home, sharing, nvml)
     try:

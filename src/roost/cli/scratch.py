@@ -147,14 +147,14 @@ class Server:
 
     def started(self, job: str, attempt: int) -> dict[str, Any]:
         """What was written down when a run started: its workers with their process numbers."""
-        from roost.engines.local.shim import record
+        from roost.engines.local.shim import slot_file
 
         try:
             file = os.open(self.home / "runs" / job / str(attempt) / "start.json", os.O_RDONLY)
         except OSError:
             return {}
         try:
-            return record.read(file) or {}
+            return slot_file.read(file) or {}
         finally:
             os.close(file)
 

@@ -70,7 +70,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProgressReport:
     """What a job says of itself: the fractions done and saved (0..1), its step and its loss.
 
     A loss may be NaN or infinite: then the training has diverged. ``step_s`` are seconds per step,
@@ -114,7 +114,7 @@ class Stuck:
 
 #: What an engine reports: Started, Resized, Suspended, NodeJoined, NodeLost, GpuFailed, and these.
 #: ``Suspended.done_s`` is infinite where processes stand still with all their work, else 0.
-Report = Event | Ended | Told | Stuck
+Report = Event | Ended | ProgressReport | Stuck
 
 
 @dataclass(frozen=True, slots=True)

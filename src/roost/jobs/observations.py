@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from roost.core import WHOLE, WORKER, Core, Measured, Run
-from roost.engines import Told
+from roost.engines import ProgressReport
 from roost.jobs.record import JobRecord
 
 #: How often the same size is measured, and how long a size has to last before it is, in seconds.
@@ -26,7 +26,7 @@ _MOST_LETTERS = 500
 _SERVER = "ps"
 
 
-def observed(record: JobRecord, told: Told) -> None:
+def observed(record: JobRecord, told: ProgressReport) -> None:
     """Remember what a job says of its training, where it can be true."""
     if (step_s := _positive(told.step_s)) is not None:
         record.step_s = step_s
@@ -48,7 +48,9 @@ def observed(record: JobRecord, told: Told) -> None:
         record.note = told.note[:_MOST_LETTERS]
 
 
-def measured(core: Core, run: Run, record: JobRecord, told: Told, now: float) -> list[Measured]:
+def measured(
+    core: Core, run: Run, record: JobRecord, told: ProgressReport, now: float
+) -> list[Measured]:
     """A measurement for the journal, if it is time for one and the size is not in doubt."""
     step_s, epochs = _positive(told.step_s), _within(told.epochs, _MOST_EPOCHS)
     size = told.world or run.workers
@@ -92,7 +94,7 @@ def _where(core: Core, run: Run) -> dict[str, Any]:
     return {"kind": kind, "nodes": len(specs), "servers": servers}
 
 
-def _local_batch(told: Told, workers: int) -> int:
+def _local_batch(told: ProgressReport, workers: int) -> int:
     """What a worker takes at once: what it says, else its part of the batch; 0: unknown."""
     if (own := _count(told.local_batch, _MOST_COUNT)) is not None:
         return own

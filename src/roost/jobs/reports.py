@@ -34,7 +34,7 @@ from roost.core import (
 )
 from roost.core.allocation import seats
 from roost.core.spec import CPU_SLOT
-from roost.engines import Ended, LogFile, Report, Stuck, Told
+from roost.engines import Ended, LogFile, ProgressReport, Report, Stuck
 from roost.errors import RoostError
 from roost.jobs.failures.blame import DeviceKey, Suspicions
 from roost.jobs.failures.classify import Verdict, classify, decide, sentence
@@ -80,7 +80,7 @@ class ReportTranslator:
         match report:
             case Ended():
                 return self._ended(core, records, report, now)
-            case Told():
+            case ProgressReport():
                 return _told(core, records.get(report.run.job), report, now)
             case Stuck():
                 _log.warning("processes %s of %s do not die", report.processes, report.run)
@@ -105,14 +105,14 @@ class ReportTranslator:
         ended = sorted((r for r in reports if isinstance(r, Ended)), key=attrgetter("time"))
         gone = frozenset(report.run for report in ended)
         events: list[Event] = []
-        for told in (report for report in reports if isinstance(report, Told)):
+        for told in (report for report in reports if isinstance(report, ProgressReport)):
             self.understood(core, records, told, now)  # for what was saved
         for end in ended:
             events += self.understood(core, records, end, now)
         for report in reports:
             if isinstance(report, NodeJoined):
                 events += _joined(core, report, now, gone)
-            elif not isinstance(report, Ended | Told):
+            elif not isinstance(report, Ended | ProgressReport):
                 events += self.understood(core, records, report, now)
         return [*events, Woke(now)]
 
@@ -226,7 +226,7 @@ def _joined(core: Core, report: NodeJoined, now: float, gone: Collection[RunId])
     return [NodeLost(now, report.node.id), joined]
 
 
-def _told(core: Core, record: JobRecord | None, told: Told, now: float) -> list[Event]:
+def _told(core: Core, record: JobRecord | None, told: ProgressReport, now: float) -> list[Event]:
     """Remember what a job says of itself; now and then it is worth an entry in the journal."""
     run = core.runs.get(told.run)
     if run is None or record is None:

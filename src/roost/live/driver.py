@@ -38,7 +38,7 @@ from roost.core import (
     Woke,
 )
 from roost.core.wire import encode_decision, encode_event
-from roost.engines import Engine, Report, Told
+from roost.engines import Engine, ProgressReport, Report
 from roost.errors import Conflict, Fatal, InvalidSpec, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobs import history
@@ -258,7 +258,7 @@ class Driver:
         if isinstance(item, Deleted):
             return (Deleted(now, item.job),) if item.job in self.core.jobs else ()
         hit("report.received")
-        if isinstance(item, Told):
+        if isinstance(item, ProgressReport):
             self._progressed(item.run.job)
         return tuple(self._reports.understood(self.core, self.records, item, now))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from roost.core import Event, RunId
-from roost.engines import Report, Told
+from roost.engines import ProgressReport, Report
 from roost.errors import RoostError
 from roost.jobs.record import JobRecord
 
@@ -46,7 +46,7 @@ Item = Command | Report | StartupReports
 
 #: What holds for one number of workers alone.
 _TIMED = ("step_s", "sync_s", "local_batch")
-_SAID = tuple(one.name for one in fields(Told) if one.name not in ("time", "run"))
+_SAID = tuple(one.name for one in fields(ProgressReport) if one.name not in ("time", "run"))
 
 
 class Inbox:
@@ -54,7 +54,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._told: dict[RunId, Told] = {}
+        self._told: dict[RunId, ProgressReport] = {}
         self._work = asyncio.Event()
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Inbox:
 
     def put(self, item: Item) -> None:
         """Take one more."""
-        if isinstance(item, Told):
+        if isinstance(item, ProgressReport):
             earlier = self._told.get(item.run)
             self._told[item.run] = item if earlier is None else _merged(earlier, item)
             if earlier is not None:
@@ -78,7 +78,7 @@ class Inbox:
     def take(self, most: int) -> list[Item]:
         """The first ones."""
         taken = [self._items.popleft() for _ in range(min(most, len(self._items)))]
-        return [self._told.pop(i.run, i) if isinstance(i, Told) else i for i in taken]
+        return [self._told.pop(i.run, i) if isinstance(i, ProgressReport) else i for i in taken]
 
     async def wait(self, timeout_s: float | None) -> None:
         """Until there is something, or that long."""
@@ -95,7 +95,7 @@ class Inbox:
         self._items = deque(item for item in self._items if not isinstance(item, Command))
 
 
-def _merged(earlier: Told, later: Told) -> Told:
+def _merged(earlier: ProgressReport, later: ProgressReport) -> ProgressReport:
     # What was timed with another number of workers holds no more.
     resized = later.world is not None and later.world != earlier.world
     names = [name for name in _SAID if not (resized and name in _TIMED)]

@@ -26,9 +26,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from roost.train.members import Left, Members, Misuse, Place, View, number_of
-from roost.train.saving import Saver, checkpoint_dir, latest_checkpoint, save
-from roost.train.telling import tell
+from roost.train.lines import tell
+from roost.train.members import CurrentRank, Left, Members, Misuse, View, number_of
+from roost.train.saver import Saver, checkpoint_dir, latest_checkpoint, save
 
 __all__ = [
     "Left",
@@ -109,12 +109,12 @@ def should_stop() -> bool:
 
 def rank() -> int:
     """The number of this worker, from 0."""
-    return Place.now[0] if Place.now else number_of("RANK", 0)
+    return CurrentRank.now[0] if CurrentRank.now else number_of("RANK", 0)
 
 
 def world_size() -> int:
     """How many workers there are."""
-    return Place.now[1] if Place.now else max(1, number_of("WORLD_SIZE", 1))
+    return CurrentRank.now[1] if CurrentRank.now else max(1, number_of("WORLD_SIZE", 1))
 
 
 def _watch() -> None:

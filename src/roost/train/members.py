@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
-from roost.train.telling import tell
+from roost.train.lines import tell
 
 __all__ = ["Left", "Members", "Misuse", "View", "tell"]
 
@@ -116,7 +116,7 @@ class Members:
         """From now on this process trains as ``view`` says; ``train.rank()`` follows."""
         self.version = view.version
         rank = view.rank(self.me)
-        Place.now = None if rank is None else (rank, view.size)
+        CurrentRank.now = None if rank is None else (rank, view.size)
 
     def wait_beyond(
         self, version: int, patience_s: float, stopping: Callable[[], bool] = lambda: False
@@ -147,7 +147,7 @@ class Members:
         self._mark = mark
 
 
-class Place:
+class CurrentRank:
     """Where this process stands, once it trains with others that may change."""
 
     now: ClassVar[tuple[int, int] | None] = None

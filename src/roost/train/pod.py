@@ -38,7 +38,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from roost.train.calling import Outbox, Place, Teller, Viewer, say
+from roost.train.operator_client import MembersPoller, Outbox, PodIdentity, ReportSender, say
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -58,7 +58,7 @@ _PATIENT_S = 10.0
 _SPARE_S, _LEAVE_S, _LOOK_S = 5.0, 15.0, 0.05
 
 
-class Pipe:
+class ReportPipe:
     """The pipe of the training's reports: emptied often, but not all the time."""
 
     def __init__(self, path: str, outbox: Outbox) -> None:
@@ -84,17 +84,17 @@ class Pipe:
         return True
 
 
-class Pod:
+class PodSupervisor:
     """The command, and what stands by it."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._command, self._environ = list(command), dict(environ)
-        self._place = Place.here(environ)
+        self._place = PodIdentity.here(environ)
         self._child = 0
         self._status: int | None = None
-        self._pipe: Pipe | None = None
-        self._viewer: Viewer | None = None
-        self._teller: Teller | None = None
+        self._pipe: ReportPipe | None = None
+        self._viewer: MembersPoller | None = None
+        self._teller: ReportSender | None = None
         self._outbox = Outbox()
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._begun = time.monotonic()
@@ -115,7 +115,7 @@ class Pod:
         self._part()
         return self._status
 
-    def _attend(self, place: Place) -> None:
+    def _attend(self, place: PodIdentity) -> None:
         environ = self._environ
         environ.pop("ROOST_RUN_TOKEN", None)
         if not environ.get("ROOST_MEMBERS") or not environ.get("ROOST_PROGRESS"):
@@ -124,10 +124,12 @@ class Pod:
             environ["ROOST_PROGRESS"] = f"{folder}/progress"
         for path in (environ["ROOST_MEMBERS"], environ["ROOST_PROGRESS"]):
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._pipe = Pipe(environ["ROOST_PROGRESS"], self._outbox)
-        self._viewer = Viewer(place, Path(environ["ROOST_MEMBERS"]), self._outbox, self._waker)
+        self._pipe = ReportPipe(environ["ROOST_PROGRESS"], self._outbox)
+        self._viewer = MembersPoller(
+            place, Path(environ["ROOST_MEMBERS"]), self._outbox, self._waker
+        )
         self._viewer.start()
-        self._teller = Teller(place, self._outbox)
+        self._teller = ReportSender(place, self._outbox)
         self._teller.start()
 
     def _start(self) -> None:
@@ -247,10 +249,11 @@ def _position(view: Mapping[str, Any], member: str) -> dict[str, str]:
 
 def install(folder: Path) -> None:
     """Copy what a training may import to a folder, to be found by PYTHONPATH."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     ours = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(here, folder / "roost" / "train", ignore=ours, dirs_exist_ok=True)
-    shutil.copy(here.parent / "__init__.py", folder / "roost")
+    for package in ("elastic", "train"):
+        shutil.copytree(here / package, folder / "roost" / package, ignore=ours, dirs_exist_ok=True)
+    shutil.copy(here / "__init__.py", folder / "roost")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -260,7 +263,7 @@ def main(arguments: Sequence[str]) -> int:
             install(Path(folder))
             return 0
         case ["--", *command] if command:
-            return Pod(command, os.environ).run()
+            return PodSupervisor(command, os.environ).run()
         case _:
             say("usage: python -m roost.train.pod -- COMMAND [ARGUMENT...]")
             return _MISUSED

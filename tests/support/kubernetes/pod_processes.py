@@ -23,7 +23,7 @@ from typing import Any
 from tests.support.kubernetes.nodes import condition, timestamp
 from tests.support.kubernetes.pod_files import ADDRESS, PodFiles, words
 
-from roost.engines.local.shim import tree
+from roost.engines.local.shim import process_tree
 from roost.errors import NotFound, RoostError
 from roost.kubernetes.client.kinds import Object
 
@@ -337,12 +337,14 @@ class PodProcesses:
 def _kill_session(number: int) -> None:
     """Kill every process of a session, whatever group it is in, until there is none."""
     for _ in range(_ROUNDS):
-        found = [tree.look(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+        found = [
+            process_tree.look(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()
+        ]
         left = [one for one in found if one and one.session == number and one.state not in "ZX"]
         if not left:
             return
         for one in left:
-            tree.send(one, signal.SIGKILL)
+            process_tree.send(one, signal.SIGKILL)
 
 
 def _terminated(code: int, began: str, *, reason: str = "") -> Object:

@@ -9,11 +9,11 @@ import pytest
 
 from roost.core.allocation import Part
 from roost.core.spec import JobId, NodeId, NodeSpec, Resources, RunId
-from roost.engines.contract import own_variables
 from roost.engines.local.accounts import Account
 from roost.engines.local.devices import Machine
-from roost.engines.local.environment import Ports, Setting
-from roost.engines.local.state import State
+from roost.engines.local.environment import GenerationEnvironment, Ports
+from roost.engines.local.run_record import RunRecord
+from roost.engines.rank_environment import own_variables
 from roost.errors import InvalidSpec
 
 NODE = NodeId("here")
@@ -23,12 +23,12 @@ ADA = Account("ada", 1000, 1000, (1000,), "/home/ada")
 
 def setting(
     *parts: Part, own: dict[str, str] | None = None, account: Account | None = None
-) -> Setting:
-    state = State(RunId(JobId("job"), 2), "ab12", generation=3, parts=parts)
+) -> GenerationEnvironment:
+    state = RunRecord(RunId(JobId("job"), 2), "ab12", generation=3, parts=parts)
     state.needs = {part.role: Resources() for part in parts}
     ports = list(range(5000, 5001 + len(state.seats)))
     paths = {"ROOST_PROGRESS": Path("/p")}
-    return Setting(state, GPUS, ports, "ada", paths, own or {}, account)
+    return GenerationEnvironment(state, GPUS, ports, "ada", paths, own or {}, account)
 
 
 def test_a_worker_sees_its_own_devices_only() -> None:

@@ -15,14 +15,14 @@ import pytest
 
 from roost.core.allocation import Part
 from roost.core.spec import JobId, NodeId, Qos, Resources, RunId
-from roost.engines.local import accounts, examine, proc
+from roost.engines.local import accounts, processes, run_status
 from roost.engines.local.accounts import Account
-from roost.engines.local.folder import Runs
-from roost.engines.local.state import State, slot_bytes
+from roost.engines.local.run_folders import RunFolders
+from roost.engines.local.run_record import RunRecord, slot_bytes
 from roost.errors import Fatal, InvalidSpec, NotFound, Retryable
 
 RUN = RunId(JobId("job"), 1)
-STATE = State(
+STATE = RunRecord(
     RUN,
     "ab12",
     "ada",
@@ -37,32 +37,32 @@ EXIT = {**WHO, "time": 1.0, "uptime": 1, "ran_s": 2.5, "cause": "exit", "detail"
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Runs]:
-    made = Runs(tmp_path / "home")
+def runs(tmp_path: Path) -> Iterator[RunFolders]:
+    made = RunFolders(tmp_path / "home")
     yield made
     made.close()
 
 
-def enter(runs: Runs, state: State) -> None:
+def enter(runs: RunFolders, state: RunRecord) -> None:
     with runs.make(RUN, None) as folder:
         for name in ("run.json", "start.json", "exit.json"):
             folder.reserve(name, slot_bytes(4))
         folder.save("run.json", state.encode())
 
 
-def say(runs: Runs, name: str, **more: object) -> None:
+def say(runs: RunFolders, name: str, **more: object) -> None:
     with runs.open(RUN) as folder:
         folder.save(name, {**(START if name == "start.json" else EXIT), **more})
 
 
 def test_a_state_comes_back_as_it_was() -> None:
-    assert State.decode(STATE.encode()) == STATE
+    assert RunRecord.decode(STATE.encode()) == STATE
     assert [seat.gpus for seat in STATE.seats] == [(0,), (1,), ()]
     assert 1 << 62 <= STATE.mark < 1 << 63
 
 
 @pytest.mark.parametrize("job", ["", "..", "a/b", "/etc", "a\0b", "a\nb", "x" * 200, ".hidden"])
-def test_what_is_no_job_id_is_refused(runs: Runs, job: str) -> None:
+def test_what_is_no_job_id_is_refused(runs: RunFolders, job: str) -> None:
     for use in (runs.open, runs.mark, lambda run: runs.make(run, None)):
         with pytest.raises(InvalidSpec, match="is no job id"):
             use(RunId(JobId(job), 1))
@@ -70,7 +70,7 @@ def test_what_is_no_job_id_is_refused(runs: Runs, job: str) -> None:
         runs.forget(JobId(job))
 
 
-def test_folders_are_private(runs: Runs) -> None:
+def test_folders_are_private(runs: RunFolders) -> None:
     enter(runs, STATE)
     folder = runs.path / "job" / "1"
 
@@ -79,7 +79,7 @@ def test_folders_are_private(runs: Runs) -> None:
     assert (folder / "run.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_behind_a_link_is_not_entered(runs: Runs, tmp_path: Path) -> None:
+def test_a_folder_behind_a_link_is_not_entered(runs: RunFolders, tmp_path: Path) -> None:
     (tmp_path / "elsewhere/1").mkdir(parents=True)
     (runs.path / "job").symlink_to(tmp_path / "elsewhere")
 
@@ -90,26 +90,26 @@ def test_a_folder_behind_a_link_is_not_entered(runs: Runs, tmp_path: Path) -> No
     assert list((tmp_path / "elsewhere/1").iterdir()) == []
 
 
-def test_a_record_that_grows_keeps_what_it_says(runs: Runs) -> None:
+def test_a_record_that_grows_keeps_what_it_says(runs: RunFolders) -> None:
     enter(runs, STATE)
     with runs.open(RUN) as folder:
         folder.reserve("run.json", slot_bytes(1000))
         body = folder.read("run.json")
         assert body is not None
-        assert State.decode(body) == STATE
+        assert RunRecord.decode(body) == STATE
         folder.save("run.json", {"more": "x" * 100_000})
 
 
-def test_another_version_is_refused(runs: Runs) -> None:
+def test_another_version_is_refused(runs: RunFolders) -> None:
     enter(runs, STATE)
     with runs.open(RUN) as folder:
         folder.save("run.json", {**STATE.encode(), "version": 3})
 
     with pytest.raises(Fatal, match="another version of Roost: 3"):
-        examine.examine(runs, RUN)
+        run_status.examine(runs, RUN)
 
 
-def test_marks_remember_runs(runs: Runs) -> None:
+def test_marks_remember_runs(runs: RunFolders) -> None:
     runs.mark(RUN)
     runs.mark(RUN)
     assert runs.marked() == [RUN]
@@ -118,24 +118,24 @@ def test_marks_remember_runs(runs: Runs) -> None:
     assert runs.marked() == []
 
 
-def test_nothing_is_known_of_nothing(runs: Runs) -> None:
-    assert examine.examine(runs, RUN).kind == "nothing"
+def test_nothing_is_known_of_nothing(runs: RunFolders) -> None:
+    assert run_status.examine(runs, RUN).kind == "nothing"
     runs.make(RUN, None).close()
-    assert examine.examine(runs, RUN).kind == "nothing"
+    assert run_status.examine(runs, RUN).kind == "nothing"
 
 
-def test_the_records_tell_what_is_true(runs: Runs) -> None:
+def test_the_records_tell_what_is_true(runs: RunFolders) -> None:
     enter(runs, STATE)
-    assert examine.examine(runs, RUN)[:1] == ("nothing",)
+    assert run_status.examine(runs, RUN)[:1] == ("nothing",)
     say(runs, "start.json")
-    assert examine.examine(runs, RUN).kind == "lost"
+    assert run_status.examine(runs, RUN).kind == "lost"
     with runs.open(RUN) as folder:
         lock = folder.lock()
         assert lock is not None
-        assert examine.examine(runs, RUN).kind == "alive"
+        assert run_status.examine(runs, RUN).kind == "alive"
         os.close(lock)
     say(runs, "exit.json", cause="stopped")
-    assert examine.examine(runs, RUN).kind == "over"
+    assert run_status.examine(runs, RUN).kind == "over"
 
 
 @pytest.mark.parametrize(
@@ -147,22 +147,24 @@ def test_the_records_tell_what_is_true(runs: Runs) -> None:
         ("resize", "timeout", "over"),
     ],
 )
-def test_an_end_is_what_it_was_meant_for(runs: Runs, intent: str, cause: str, kind: str) -> None:
-    enter(runs, State.decode({**STATE.encode(), "intent": intent}))
+def test_an_end_is_what_it_was_meant_for(
+    runs: RunFolders, intent: str, cause: str, kind: str
+) -> None:
+    enter(runs, RunRecord.decode({**STATE.encode(), "intent": intent}))
     say(runs, "exit.json", cause=cause)
 
-    found = examine.examine(runs, RUN)
+    found = run_status.examine(runs, RUN)
 
     assert found.kind == kind
     assert found.state is not None
     assert found.state.used_s == (0.0 if kind == "over" else 2.5)
 
 
-def test_a_generation_that_did_not_begin_can_begin(runs: Runs) -> None:
-    enter(runs, State.decode({**STATE.encode(), "generation": 2}))
+def test_a_generation_that_did_not_begin_can_begin(runs: RunFolders) -> None:
+    enter(runs, RunRecord.decode({**STATE.encode(), "generation": 2}))
     say(runs, "exit.json", cause="stopped")  # of the generation before
 
-    found = examine.examine(runs, RUN)
+    found = run_status.examine(runs, RUN)
 
     assert found.kind == "between"
     assert found.state is not None
@@ -172,12 +174,12 @@ def test_a_generation_that_did_not_begin_can_begin(runs: Runs) -> None:
 def test_the_time_of_an_end_does_not_follow_the_clock() -> None:
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     end = {"cause": "exit", "detail": "", "exits": [["worker", 0, 0, None, False]]}
-    here = {**end, "boot": proc.boot_id(), "uptime": uptime - 30, "time": 4_000_000_000.0}
+    here = {**end, "boot": processes.boot_id(), "uptime": uptime - 30, "time": 4_000_000_000.0}
     other = {**end, "boot": "another", "uptime": 5.0, "time": 900.0}
 
-    assert examine.ended(RUN, here, 1000.0).time == pytest.approx(970.0, abs=1)
-    assert examine.ended(RUN, other, 1000.0).time == 900.0
-    assert examine.ended(RUN, {**other, "time": 2000.0}, 1000.0).time == 1000.0
+    assert run_status.ended(RUN, here, 1000.0).time == pytest.approx(970.0, abs=1)
+    assert run_status.ended(RUN, other, 1000.0).time == 900.0
+    assert run_status.ended(RUN, {**other, "time": 2000.0}, 1000.0).time == 1000.0
 
 
 def test_accounts_are_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +210,7 @@ def test_an_account_must_be_able_to_enter(tmp_path: Path) -> None:
     accounts.check_reach(owner, folder)
 
 
-def test_a_result_is_refused_by_its_size_and_not_read(runs: Runs) -> None:
+def test_a_result_is_refused_by_its_size_and_not_read(runs: RunFolders) -> None:
     enter(runs, STATE)
     path = runs.path / "job/1/io/result.pkl"
     with runs.open(RUN) as folder:
@@ -224,7 +226,7 @@ def test_a_result_is_refused_by_its_size_and_not_read(runs: Runs) -> None:
 
 
 def test_what_cannot_be_opened_now_is_not_what_is_not_there(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
+    runs: RunFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter(runs, STATE)
     with runs.open(RUN) as folder:
@@ -233,7 +235,7 @@ def test_what_cannot_be_opened_now_is_not_what_is_not_there(
         def full(*_: object, **__: object) -> int:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-        monkeypatch.setattr("roost.engines.local.folder.os.open", full)
+        monkeypatch.setattr("roost.engines.local.run_folders.os.open", full)
         with pytest.raises(Retryable, match="cannot be read now: Too many open files"):
             folder.log("worker-0")
         with pytest.raises(Retryable, match="cannot be read now: Too many open files"):
@@ -241,10 +243,10 @@ def test_what_cannot_be_opened_now_is_not_what_is_not_there(
         with pytest.raises(OSError, match="Too many open files"):
             runs.open(RUN)
         with pytest.raises(OSError, match="Too many open files"):
-            examine.examine(runs, RUN)
+            run_status.examine(runs, RUN)
 
 
-def test_a_log_that_nobody_closes_is_closed(runs: Runs) -> None:
+def test_a_log_that_nobody_closes_is_closed(runs: RunFolders) -> None:
     enter(runs, STATE)
     with runs.open(RUN) as folder:
         folder.make_logs(iter(["worker-0"]))
@@ -258,7 +260,7 @@ def test_a_log_that_nobody_closes_is_closed(runs: Runs) -> None:
         log.close()
 
 
-def test_what_is_no_record_is_not_there(runs: Runs) -> None:
+def test_what_is_no_record_is_not_there(runs: RunFolders) -> None:
     enter(runs, STATE)
     starts: list[dict[str, object]] = [
         {"pid": "1"},
@@ -277,20 +279,20 @@ def test_what_is_no_record_is_not_there(runs: Runs) -> None:
     ]
     for forged in starts:
         say(runs, "start.json", **forged)
-        assert examine.examine(runs, RUN).kind == "nothing", forged
+        assert run_status.examine(runs, RUN).kind == "nothing", forged
     say(runs, "start.json")
     for forged in ends:
         say(runs, "exit.json", **forged)
-        assert examine.examine(runs, RUN).kind == "lost", forged
+        assert run_status.examine(runs, RUN).kind == "lost", forged
     say(runs, "exit.json", time=float("inf"))
-    end = examine.examine(runs, RUN).end
+    end = run_status.examine(runs, RUN).end
     assert end is not None
-    assert examine.ended(RUN, end, 7.0).time == 7.0
+    assert run_status.ended(RUN, end, 7.0).time == 7.0
 
 
 @pytest.mark.parametrize("body", [{"version": 1}, {**STATE.encode(), "parts": 5}])
 def test_a_run_that_lives_is_alive_whatever_its_records_say(
-    runs: Runs, body: dict[str, object]
+    runs: RunFolders, body: dict[str, object]
 ) -> None:
     enter(runs, STATE)
     say(runs, "start.json")
@@ -298,13 +300,13 @@ def test_a_run_that_lives_is_alive_whatever_its_records_say(
         folder.save("run.json", body)
         lock = folder.lock()
         assert lock is not None
-        assert examine.examine(runs, RUN) == ("alive", None, START, None)
+        assert run_status.examine(runs, RUN) == ("alive", None, START, None)
         os.close(lock)
-    assert examine.examine(runs, RUN) == ("nothing", None, None, None)
+    assert run_status.examine(runs, RUN) == ("nothing", None, None, None)
 
 
 @pytest.mark.parametrize("text", [b"[", b"[1]", b"[" * 3000])
-def test_a_checksum_alone_makes_no_record(runs: Runs, text: bytes) -> None:
+def test_a_checksum_alone_makes_no_record(runs: RunFolders, text: bytes) -> None:
     enter(runs, STATE)
     body = b"%010d %s" % (9, text)
     path = runs.path / "job/1/start.json"
@@ -313,7 +315,7 @@ def test_a_checksum_alone_makes_no_record(runs: Runs, text: bytes) -> None:
         assert folder.read("start.json") is None
 
 
-def test_however_deep_it_goes_away(runs: Runs) -> None:
+def test_however_deep_it_goes_away(runs: RunFolders) -> None:
     runs.make(RUN, None).close()
     work = runs.path / "job/1/work"
     (work / "locked").mkdir()
@@ -336,7 +338,7 @@ def test_however_deep_it_goes_away(runs: Runs) -> None:
     assert (runs.home / "running").is_dir()
 
 
-def test_what_was_to_be_removed_is_removed_by_the_next_server(runs: Runs) -> None:
+def test_what_was_to_be_removed_is_removed_by_the_next_server(runs: RunFolders) -> None:
     other = RunId(JobId("other"), 1)
     for run in (RUN, other):
         runs.make(run, None).close()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from roost.engines.local import proc
-from roost.engines.local.proc import Traces
-from roost.engines.local.shim import tree
+from roost.engines.local import processes
+from roost.engines.local.processes import Traces
+from roost.engines.local.shim import process_tree
 
 TRACES = Traces(f"{os.getpid():016x}", 1 << 62 | os.getpid(), "")
 
@@ -28,19 +28,19 @@ def left() -> Iterator[subprocess.Popen[bytes]]:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many processes each look at the whole machine found."""
     found: list[int] = []
-    real = proc.leftovers
+    real = processes.leftovers
 
-    def noting(traces: Traces) -> list[tree.Process]:
+    def noting(traces: Traces) -> list[process_tree.ProcessInfo]:
         processes = real(traces)
         found.append(len(processes))
         return processes
 
-    monkeypatch.setattr(proc, "leftovers", noting)
+    monkeypatch.setattr(processes, "leftovers", noting)
     return found
 
 
 def test_leftovers_are_killed(left: subprocess.Popen[bytes], scans: list[int]) -> None:
-    assert proc.kill_leftovers(TRACES) == []
+    assert processes.kill_leftovers(TRACES) == []
     assert left.wait(10) == -9
     assert scans == [1, 0]
 
@@ -48,13 +48,13 @@ def test_leftovers_are_killed(left: subprocess.Popen[bytes], scans: list[int]) -
 def test_the_machine_is_not_searched_again_while_something_dies(
     left: subprocess.Popen[bytes], scans: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree, "send", lambda *_: True)
-    assert proc.kill_leftovers(TRACES, within_s=0.2) == [left.pid]
+    monkeypatch.setattr(process_tree, "send", lambda *_: True)
+    assert processes.kill_leftovers(TRACES, within_s=0.2) == [left.pid]
     assert scans == [1]
 
 
 def test_a_cgroup_is_killed_before_anybody_is_searched(tmp_path: Path, scans: list[int]) -> None:
     (tmp_path / "cgroup.kill").touch()
-    assert proc.kill_leftovers(TRACES._replace(cgroup=str(tmp_path))) == []
+    assert processes.kill_leftovers(TRACES._replace(cgroup=str(tmp_path))) == []
     assert (tmp_path / "cgroup.kill").read_text() == "1"
     assert scans == [0]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from roost.core.spec import JobId, Resources, RunId
 from roost.engines.local import limits
-from roost.engines.local.limits import Limits
+from roost.engines.local.limits import ProcessLimits
 
 NEED = Resources(cpu_milli=1500, memory_mib=64)
 RUN = RunId(JobId("job"), 2)
 
 
 def test_with_controllers_cgroups_limit() -> None:
-    found = Limits(Path("/cg/roost"), frozenset({"memory", "cpu"}))
+    found = ProcessLimits(Path("/cg/roost"), frozenset({"memory", "cpu"}))
 
     assert str(found) == "limits of cpu and memory by cgroup v2 in /cg/roost"
     assert found.group(RUN) == "/cg/roost/job.2"
@@ -27,7 +27,7 @@ def test_with_controllers_cgroups_limit() -> None:
 
 
 def test_without_controllers_processes_are_limited() -> None:
-    found = Limits(None)
+    found = ProcessLimits(None)
 
     assert "RLIMIT_DATA" in str(found)
     assert found.group(RUN) == ""

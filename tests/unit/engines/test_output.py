@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.engines.local.shim.output import TAIL, Log, Progress, checked, take
+from roost.elastic.protocol import checked, take
+from roost.engines.local.shim.output import TAIL, ProgressPipe, WorkerLog
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 
 def test_a_log_keeps_its_beginning_and_its_end(tmp_path: Path, folder: int) -> None:
-    log = Log("log", folder, 10)
+    log = WorkerLog("log", folder, 10)
     log.write(b"0123456789ab")
     log.write(b"c" * (TAIL - 3) + b"end")
     log.close()
@@ -33,7 +34,7 @@ def test_a_log_keeps_its_beginning_and_its_end(tmp_path: Path, folder: int) -> N
 
 def test_a_second_generation_has_the_room_that_is_left(tmp_path: Path, folder: int) -> None:
     for text in (b"first ", b"second"):
-        log = Log("log", folder, 12)
+        log = WorkerLog("log", folder, 12)
         log.write(text)
         log.close()
 
@@ -46,7 +47,7 @@ def test_a_log_follows_no_link_and_what_cannot_be_made_drops_all(
     (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
 
     for name in ("log", "no/such/folder"):
-        log = Log(name, folder, 10)
+        log = WorkerLog(name, folder, 10)
         log.write(b"more than there is room for")
         log.close()
 
@@ -55,7 +56,7 @@ def test_a_log_follows_no_link_and_what_cannot_be_made_drops_all(
 
 def test_progress_is_read_from_whole_lines(tmp_path: Path, folder: int) -> None:
     os.mkfifo(tmp_path / "pipe")
-    progress = Progress("pipe", folder)
+    progress = ProgressPipe("pipe", folder)
     writer = os.open(tmp_path / "pipe", os.O_WRONLY)
 
     os.write(writer, b'{"done": 0.5, "step": 7, "other": 1}\n{"loss": NaN, "do')
@@ -73,7 +74,7 @@ def test_progress_is_read_from_whole_lines(tmp_path: Path, folder: int) -> None:
 
 def test_words_about_members_are_not_pushed_out(tmp_path: Path, folder: int) -> None:
     os.mkfifo(tmp_path / "pipe")
-    progress = Progress("pipe", folder)
+    progress = ProgressPipe("pipe", folder)
     writer = os.open(tmp_path / "pipe", os.O_WRONLY)
     os.write(writer, b'{"ready": "3"}\n[1, "ready"]\n' + b'{"step": 1}\n' * 500)
 
@@ -118,8 +119,8 @@ def test_what_was_timed_with_others_is_not_said_of_these() -> None:
 
 def test_something_else_in_its_place_is_no_pipe(tmp_path: Path, folder: int) -> None:
     (tmp_path / "pipe").write_text('{"done": 1}\n')
-    progress = Progress("pipe", folder)
+    progress = ProgressPipe("pipe", folder)
 
     assert progress.fd == -1
     assert not progress.read()
-    assert Progress("missing", folder).fd == -1
+    assert ProgressPipe("missing", folder).fd == -1

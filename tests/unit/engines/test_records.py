@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.engines.local.shim import light, record
+from roost.engines.local.shim import slot_file, stdlib_subset
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -24,55 +24,55 @@ JSON = st.recursive(
 @pytest.fixture
 def fd(tmp_path: Path) -> Iterator[int]:
     folder = os.open(tmp_path, os.O_RDONLY)
-    fd = record.create("it.json", folder)
+    fd = slot_file.create("it.json", folder)
     yield fd
     os.close(fd)
     os.close(folder)
 
 
 def test_the_newest_record_counts(fd: int) -> None:
-    assert record.read(fd) is None
+    assert slot_file.read(fd) is None
     for number in range(5):
-        record.write(fd, {"number": number})
-        assert record.read(fd) == {"number": number}
-    assert os.fstat(fd).st_size == 2 * record.PAGE
+        slot_file.write(fd, {"number": number})
+        assert slot_file.read(fd) == {"number": number}
+    assert os.fstat(fd).st_size == 2 * slot_file.PAGE
 
 
 @pytest.mark.parametrize("place", [0, 4, 12, 25])
 def test_a_torn_write_leaves_the_one_before(fd: int, place: int) -> None:
-    record.write(fd, {"number": 1})
-    record.write(fd, {"number": 2})  # the second record is in the first slot
+    slot_file.write(fd, {"number": 1})
+    slot_file.write(fd, {"number": 2})  # the second record is in the first slot
     byte = os.pread(fd, 1, place)
     os.pwrite(fd, bytes([byte[0] ^ 1]), place)
 
-    found = record.read(fd)
+    found = slot_file.read(fd)
 
     assert found == {"number": 1}
-    record.write(fd, {"number": 3})
-    assert record.read(fd) == {"number": 3}
+    slot_file.write(fd, {"number": 3})
+    assert slot_file.read(fd) == {"number": 3}
 
 
 def test_what_does_not_fit_is_refused(fd: int) -> None:
     with pytest.raises(ValueError, match="in a slot of 4096"):
-        record.write(fd, {"text": "x" * 5000})
+        slot_file.write(fd, {"text": "x" * 5000})
 
 
 @given(JSON)
 def test_the_light_json_is_json(value: object) -> None:
-    assert same(json.loads(light.dumps(value)), value)
-    assert same(light.loads(json.dumps(value)), value)
+    assert same(json.loads(stdlib_subset.dumps(value)), value)
+    assert same(stdlib_subset.loads(json.dumps(value)), value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "nonsense", '{"a" 1}'])
 def test_what_is_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - any will do
-        light.loads(text)
+        stdlib_subset.loads(text)
 
 
 def test_ignoring_lets_other_errors_through() -> None:
-    with light.ignoring(KeyError, OSError):
+    with stdlib_subset.ignoring(KeyError, OSError):
         raise FileNotFoundError
-    with pytest.raises(ValueError, match="other"), light.ignoring(KeyError):
+    with pytest.raises(ValueError, match="other"), stdlib_subset.ignoring(KeyError):
         raise ValueError("other")
 
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from roost.core.allocation import Allocation, Part, seats
 from roost.core.spec import JobId, NodeId, RunId
+from roost.engines.local.run_record import MemberWish, RunRecord
 from roost.engines.local.seating import can_change, without_lost
-from roost.engines.local.state import State, Wish
 from roost.engines.seating import Seating
 
 NODE = NodeId("here")
 PS = Part(NODE, (), 1000, 1, "ps")
 
 
-def state(*parts: Part, members: tuple[str, ...] = (), ranks: tuple[int, ...] = ()) -> State:
-    made = State(RunId(JobId("job"), 1), "ab", parts=parts, ranks=ranks)
+def state(*parts: Part, members: tuple[str, ...] = (), ranks: tuple[int, ...] = ()) -> RunRecord:
+    made = RunRecord(RunId(JobId("job"), 1), "ab", parts=parts, ranks=ranks)
     main = sum(part.workers for part in parts if part.role == "worker")
     made.room = 64
     made.members = members or tuple(map(str, range(main)))
@@ -105,10 +105,10 @@ def test_every_seat_is_taken_once(old: set[int], new: set[int], data: st.DataObj
 
 def test_a_state_survives_its_record() -> None:
     now = state(on(0, 1), PS, ranks=(1, 0))
-    now.wish = Wish(3, (on(0),), (0,), ("1",), 12.5)
+    now.wish = MemberWish(3, (on(0),), (0,), ("1",), 12.5)
     now.shrank, now.least, now.parked, now.checkpoints = "why", 1, True, "/c"
 
-    assert State.decode(now.encode()) == now
+    assert RunRecord.decode(now.encode()) == now
 
 
 def test_a_record_of_the_first_version_is_read() -> None:
@@ -116,7 +116,7 @@ def test_a_record_of_the_first_version_is_read() -> None:
     for name in ("least", "most", "members", "ranks", "changes", "wish", "shrank"):
         del old[name]
     del old["checkpoints"], old["parked"], old["room"]
-    read = State.decode({**old, "version": 1})
+    read = RunRecord.decode({**old, "version": 1})
 
     assert (read.members, read.wish) == ((), None)
     assert not can_change(read, Allocation((on(0, 1),)))

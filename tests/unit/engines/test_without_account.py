@@ -9,8 +9,8 @@ import pytest
 
 from roost.core import JobSpec, Launch
 from roost.engines import Order
-from roost.engines.local.launch import Launcher
-from roost.engines.local.state import State
+from roost.engines.local.launcher import Launcher
+from roost.engines.local.run_record import RunRecord
 from roost.errors import InvalidSpec
 from roost.jobfile.program import Program, Task
 from roost.testing.builders import held, run
@@ -26,6 +26,6 @@ def test_nothing_is_started_for_a_user_without_an_account() -> None:
     )
 
     with pytest.raises(InvalidSpec, match="bob has no Unix account here"):
-        launcher.launch(order, State(run("a"), "token"), held("n0", (0,)))
+        launcher.launch(order, RunRecord(run("a"), "token"), held("n0", (0,)))
 
     assert not unused.mock_calls

@@ -30,7 +30,7 @@ from roost.core import (
     Suspended,
 )
 from roost.core.observed import Setting
-from roost.engines import Ended, Told, WorkerExit
+from roost.engines import Ended, ProgressReport, WorkerExit
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
@@ -275,7 +275,7 @@ def test_what_is_observed_is_shown_and_measured_now_and_then(tmp_path: Path) -> 
             job = await here.submit(application="resnet")
             await here.reported(Started(0.0, job))
             here.hands.time += SETTLE_S
-            told = Told(
+            told = ProgressReport(
                 *(0.0, job, 0.1, None, 10, 0.5, 0.25, 64, 3000, 2800, 120.0, 1), elastic=True
             )
             await here.reported(told)
@@ -290,7 +290,7 @@ def test_what_is_observed_is_shown_and_measured_now_and_then(tmp_path: Path) -> 
             note = "worker-0 cannot be locked"
             await here.reported(replace(told, step_s=0.75, note=note), replace(told, world=2))
             assert here.view(job)["note"] == note
-            seen = Told(0.0, job, busy=0.75, memory_mib=99_000)
+            seen = ProgressReport(0.0, job, busy=0.75, memory_mib=99_000)
             await here.reported(seen, replace(seen, busy=1.5))
             assert (here.view(job)["busy"], here.view(job)["memory_mib"]) == (0.75, 99_000)
             (profile,) = here.it.profiles()
@@ -330,7 +330,9 @@ def test_where_and_how_a_step_was_done_is_measured_with_it(tmp_path: Path) -> No
             job = await here.submit(application="resnet", workers="1..4", training=learns)
             await here.reported(Started(0.0, job))
             here.hands.time += SETTLE_S
-            told = Told(0.0, job, step=30, step_s=0.25, sync_s=0.0, local_batch=60, epochs=1.5)
+            told = ProgressReport(
+                0.0, job, step=30, step_s=0.25, sync_s=0.0, local_batch=60, epochs=1.5
+            )
             told = replace(told, done=0.1, batch=64, loss=0.5, noise=99.0, world=1)
             await here.reported(told)
             await here.it.scale(job.job, Range(3, 3), "ada")
@@ -352,7 +354,9 @@ def test_where_and_how_a_step_was_done_is_measured_with_it(tmp_path: Path) -> No
             assert [one.sync.count for one in seen.timings.values()] == [1, 0], "more than a step"
             assert (seen.epochs, seen.losses, seen.noise) == (2.5, {1: 0.5}, 99.0)
             here.hands.time += EVERY_S
-            await here.reported(Told(0.0, job, step=60, done=0.2, epochs=3.25, loss=0.25, world=3))
+            await here.reported(
+                ProgressReport(0.0, job, step=60, done=0.2, epochs=3.25, loss=0.25, world=3)
+            )
             assert (seen.epochs, seen.losses[3], len(seen.timings)) == (3.25, 0.25, 2)
             # Its work is counted in steps: those that it tells.
             assert ran.done(ran.measured_at) == 60.0
@@ -368,7 +372,7 @@ def test_models_of_a_pipeline_are_foretold_by_whole_replicas(tmp_path: Path) -> 
             job = await here.submit(application="llm", gpus=4, training=learns)
             await here.reported(Started(0.0, job))
             here.hands.time += SETTLE_S
-            await here.reported(Told(0.0, job, step_s=3.5, batch=64, world=1))
+            await here.reported(ProgressReport(0.0, job, step_s=3.5, batch=64, world=1))
             (model,) = here.it.profiles()[0]["models"]
             alone, two = model["sizes"]
             assert (alone["local_batch"], alone["step_s"]) == (64, pytest.approx(3.5, rel=0.01))
@@ -396,7 +400,7 @@ def test_shares_and_servers_are_told_apart(
             job = await here.submit(**fields)
             await here.reported(Started(0.0, job))
             here.hands.time += SETTLE_S
-            await here.reported(Told(0.0, job, step_s=0.25, batch=64))
+            await here.reported(ProgressReport(0.0, job, step_s=0.25, batch=64))
             (setting,) = here.it.core.history.profiles["ada", "job"].observed.timings
             assert setting == Setting(kind, 1, 1, 64, servers)
             models = here.it.profiles()[0]["models"]
@@ -412,7 +416,9 @@ def test_figures_that_cannot_be_are_left_out(tmp_path: Path, wrong: float) -> No
             job = await here.submit()
             await here.reported(Started(0.0, job))
             number = -1 if wrong == -1.0 else 0
-            odd = Told(0.0, job, step_s=wrong, noise=wrong, batch=number, memory_mib=number)
+            odd = ProgressReport(
+                0.0, job, step_s=wrong, noise=wrong, batch=number, memory_mib=number
+            )
             here.hands.time += SETTLE_S
             odd = replace(odd, sync_s=wrong, epochs=-1.0, local_batch=number, loss=wrong)
             await here.reported(replace(odd, world=number, predicted_mib=1 << 60))
@@ -432,7 +438,7 @@ def test_a_share_that_cannot_hold_what_was_seen_is_refused_with_numbers(tmp_path
             job = await here.submit(application="bert")
             await here.reported(Started(0.0, job))
             here.hands.time += SETTLE_S
-            await here.reported(Told(0.0, job, step_s=0.1, memory_mib=31 * 1024))
+            await here.reported(ProgressReport(0.0, job, step_s=0.1, memory_mib=31 * 1024))
             with pytest.raises(InvalidSpec) as refused:
                 await here.submit(application="bert", gpus=0.25)
             assert str(refused.value) == (

@@ -29,7 +29,7 @@ from roost.core import (
     SuspendRequested,
     snapshot,
 )
-from roost.engines import Ended, Told, WorkerExit
+from roost.engines import Ended, ProgressReport, WorkerExit
 from roost.errors import Conflict, InvalidSpec, Retryable
 from roost.jobfile import JobFile
 from roost.jobs.clock import WallClock
@@ -346,7 +346,7 @@ def test_what_a_job_says_of_itself_may_be_nonsense(tmp_path: Path) -> None:
             it.engine.up((launch := await it.engine.told(Launch)).run)
             await it.becomes(job, JobState.RUNNING)
             for number in (math.nan, math.inf, -1.0, 2.0):
-                it.engine.report(Told(0.0, launch.run, number, number, None, number))
+                it.engine.report(ProgressReport(0.0, launch.run, number, number, None, number))
             it.engine.ended(launch.run, 1)
             await it.becomes(job, JobState.FAILED)
             row = it.store.jobs.get(job)
@@ -432,7 +432,7 @@ def test_what_ended_while_nobody_served_did_so_in_its_own_time(tmp_path: Path) -
         again = Live(tmp_path)
         again.engine.first = [
             Ended(left + 2.0, RunId(JobId("b"), 1), OKAY, "exit"),
-            Told(0.0, RunId(JobId("a"), 1), 0.5, 0.5),
+            ProgressReport(0.0, RunId(JobId("a"), 1), 0.5, 0.5),
             Ended(left + 1.0, RunId(JobId("a"), 1), OKAY, "exit"),
         ]
         again.driver.clock.not_before(left + 10.0)
@@ -513,12 +513,14 @@ def test_only_the_last_word_of_a_run_waits() -> None:
         box = Inbox()
         one = RunId(JobId("a"), 1)
         for step in range(5):
-            box.put(Told(float(step), one, None, None, step, None))
-        box.put(Told(9.0, one, 0.5))
-        assert box.take(10) == [Told(9.0, one, 0.5, None, 4, None)]
-        box.put(Told(1.0, one, step=7, step_s=0.5, sync_s=0.1, local_batch=8, world=1))
-        box.put(Told(2.0, one, world=2, epochs=1.5))
-        assert box.take(10) == [Told(2.0, one, step=7, world=2, epochs=1.5)], "timed with one"
+            box.put(ProgressReport(float(step), one, None, None, step, None))
+        box.put(ProgressReport(9.0, one, 0.5))
+        assert box.take(10) == [ProgressReport(9.0, one, 0.5, None, 4, None)]
+        box.put(ProgressReport(1.0, one, step=7, step_s=0.5, sync_s=0.1, local_batch=8, world=1))
+        box.put(ProgressReport(2.0, one, world=2, epochs=1.5))
+        assert box.take(10) == [ProgressReport(2.0, one, step=7, world=2, epochs=1.5)], (
+            "timed with one"
+        )
         assert not box
 
     run(scenario)

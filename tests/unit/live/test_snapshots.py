@@ -12,7 +12,7 @@ import pytest
 from tests.support.recording_engine import RecordingEngine
 
 from roost.core import JobId, Launch, RunId, Started
-from roost.engines import Ended, Order, SnapshotInfo, Told
+from roost.engines import Ended, Order, ProgressReport, SnapshotInfo
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
 from roost.jobfile import JobFile
 from roost.live import snapshots
@@ -49,7 +49,7 @@ async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow
     launch = await engine.told(Launch)
     engine.up(launch.run)
     engine.saved[JobId(row.id)] = dict(SAVED)
-    engine.report(Told(0.0, launch.run, done=0.5, saved=0.25, step=100))
+    engine.report(ProgressReport(0.0, launch.run, done=0.5, saved=0.25, step=100))
     await settled(it)
     found = it.store.jobs.get(row.id)
     assert found is not None

@@ -24,9 +24,9 @@ from roost.engines import (
     Ended,
     LogFile,
     Order,
+    ProgressReport,
     Report,
     SnapshotInfo,
-    Told,
     Usage,
     WorkerExit,
 )
@@ -109,11 +109,11 @@ class Puppets:
 
     def tell(self, run: RunId, loss: float) -> None:
         """Let a run say how it is doing."""
-        self._report(Told(0.0, run, done=0.5, loss=loss))
+        self._report(ProgressReport(0.0, run, done=0.5, loss=loss))
 
     def observe(self, run: RunId, **figures: Any) -> None:
         """Let a run say what it observes."""
-        self._report(Told(0.0, run, **figures))
+        self._report(ProgressReport(0.0, run, **figures))
 
     def output(self, run: RunId, worker: str = "worker-0") -> Log:
         return self.outputs.setdefault((run, worker), Log())

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost import train
-from roost.train.members import Left, Members, Place, View, _understood
+from roost.train.members import CurrentRank, Left, Members, View, _understood
 
 VARIABLES = ("ROOST_MEMBERS", "ROOST_MEMBER", "ROOST_PROGRESS", "RANK", "WORLD_SIZE", "MASTER_PORT")
 GOOD = {"version": 1, "address": "127.0.0.1:4000", "members": ["0", "1"]}
@@ -25,7 +25,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in (*VARIABLES, "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
     yield
-    Place.now = None
+    CurrentRank.now = None
 
 
 @pytest.fixture

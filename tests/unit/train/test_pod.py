@@ -126,7 +126,11 @@ def test_it_can_be_stopped_while_it_waits_to_be_told_who_trains(tmp_path: Path) 
 def test_it_brings_the_library_to_where_it_is_missing(tmp_path: Path) -> None:
     subprocess.run([*WRAPPER[:-1], "--install", str(tmp_path)], check=True, timeout=30)  # noqa: S603
     subprocess.run([*WRAPPER[:-1], "--install", str(tmp_path)], check=True, timeout=30)  # noqa: S603
-    assert sorted(path.name for path in (tmp_path / "roost").iterdir()) == ["__init__.py", "train"]
+    assert sorted(path.name for path in (tmp_path / "roost").iterdir()) == [
+        "__init__.py",
+        "elastic",
+        "train",
+    ]
     look = "import roost.train as t, roost.train.pod; print(t.__file__, t.report(1))"
     found = subprocess.run(  # noqa: S603
         [sys.executable, "-S", "-c", look],

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from roost import train
-from roost.train.example.exchange import Meeting, PeerLost, join
-from roost.train.example.learner import BATCH, Lessons, Network
-from roost.train.members import Place
+from roost.train.example.exchange import ExchangePlace, PeerLost, join
+from roost.train.example.learner import BATCH, Lessons, TwoLayerNetwork
+from roost.train.members import CurrentRank
 
 VARIABLES = (
     "ROOST_MEMBERS",
@@ -37,7 +37,7 @@ EXAMPLE = [sys.executable, "-m", "roost.train.example"]
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Place, "now", None)
+    monkeypatch.setattr(CurrentRank, "now", None)
     monkeypatch.setattr(train._Memory, "total", 0.0)
     monkeypatch.setattr(train._Memory, "stopping", False)
     monkeypatch.setattr(train._Memory, "watching", False)
@@ -208,8 +208,7 @@ def test_it_imports_nothing_of_roost() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == (
-        "['roost', 'roost.train.telling', 'roost.train.members', 'roost.train.saving',"
-        " 'roost.train']"
+        "['roost', 'roost.train.lines', 'roost.train.members', 'roost.train.saver', 'roost.train']"
     )
 
 
@@ -217,7 +216,7 @@ def test_it_imports_nothing_of_roost() -> None:
 
 
 def test_all_workers_together_take_the_step_of_one() -> None:
-    lessons, network = Lessons(1), Network.new(8, 1)
+    lessons, network = Lessons(1), TwoLayerNetwork.new(8, 1)
     whole, missed = network.slope(*lessons.batch(3, 0, 1))
     parts = [network.slope(*lessons.batch(3, rank, 3)) for rank in range(3)]
     assert np.allclose(sum(part for part, _ in parts), whole)
@@ -225,7 +224,7 @@ def test_all_workers_together_take_the_step_of_one() -> None:
 
 
 def test_the_slope_is_that_of_the_error() -> None:
-    lessons, network = Lessons(1), Network.new(4, 1)
+    lessons, network = Lessons(1), TwoLayerNetwork.new(4, 1)
     rows = lessons.batch(0, 0, 8)
     slope, missed = network.slope(*rows)
     for place in (0, 30, 66, 70, -1):
@@ -241,14 +240,14 @@ def test_a_lost_worker_is_an_error_for_the_others() -> None:
     leave = threading.Event()
 
     def second() -> None:
-        others = join(Meeting(("127.0.0.1", port), 1, 2, patience_s=10.0))
+        others = join(ExchangePlace(("127.0.0.1", port), 1, 2, patience_s=10.0))
         seen.append(others.total(np.array([2.0])).tolist())
         leave.wait(10)
         others.close()
 
     thread = threading.Thread(target=second)
     thread.start()
-    first = join(Meeting(("127.0.0.1", port), 0, 2, patience_s=10.0))
+    first = join(ExchangePlace(("127.0.0.1", port), 0, 2, patience_s=10.0))
     assert first.total(np.array([1.0])).tolist() == [3.0]
     leave.set()
     with pytest.raises(PeerLost, match="worker 1 is lost: it closed the connection"):
@@ -260,9 +259,9 @@ def test_a_lost_worker_is_an_error_for_the_others() -> None:
 
 def test_workers_that_do_not_come_are_named() -> None:
     with pytest.raises(PeerLost, match=r"workers \[1\] did not come"):
-        join(Meeting(("127.0.0.1", _port()), 0, 2, patience_s=1.0))
+        join(ExchangePlace(("127.0.0.1", _port()), 0, 2, patience_s=1.0))
     with pytest.raises(PeerLost, match="worker 0 does not answer"):
-        join(Meeting(("127.0.0.1", _port()), 1, 2, patience_s=0.1))
+        join(ExchangePlace(("127.0.0.1", _port()), 1, 2, patience_s=0.1))
 
 
 def _port() -> int:
@@ -306,9 +305,9 @@ def test_a_training_learns_and_ends(tmp_path: Path) -> None:
     assert "done: 300 steps" in out
     told = [json.loads(line) for line in progress.read_text().splitlines()]
     assert told[-1]["done"] == told[-1]["saved"] == 1.0
-    network = Network.load(tmp_path / "example.npz", 8)
+    network = TwoLayerNetwork.load(tmp_path / "example.npz", 8)
     assert (network.step, network.total) == (300, 300)
-    fresh = Network.new(8, 1)
+    fresh = TwoLayerNetwork.new(8, 1)
     _, missed = fresh.slope(*Lessons(1).batch(0, 0, 1))
     assert network.loss == told[-1]["loss"] < missed / BATCH / 3
 
@@ -330,7 +329,7 @@ def test_a_training_that_is_killed_resumes(tmp_path: Path) -> None:
         wait_for(first, "loss")
     first.kill()
     finished(first)
-    saved = Network.load(tmp_path / "example.npz", 8)
+    saved = TwoLayerNetwork.load(tmp_path / "example.npz", 8)
     assert 0 < saved.step < saved.total
     more = saved.step + 5
     code, out, _ = run("--steps", str(more), ROOST_CHECKPOINT_DIR=tmp_path)
@@ -347,7 +346,7 @@ def test_a_training_that_is_stopped_saves_itself(tmp_path: Path) -> None:
     process.terminate()
     code, out, _ = finished(process)
     assert code == 143
-    step = Network.load(tmp_path / "example.npz", 8).step
+    step = TwoLayerNetwork.load(tmp_path / "example.npz", 8).step
     assert f"stopped at step {step}\n" in out
 
 
@@ -368,7 +367,7 @@ def test_two_workers_take_the_same_steps_as_one(tmp_path: Path) -> None:
     ]
     assert [finished(process)[0] for process in pair] == [0, 0]
     run("--steps", "40", ROOST_CHECKPOINT_DIR=tmp_path / "one")
-    one, two = (Network.load(tmp_path / name / "example.npz", 8) for name in ("one", "two"))
+    one, two = (TwoLayerNetwork.load(tmp_path / name / "example.npz", 8) for name in ("one", "two"))
     assert np.allclose(one.weights, two.weights)
     assert two.step == 40
 

@@ -25,16 +25,33 @@ from typing import Any, TypeVar
 from roost.core.actions import Stop
 from roost.core.events import NodeJoined
 from roost.core.spec import JobId, JobSpec, NodeSpec, RunId
-from roost.engines import Assigned, Ended, LogFile, Order, Report, SnapshotInfo, Told, Usage
-from roost.engines.local import accounts, devices, examine, limits, observe, proc, snapshots
+from roost.engines import (
+    Assigned,
+    Ended,
+    LogFile,
+    Order,
+    ProgressReport,
+    Report,
+    SnapshotInfo,
+    Usage,
+)
+from roost.engines.local import (
+    accounts,
+    devices,
+    limits,
+    processes,
+    run_status,
+    snapshots,
+    usage_sampler,
+)
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports
-from roost.engines.local.folder import Runs
-from roost.engines.local.gpu.sharing import Sharing
+from roost.engines.local.gpu.sharing import GpuSharing
 from roost.engines.local.keeper import Keeper
-from roost.engines.local.launch import Launcher
-from roost.engines.local.observe import Observer
-from roost.engines.local.watch import Care
+from roost.engines.local.launcher import Launcher
+from roost.engines.local.run_folders import RunFolders
+from roost.engines.local.shim_handle import EngineContext
+from roost.engines.local.usage_sampler import UsageSampler
 from roost.errors import Conflict, Fatal, NotFound, Retryable
 
 _log = logging.getLogger(__name__)
@@ -74,15 +91,15 @@ class LocalEngine:
         self._copies = ThreadPoolExecutor(_COPIES, "copy")
         self._restores = ThreadPoolExecutor(_COPIES, "restore")
         self._closing = threading.Event()
-        self._runs = Runs(home)
+        self._runs = RunFolders(home)
         self._home_fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock_fd = -1
         self._ear: socket.socket | None = None
         self._ear_at: tuple[int, int] | None = None
         self._machine: Machine | None = None
-        self._limits: limits.Limits | None = None
-        self._care: Care | None = None
-        self._sharing: Sharing | None = None
+        self._limits: limits.ProcessLimits | None = None
+        self._care: EngineContext | None = None
+        self._sharing: GpuSharing | None = None
         self._observing: asyncio.Task[None] | None = None
 
     @property
@@ -95,7 +112,7 @@ class LocalEngine:
     @property
     def limits(self) -> str:
         """How memory and CPUs are limited here, in a sentence."""
-        return str(self._limits or limits.Limits(None))
+        return str(self._limits or limits.ProcessLimits(None))
 
     async def start(
         self, report: Callable[[Report], None], alive: Mapping[RunId, Assigned]
@@ -104,8 +121,10 @@ class LocalEngine:
         await self._serve_alone()
         self._limits = await self._work(limits.find, self.home)
         self._machine = await devices.find(self._python, self._slots)
-        self._sharing = Sharing(self.home, self._machine, self._python)
-        self._sharing.on_problem = lambda run, why: report(Told(self._clock(), run, note=why))
+        self._sharing = GpuSharing(self.home, self._machine, self._python)
+        self._sharing.on_problem = lambda run, why: report(
+            ProgressReport(self._clock(), run, note=why)
+        )
         await self._sharing.start()
         launcher = Launcher(
             self._runs,
@@ -118,14 +137,14 @@ class LocalEngine:
             self._sharing,
             self._closing,
         )
-        self._care = Care(
+        self._care = EngineContext(
             report, self._clock, self._runs, launcher, self._work, self._sharing, self._slow
         )
         self._listen()
         self._pool.submit(self._runs.clean)
         report(NodeJoined(self._clock(), self._machine.node))
         await self._adopt(alive, self._care)
-        self._observing = asyncio.create_task(self._observe(report, Observer(self._machine)))
+        self._observing = asyncio.create_task(self._observe(report, UsageSampler(self._machine)))
 
     async def perform(self, order: Order) -> None:
         """Accept an order; what becomes of it is reported."""
@@ -139,13 +158,13 @@ class LocalEngine:
         keeper = self._keepers.get(run)
         fresh = keeper is not None and await keeper.save(timeout_s)
         with _now(run):
-            state = await self._work(examine.wanted, self._runs, run)
+            state = await self._work(run_status.wanted, self._runs, run)
         own = self._runs.path / run.job / "checkpoints"
         account = await self._work(accounts.resolve, state.unix)
         source = Path(state.checkpoints) if state.checkpoints else own
         if state.checkpoints and account is None:  # of the user's own making: it may be a link
             source = await self._work(source.resolve)
-        by = snapshots.Copying(account, self._python, self._closing)
+        by = snapshots.CopyContext(account, self._python, self._closing)
         loop = asyncio.get_running_loop()
         kept = await loop.run_in_executor(self._copies, snapshots.take, source, into, by)
         return SnapshotInfo(kept.files, kept.size_bytes, fresh)
@@ -182,16 +201,18 @@ class LocalEngine:
     def usage(self) -> Mapping[RunId, Usage]:
         """What each live run uses."""
         keepers = tuple(self._keepers.items())  # asked from another thread, too
-        return proc.usage({run: keeper.pid for run, keeper in keepers if keeper.pid})
+        return processes.usage({run: keeper.pid for run, keeper in keepers if keeper.pid})
 
-    async def _observe(self, report: Callable[[Report], None], observer: Observer) -> None:
+    async def _observe(self, report: Callable[[Report], None], observer: UsageSampler) -> None:
         """Say now and then how busy runs are."""
         while True:
-            await asyncio.sleep(observe.EVERY_S)
+            await asyncio.sleep(usage_sampler.EVERY_S)
             runs = {run: up for run, one in self._keepers.items() if (up := one.watched)}
             if runs:
                 try:
-                    usage = await self._work(proc.usage, {run: up.pid for run, up in runs.items()})
+                    usage = await self._work(
+                        processes.usage, {run: up.pid for run, up in runs.items()}
+                    )
                     told = await self._work(observer.look, runs, usage, self._clock())
                 except Exception as error:  # noqa: BLE001 - runs go on, whether looked at or not
                     _log.warning("runs cannot be looked at now: %s", error)
@@ -279,7 +300,7 @@ class LocalEngine:
                 if keeper is not None:
                     keeper.inbox.put_nowait(hint)
 
-    async def _adopt(self, alive: Mapping[RunId, Assigned], care: Care) -> None:
+    async def _adopt(self, alive: Mapping[RunId, Assigned], care: EngineContext) -> None:
         known = {run for run, assigned in alive.items() if assigned.launched or assigned.parked}
         strays = set(self._runs.marked()) - known
         keepers = [

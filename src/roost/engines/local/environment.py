@@ -17,10 +17,16 @@ from pathlib import Path
 
 from roost.core.allocation import WORKER, Seat
 from roost.core.spec import WHOLE
-from roost.engines.contract import Address, Gang, hostfile, run_variables, seat_variables
 from roost.engines.local.accounts import Account
 from roost.engines.local.devices import Machine
-from roost.engines.local.state import State
+from roost.engines.local.run_record import RunRecord
+from roost.engines.rank_environment import (
+    Address,
+    RankEnvironment,
+    hostfile,
+    run_variables,
+    seat_variables,
+)
 
 _FROM_SERVER = ("PATH", "HOME", "USER", "LANG", "TZ")
 _HOST = "127.0.0.1"
@@ -50,14 +56,14 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class GenerationEnvironment:
     """All that the environments of one generation have in common.
 
     ``paths`` are Roost's own variables that name files. ``own`` is what the user wants set.
     ``members`` is the file that tells the main workers who trains together.
     """
 
-    state: State
+    state: RunRecord
     machine: Machine
     ports: Sequence[int]
     user: str
@@ -104,9 +110,9 @@ class Setting:
         return hostfile("localhost" for seat in self.state.seats if seat.role == WORKER)
 
     @property
-    def _gang(self) -> Gang:
+    def _gang(self) -> RankEnvironment:
         meet, *others = (Address(_HOST, port) for port in self.ports)
-        return Gang(self.state.run, self.user, self.state.seats, meet, others)
+        return RankEnvironment(self.state.run, self.user, self.state.seats, meet, others)
 
     def _clean(self) -> dict[str, str]:
         found = {name: os.environ[name] for name in _FROM_SERVER if name in os.environ}

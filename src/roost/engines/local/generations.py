@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 from roost.core.allocation import Allocation, seats
 from roost.core.events import Resized, Shrank, Started, Suspended
 from roost.core.spec import RunId
-from roost.engines import Ended, Ending, Order, Told
-from roost.engines.local import examine
-from roost.engines.local.examine import Found
-from roost.engines.local.observe import Watched
+from roost.elastic.protocol import checked
+from roost.engines import Ended, Ending, Order, ProgressReport
+from roost.engines.local import run_status
 from roost.engines.local.parking import Parking
-from roost.engines.local.shim.output import checked
-from roost.engines.local.state import State
-from roost.engines.local.watch import Care, Saving, Watch, why
+from roost.engines.local.run_record import RunRecord
+from roost.engines.local.run_status import RunStatus
+from roost.engines.local.shim_handle import EngineContext, SaveRequest, ShimHandle, why
+from roost.engines.local.usage_sampler import SampledRun
 from roost.errors import RoostError
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 Answer = type[Started | Resized]
 
 
-class Next(NamedTuple):
+class NextGeneration(NamedTuple):
     """What to start once this generation has ended, and what to call it."""
 
     order: Order
@@ -41,15 +41,15 @@ class Next(NamedTuple):
     answer: Answer
 
 
-class Generations(Watch):
+class Generations(ShimHandle):
     """Begins and ends the generations of one run."""
 
-    def __init__(self, run: RunId, care: Care, within_s: float = math.inf) -> None:
+    def __init__(self, run: RunId, care: EngineContext, within_s: float = math.inf) -> None:
         super().__init__(run, care, within_s)
         self._parking = Parking(run, care.sharing, care.launcher.machine)
         self._when_running: Answer | None = None
         self._moving: Awaitable[None] | None = None
-        self._next: Next | None = None
+        self._next: NextGeneration | None = None
         self._asked_at = math.inf
         #: What the workers of this generation can do, and did, with their state on the GPU.
         self._elastic = False
@@ -60,16 +60,16 @@ class Generations(Watch):
         self._saving: list[tuple[int, asyncio.Future[bool]]] = []
 
     @property
-    def watched(self) -> Watched | None:
+    def watched(self) -> SampledRun | None:
         """Where it runs, while it does."""
         state = self.found.state
         up = self._phase == "running" and self.pid and state is not None
-        return Watched(self.pid, state) if up and state is not None else None
+        return SampledRun(self.pid, state) if up and state is not None else None
 
     async def save(self, within_s: float) -> bool:
         """Have the job save itself now; False if it cannot, or takes too long."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.inbox.put_nowait(Saving(done))
+        self.inbox.put_nowait(SaveRequest(done))
         finished, _ = await asyncio.wait([done], timeout=within_s)
         return bool(finished) and done.result()
 
@@ -78,7 +78,7 @@ class Generations(Watch):
         super().let_go()
         self._has_saved(math.inf, done=False)
 
-    async def _save(self, saving: Saving) -> None:
+    async def _save(self, saving: SaveRequest) -> None:
         state = self.found.state
         able = self.found.kind == "alive" and self._phase == "running" and self._elastic
         if state is None or not able:
@@ -91,7 +91,7 @@ class Generations(Watch):
         self._saving.append((number, saving.done))
         self._signal(signal.SIGHUP)
 
-    async def _ask_job(self, state: State, what: str, *, wanted: bool) -> int | None:
+    async def _ask_job(self, state: RunRecord, what: str, *, wanted: bool) -> int | None:
         """Write down a wish for the job, which the shim passes on; its number, if it could be."""
         want = self._care.launcher.want
         try:
@@ -128,30 +128,30 @@ class Generations(Watch):
 
     async def _replace(self, order: Order, allocation: Allocation, answer: Answer) -> None:
         """End this generation as kindly as the job allows, then start the next."""
-        self._next = Next(order, allocation, answer)
+        self._next = NextGeneration(order, allocation, answer)
         self._when_running = None
         await self._want("resize")
         self._signal(signal.SIGTERM)
 
     async def _begin(
-        self, order: Order, state: State, allocation: Allocation, answer: Answer
+        self, order: Order, state: RunRecord, allocation: Allocation, answer: Answer
     ) -> None:
         self._next, self._phase, self._when_running = None, "", answer
         self._elastic, self._offloaded, self._problem = False, 0, ""
         state.parked = False
-        self.found = Found(self.found.kind, state)
+        self.found = RunStatus(self.found.kind, state)
         first = order.restore is not None and not state.generation
         work = (first and self._care.slow) or self._care.work
         pid, pidfd = await work(self._care.launcher.launch, order, state, allocation)
-        self.found = Found("alive", state)
+        self.found = RunStatus("alive", state)
         self._watch(pidfd, pid)
         self._moving = self._care.work(self._care.launcher.limits.move, state.cgroup, self.pid)
         await self._enrol(up=False)
 
     async def _fail(self, cause: Ending, detail: str) -> None:
         """The run is over without a shim that could say so."""
-        end = await self._surely(examine.conclude, self.run, cause, detail)
-        self.found = Found("over", self.found.state, None, end)
+        end = await self._surely(run_status.conclude, self.run, cause, detail)
+        self.found = RunStatus("over", self.found.state, None, end)
         await self._tell()
 
     async def _want(self, intent: Any) -> None:
@@ -159,7 +159,7 @@ class Generations(Watch):
         state = self.found.state
         if state is not None and state.intent != intent:
             state.intent = intent
-            await self._care.work(examine.save, self._care.runs, state)
+            await self._care.work(run_status.save, self._care.runs, state)
 
     async def _gone(self) -> None:
         """The shim has ended."""
@@ -175,7 +175,7 @@ class Generations(Watch):
             self._hindrance = self._hindrance or str((found.end or {}).get("detail", ""))
             await self._begin(order, found.state, allocation, answer)
         elif found.kind == "nothing" or (found.kind == "between" and found.end is None):
-            words = await self._surely(examine.last_words, self.run)
+            words = await self._surely(run_status.last_words, self.run)
             await self._fail("never-started" if words else "lost", words or "its shim was killed")
         elif found.kind != "alive":
             await self._tell(self._took())
@@ -185,13 +185,13 @@ class Generations(Watch):
 
         ``took_s`` is for what has just become true.
         """
-        words = await self._surely(examine.told, self.run)
+        words = await self._surely(run_status.told, self.run)
         kind, now = self.found.kind, self._care.clock()
         if words and kind != "nothing":
             self._care.report(told(now, self.run, words))
         if kind == "over" and self.found.end is not None:
             self._care.runs.unmark(self.run)
-            ended = examine.ended(self.run, self.found.end, now)
+            ended = run_status.ended(self.run, self.found.end, now)
             detail = "; ".join(filter(None, (self._problem, ended.detail)))
             self._care.report(replace(ended, detail=detail, problem=self._problem))
         elif kind == "parked" or (kind == "alive" and self._phase == "frozen"):
@@ -204,7 +204,7 @@ class Generations(Watch):
         if kind == "alive" and self.found.state and self.found.state.shrank:
             self._tell_shrank(self.found.state)
 
-    def _tell_shrank(self, state: State) -> None:
+    def _tell_shrank(self, state: RunRecord) -> None:
         held = Allocation(state.parts)
         self._care.report(Shrank(self._care.clock(), self.run, held, state.shrank))
 
@@ -216,7 +216,7 @@ class Generations(Watch):
         state = self.found.state
         if state is None or not self._parking.concerns(state):
             return
-        start = await self._surely(examine.started, self.run) if up else None
+        start = await self._surely(run_status.started, self.run) if up else None
         workers = start.get("workers") if start else None
         try:
             await self._parking.enrol(state, workers if isinstance(workers, dict) else {})
@@ -241,10 +241,10 @@ class Generations(Watch):
         )
 
 
-def told(now: float, run: RunId, words: object) -> Told:
+def told(now: float, run: RunId, words: object) -> ProgressReport:
     """What a job says of itself, as far as it may."""
     # It may come from the job itself, where that shares the server's account.
-    return Told(now, run, **checked(words))  # type: ignore[arg-type]
+    return ProgressReport(now, run, **checked(words))  # type: ignore[arg-type]
 
 
 def uptime() -> float:

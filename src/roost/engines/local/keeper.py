@@ -1,6 +1,6 @@
 """One run in the engine's care: orders come in one after the other, what becomes of them goes out.
 
-The folder says what is true (``examine``); a keeper holds what is under way: what to report once
+The folder says what is true (``run_status``); a keeper holds what is under way: what to report once
 the workers are up or frozen, and what to start once this generation has ended. It lives as long as
 its run has a process; after that, the folder is enough.
 
@@ -27,11 +27,11 @@ from roost.core.allocation import Allocation
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import RunId
 from roost.engines import Order, Stuck
-from roost.engines.local import examine
-from roost.engines.local.generations import Generations, Next, told, uptime
+from roost.engines.local import run_status
+from roost.engines.local.generations import Generations, NextGeneration, told, uptime
+from roost.engines.local.run_record import MemberWish, RunRecord, needs_of
 from roost.engines.local.seating import can_change, without_lost
-from roost.engines.local.state import State, Wish, needs_of
-from roost.engines.local.watch import GONE, Care, Message, Saving, is_ours, why
+from roost.engines.local.shim_handle import GONE, EngineContext, Message, SaveRequest, is_ours, why
 from roost.engines.seating import Seating
 from roost.errors import RoostError
 from roost.failpoints import hit
@@ -44,10 +44,10 @@ _OFFLOAD_S = 10.0
 class Keeper(Generations):
     """Takes care of one run."""
 
-    def __init__(self, run: RunId, care: Care, within_s: float = math.inf) -> None:
+    def __init__(self, run: RunId, care: EngineContext, within_s: float = math.inf) -> None:
         super().__init__(run, care, within_s)
         self._when_frozen = False
-        self._returning: Next | None = None
+        self._returning: NextGeneration | None = None
 
     async def live(self, *, adopt: bool) -> None:
         """See what is true, then obey until nothing is alive.
@@ -74,7 +74,7 @@ class Keeper(Generations):
     async def _handle(self, message: Message) -> None:
         if isinstance(message, Order):
             await self._obey(message)
-        elif isinstance(message, Saving):
+        elif isinstance(message, SaveRequest):
             await self._save(message)
         elif message == GONE:
             await self._gone()
@@ -101,7 +101,7 @@ class Keeper(Generations):
         if self.found.kind != "nothing":
             await self._tell()
             return
-        state = self.found.state or State(self.run, secrets.token_hex(8))
+        state = self.found.state or RunRecord(self.run, secrets.token_hex(8))
         state.needs = needs_of(action.spec)
         state.least, state.most = action.spec.workers
         await self._begin(order, state, action.allocation, Started)
@@ -129,7 +129,7 @@ class Keeper(Generations):
             else:
                 await self._replace(order, allocation, Started)
         elif self.found.kind == "alive" and state and state.parked:
-            self._returning = Next(order, allocation, Started)
+            self._returning = NextGeneration(order, allocation, Started)
             await self._return(state)
         elif self.found.kind in {"parked", "between"} and state:
             await self._begin(order, state, allocation, Started)
@@ -153,7 +153,7 @@ class Keeper(Generations):
         else:
             await self._tell()
 
-    async def _alter(self, order: Order, allocation: Allocation, state: State) -> None:
+    async def _alter(self, order: Order, allocation: Allocation, state: RunRecord) -> None:
         """Change the members of a run that is up, or start it anew where that cannot be."""
         settled = self._phase == "running" and not state.intent and not state.wish
         if settled and await self._move(order, allocation, state):
@@ -163,10 +163,10 @@ class Keeper(Generations):
             return
         seating = Seating(state, allocation)
         number, asked_at = state.changes + 1, self._asked_at
-        wish = Wish(number, allocation.parts, seating.ranks, seating.members, asked_at)
+        wish = MemberWish(number, allocation.parts, seating.ranks, seating.members, asked_at)
         await self._change(order, allocation, state, wish)
 
-    async def _move(self, order: Order, allocation: Allocation, state: State) -> bool:
+    async def _move(self, order: Order, allocation: Allocation, state: RunRecord) -> bool:
         """Let the driver move processes that know nothing of it to other GPUs; False if it cannot.
 
         A job that can change its members does that: it goes on while the new ones get ready.
@@ -188,20 +188,22 @@ class Keeper(Generations):
         self._care.report(Resized(self._care.clock(), self.run, self._took(), stood))
         return True
 
-    def _is_movable(self, order: Order, state: State) -> bool:
+    def _is_movable(self, order: Order, state: RunRecord) -> bool:
         """Whether the driver can take a run off its GPUs while its processes live on."""
         freezes = order.program is None or order.program.suspend == "freeze"
         theirs = self._parking.concerns(state) and not self._parking.stays(state)
         return freezes and theirs and self._care.launcher.machine.real
 
-    async def _note_parked(self, state: State) -> None:
+    async def _note_parked(self, state: RunRecord) -> None:
         """Write down that a run is about to leave its devices."""
         state.parked = True
-        await self._care.work(examine.save, self._care.runs, state)
+        await self._care.work(run_status.save, self._care.runs, state)
 
-    async def _change(self, order: Order, allocation: Allocation, state: State, wish: Wish) -> None:
+    async def _change(
+        self, order: Order, allocation: Allocation, state: RunRecord, wish: MemberWish
+    ) -> None:
         """Have the shim bring about a wish; if it ends instead, the next generation does."""
-        self._next, self._when_running = Next(order, allocation, Resized), None
+        self._next, self._when_running = NextGeneration(order, allocation, Resized), None
         state.wish, state.changes, self._asked_at = wish, wish.number, wish.asked_at
         try:
             seated = await self._care.work(self._care.launcher.wanted, order, state)
@@ -212,7 +214,7 @@ class Keeper(Generations):
             return
         hit("resize.before-wanted")
         state.intent = "resize"
-        await self._care.work(examine.save, self._care.runs, state)
+        await self._care.work(run_status.save, self._care.runs, state)
         try:
             await self._care.work(self._care.launcher.want, state, seated)
         except (OSError, ValueError) as error:  # no room for it: the old way needs none
@@ -241,7 +243,7 @@ class Keeper(Generations):
         took = max(uptime() - wish.asked_at, 0.0)
         self._care.report(Resized(self._care.clock(), self.run, took, _seconds(answer, "pause_s")))
 
-    def _as_told(self, state: State) -> Resized:
+    def _as_told(self, state: RunRecord) -> Resized:
         """The answer to an order that was carried out, for whom the first one did not reach."""
         answer = self.found.start.get("change") if self.found.start else None
         if not isinstance(answer, dict) or answer.get("number") != state.changes:
@@ -261,10 +263,10 @@ class Keeper(Generations):
         await self._settle(state)
         self._tell_shrank(state)
 
-    async def _settle(self, state: State) -> None:
+    async def _settle(self, state: RunRecord) -> None:
         """Write down who is where now, and have their limits held."""
         state.cpus = self._care.launcher.pins(state)
-        await self._surely(examine.save, state)
+        await self._surely(run_status.save, state)
         await self._enrol()
 
     async def _catch_up(self) -> None:
@@ -280,7 +282,7 @@ class Keeper(Generations):
             await self._lost(_ids(start), reason)
         await self._enrol(up=self._phase in {"running", "frozen"})
 
-    async def _can_freeze(self, order: Order, state: State) -> bool:
+    async def _can_freeze(self, order: Order, state: RunRecord) -> bool:
         """Take a run off its devices as far as need be; False if it has to be stopped for that."""
         freezes = order.program is None or order.program.suspend == "freeze"
         if not freezes or state.wish or state.intent:
@@ -295,16 +297,16 @@ class Keeper(Generations):
             self._hindrance = problem
         return not problem
 
-    async def _thaw(self, order: Order, allocation: Allocation, state: State) -> None:
+    async def _thaw(self, order: Order, allocation: Allocation, state: RunRecord) -> None:
         state.parts = allocation.parts
         state.cpus = self._care.launcher.pins(state)
-        await self._care.work(examine.save, self._care.runs, state)
+        await self._care.work(run_status.save, self._care.runs, state)
         if state.parked:
-            self._returning = Next(order, allocation, Started)
+            self._returning = NextGeneration(order, allocation, Started)
         self._when_running, self._when_frozen = Started, False
         self._signal(signal.SIGUSR2)
 
-    async def _return(self, state: State) -> None:
+    async def _return(self, state: RunRecord) -> None:
         """Put a run that was parked back on its devices; then it has started."""
         back, self._returning = self._returning, None
         if back is None:
@@ -318,11 +320,11 @@ class Keeper(Generations):
             await self._replace(*back)
             return
         state.parked = False
-        await self._care.work(examine.save, self._care.runs, state)
+        await self._care.work(run_status.save, self._care.runs, state)
         self._when_running = None
         self._care.report(Started(self._care.clock(), self.run, self._took()))
 
-    async def _offload(self, state: State, *, out: bool) -> bool:
+    async def _offload(self, state: RunRecord, *, out: bool) -> bool:
         """Have a job that can do that move its state off the GPU, or back; wait a little for it.
 
         Nobody waits for one to come back that did not say it had left. False if it cannot even be

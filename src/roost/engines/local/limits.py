@@ -20,7 +20,7 @@ _WANTED = frozenset({"memory", "cpu"})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """What this machine lets us use; ``str`` says it in a sentence."""
 
     base: Path | None
@@ -89,22 +89,22 @@ def remove(group: str) -> None:
             folder.rmdir()
 
 
-def find(home: Path) -> Limits:
+def find(home: Path) -> ProcessLimits:
     """See what may be used, by trying."""
     own = _own_group()
     if own is None:
-        return Limits(None)
+        return ProcessLimits(None)
     base = own / f"roost-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"
     try:
         base.mkdir(exist_ok=True)
     except OSError:
-        return Limits(None)
+        return ProcessLimits(None)
     for group in base.glob("*/"):
         remove(str(group))  # empty ones that nobody was there to remove
     controllers = _available(own) & _WANTED
     if controllers and _enable_own(own, controllers) and _enable(base, controllers):
-        return Limits(base, controllers)
-    return Limits(base)
+        return ProcessLimits(base, controllers)
+    return ProcessLimits(base)
 
 
 def _own_group() -> Path | None:

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from roost.core.allocation import Seat
 from roost.core.spec import WHOLE, Resources, RunId, Way
 from roost.engines.local.devices import Machine
-from roost.engines.local.state import State
+from roost.engines.local.run_record import RunRecord
 from roost.errors import RoostError
 
 _log = logging.getLogger(__name__)
 
 
-class Parked(Protocol):
+class ParkReport(Protocol):
     """What parking came to."""
 
     @property
@@ -34,7 +34,7 @@ class Parked(Protocol):
         ...
 
 
-class Sharing(Protocol):
+class SharingService(Protocol):
     """What lets runs share GPUs and leave them (``roost.engines.local.gpu.Sharing``)."""
 
     async def attach(
@@ -51,11 +51,11 @@ class Sharing(Protocol):
         """A run is over."""
         ...
 
-    async def park(self, run: RunId) -> Parked:
+    async def park(self, run: RunId) -> ParkReport:
         """Take a run off its GPUs."""
         ...
 
-    async def unpark(self, run: RunId, seats: Sequence[Seat]) -> Parked:
+    async def unpark(self, run: RunId, seats: Sequence[Seat]) -> ParkReport:
         """Put a run back on GPUs: those it had, or others."""
         ...
 
@@ -67,18 +67,18 @@ class Sharing(Protocol):
 class Parking:
     """The shared devices of one run."""
 
-    def __init__(self, run: RunId, sharing: Sharing | None, machine: Machine) -> None:
+    def __init__(self, run: RunId, sharing: SharingService | None, machine: Machine) -> None:
         self._run, self._sharing, self._machine = run, sharing, machine
         self._enrolled = False
 
-    def concerns(self, state: State) -> bool:
+    def concerns(self, state: RunRecord) -> bool:
         """Whether there is anything to do for such a run."""
         if self._sharing is None:
             return False
         held = [part for part in state.parts if part.gpus]
         return any(self._machine.real or part.share_milli < WHOLE for part in held)
 
-    def stays(self, state: State) -> bool:
+    def stays(self, state: RunRecord) -> bool:
         """Whether its memory stays on the GPU whatever is done: it shares it the spatial way."""
         return any(
             part.share_milli < WHOLE and state.needs[part.role].way is Way.SPATIAL
@@ -86,7 +86,7 @@ class Parking:
             if part.gpus and part.role in state.needs
         )
 
-    async def enrol(self, state: State, workers: Mapping[str, Any]) -> None:
+    async def enrol(self, state: RunRecord, workers: Mapping[str, Any]) -> None:
         """Have slices and limits held for the processes of a run; raises RoostError."""
         if self._sharing is None or not self.concerns(state):
             return
@@ -97,7 +97,7 @@ class Parking:
         self._enrolled = True
         await self._sharing.attach(self._run, state.seats, state.needs, found)
 
-    async def leave(self, state: State) -> str:
+    async def leave(self, state: RunRecord) -> str:
         """Take a run off its GPUs; why it cannot be frozen then, or nothing."""
         if self._sharing is None or not self.concerns(state):
             return "its GPU memory would stay" if self._machine.real else ""
@@ -111,7 +111,7 @@ class Parking:
             return parked.why or "it cannot leave its GPU"
         return ""
 
-    async def come_back(self, state: State) -> str:
+    async def come_back(self, state: RunRecord) -> str:
         """Put a run back on GPUs once it runs again; why it cannot be, or nothing."""
         if self._sharing is None or not self.concerns(state) or self.stays(state):
             return ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roost.core.allocation import WORKER, Allocation, Part, keeping
-from roost.engines.local.state import State
+from roost.engines.local.run_record import RunRecord
 
 
-def can_change(state: State, allocation: Allocation) -> bool:
+def can_change(state: RunRecord, allocation: Allocation) -> bool:
     """Whether only the main workers differ, and the records have space for all who come and go."""
     main = sum(part.workers for part in allocation.parts if part.role == WORKER)
     fits = len(state.seats) + main <= state.room
@@ -16,20 +16,20 @@ def can_change(state: State, allocation: Allocation) -> bool:
     return bool(state.members) and main > 0 and fits and same
 
 
-class Left(NamedTuple):
+class RemainingSeats(NamedTuple):
     """What a run holds without the members it lost."""
 
     parts: tuple[Part, ...]
     ranks: tuple[int, ...]
 
 
-def without_lost(state: State, members: tuple[str, ...]) -> Left:
+def without_lost(state: RunRecord, members: tuple[str, ...]) -> RemainingSeats:
     """What is left of a run when only these of its members are."""
     ranks = state.ranks or tuple(range(len(state.members)))
     place_of = dict(zip(state.members, ranks, strict=False))
     kept = sorted(place_of[one] for one in members)
     parts = keeping(Allocation(state.parts), kept).parts
-    return Left(parts, tuple(kept.index(place_of[one]) for one in members))
+    return RemainingSeats(parts, tuple(kept.index(place_of[one]) for one in members))
 
 
 def _others(parts: tuple[Part, ...]) -> list[Part]:

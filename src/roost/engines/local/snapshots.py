@@ -1,8 +1,8 @@
 """Keeps what a job saved, and gives it to a new one: entirely, or not at all.
 
 A draft beside the target is filled, written to disk and renamed. What belongs to another account is
-copied by a process with the rights of that account (``copying``), so a job cannot have the server
-read for it what it may not read itself.
+copied by a process with the rights of that account (``folder_copy``), so a job cannot have the
+server read for it what it may not read itself.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from roost.engines.local import copying
+from roost.engines.local import folder_copy
 from roost.engines.local.accounts import Account
-from roost.engines.local.folder import Folder
-from roost.engines.local.shim import tree
+from roost.engines.local.run_folders import RunFolder
+from roost.engines.local.shim import process_tree
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -36,14 +36,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK_S, _STILL_S = 0.5, 600.0
 
 
-class Copied(NamedTuple):
+class CopySize(NamedTuple):
     """What was copied."""
 
     files: int
     size_bytes: int
 
 
-class Copying(NamedTuple):
+class CopyContext(NamedTuple):
     """Who copies: with whose rights, by which Python, and until when (``closing``)."""
 
     account: Account | None
@@ -51,7 +51,7 @@ class Copying(NamedTuple):
     closing: threading.Event = threading.Event()
 
 
-def take(source: Path, into: Path, by: Copying) -> Copied:
+def take(source: Path, into: Path, by: CopyContext) -> CopySize:
     """Copy a job's checkpoints into a folder that does not exist yet.
 
     Raises Conflict if there are none or they cannot be kept, Retryable if there is no space.
@@ -76,7 +76,7 @@ def take(source: Path, into: Path, by: Copying) -> Copied:
     return found
 
 
-def restore(source: Path, folder: Folder, own: str, by: Copying) -> None:
+def restore(source: Path, folder: RunFolder, own: str, by: CopyContext) -> None:
     """Fill a new job's checkpoint folder, or the one of its own that it names, if it is empty.
 
     Raises NotFound if there is nothing to restore from, InvalidSpec or Retryable if it cannot be.
@@ -91,7 +91,7 @@ def restore(source: Path, folder: Folder, own: str, by: Copying) -> None:
                 _refill(given, folder.path.parent, by)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"the snapshot to start from is gone: {source.name}") from None
-    except (copying.Refused, Conflict) as refused:
+    except (folder_copy.CopyRefused, Conflict) as refused:
         raise InvalidSpec(f"the snapshot cannot be restored: {refused}") from None
     except OSError as error:
         raise _told(error, "the snapshot cannot be restored") from None
@@ -110,7 +110,7 @@ class _Opened:
         os.close(self._fd)
 
 
-def _fill(draft: Path, source: Path, by: Copying) -> Copied:
+def _fill(draft: Path, source: Path, by: CopyContext) -> CopySize:
     account = by.account
     with _Opened(draft) as target:
         try:
@@ -119,19 +119,19 @@ def _fill(draft: Path, source: Path, by: Copying) -> Copied:
                 order = {"source": str(source), "target_fd": target}
                 return _apart(order, (target,), by)
             with _Opened(source) as given:
-                copy = copying.Copy(over=by.closing.is_set)
+                copy = folder_copy.FolderCopy(over=by.closing.is_set)
                 copy.folder(given, target)
-            return Copied(copy.files, copy.size)
+            return CopySize(copy.files, copy.size)
         except (FileNotFoundError, NotADirectoryError):
             raise Conflict(_NEVER) from None
-        except copying.Refused as refused:
+        except folder_copy.CopyRefused as refused:
             raise Conflict(f"the checkpoints cannot be kept: {refused}") from None
         finally:
             if account is not None:
                 os.fchown(target, os.geteuid(), os.getegid())
 
 
-def _refill(given: int, job: Path, by: Copying) -> None:
+def _refill(given: int, job: Path, by: CopyContext) -> None:
     """Put a filled folder in the place of the empty one; one that has something is let be."""
     account = by.account
     for old in job.glob(".restore-*"):
@@ -144,7 +144,7 @@ def _refill(given: int, job: Path, by: Copying) -> None:
         draft.mkdir(0o700)
         with _Opened(draft) as target:
             owner = (account.uid, account.gid) if account else None
-            copy = copying.Copy(owner, by.closing.is_set)
+            copy = folder_copy.FolderCopy(owner, by.closing.is_set)
             copy.folder(given, target)
             if account:
                 os.fchown(target, account.uid, account.gid)
@@ -154,12 +154,12 @@ def _refill(given: int, job: Path, by: Copying) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _apart(order: dict[str, Any], fds: tuple[int, ...], by: Copying) -> Copied:
+def _apart(order: dict[str, Any], fds: tuple[int, ...], by: CopyContext) -> CopySize:
     """Copy in a process with the rights of an account; raises Conflict or OSError."""
     order["account"] = by.account._asdict() if by.account else None
     order["above"] = os.getpid()  # it gives up when this server is gone
     with subprocess.Popen(  # noqa: S603 - our own
-        [by.python, "-I", "-S", copying.__file__],
+        [by.python, "-I", "-S", folder_copy.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -175,10 +175,10 @@ def _apart(order: dict[str, Any], fds: tuple[int, ...], by: Copying) -> Copied:
         why = "was ended" if child.returncode < 0 else f"ended with status {child.returncode}"
         raise OSError(errno.EIO, f"copying {why}")
     if told["refused"]:
-        raise copying.Refused(told["refused"])
+        raise folder_copy.CopyRefused(told["refused"])
     if told["errno"]:
         raise OSError(told["errno"], os.strerror(told["errno"]), told["file"] or None)
-    return Copied(told["files"], told["size"])
+    return CopySize(told["files"], told["size"])
 
 
 def _heard(child: subprocess.Popen[bytes], order: bytes, closing: threading.Event) -> bytes:
@@ -195,7 +195,7 @@ def _heard(child: subprocess.Popen[bytes], order: bytes, closing: threading.Even
             given = None
         except BrokenPipeError:  # it ended before it was told
             return b""
-        process, now = tree.look(child.pid), _counts(child.pid)
+        process, now = process_tree.look(child.pid), _counts(child.pid)
         if now != before:
             before, since = now, time.monotonic()
         stopped = process is not None and process.state in "Tt"

@@ -22,7 +22,13 @@ from dataclasses import dataclass, field, replace
 
 from roost.core.allocation import WORKER, Allocation, Seat
 from roost.core.spec import WHOLE, JobSpec, NodeId, Resources, RunId
-from roost.engines.contract import Address, Gang, hostfile, run_variables, seat_variables
+from roost.engines.rank_environment import (
+    Address,
+    RankEnvironment,
+    hostfile,
+    run_variables,
+    seat_variables,
+)
 from roost.errors import InvalidSpec
 from roost.jobfile.model import JobFile
 from roost.jobfile.program import Program
@@ -216,11 +222,11 @@ class Blueprint:
 
     # -- pods ------------------------------------------------------------------------------------
 
-    def _gang(self) -> Gang:
+    def _gang(self) -> RankEnvironment:
         addresses = [self.address(seat) for seat in self.crew.seats]
-        return Gang(self.run, self.user, self.crew.seats, self.meet(), addresses)
+        return RankEnvironment(self.run, self.user, self.crew.seats, self.meet(), addresses)
 
-    def _pod(self, seat: Seat, gang: Gang, plan: str) -> Object:
+    def _pod(self, seat: Seat, gang: RankEnvironment, plan: str) -> Object:
         name, need = self.pod_name(seat), self._need(seat.role)
         metadata = self._metadata(name)
         metadata["labels"] |= {**self.overrides.labels, **self._labels(seat), **metadata["labels"]}
@@ -246,7 +252,9 @@ class Blueprint:
             },
         }
 
-    def _container(self, seat: Seat, need: Resources, gang: Gang, program: Program) -> Object:
+    def _container(
+        self, seat: Seat, need: Resources, gang: RankEnvironment, program: Program
+    ) -> Object:
         if not self.file.image:
             raise InvalidSpec("image: a job on Kubernetes needs the container image of its workers")
         elastic = self.elastic and seat.role == WORKER
@@ -268,7 +276,7 @@ class Blueprint:
         }
 
     def _plain(
-        self, seat: Seat, need: Resources, gang: Gang, program: Program
+        self, seat: Seat, need: Resources, gang: RankEnvironment, program: Program
     ) -> list[dict[str, str]]:
         threads = max(1, need.cpu_milli // 1000)
         found = {

@@ -14,7 +14,7 @@ from roost.kubernetes.operator.status import Obstacle
 from roost.kubernetes.operator.workload import OperatorContext
 
 if TYPE_CHECKING:
-    from roost.kubernetes.jobs.meeting import Meeting
+    from roost.kubernetes.jobs.rendezvous import RendezvousServer
     from roost.kubernetes.jobs.request import JobRequest
 
 
@@ -25,7 +25,7 @@ class JobsContext(Protocol):
     records: dict[JobId, JobRecord]
 
     @property
-    def meeting(self) -> Meeting | None:
+    def meeting(self) -> RendezvousServer | None:
         """Where pods call."""
         ...
 

@@ -44,7 +44,7 @@ from roost.kubernetes.gangs.foreign_pods import OTHER, ForeignPod, foreign_id
 from roost.kubernetes.jobs import queue_status, queues
 from roost.kubernetes.jobs.blueprint import Site
 from roost.kubernetes.jobs.log_tails import LogTail
-from roost.kubernetes.jobs.meeting import Meeting
+from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.jobs.request import JobRequest, id_of, key_of, last_status, submitted_at
 from roost.kubernetes.jobs.status_writer import StatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
@@ -95,7 +95,7 @@ class JobController:
         self._never: dict[Any, str] = {}
         self._seq = 0
         port = self._options.meeting_port
-        self.meeting = None if port is None else Meeting(self._heard, self._polled)
+        self.meeting = None if port is None else RendezvousServer(self._heard, self._polled)
         self._placer = placement.placer(self._options.placer)
         where = "" if port is None else self._options.site.meeting
         self._site = replace(self._options.site, meeting=where, vendors=_Vendors(context))
@@ -273,7 +273,7 @@ class JobController:
 
     # -- pods that call --------------------------------------------------------------------------
 
-    async def _meet(self, meeting: Meeting, port: int) -> None:
+    async def _meet(self, meeting: RendezvousServer, port: int) -> None:
         await meeting.start(port=port)
         try:
             await asyncio.Event().wait()

@@ -1,10 +1,10 @@
 """A start of an elastic run: pods come and go while it lives, and the training goes on.
 
-Who belongs is for ``Membership``, and how pods hear of it for ``Meeting``; this makes pods of the
-one's effects, and words for the core of what became of them. Everything it has to know is kept in
-the status of the Job before any of it is done (``keep``): the next leader goes on from there. A
-change that cannot be made while the training runs ends the generation as ``stopped``, and the next
-one starts with what was wanted.
+``PodMembership`` says which members there are, and ``RendezvousServer`` lets pods know; this makes
+pods of the one's effects, and words for the core of what became of them. Everything it has to know
+is kept in the status of the Job before any of it is done (``keep``): the next leader goes on from
+there. A change that cannot be made while the training runs ends the generation as ``stopped``, and
+the next one starts with what was wanted.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 from roost.core import WORKER, Allocation, JobId, Resized, Shrank
 from roost.core.allocation import Seat, seats
-from roost.engines import Report, Told
-from roost.engines.local.shim.output import checked, take
+from roost.elastic.protocol import ABOUT_MEMBERS, checked, take
+from roost.engines import ProgressReport, Report
 from roost.engines.seating import Seating
 from roost.errors import Retryable
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import Blueprint, RunSeats
-from roost.kubernetes.jobs.crewed import Crewed
 from roost.kubernetes.jobs.generation import EndReason
-from roost.kubernetes.jobs.kept import (
+from roost.kubernetes.jobs.member_pods import MemberPods
+from roost.kubernetes.jobs.member_state import (
     beside,
     read,
     recalled,
@@ -33,26 +33,25 @@ from roost.kubernetes.jobs.kept import (
     seats_in,
     written,
 )
-from roost.kubernetes.jobs.meeting import Meeting
-from roost.kubernetes.jobs.membership import (
-    Changed,
-    Dismiss,
-    Effect,
-    Hire,
-    Left,
-    Membership,
-    Noted,
-    Publish,
-    Said,
-    Settled,
-    Stop,
-    WentOn,
-)
 from roost.kubernetes.jobs.pod_ends import PodEnd, place_of
+from roost.kubernetes.jobs.pod_membership import (
+    ChangeDone,
+    CreatePod,
+    DeletePod,
+    JobFacts,
+    MemberEffect,
+    MemberNote,
+    PodLeft,
+    PodMembership,
+    PublishView,
+    RanksAssigned,
+    StopPods,
+    WentOnWithout,
+)
 from roost.kubernetes.jobs.pods import pause
+from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.objects.pods import is_leaving, is_over, node_of
 from roost.kubernetes.operator.workload import OperatorContext
-from roost.train.calling import ABOUT_MEMBERS
 
 __all__ = ["ElasticGeneration", "recalled"]
 
@@ -61,7 +60,7 @@ _log = logging.getLogger(__name__)
 _KILLED = -9
 
 
-class ElasticGeneration(Crewed):
+class ElasticGeneration(MemberPods):
     """Pods of one start of a run that may change while it runs."""
 
     def __init__(  # noqa: PLR0913 - what a generation needs, and whom it talks with
@@ -71,7 +70,7 @@ class ElasticGeneration(Crewed):
         plan: Blueprint,
         token: str = "",
         *,
-        meeting: Meeting,
+        meeting: RendezvousServer,
         keep: Callable[[str], Awaitable[None]],
     ) -> None:
         super().__init__(context, job, plan, token)
@@ -80,7 +79,7 @@ class ElasticGeneration(Crewed):
         #: what is wanted after it.
         self._number, self._changing, self._ordered = 0, False, False
         self._later: Allocation | None = None
-        self._effects: list[Effect] = []
+        self._effects: list[MemberEffect] = []
         self._kept = ""
         self._carrying = False
         #: Pods that others asked to leave while their fellows go on.
@@ -102,7 +101,7 @@ class ElasticGeneration(Crewed):
         mine, found = list(pods), read(kept, self.plan.run.attempt, self.plan.generation)
         if found is not None:
             present = {str(number) for role, number in map(place_of, mine) if role == WORKER}
-            self._members = Membership.restored(found["members"], present)
+            self._members = PodMembership.restored(found["members"], present)
             self._seat_of = seats_in(found)
             self._number, self._changing = found["number"], found["changing"]
             self._replan()
@@ -155,7 +154,7 @@ class ElasticGeneration(Crewed):
         found, self._reports = self._reports, []
         if self._says:
             self._says = False
-            found.append(Told(now, self.plan.run, **self._told))
+            found.append(ProgressReport(now, self.plan.run, **self._told))
         return found
 
     @property
@@ -261,10 +260,10 @@ class ElasticGeneration(Crewed):
         self._changing = True
         self._go_on(self._members.want(now, self._number, chosen))
 
-    def _go_on(self, effects: Sequence[Effect]) -> None:
+    def _go_on(self, effects: Sequence[MemberEffect]) -> None:
         """Write down how it is, then carry out what is wanted; one after the other."""
         for effect in effects:
-            if isinstance(effect, Hire):  # known from now on, so that it is kept
+            if isinstance(effect, CreatePod):  # known from now on, so that it is kept
                 self._seat_of[effect.member] = seat_of(effect.seat["seat"], effect.rank)
                 self._awaited.add(effect.member)
         self._effects += effects
@@ -293,40 +292,40 @@ class ElasticGeneration(Crewed):
         finally:
             self._carrying = False
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: MemberEffect) -> None:
         match effect:
-            case Publish(view):
+            case PublishView(view):
                 self._meeting.publish(self.plan.run, view)
-            case Hire(member):
+            case CreatePod(member):
                 self._replan()
                 self._hire(member)
-            case Dismiss(member, kill):
+            case DeletePod(member, kill):
                 self._dismiss(member, kill=kill)
-            case Left(member):
+            case PodLeft(member):
                 self._let_go(member)
-            case Settled():
+            case RanksAssigned():
                 self._replan()
             case _:
                 self._note(effect, self._context.now())
 
-    def _note(self, effect: Effect, now: float) -> None:
+    def _note(self, effect: MemberEffect, now: float) -> None:
         match effect:
-            case Changed():
+            case ChangeDone():
                 self._changed(effect, now)
-            case WentOn(members, why):
+            case WentOnWithout(members, why):
                 self._mourned.clear()
                 self._reports.append(Shrank(now, self.plan.run, self._held_by(members), why))
-            case Stop(cause, detail):
+            case StopPods(cause, detail):
                 self._stop(cause, detail)
-            case Said(fields):
+            case JobFacts(fields):
                 take(self._told, fields)
                 self._says = True
-            case Noted(text):
+            case MemberNote(text):
                 _log.info("%s: %s", self.plan.run, text)
             case _:  # nobody asks for checkpoints here
                 return
 
-    def _changed(self, changed: Changed, now: float) -> None:
+    def _changed(self, changed: ChangeDone, now: float) -> None:
         self._changing = False
         self._replan()
         if self._later is not None:

@@ -9,7 +9,7 @@ from roost.core import JobId
 from roost.kubernetes.jobs.blueprint import Blueprint
 from roost.kubernetes.jobs.elastic import ElasticGeneration
 from roost.kubernetes.jobs.generation import Generation
-from roost.kubernetes.jobs.meeting import Meeting
+from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.operator.workload import OperatorContext
 
 
@@ -20,7 +20,7 @@ class Means(NamedTuple):
     whoever leads next will find it.
     """
 
-    meeting: Meeting | None
+    meeting: RendezvousServer | None
     keep: Callable[[str], Awaitable[None]]
 
 

@@ -27,8 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     from roost.train.example import trainer  # noqa: PLC0415 - numpy, after its settings
 
     try:
-        return trainer.Training(options).run()
-    except (trainer.Trouble, ConnectionError) as error:
+        return trainer.ExampleTraining(options).run()
+    except (trainer.TrainingFailed, ConnectionError) as error:
         trainer.say(f"error: {error}", sys.stderr)
         return _FAILED
 

@@ -47,7 +47,7 @@ class Exchange(Protocol):
 
 
 @dataclass(slots=True)
-class Meeting:
+class ExchangePlace:
     """Where, as whom and for how long to wait for the others."""
 
     address: tuple[str, int]
@@ -71,7 +71,7 @@ class Meeting:
         return _HELLO.pack(_MAGIC, self.version, rank, self.size)
 
 
-class Alone:
+class SingleWorker:
     """One worker: there is nobody to ask."""
 
     def total(self, vector: Vector) -> Vector:
@@ -82,10 +82,10 @@ class Alone:
         """Nothing to let go of."""
 
 
-class First:
+class Leader:
     """Worker 0: takes from all, gives to all."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: ExchangePlace) -> None:
         self._watch = meeting.watch
         self._peers: dict[int, socket.socket] = {}
         try:
@@ -98,7 +98,7 @@ class First:
             self.close()
             raise
 
-    def _accept(self, server: socket.socket, meeting: Meeting) -> None:
+    def _accept(self, server: socket.socket, meeting: ExchangePlace) -> None:
         try:
             peer, _ = server.accept()
         except TimeoutError:
@@ -126,10 +126,10 @@ class First:
             peer.close()
 
 
-class Other:
+class Follower:
     """Any worker but 0."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: ExchangePlace) -> None:
         self._watch = meeting.watch
         self._first = _admitted(meeting)
 
@@ -143,14 +143,14 @@ class Other:
         self._first.close()
 
 
-def join(meeting: Meeting) -> Exchange:
+def join(meeting: ExchangePlace) -> Exchange:
     """Meet the other workers; raises PeerLost when they do not come."""
     if meeting.size == 1:
-        return Alone()
-    return First(meeting) if meeting.rank == 0 else Other(meeting)
+        return SingleWorker()
+    return Leader(meeting) if meeting.rank == 0 else Follower(meeting)
 
 
-def _listening(meeting: Meeting) -> socket.socket:
+def _listening(meeting: ExchangePlace) -> socket.socket:
     while True:
         try:
             server = socket.create_server(meeting.address, backlog=meeting.size)
@@ -162,7 +162,7 @@ def _listening(meeting: Meeting) -> socket.socket:
             return server
 
 
-def _who(peer: socket.socket, meeting: Meeting) -> int:
+def _who(peer: socket.socket, meeting: ExchangePlace) -> int:
     """The rank of somebody who came; 0 if it does not belong here."""
     _prepare(peer)
     greeting = replace(meeting, patience_s=_GREETING_S, _ticks=0)
@@ -173,7 +173,7 @@ def _who(peer: socket.socket, meeting: Meeting) -> int:
     return 0
 
 
-def _admitted(meeting: Meeting) -> socket.socket:
+def _admitted(meeting: ExchangePlace) -> socket.socket:
     """A connection to worker 0, once everybody has come."""
     pause_s = 0.002
     while True:
@@ -187,7 +187,7 @@ def _admitted(meeting: Meeting) -> socket.socket:
         pause_s = min(_TICK_S, 2 * pause_s)
 
 
-def _asked(meeting: Meeting) -> socket.socket:
+def _asked(meeting: ExchangePlace) -> socket.socket:
     peer = socket.create_connection(meeting.address, timeout=1.0)
     try:
         _prepare(peer)

@@ -48,7 +48,7 @@ class Lessons:
 
 
 @dataclass(slots=True)
-class Network:
+class TwoLayerNetwork:
     """What is learned, as one vector, how fast it moves, and how many steps that took."""
 
     hidden: int
@@ -60,14 +60,14 @@ class Network:
     room: Vector | None = None
 
     @classmethod
-    def new(cls, hidden: int, seed: int) -> Network:
+    def new(cls, hidden: int, seed: int) -> TwoLayerNetwork:
         """A network that knows nothing yet."""
         chance = np.random.default_rng(seed + 1)
         weights = chance.normal(size=(INPUTS + 2) * hidden + 1) / np.sqrt(INPUTS)
         return cls(hidden, weights, np.zeros_like(weights))
 
     @classmethod
-    def load(cls, path: Path, hidden: int) -> Network:
+    def load(cls, path: Path, hidden: int) -> TwoLayerNetwork:
         """A network as it was saved; raises ValueError if it is another one, or damaged."""
         try:
             with np.load(path, allow_pickle=False) as saved:

@@ -24,10 +24,10 @@ import numpy as np
 
 from roost import train
 from roost.train.example.exchange import PeerLost
-from roost.train.example.gang import Gang, Stopped
-from roost.train.example.learner import BATCH, Lessons, Network
+from roost.train.example.group import ExampleGroup, Stopped
+from roost.train.example.learner import BATCH, Lessons, TwoLayerNetwork
 from roost.train.members import Left, Members, tell
-from roost.train.saving import Saver
+from roost.train.saver import Saver
 
 _FILE = "example.npz"
 _TELL_EVERY_S = 0.2
@@ -38,11 +38,11 @@ _LEAVE_S = 10.0
 _STOPPED = 143
 
 
-class Trouble(Exception):
+class TrainingFailed(Exception):
     """The training cannot go on; says why."""
 
 
-class Agreed(NamedTuple):
+class Agreement(NamedTuple):
     """What the vector of a step carries besides slopes, summed over all workers."""
 
     missed: float
@@ -54,15 +54,15 @@ class Agreed(NamedTuple):
     answered: float = 0.0
 
 
-class Training:
+class ExampleTraining:
     """The loop, and what it needs to remember."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.share = options.workers or train.world_size()
-        self.gang = Gang(Members.here(), train.should_stop)
+        self.gang = ExampleGroup(Members.here(), train.should_stop)
         self.lessons = Lessons(options.seed)
-        self.network = Network.new(options.size, options.seed)
+        self.network = TwoLayerNetwork.new(options.size, options.seed)
         self.saver = Saver(_FILE, bounds_s=(options.save_every, options.save_every))
         #: Whether the network is that of the training, not one that knows nothing.
         self.begun = False
@@ -186,7 +186,7 @@ class Training:
         path = train.latest_checkpoint(_FILE)
         if path is not None:
             try:
-                self.network = Network.load(path, self.options.size)
+                self.network = TwoLayerNetwork.load(path, self.options.size)
                 self.saved = self.network.step
             except ValueError as error:
                 say(f"starts anew: {error}")
@@ -205,7 +205,7 @@ class Training:
 
     # A step.
 
-    def _step(self) -> Agreed:
+    def _step(self) -> Agreement:
         """One step of all workers; raises PeerLost before anything has moved."""
         net, gang = self.network, self.gang
         wild = self._fail()
@@ -217,23 +217,23 @@ class Training:
             waits_from = time.perf_counter()
             told = gang.total(np.concatenate([slope, self._wishes(missed)]))
             self.waits.append(time.perf_counter() - waits_from)
-            agreed = Agreed(*(float(value) for value in told[len(slope) :]))
+            agreed = Agreement(*(float(value) for value in told[len(slope) :]))
             net.move(told[: len(slope)] / BATCH, wild=wild)
         net.loss = agreed.missed / BATCH
         net.total = net.total or int(agreed.total)
         self.answered = max(self.answered, int(agreed.answered))
         if not math.isfinite(net.loss):
             train.report(net.step, net.total, net.loss)
-            raise Trouble(f"loss is {net.loss} at step {net.step}: the training diverged")
+            raise TrainingFailed(f"loss is {net.loss} at step {net.step}: the training diverged")
         self._note(computed, began)
         return agreed
 
-    def _wishes(self, missed: float) -> Agreed:
+    def _wishes(self, missed: float) -> Agreement:
         stop = float(train.should_stop())
         if self.gang.rank != 0:
-            return Agreed(missed, stop)
+            return Agreement(missed, stop)
         wanted = self.gang.wanted
-        return Agreed(
+        return Agreement(
             missed, stop, self._planned(), wanted.version, wanted.offload, float(self.answered)
         )
 

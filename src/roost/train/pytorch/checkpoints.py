@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from roost.train.lines import say
 from roost.train.members import Misuse
-from roost.train.pytorch.state import Aside, Training, write
-from roost.train.saving import Saver, checkpoint_dir, clear_drafts
-from roost.train.telling import say
+from roost.train.pytorch.state import Aside, TrainingState, write
+from roost.train.saver import Saver, checkpoint_dir, clear_drafts
 
 _KEEP = 2
 _NAME = re.compile(r"elastic-(?:(\d+)-)?(\d{12})\.pt")
@@ -27,7 +27,9 @@ _DRAFTS = ".elastic-*.tmp"
 class Checkpoints:
     """The checkpoints of this job."""
 
-    def __init__(self, training: Training, every_s: float | None = None, loop: int = 1) -> None:
+    def __init__(
+        self, training: TrainingState, every_s: float | None = None, loop: int = 1
+    ) -> None:
         self._training, self._loop = training, loop
         name = _name(0, loop)
         self._saver = Saver(name) if every_s is None else Saver(name, bounds_s=(every_s, every_s))
@@ -125,7 +127,7 @@ def _forget_older(saved: int, loop: int) -> None:
         clear_drafts(folder, _DRAFTS)
 
 
-def _read(path: Path, training: Training) -> dict[str, object]:
+def _read(path: Path, training: TrainingState) -> dict[str, object]:
     device = next(training.model.parameters()).device
     try:
         content = torch.load(path, map_location=device, weights_only=True)

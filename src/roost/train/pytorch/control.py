@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from roost.train.lines import tell
 from roost.train.pytorch.groups import Group
-from roost.train.telling import tell
 
 #: How much of the time may go into rounds, unless answers would then take longer than so much.
 _PART = 0.0005

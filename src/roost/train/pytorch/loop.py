@@ -21,12 +21,12 @@ from typing import Any, ClassVar, Self
 import torch
 from roost.train.members import Misuse
 from roost.train.pytorch.buffers import Buffers
-from roost.train.pytorch.crew import Crew, Front
-from roost.train.pytorch.feeding import Collate, Feeder, permutation
+from roost.train.pytorch.feeder import Collate, Feeder, permutation
 from roost.train.pytorch.gradients import Gradients
 from roost.train.pytorch.groups import Hello, shape_of
+from roost.train.pytorch.member import ModelFront, TrainingMember
 from roost.train.pytorch.sampler import Sampler, Share
-from roost.train.pytorch.state import Stateful, Training
+from roost.train.pytorch.state import Stateful, TrainingState
 from torch import nn
 
 __all__ = ["Elastic", "elastic"]
@@ -73,14 +73,16 @@ class Elastic:
         self._feeder = Feeder(dataset, collate, self.device)
         rounds = epochs if epochs is not None else _ENDLESS if steps else 1
         sampler = Sampler(len(dataset), batch_size, rounds, seed, permutation)
-        self._training = Training(model, optimizer, scheduler, sampler)
+        self._training = TrainingState(model, optimizer, scheduler, sampler)
         self._training.goal = steps
         self._buffers = Buffers(model)
         self._gradients = Gradients(trained, self._training.statistics)
         self._summed = bool(loss_total)
-        self.model = Front(model)
+        self.model = ModelFront(model)
         hello = Hello(_alike(self._training), self.device, 1 + _Done.loops)
-        self._crew = Crew(self._training, self.model, hello, unused=unused, every_s=save_every_s)
+        self._crew = TrainingMember(
+            self._training, self.model, hello, unused=unused, every_s=save_every_s
+        )
         self._state = "new"
         #: What the batch that was handed out is of; None between steps.
         self._share: Share | None = None
@@ -271,7 +273,7 @@ def elastic(
     return Elastic(model, optimizer, dataset, **options)
 
 
-def _alike(training: Training) -> dict[str, str]:
+def _alike(training: TrainingState) -> dict[str, str]:
     """What must be the same in all workers."""
     sampler = training.sampler
     return {

@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
 import torch
-from roost.train.pytorch.feeding import moved
+from roost.train.pytorch.feeder import moved
 from torch import nn
 
 MIB = 1 << 20

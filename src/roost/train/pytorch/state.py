@@ -42,7 +42,7 @@ class Stateful(Protocol):
         """Go on from there."""
 
 
-class Training:
+class TrainingState:
     """Everything that a step changes."""
 
     def __init__(
@@ -132,7 +132,7 @@ def write(content: dict[str, Any], file: BinaryIO) -> None:
     torch.save(content, file)
 
 
-def spread(training: Training, group: Group, source: int, *, behind: bool) -> None:
+def spread(training: TrainingState, group: Group, source: int, *, behind: bool) -> None:
     """Give the state of one worker to those that are behind; all of the group must call it."""
     mine = group.rank == source
     tree, tensors = split(training.content()) if mine else (None, [])

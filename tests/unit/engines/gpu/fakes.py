@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from roost.engines.local.gpu.driver import ILLEGAL_STATE, INVALID_VALUE, Move, Refused, Stage
-from roost.engines.local.gpu.meters import CpuMeter
-from roost.engines.local.gpu.pages import HugePages
-from roost.engines.local.gpu.rota import Meter
-from roost.engines.local.gpu.warden import Machinery
+from roost.engines.local.gpu.activity_meters import CpuMeter
+from roost.engines.local.gpu.driver import ILLEGAL_STATE, INVALID_VALUE, DriverRefused, Move, Stage
+from roost.engines.local.gpu.huge_pages import HugePages
+from roost.engines.local.gpu.sharing_daemon import DaemonDevices
+from roost.engines.local.gpu.time_slices import ActivityMeter
 
 _NEXT = {
     "lock": (Stage.RUNNING, Stage.LOCKED),
@@ -30,7 +30,7 @@ class FakeDriver:
 
     def state(self, pid: int) -> Stage:
         if pid not in self.stages:
-            raise Refused(f"no process {pid}", INVALID_VALUE)
+            raise DriverRefused(f"no process {pid}", INVALID_VALUE)
         return self.stages[pid]
 
     def lock(self, pid: int, timeout_ms: int) -> None:
@@ -51,14 +51,14 @@ class FakeDriver:
         self.calls.append((verb, pid))
         code = self.refuse.get((verb, pid))
         if code is not None:
-            raise Refused(f"will not {verb} {pid}", code)
+            raise DriverRefused(f"will not {verb} {pid}", code)
         before, after = _NEXT[verb]
         if self.state(pid) is not before:
-            raise Refused(f"cannot {verb} {pid} now", ILLEGAL_STATE)
+            raise DriverRefused(f"cannot {verb} {pid} now", ILLEGAL_STATE)
         self.stages[pid] = after
 
 
-class FakeMachinery(Machinery):
+class FakeMachinery(DaemonDevices):
     """A machine with GPUs that are none: processes and their memory as told."""
 
     def __init__(self, driver: FakeDriver, setting: Path) -> None:
@@ -67,7 +67,7 @@ class FakeMachinery(Machinery):
         self._drivers["cuda"] = driver
         self.memory: dict[int, int] = {}
 
-    def meter(self, means: str, device: int) -> Meter:
+    def meter(self, means: str, device: int) -> ActivityMeter:
         del means, device
         return CpuMeter()
 

@@ -19,7 +19,7 @@ from roost.engines.local.gpu.driver import (
     NOT_SUPPORTED,
     STOPPED,
     CudaDriver,
-    Refused,
+    DriverRefused,
     Stage,
     advance,
 )
@@ -109,14 +109,14 @@ def test_a_move_to_where_it_was_is_none(library: Library) -> None:
 
 def test_an_older_driver_cannot_move(library: Library) -> None:
     library.version = 12080
-    with pytest.raises(Refused, match="another GPU"):
+    with pytest.raises(DriverRefused, match="another GPU"):
         CudaDriver().restore(7, [(OLD, NEW)])
     assert library.given == []
 
 
 def test_a_uuid_that_is_none(library: Library) -> None:
     assert library.version
-    with pytest.raises(Refused, match="not the UUID"):
+    with pytest.raises(DriverRefused, match="not the UUID"):
         CudaDriver().restore(7, [(OLD, "GPU-1")])
 
 
@@ -136,27 +136,27 @@ def test_states(library: Library) -> None:
 )
 def test_refusals_are_sentences(library: Library, code: int, words: str) -> None:
     library.codes["Unlock"] = code
-    with pytest.raises(Refused, match=words) as told:
+    with pytest.raises(DriverRefused, match=words) as told:
         CudaDriver().unlock(7)
     assert told.value.code == code
 
 
 def test_a_driver_that_does_not_start(library: Library) -> None:
     library.codes["Init"] = 100
-    with pytest.raises(Refused, match="no device"):
+    with pytest.raises(DriverRefused, match="no device"):
         CudaDriver()
 
 
 def test_an_old_driver_has_no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: object())
     assert "no process checkpoint" in CudaDriver.missing()
-    with pytest.raises(Refused, match="no process checkpoint"):
+    with pytest.raises(DriverRefused, match="no process checkpoint"):
         CudaDriver()
 
 
 def test_no_driver_at_all() -> None:
     assert "no NVIDIA driver" in CudaDriver.missing("libnothing.so.0")
-    with pytest.raises(Refused, match="no NVIDIA driver"):
+    with pytest.raises(DriverRefused, match="no NVIDIA driver"):
         CudaDriver("libnothing.so.0")
 
 
@@ -165,7 +165,7 @@ def test_a_stopped_process_is_not_locked(
 ) -> None:
     sleeper.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
-    with pytest.raises(Refused, match="a signal has stopped it") as told:
+    with pytest.raises(DriverRefused, match="a signal has stopped it") as told:
         CudaDriver().lock(sleeper.pid, 1000)
     assert told.value.code == STOPPED
     assert library.given == []
@@ -179,7 +179,7 @@ def test_a_lock_that_comes_too_late_is_undone(
     driver = CudaDriver()
     monkeypatch.setattr(driver, "unlock", lambda _pid: undone.set())
     library.held.clear()
-    with pytest.raises(Refused, match="in time") as told:
+    with pytest.raises(DriverRefused, match="in time") as told:
         driver.lock(os.getpid(), 10)
     assert told.value.code == NOT_READY
     assert not undone.is_set()
@@ -193,5 +193,5 @@ def test_whatever_was_done_to_it_a_process_goes_on() -> None:
     for pid in (1, 2, 3):
         advance(driver, pid)
         assert driver.stages[pid] is Stage.RUNNING
-    with pytest.raises(Refused, match="lost its state"):
+    with pytest.raises(DriverRefused, match="lost its state"):
         advance(driver, 4)

@@ -16,9 +16,9 @@ from roost.core.allocation import Seat
 from roost.core.spec import CPU_SLOT, JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
 from roost.engines.local.devices import Machine
 from roost.engines.local.gpu import mps, sharing
-from roost.engines.local.gpu.driver import CudaDriver, Refused
-from roost.engines.local.gpu.guarding import Guard
-from roost.engines.local.gpu.sharing import Sharing
+from roost.engines.local.gpu.daemon_client import DaemonClient
+from roost.engines.local.gpu.driver import CudaDriver, DriverRefused
+from roost.engines.local.gpu.sharing import GpuSharing
 from roost.errors import Retryable
 
 NODE = NodeId("here")
@@ -39,25 +39,25 @@ class NoNvml:
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sharing]:
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuSharing]:
     """A machine of eight GPUs, where no warden is ever started."""
     monkeypatch.setattr(sharing, "Nvml", NoNvml)
     monkeypatch.setattr(CudaDriver, "missing", staticmethod(lambda: ""))
-    monkeypatch.setattr(Guard, "see_to_it", lambda _: None)
-    monkeypatch.setattr(Guard, "is_missing", lambda _: False)
+    monkeypatch.setattr(DaemonClient, "see_to_it", lambda _: None)
+    monkeypatch.setattr(DaemonClient, "is_missing", lambda _: False)
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "nvidia-cuda-mps-control").write_text(CONTROL)
     (folder / "nvidia-cuda-mps-control").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.defpath}")
     node = NodeSpec(NODE, gpus=8, kind="H200", gpu_memory_mib=100_000)
-    found = Sharing(tmp_path, Machine(node, (0,)), "")
+    found = GpuSharing(tmp_path, Machine(node, (0,)), "")
     yield found
     for daemon in found._daemons.values():
         daemon.stop()
 
 
-def live(shared: Sharing, during: Callable[[], Awaitable[None]]) -> None:
+def live(shared: GpuSharing, during: Callable[[], Awaitable[None]]) -> None:
     """Start, do something, and close."""
 
     async def go() -> None:
@@ -70,11 +70,11 @@ def live(shared: Sharing, during: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(go())
 
 
-async def attach(shared: Sharing, run: RunId, seat: Seat, need: Resources) -> None:
+async def attach(shared: GpuSharing, run: RunId, seat: Seat, need: Resources) -> None:
     await shared.attach(run, [seat], {"worker": need}, {"worker-0": ME})
 
 
-def test_a_share_by_turns_gets_its_part_of_the_memory(shared: Sharing) -> None:
+def test_a_share_by_turns_gets_its_part_of_the_memory(shared: GpuSharing) -> None:
     env = shared.env(HALF, Resources(share_milli=500))
     assert env["ROOST_GPU_MEMORY_MIB"] == "50000"
     assert env["PYTHONPATH"].endswith("gpu/hook")
@@ -83,20 +83,20 @@ def test_a_share_by_turns_gets_its_part_of_the_memory(shared: Sharing) -> None:
     ] == ("70")
 
 
-def test_a_whole_gpu_has_no_limit_but_its_own(shared: Sharing) -> None:
+def test_a_whole_gpu_has_no_limit_but_its_own(shared: GpuSharing) -> None:
     assert shared.env(WHOLE, Resources()) == {}
     assert shared.env(WHOLE, Resources(gpu_memory_mib=70))["ROOST_GPU_MEMORY_MIB"] == "70"
     assert shared.env(Seat("ps", 0, (), 1000, NODE), Resources(gpus=0)) == {}
 
 
 def test_on_cpu_slots_a_limit_that_was_asked_for_is_told(tmp_path: Path) -> None:
-    slots = Sharing(tmp_path, Machine(NodeSpec(NODE, 4, CPU_SLOT), (0,)), "")
+    slots = GpuSharing(tmp_path, Machine(NodeSpec(NODE, 4, CPU_SLOT), (0,)), "")
     assert slots.env(HALF, Resources(share_milli=500)) == {}
     limited = Resources(share_milli=500, gpu_memory_mib=70)
     assert slots.env(HALF, limited) == {"ROOST_GPU_MEMORY_MIB": "70"}
 
 
-def test_a_spatial_share_runs_under_the_daemon_of_its_gpu(shared: Sharing) -> None:
+def test_a_spatial_share_runs_under_the_daemon_of_its_gpu(shared: GpuSharing) -> None:
     env = shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL))
     assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
     assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=50000M"
@@ -106,17 +106,17 @@ def test_a_spatial_share_runs_under_the_daemon_of_its_gpu(shared: Sharing) -> No
 
 
 def test_a_daemon_that_does_not_start_is_tried_again_later(
-    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+    shared: GpuSharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object) -> None:
-        raise Refused("CUDA MPS does not start")
+        raise DriverRefused("CUDA MPS does not start")
 
-    monkeypatch.setattr(mps.Daemon, "start", refuse)
+    monkeypatch.setattr(mps.MpsDaemon, "start", refuse)
     with pytest.raises(Retryable, match="does not start"):
         shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL))
 
 
-def test_a_lost_daemon_is_told_and_spatial_runs_cannot_be_parked(shared: Sharing) -> None:
+def test_a_lost_daemon_is_told_and_spatial_runs_cannot_be_parked(shared: GpuSharing) -> None:
     async def during() -> None:
         need = Resources(share_milli=500, way=Way.SPATIAL)
         env = shared.env(HALF, need)
@@ -133,7 +133,9 @@ def test_a_lost_daemon_is_told_and_spatial_runs_cannot_be_parked(shared: Sharing
     live(shared, during)
 
 
-def test_a_daemon_that_nobody_needs_ends(shared: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_nobody_needs_ends(
+    shared: GpuSharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sharing, "_DAEMON_S", 0.0)
     monkeypatch.setattr(sharing, "_LOOK_S", 0.01)
 
@@ -154,7 +156,7 @@ def test_a_daemon_that_nobody_needs_ends(shared: Sharing, monkeypatch: pytest.Mo
 
 
 def test_no_daemon_is_kept_for_the_next_when_the_server_stops(
-    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+    shared: GpuSharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharing, "_CLOSING_S", 0.0)
     need = Resources(share_milli=500, way=Way.SPATIAL)
@@ -172,7 +174,7 @@ def test_no_daemon_is_kept_for_the_next_when_the_server_stops(
 
 
 def test_a_run_that_prepares_itself_keeps_its_daemon(
-    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+    shared: GpuSharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharing, "_DAEMON_S", 0.0)
     need = Resources(share_milli=500, way=Way.SPATIAL)
@@ -187,7 +189,7 @@ def test_a_run_that_prepares_itself_keeps_its_daemon(
     live(shared, during)
 
 
-def test_workers_without_their_daemon_are_not_let_run(shared: Sharing) -> None:
+def test_workers_without_their_daemon_are_not_let_run(shared: GpuSharing) -> None:
     need = Resources(share_milli=500, way=Way.SPATIAL)
 
     async def during() -> None:
@@ -198,7 +200,7 @@ def test_workers_without_their_daemon_are_not_let_run(shared: Sharing) -> None:
 
 
 def test_what_could_not_be_written_down_is_written_the_next_time(
-    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+    shared: GpuSharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -214,7 +216,7 @@ def test_what_could_not_be_written_down_is_written_the_next_time(
     live(shared, during)
 
 
-def test_what_the_warden_is_to_do(shared: Sharing) -> None:
+def test_what_the_warden_is_to_do(shared: GpuSharing) -> None:
     async def during() -> None:
         await attach(shared, RUN, HALF, Resources(share_milli=500, qos=Qos.EQUAL))
         await attach(shared, OTHER, WHOLE, Resources())
@@ -228,7 +230,7 @@ def test_what_the_warden_is_to_do(shared: Sharing) -> None:
     live(shared, during)
 
 
-def answer(shared: Sharing, **outcome: object) -> None:
+def answer(shared: GpuSharing, **outcome: object) -> None:
     """What a warden would write."""
     tenants = {
         entry.key: {
@@ -249,7 +251,7 @@ def answer(shared: Sharing, **outcome: object) -> None:
     shared._book.tell({"pid": 0, "tenants": tenants})
 
 
-async def answered(shared: Sharing, call: Awaitable[sharing.Parked]) -> sharing.Parked:
+async def answered(shared: GpuSharing, call: Awaitable[sharing.ParkResult]) -> sharing.ParkResult:
     task = asyncio.ensure_future(call)
     while not task.done():
         answer(shared)
@@ -257,7 +259,7 @@ async def answered(shared: Sharing, call: Awaitable[sharing.Parked]) -> sharing.
     return task.result()
 
 
-def test_a_share_that_the_driver_does_not_let_hold_is_told_once(shared: Sharing) -> None:
+def test_a_share_that_the_driver_does_not_let_hold_is_told_once(shared: GpuSharing) -> None:
     told: list[tuple[RunId, str]] = []
     shared.on_problem = lambda run, problem: told.append((run, problem))
 
@@ -272,7 +274,7 @@ def test_a_share_that_the_driver_does_not_let_hold_is_told_once(shared: Sharing)
     assert told == [(RUN, "worker-0 cannot be locked: 801")]
 
 
-def test_a_whole_run_is_parked_and_comes_back_elsewhere(shared: Sharing) -> None:
+def test_a_whole_run_is_parked_and_comes_back_elsewhere(shared: GpuSharing) -> None:
     async def during() -> None:
         await attach(shared, RUN, WHOLE, Resources())
         parked = await answered(shared, shared.park(RUN))
@@ -292,13 +294,13 @@ def test_a_whole_run_is_parked_and_comes_back_elsewhere(shared: Sharing) -> None
     live(shared, during)
 
 
-def test_the_next_server_knows_who_is_parked(shared: Sharing, tmp_path: Path) -> None:
+def test_the_next_server_knows_who_is_parked(shared: GpuSharing, tmp_path: Path) -> None:
     async def during() -> None:
         await attach(shared, RUN, WHOLE, Resources())
         await answered(shared, shared.park(RUN))
 
     live(shared, during)
-    again = Sharing(tmp_path, shared._machine, "")
+    again = GpuSharing(tmp_path, shared._machine, "")
 
     async def later() -> None:
         await attach(again, RUN, WHOLE, Resources())
@@ -308,7 +310,7 @@ def test_the_next_server_knows_who_is_parked(shared: Sharing, tmp_path: Path) ->
     live(again, later)
 
 
-def test_an_answer_of_long_ago_is_none_to_what_is_asked_now(shared: Sharing) -> None:
+def test_an_answer_of_long_ago_is_none_to_what_is_asked_now(shared: GpuSharing) -> None:
     async def during() -> None:
         await attach(shared, RUN, WHOLE, Resources())
         asked = asyncio.create_task(shared.park(RUN))
@@ -323,14 +325,14 @@ def test_an_answer_of_long_ago_is_none_to_what_is_asked_now(shared: Sharing) -> 
     live(shared, during)
 
 
-def answer_turn(shared: Sharing, turn: int) -> None:
+def answer_turn(shared: GpuSharing, turn: int) -> None:
     """What a warden says that has parked the worker."""
     outcome = {"turn": turn, "took_s": 0.0, "freed_mib": 0, "stays_mib": 0}
     told = {"standing": "parked", "outcome": {**outcome, "how": "checkpoint", "why": ""}}
     shared._book.tell({"pid": 0, "tenants": {f"{RUN}/worker-0": told}})
 
 
-def test_other_accounts_reach_what_they_need(shared: Sharing) -> None:
+def test_other_accounts_reach_what_they_need(shared: GpuSharing) -> None:
     async def during() -> None:
         hook = shared._folder / "hook"
         assert shared._folder.stat().st_mode & 0o777 == 0o711
@@ -344,7 +346,7 @@ def test_other_accounts_reach_what_they_need(shared: Sharing) -> None:
         os.umask(before)
 
 
-def test_processes_that_take_the_places_of_parked_ones_are_not_parked(shared: Sharing) -> None:
+def test_processes_that_take_the_places_of_parked_ones_are_not_parked(shared: GpuSharing) -> None:
     async def during() -> None:
         await attach(shared, RUN, HALF, Resources(share_milli=500))
         await answered(shared, shared.park(RUN))
@@ -356,7 +358,7 @@ def test_processes_that_take_the_places_of_parked_ones_are_not_parked(shared: Sh
     live(shared, during)
 
 
-def test_what_cannot_be_parked_is_wanted_to_run_again(shared: Sharing) -> None:
+def test_what_cannot_be_parked_is_wanted_to_run_again(shared: GpuSharing) -> None:
     async def during() -> None:
         await attach(shared, RUN, WHOLE, Resources())
         task = asyncio.ensure_future(shared.park(RUN))
@@ -370,7 +372,7 @@ def test_what_cannot_be_parked_is_wanted_to_run_again(shared: Sharing) -> None:
 
 
 def test_workers_that_are_gone_need_no_warden(
-    shared: Sharing, monkeypatch: pytest.MonkeyPatch
+    shared: GpuSharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharing, "_LOOK_S", 0.01)
 
@@ -388,6 +390,6 @@ def test_workers_that_are_gone_need_no_warden(
 
 
 def test_an_unknown_run() -> None:
-    found = Sharing(Path("/nowhere"), Machine(NodeSpec(NODE), ()), "")
+    found = GpuSharing(Path("/nowhere"), Machine(NodeSpec(NODE), ()), "")
     assert asyncio.run(found.park(RUN)).how == "none"
     assert asyncio.run(found.unpark(RUN, [])).how == "none"

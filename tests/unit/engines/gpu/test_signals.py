@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from roost.engines.local.gpu.driver import NOT_READY, Refused, Stage
+from roost.engines.local.gpu.driver import NOT_READY, DriverRefused, Stage
 from roost.engines.local.gpu.signals import SignalDriver, cpu_s, family
-from roost.engines.local.shim import tree
+from roost.engines.local.shim import process_tree
 
 FAMILY = "import subprocess, time; subprocess.Popen(['/bin/sleep', '600']); time.sleep(600)"
 
@@ -52,7 +52,7 @@ def test_a_tree_is_stopped_and_goes_on(parent: int) -> None:
 
 def test_parked_means_no_more_than_stopped(parent: int) -> None:
     driver = SignalDriver()
-    with pytest.raises(Refused, match="not stopped"):
+    with pytest.raises(DriverRefused, match="not stopped"):
         driver.checkpoint(parent)
     driver.lock(parent, 1000)
     driver.checkpoint(parent)
@@ -67,16 +67,18 @@ def test_a_process_that_is_gone() -> None:
         process.wait()
     driver = SignalDriver()
     for call in (driver.state, driver.unlock, driver.checkpoint, driver.restore):
-        with pytest.raises(Refused, match="gone"):
+        with pytest.raises(DriverRefused, match="gone"):
             call(process.pid)
     assert cpu_s([process.pid]) == 0.0
 
 
 def test_what_does_not_stop_in_time_goes_on(parent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = signal.SIGSTOP
-    send = tree.send
-    monkeypatch.setattr(tree, "send", lambda one, number: number == stop or send(one, number))
-    with pytest.raises(Refused, match="does not come to a stop") as told:
+    send = process_tree.send
+    monkeypatch.setattr(
+        process_tree, "send", lambda one, number: number == stop or send(one, number)
+    )
+    with pytest.raises(DriverRefused, match="does not come to a stop") as told:
         SignalDriver().lock(parent, 20)
     assert told.value.code == NOT_READY
     assert "T" not in states(parent)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from roost.engines.local.gpu.driver import Refused
-from roost.engines.local.gpu.meters import CpuMeter, GpuMeter
-from roost.engines.local.gpu.telemetry import Memory, Nvml, Sample
+from roost.engines.local.gpu.activity_meters import CpuMeter, GpuMeter
+from roost.engines.local.gpu.driver import DriverRefused
+from roost.engines.local.gpu.telemetry import BusySample, DeviceMemory, Nvml
 
 
 class Words:
@@ -83,7 +83,7 @@ def test_devices_and_their_memory(library: Library) -> None:
     nvml = Nvml()
     assert nvml.count() == 2
     assert nvml.uuid(1) == "GPU-101"
-    assert nvml.memory(0) == Memory(140 << 10, 3 << 10)
+    assert nvml.memory(0) == DeviceMemory(140 << 10, 3 << 10)
     nvml.close()
 
 
@@ -94,25 +94,25 @@ def test_processes_and_what_they_hold(library: Library) -> None:
 
 def test_the_newest_sample_of_each_process_counts(library: Library) -> None:
     library.samples = [(11, 5, 10), (11, 9, 30), (12, 7, 50)]
-    assert Nvml().busy(0, 4) == {11: Sample(9, 30), 12: Sample(7, 50)}
+    assert Nvml().busy(0, 4) == {11: BusySample(9, 30), 12: BusySample(7, 50)}
     assert Nvml().busy(0, 9) == {}
 
 
 def test_no_library() -> None:
-    with pytest.raises(Refused, match="no NVML"):
+    with pytest.raises(DriverRefused, match="no NVML"):
         Nvml("libnothing.so.0")
 
 
 def test_a_library_without_a_driver(library: Library) -> None:
     library.code = 9
-    with pytest.raises(Refused, match="does not start: Driver Not Loaded"):
+    with pytest.raises(DriverRefused, match="does not start: Driver Not Loaded"):
         Nvml()
 
 
 def test_work_is_told_by_samples_once_there_are_any(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roost.engines.local.gpu.meters._POLL_S", 0.0)
+    monkeypatch.setattr("roost.engines.local.gpu.activity_meters._POLL_S", 0.0)
     meter = GpuMeter(Nvml(), 0)
     me = os.getpid()
     library.held = {me: 100}

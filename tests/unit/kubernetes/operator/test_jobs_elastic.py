@@ -124,7 +124,7 @@ Scene = Callable[[Elastic], Awaitable[None]]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    monkeypatch.setattr(controller, "Meeting", Training)
+    monkeypatch.setattr(controller, "RendezvousServer", Training)
 
     def run(scene: Scene) -> None:
         async def scenario() -> None:

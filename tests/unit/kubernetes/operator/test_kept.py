@@ -8,7 +8,7 @@ import pytest
 
 from roost.core import Allocation, NodeId
 from roost.core.allocation import Part
-from roost.kubernetes.jobs.kept import read, recalled
+from roost.kubernetes.jobs.member_state import read, recalled
 
 A, B = NodeId("a"), NodeId("b")
 SEATS = {"0": ["a", [1], 1000], "3": ["b", [0], 1000]}

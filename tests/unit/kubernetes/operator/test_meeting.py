@@ -13,7 +13,7 @@ import pytest
 
 from roost.core.spec import JobId, RunId
 from roost.kubernetes.jobs.blueprint import digest_of
-from roost.kubernetes.jobs.meeting import Meeting
+from roost.kubernetes.jobs.rendezvous import RendezvousServer
 
 RUN = RunId(JobId("default.job"), 2)
 VIEW = {"version": 1, "address": "10.0.0.1:4000", "members": ["0"], "lost": []}
@@ -24,7 +24,7 @@ TOKEN = "a secret"  # noqa: S105 - of nobody
 class Pods:
     """A meeting, and somebody who calls it."""
 
-    def __init__(self, meeting: Meeting, session: aiohttp.ClientSession) -> None:
+    def __init__(self, meeting: RendezvousServer, session: aiohttp.ClientSession) -> None:
         self.meeting, self.session = meeting, session
         self.url = f"http://127.0.0.1:{meeting.port}"
         self.headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -51,7 +51,9 @@ polls: list[tuple[RunId, str, int]] = []
 async def pods(**options: Any) -> AsyncIterator[Pods]:
     heard.clear()
     polls.clear()
-    meeting = Meeting(lambda *what: heard.append(what), lambda *what: polls.append(what), **options)
+    meeting = RendezvousServer(
+        lambda *what: heard.append(what), lambda *what: polls.append(what), **options
+    )
     await meeting.start("127.0.0.1")
     meeting.open(RUN, digest_of(TOKEN))
     try:

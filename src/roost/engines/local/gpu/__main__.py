@@ -1,4 +1,4 @@
-"""The processes of their own: ``python -I -S`` and this folder, then ``warden`` or ``measure``.
+"""The processes of their own: ``python -I -S`` and this folder, then ``daemon`` or ``measure``.
 
 They need the standard library alone. The packages above this one are stood in for by empty ones,
 so that nothing else of Roost is loaded: such a process starts at once, and an update of Roost does
@@ -23,10 +23,10 @@ def main() -> None:
         bare = sys.modules[name] = ModuleType(name)
         bare.__path__ = [str(_HERE.parents[depth - 1])]
     what = sys.argv.pop(1) if len(sys.argv) > 1 else ""
-    if what not in {"warden", "measure"}:
-        sys.exit("usage: python gpu warden HOME | measure --json FILE")
-    module = "roost.engines.local.gpu." + {"warden": "warden", "measure": "measure.__main__"}[what]
-    import_module(module).main()
+    if what not in {"daemon", "measure"}:
+        sys.exit("usage: python gpu daemon HOME | measure --json FILE")
+    module = {"daemon": "sharing_daemon", "measure": "measure.__main__"}[what]
+    import_module(f"roost.engines.local.gpu.{module}").main()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Protocol
 
-from roost.engines.local.shim import tree
+from roost.engines.local.shim import process_tree
 from roost.errors import Conflict
 
 _LIBRARY = "libcuda.so.1"
@@ -62,7 +62,7 @@ class Stage(IntEnum):
 Move = tuple[str, str]
 
 
-class Refused(Conflict):
+class DriverRefused(Conflict):
     """A driver did not do what it was asked; ``code`` is its own number for why."""
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -70,7 +70,7 @@ class Refused(Conflict):
         self.code = code
 
 
-class Driver(Protocol):
+class CheckpointDriver(Protocol):
     """Who can stop the work of a process. Every call may raise Refused."""
 
     def state(self, pid: int) -> Stage:
@@ -134,12 +134,12 @@ class CudaDriver:
         try:
             self._cuda: Any = ctypes.CDLL(library)
         except OSError as error:
-            raise Refused(f"there is no NVIDIA driver here: {error}") from None
+            raise DriverRefused(f"there is no NVIDIA driver here: {error}") from None
         if not hasattr(self._cuda, "cuCheckpointProcessLock"):
-            raise Refused(_TOO_OLD)
+            raise DriverRefused(_TOO_OLD)
         code = self._cuda.cuInit(0)
         if code:
-            raise Refused(f"the NVIDIA driver does not start: {self._sentence(code)}", code)
+            raise DriverRefused(f"the NVIDIA driver does not start: {self._sentence(code)}", code)
         version = ctypes.c_int()
         self._cuda.cuDriverGetVersion(ctypes.byref(version))
         self.version: int = version.value
@@ -165,9 +165,9 @@ class CudaDriver:
         The driver waits for such a process for ever, whatever the timeout says: the call is made
         on a thread of its own, and undone if it succeeds too late.
         """
-        process = tree.look(pid)
+        process = process_tree.look(pid)
         if process is not None and process.state in "Tt":
-            raise Refused(
+            raise DriverRefused(
                 f"the driver does not lock process {pid}: a signal has stopped it", STOPPED
             )
         _Locking(self, pid, timeout_ms).run()
@@ -181,7 +181,7 @@ class CudaDriver:
         if all(old == new for old, new in moves):
             moves = ()
         if moves and self.version < 13000:  # noqa: PLR2004 - CUDA 13.0
-            raise Refused("this NVIDIA driver cannot bring a process back on another GPU")
+            raise DriverRefused("this NVIDIA driver cannot bring a process back on another GPU")
         pairs = (_Pair * len(moves))(*(_Pair(_uuid(old), _uuid(new)) for old, new in moves))
         args = _RestoreArgs(pairs=pairs, count=len(moves)) if moves else _RestoreArgs()
         self._call("Restore", pid, ctypes.byref(args))
@@ -198,7 +198,7 @@ class CudaDriver:
         code = getattr(self._cuda, f"cuCheckpointProcess{name}")(pid, argument)
         if code:
             what = f"{_VERBS[name]} process {pid}"
-            raise Refused(f"the driver does not {what}: {self._sentence(code)}", code)
+            raise DriverRefused(f"the driver does not {what}: {self._sentence(code)}", code)
 
     def _sentence(self, code: int) -> str:
         words = _WORDS.get(code)
@@ -217,7 +217,7 @@ class _Locking:
         self._driver, self._pid, self._timeout_ms = driver, pid, timeout_ms
         self._done, self._mutex = threading.Event(), threading.Lock()
         self._late = False
-        self._refusal: Refused | None = None
+        self._refusal: DriverRefused | None = None
 
     def run(self) -> None:
         """Lock, or raise Refused."""
@@ -227,7 +227,7 @@ class _Locking:
                 if not self._done.is_set():
                     self._late = True
                     words = _WORDS[NOT_READY]
-                    raise Refused(
+                    raise DriverRefused(
                         f"the driver does not lock process {self._pid}: {words}", NOT_READY
                     )
         if self._refusal is not None:
@@ -236,13 +236,13 @@ class _Locking:
     def _lock(self) -> None:
         try:
             self._driver.lock_now(self._pid, self._timeout_ms)
-        except Refused as refusal:
+        except DriverRefused as refusal:
             self._refusal = refusal
         with self._mutex:
             self._done.set()
             late = self._late
         if late and self._refusal is None:
-            with suppress(Refused):
+            with suppress(DriverRefused):
                 self._driver.unlock(self._pid)
 
 
@@ -259,15 +259,15 @@ def _uuid(text: str) -> _Uuid:
     try:
         body = uuid.UUID(text.removeprefix(_PREFIX)).bytes
     except ValueError:
-        raise Refused(f"{text!r} is not the UUID of a GPU") from None
+        raise DriverRefused(f"{text!r} is not the UUID of a GPU") from None
     return _Uuid((ctypes.c_ubyte * 16)(*body))
 
 
-def advance(driver: Driver, pid: int) -> None:
+def advance(driver: CheckpointDriver, pid: int) -> None:
     """Let a process run, wherever it stands; Refused if it cannot be."""
     stage = driver.state(pid)
     if stage is Stage.FAILED:
-        raise Refused(f"process {pid} cannot go on: the driver lost its state")
+        raise DriverRefused(f"process {pid} cannot go on: the driver lost its state")
     if stage is Stage.CHECKPOINTED:
         driver.restore(pid)
     if stage is not Stage.RUNNING:

@@ -23,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from roost.engines.local.gpu.driver import Refused
-from roost.engines.local.shim import tree
+from roost.engines.local.gpu.driver import DriverRefused
+from roost.engines.local.shim import process_tree
 
 _CONTROL = "nvidia-cuda-mps-control"
 _LONGEST = 80  # bytes of a folder's path: the daemon adds the names of its sockets
@@ -47,7 +47,7 @@ def device_of(logs: Path) -> int:
     return int(logs.name.split("-")[1])
 
 
-class Daemon:
+class MpsDaemon:
     """The control daemon of one GPU, with its folders under ``home``."""
 
     def __init__(self, home: Path, uuid: str, index: int) -> None:
@@ -63,7 +63,7 @@ class Daemon:
             if self.alive():
                 return
             if why := available():
-                raise Refused(why)
+                raise DriverRefused(why)
             self.stop()
             self._make(self._logs, _LOGS)
             self._make(self.pipe, 0o711)  # jobs of other accounts reach its sockets by name
@@ -79,7 +79,7 @@ class Daemon:
             folder.mkdir()
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise Refused(f"{folder} belongs to somebody else: CUDA MPS cannot start there")
+            raise DriverRefused(f"{folder} belongs to somebody else: CUDA MPS cannot start there")
         folder.chmod(mode)
 
     def _run(self, *more: str) -> bool:
@@ -110,7 +110,7 @@ class Daemon:
             time.sleep(_POLL_S)
 
     def _refuse(self, why: str) -> NoReturn:
-        raise Refused(f"CUDA MPS does not start for GPU {self._index}: {why}")
+        raise DriverRefused(f"CUDA MPS does not start for GPU {self._index}: {why}")
 
     def alive(self) -> bool:
         """Whether the daemon runs."""
@@ -123,8 +123,8 @@ class Daemon:
                 with suppress(OSError, subprocess.TimeoutExpired):
                     self._tell("quit -t 1")
                 process = self._left(_STOP_S)
-                for one in [*tree.descendants(process.pid), process] if process else []:
-                    tree.send(one, signal.SIGKILL)
+                for one in [*process_tree.descendants(process.pid), process] if process else []:
+                    process_tree.send(one, signal.SIGKILL)
                 self._left(_STOP_S)
             self._clear()
 
@@ -173,21 +173,21 @@ class Daemon:
             check=False,
         )
 
-    def _left(self, within_s: float) -> tree.Process | None:
+    def _left(self, within_s: float) -> process_tree.ProcessInfo | None:
         """The daemon if it has not ended by then."""
         deadline = time.monotonic() + within_s
         while (process := self._process()) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         return process
 
-    def _process(self) -> tree.Process | None:
+    def _process(self) -> process_tree.ProcessInfo | None:
         """The daemon, by its account, its name and the folder that it was given."""
         if self._seen and self._is_mine(self._seen):
-            return tree.look(self._seen)
+            return process_tree.look(self._seen)
         for name in os.listdir("/proc"):  # noqa: PTH208 - by far the fastest
             if name.isdigit() and self._is_mine(int(name)):
                 self._seen = int(name)
-                return tree.look(name)
+                return process_tree.look(name)
         return None
 
     def _is_mine(self, pid: int) -> bool:
@@ -198,7 +198,7 @@ class Daemon:
             environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             return False
-        process = tree.look(pid)
+        process = process_tree.look(pid)
         alive = process is not None and process.state not in "ZX"
         return alive and f"CUDA_MPS_PIPE_DIRECTORY={self.pipe}".encode() in environ
 

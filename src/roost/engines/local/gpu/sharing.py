@@ -20,12 +20,12 @@ from typing import Any
 from roost.core.allocation import Seat
 from roost.core.spec import WHOLE, Qos, Resources, RunId, Way
 from roost.engines.local.devices import Machine
-from roost.engines.local.gpu import memory, mps
-from roost.engines.local.gpu.book import Book
-from roost.engines.local.gpu.driver import CudaDriver, Refused
-from roost.engines.local.gpu.guarding import Guard
+from roost.engines.local.gpu import framework_memory, mps
+from roost.engines.local.gpu.daemon_client import DaemonClient
+from roost.engines.local.gpu.driver import CudaDriver, DriverRefused
+from roost.engines.local.gpu.state_files import StateFiles
 from roost.engines.local.gpu.telemetry import Nvml
-from roost.engines.local.gpu.ward import Entry
+from roost.engines.local.gpu.tenant import TenantRequest
 from roost.errors import InvalidSpec, Retryable, RoostError
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _SPATIAL = "it shares its GPU the spatial way: it can only be stopped where it i
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class ParkResult:
     """What parking came to, or bringing back.
 
     ``how``: ``checkpoint`` (off the GPU), ``stopped`` (a CPU slot: nothing to free) or ``none``,
@@ -66,17 +66,17 @@ class _Run:
     parked: bool = False
 
 
-class Sharing:
+class GpuSharing:
     """Shares of this machine's devices; one per engine."""
 
     def __init__(self, home: Path, machine: Machine, python: str) -> None:
         self._machine = machine
         self._folder = home / "gpu"
-        self._book = Book(self._folder)
-        self._guard = Guard(self._book, python, lambda: bool(self._entries))
-        self._entries: dict[str, Entry] = {}
+        self._book = StateFiles(self._folder)
+        self._guard = DaemonClient(self._book, python, lambda: bool(self._entries))
+        self._entries: dict[str, TenantRequest] = {}
         self._runs: dict[RunId, _Run] = {}
-        self._daemons: dict[int, mps.Daemon] = {}
+        self._daemons: dict[int, mps.MpsDaemon] = {}
         self._spatial: dict[RunId, frozenset[int]] = {}
         self._needed_at: dict[int, float] = {}
         #: Held while daemons begin or end: each is asked for on threads of its own.
@@ -92,7 +92,7 @@ class Sharing:
         self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._folder.chmod(0o711)  # whatever the umask is: jobs of other accounts pass through it
         if self._machine.real:
-            memory.write_hook(self._folder / "hook")
+            framework_memory.write_hook(self._folder / "hook")
             left = [mps.device_of(path) for path in self._folder.glob("mps-*-log")]
             self._needed_at = dict.fromkeys(left, time.monotonic())
         self._entries = {entry.key: entry for entry in self._book.wanted() if entry.alive}
@@ -134,12 +134,12 @@ class Sharing:
         """
         limit = self._limit_mib(seat, need) if seat.gpus else 0
         if not self._machine.real:  # nobody holds it there, but who asks can keep to it
-            return {memory.VARIABLE: str(limit)} if limit else {}
+            return {framework_memory.VARIABLE: str(limit)} if limit else {}
         if not seat.gpus:
             return {}
         if seat.share_milli >= WHOLE or need.way is Way.TEMPORAL:
             total = self._machine.node.gpu_memory_mib
-            return memory.env(limit, total, self._folder / "hook")
+            return framework_memory.env(limit, total, self._folder / "hook")
         if why := self.check(need):
             raise InvalidSpec(why)
         try:
@@ -147,10 +147,10 @@ class Sharing:
                 daemon = self._daemon(seat.gpus[0])
                 self._needed_at[seat.gpus[0]] = time.monotonic()
                 daemon.start()
-        except (Refused, OSError) as error:
+        except (DriverRefused, OSError) as error:
             raise Retryable(str(error), after=10.0) from None
         found = daemon.env(seat.share_milli, limit, capped=need.qos is Qos.FIXED)
-        return {**found, memory.VARIABLE: str(limit)}
+        return {**found, framework_memory.VARIABLE: str(limit)}
 
     async def attach(
         self,
@@ -190,39 +190,39 @@ class Sharing:
         for device in devices:
             self._needed_at[device] = time.monotonic()
 
-    async def park(self, run: RunId) -> Parked:
+    async def park(self, run: RunId) -> ParkResult:
         """Take all processes of a run off their devices; they live on."""
         known = self._runs.get(run)
         if known is None:
-            return Parked(why="nothing is known of its processes")
+            return ParkResult(why="nothing is known of its processes")
         if self._spatial.get(run):
-            return Parked(why=_SPATIAL)
+            return ParkResult(why=_SPATIAL)
         if not self._machine.real and not self._of(run):
-            return Parked(how="stopped", why="it has its CPU slots to itself")
+            return ParkResult(how="stopped", why="it has its CPU slots to itself")
         if self._machine.real and (why := CudaDriver.missing()):
-            return Parked(why=why)
+            return ParkResult(why=why)
         known.parked = True
         try:
             parked = await self._wish(run, "park")
         except OSError as error:
-            parked = Parked(why=str(error))
+            parked = ParkResult(why=str(error))
         if parked.how == "none":
             known.parked = False
             await self._take_back(run)
         return parked
 
-    async def unpark(self, run: RunId, seats: Sequence[Seat]) -> Parked:
+    async def unpark(self, run: RunId, seats: Sequence[Seat]) -> ParkResult:
         """Bring a run back, on the devices of these seats, and let it go on."""
         known = self._runs.get(run)
         if known is None:
-            return Parked(why="nothing is known of its processes")
+            return ParkResult(why="nothing is known of its processes")
         onto = {seat.name: seat for seat in seats}
         if set(onto) != {seat.name for seat in known.seats}:
-            return Parked(why="it has other workers than when it was parked")
+            return ParkResult(why="it has other workers than when it was parked")
         before = known.seats
         known.seats, known.parked = tuple(seats), False
         if not self._of(run):
-            return Parked(how="stopped" if not self._machine.real else "none")
+            return ParkResult(how="stopped" if not self._machine.real else "none")
         back = await self._wish(run, "run", {seat.name: seat.gpus for seat in before})
         if back.how == "none":
             known.seats, known.parked = before, True
@@ -245,7 +245,7 @@ class Sharing:
 
     def _entries_of(
         self, run: RunId, before: Mapping[str, tuple[int, ...]] | None = None
-    ) -> Iterable[Entry]:
+    ) -> Iterable[TenantRequest]:
         """A run as the warden is to know it; ``before``: the devices that it was parked from."""
         known = self._runs[run]
         for seat in known.seats:
@@ -256,7 +256,7 @@ class Sharing:
                 continue
             pid, ticks = known.workers[seat.name]
             last = self._entries.get(_key(run, seat.name))
-            yield Entry(
+            yield TenantRequest(
                 _key(run, seat.name),
                 pid,
                 ticks,
@@ -272,13 +272,13 @@ class Sharing:
                 tuple(other for other, _ in known.workers.values() if other != pid),
             )
 
-    def _is_guarded(self, entry: Entry) -> bool:
+    def _is_guarded(self, entry: TenantRequest) -> bool:
         """Whether there is anything to hold for it."""
         return entry.sliced or bool(entry.memory_mib) or entry.want == "park"
 
     async def _wish(
         self, run: RunId, want: str, before: Mapping[str, tuple[int, ...]] | None = None
-    ) -> Parked:
+    ) -> ParkResult:
         """Have something done to all workers of a run, and wait for what becomes of it."""
         self._turn += 1
         turn = self._turn
@@ -287,7 +287,7 @@ class Sharing:
             for entry in self._entries_of(run, before)
         }
         if not wanted:
-            return Parked(why="it has no process on a device")
+            return ParkResult(why="it has no process on a device")
         self._publish({**self._entries, **wanted})
         deadline = time.monotonic() + _PARK_S
         while time.monotonic() < deadline:
@@ -296,18 +296,18 @@ class Sharing:
             if all(one and one["outcome"]["turn"] >= turn for one in told):
                 return _summed(one["outcome"] for one in told if one)
             if all(one and one["standing"] == "gone" for one in told):
-                return Parked(why=self.problem(run) or "its processes are gone")
+                return ParkResult(why=self.problem(run) or "its processes are gone")
             if not self._entries.keys() >= wanted.keys():
-                return Parked(why=self.problem(run) or "it ended meanwhile")
+                return ParkResult(why=self.problem(run) or "it ended meanwhile")
             await asyncio.sleep(_POLL_S)
-        return Parked(why=f"the warden did not answer within {_PARK_S:g} s")
+        return ParkResult(why=f"the warden did not answer within {_PARK_S:g} s")
 
     async def _take_back(self, run: RunId) -> None:
         """What could not be parked goes on, all of it."""
         if run in self._runs and self._of(run):
             await self._wish(run, "run")
 
-    def _publish(self, entries: Mapping[str, Entry]) -> None:
+    def _publish(self, entries: Mapping[str, TenantRequest]) -> None:
         """Write down what is wanted, and have the warden look."""
         if dict(entries) != self._entries:
             self._book.want(entries.values())
@@ -358,10 +358,10 @@ class Sharing:
         for run in list(self._problems)[:-_REMEMBERED]:
             del self._problems[run]
 
-    def _of(self, run: RunId) -> list[Entry]:
+    def _of(self, run: RunId) -> list[TenantRequest]:
         return [entry for entry in self._entries.values() if entry.key.startswith(_key(run, ""))]
 
-    def _without(self, keys: Iterable[str]) -> dict[str, Entry]:
+    def _without(self, keys: Iterable[str]) -> dict[str, TenantRequest]:
         gone = set(keys)
         return {key: entry for key, entry in self._entries.items() if key not in gone}
 
@@ -374,12 +374,12 @@ class Sharing:
         shared = self._machine.real and seat.share_milli < WHOLE
         return shared and need.way is Way.SPATIAL
 
-    def _daemon(self, device: int) -> mps.Daemon:
+    def _daemon(self, device: int) -> mps.MpsDaemon:
         if device not in self._daemons:
             nvml = Nvml()
             uuid = nvml.uuid(device)
             nvml.close()
-            self._daemons[device] = mps.Daemon(self._folder, uuid, device)
+            self._daemons[device] = mps.MpsDaemon(self._folder, uuid, device)
         return self._daemons[device]
 
 
@@ -387,11 +387,11 @@ def _key(run: RunId, worker: str) -> str:
     return f"{run}/{worker}"
 
 
-def _summed(outcomes: Iterable[Mapping[str, Any]]) -> Parked:
+def _summed(outcomes: Iterable[Mapping[str, Any]]) -> ParkResult:
     """What became of a run as a whole: as good as the worst of its workers."""
     all_of = list(outcomes)
     worst = next((one for one in all_of if one["how"] == "none"), all_of[0])
-    return Parked(
+    return ParkResult(
         max(one["took_s"] for one in all_of),
         sum(one["freed_mib"] for one in all_of),
         sum(one["stays_mib"] for one in all_of),

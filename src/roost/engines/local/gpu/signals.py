@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from roost.engines.local.gpu.driver import NOT_READY, Move, Refused, Stage
-from roost.engines.local.shim import tree
+from roost.engines.local.gpu.driver import NOT_READY, DriverRefused, Move, Stage
+from roost.engines.local.shim import process_tree
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAUSE_S, _PAUSE_MAX_S = 0.0005, 0.01
@@ -28,10 +28,10 @@ class SignalDriver:
 
     def __init__(self) -> None:
         self._parked: set[tuple[int, int]] = set()
-        self._stopped: dict[int, list[tree.Process]] = {}
-        self.kin: dict[int, Callable[[], list[tree.Process]]] = {}
+        self._stopped: dict[int, list[process_tree.ProcessInfo]] = {}
+        self.kin: dict[int, Callable[[], list[process_tree.ProcessInfo]]] = {}
 
-    def family(self, pid: int) -> list[tree.Process]:
+    def family(self, pid: int) -> list[process_tree.ProcessInfo]:
         """Everything that goes with a process."""
         return self.kin[pid]() if pid in self.kin else family(pid)
 
@@ -53,7 +53,7 @@ class SignalDriver:
             for process in now:
                 stopped.add((process.pid, process.ticks))
                 if process.state not in "Tt":  # once more, too: somebody else may let it go on
-                    tree.send(process, signal.SIGSTOP)
+                    process_tree.send(process, signal.SIGSTOP)
             # What waits for the kernel, and goes on doing so, stops when it returns.
             waited_s = time.monotonic() - begun
             still = "TtD" if waited_s > _KERNEL_S else "Tt"
@@ -62,7 +62,7 @@ class SignalDriver:
                 return
             if waited_s > timeout_ms / 1000:
                 self.unlock(pid)
-                raise Refused(f"process {pid} does not come to a stop", NOT_READY)
+                raise DriverRefused(f"process {pid} does not come to a stop", NOT_READY)
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
 
@@ -70,7 +70,7 @@ class SignalDriver:
         """Keep it stopped: its memory is on the host already."""
         process = _look(pid)
         if process.state not in "Tt":
-            raise Refused(f"process {pid} is not stopped")
+            raise DriverRefused(f"process {pid} is not stopped")
         self._parked.add((pid, process.ticks))
 
     def restore(self, pid: int, moves: Sequence[Move] = ()) -> None:
@@ -86,14 +86,14 @@ class SignalDriver:
         known = self._stopped.pop(pid, [])
         same = known and known[0].ticks == process.ticks
         for one in reversed(known if same else self.family(pid)):
-            tree.send(one, signal.SIGCONT)
+            process_tree.send(one, signal.SIGCONT)
 
 
 def family(
-    pid: int, below: Callable[[int], list[tree.Process]] | None = None
-) -> list[tree.Process]:
+    pid: int, below: Callable[[int], list[process_tree.ProcessInfo]] | None = None
+) -> list[process_tree.ProcessInfo]:
     """A live process and everything below it, parents first; ``below`` is asked for children."""
-    process = tree.look(pid)
+    process = process_tree.look(pid)
     if process is None or process.state in "ZX":
         return []
     below = below or children()
@@ -103,7 +103,7 @@ def family(
     return found
 
 
-def children() -> Callable[[int], list[tree.Process]]:
+def children() -> Callable[[int], list[process_tree.ProcessInfo]]:
     """Who tells the live children of a process.
 
     By the kernel's lists of children where it keeps them: that costs as much as a tree is large,
@@ -111,9 +111,9 @@ def children() -> Callable[[int], list[tree.Process]]:
     """
     if _LISTED:
         return _listed
-    found: dict[int, list[tree.Process]] = {}
+    found: dict[int, list[process_tree.ProcessInfo]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - often
-        if name.isdigit() and (one := tree.look(name)) and one.state not in "ZX":
+        if name.isdigit() and (one := process_tree.look(name)) and one.state not in "ZX":
             found.setdefault(one.parent, []).append(one)
     return lambda pid: found.get(pid, [])
 
@@ -131,8 +131,8 @@ def cpu_s(pids: Sequence[int]) -> float:
     return ticks / _TICKS
 
 
-def _listed(pid: int) -> list[tree.Process]:
-    found = (tree.look(child) for child in _children(pid))
+def _listed(pid: int) -> list[process_tree.ProcessInfo]:
+    found = (process_tree.look(child) for child in _children(pid))
     return [one for one in found if one is not None and one.state not in "ZX"]
 
 
@@ -149,8 +149,8 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _look(pid: int) -> tree.Process:
-    process = tree.look(pid)
+def _look(pid: int) -> process_tree.ProcessInfo:
+    process = process_tree.look(pid)
     if process is None or process.state in "ZX":
-        raise Refused(f"process {pid} is gone")
+        raise DriverRefused(f"process {pid} is gone")
     return process

@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from roost.engines.local.gpu.driver import Refused
+from roost.engines.local.gpu.driver import DriverRefused
 
 _LIBRARY = "libnvidia-ml.so.1"
 _NOT_AVAILABLE = (1 << 64) - 1
@@ -19,14 +19,14 @@ _MOST = 512
 _SUCCESS, _TOO_SMALL = 0, 7
 
 
-class Memory(NamedTuple):
+class DeviceMemory(NamedTuple):
     """Memory of a device, in MiB."""
 
     total: int
     used: int
 
 
-class Sample(NamedTuple):
+class BusySample(NamedTuple):
     """How busy a process kept the multiprocessors: when (microseconds), and percent."""
 
     time_us: int
@@ -61,7 +61,7 @@ class Nvml:
         try:
             self._nvml: Any = ctypes.CDLL(library)
         except OSError as error:
-            raise Refused(f"there is no NVML here: {error}") from None
+            raise DriverRefused(f"there is no NVML here: {error}") from None
         self._check(self._nvml.nvmlInit_v2(), "start")
         self._devices: dict[int, ctypes.c_void_p] = {}
 
@@ -78,12 +78,12 @@ class Nvml:
         self._check(call(self._device(index), text, ctypes.c_uint(96)), "name a device")
         return text.value.decode()
 
-    def memory(self, index: int) -> Memory:
+    def memory(self, index: int) -> DeviceMemory:
         """How much memory a device has, and how much of it is taken."""
         found = _Memory()
         call = self._nvml.nvmlDeviceGetMemoryInfo
         self._check(call(self._device(index), ctypes.byref(found)), "tell memory")
-        return Memory(int(found.total) >> 20, int(found.used) >> 20)
+        return DeviceMemory(int(found.total) >> 20, int(found.used) >> 20)
 
     def clock_mhz(self, index: int) -> int:
         """How fast the multiprocessors of a device run now."""
@@ -113,18 +113,18 @@ class Nvml:
                     found[row.pid] = int(row.memory) >> 20 if known else 0
         return found
 
-    def busy(self, index: int, since_us: int) -> dict[int, Sample]:
+    def busy(self, index: int, since_us: int) -> dict[int, BusySample]:
         """The newest sample of each process that used the device after that time."""
         many, rows = ctypes.c_uint(_MOST), (_Busy * _MOST)()
         call = self._nvml.nvmlDeviceGetProcessUtilization
         after = ctypes.c_ulonglong(since_us)
         if call(self._device(index), rows, ctypes.byref(many), after) != _SUCCESS:
             return {}  # nobody did
-        found: dict[int, Sample] = {}
+        found: dict[int, BusySample] = {}
         for row in rows[: many.value]:
             known = found.get(row.pid)
             if row.time_us > since_us and (known is None or known.time_us < row.time_us):
-                found[row.pid] = Sample(int(row.time_us), int(row.sm))
+                found[row.pid] = BusySample(int(row.time_us), int(row.sm))
         return found
 
     def close(self) -> None:
@@ -143,4 +143,4 @@ class Nvml:
         if code:
             self._nvml.nvmlErrorString.restype = ctypes.c_char_p
             words = self._nvml.nvmlErrorString(code) or b"?"
-            raise Refused(f"NVML does not {what}: {words.decode(errors='replace')}", code)
+            raise DriverRefused(f"NVML does not {what}: {words.decode(errors='replace')}", code)

@@ -1,7 +1,7 @@
 """Read the order, and see it through.
 
-Run as ``python -I -S`` and this file. The modules are imported from here as a package of their own,
-so that they come compiled and nothing of Roost is loaded.
+Run as ``python -I -S`` and this file. The packages above are stood in for by empty ones, so that
+the modules come compiled and nothing of Roost is loaded but what they name themselves.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import os
 import sys
 
 _FIRST_FREE = 6
+#: Packages whose own modules would load much that a shim does not need.
+_BARE = ("roost", "roost.engines", "roost.engines.local")
 
 
 def main() -> None:
     """Become the parent of a run."""
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-    from shim import gang, hints, light, spawn  # type: ignore[import-not-found]  # noqa: PLC0415
+    _import_light()
+    from roost.engines.local.shim import spawn, status, stdlib_subset, supervisor  # noqa: PLC0415
 
-    del sys.path[0]
     os.closerange(_FIRST_FREE, 1 << 20)
     with open(0, "rb", closefd=False) as order_file:
-        order = light.loads(order_file.read().decode())
+        order = stdlib_subset.loads(order_file.read().decode())
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.close(null)
@@ -29,7 +30,15 @@ def main() -> None:
         os.set_inheritable(fd, False)  # noqa: FBT003 - its only parameter
     order["pid"] = os.getpid()
     spawn.adopt_orphans()
-    gang.Gang(order, folder, hints.Hints(order, folder, home)).run()
+    supervisor.Supervisor(order, folder, status.StatusWriter(order, folder, home)).run()
+
+
+def _import_light() -> None:
+    """Let modules be found below packages that are empty here."""
+    above = os.path.abspath(__file__).rsplit("/", 5)[0]  # noqa: PTH100 - pathlib is slow to import
+    for name in _BARE:
+        bare = sys.modules[name] = type(sys)(name)
+        bare.__path__ = [f"{above}/{name.replace('.', '/')}"]
 
 
 if __name__ == "__main__":

@@ -10,23 +10,15 @@ from __future__ import annotations
 import os
 import stat
 
-from .light import ignoring, loads
+from roost.elastic.protocol import checked, is_about_members, take
+from roost.engines.local.shim.stdlib_subset import ignoring, loads
 
 TAIL = 64 * 1024
 _LINE = 4096
 _LINES = 100
-_HUGE = 1e300  # no loss is larger; an integer might be too large for a float
-#: What is said about members, for others to understand.
-_ABOUT_MEMBERS = ("elastic", "ready", "joined", "saved_for", "offloaded", "over")
-#: The largest of each number that a job may say; the smallest is 0, or close to it.
-_WHOLE = {"step": 1 << 62, "batch": 1 << 40, "memory_mib": 1 << 40, "predicted_mib": 1 << 40}
-_WHOLE |= {"world": 1 << 20, "local_batch": 1 << 40}
-_REAL = {"done": 1.0, "saved": 1.0, "step_s": 1e9, "sync_s": 1e9, "epochs": 1e9, "noise": 1e30}
-#: What holds for one number of workers alone.
-_SIZED = ("step_s", "sync_s", "local_batch")
 
 
-class Log:
+class WorkerLog:
     """The log of one worker; this process is the only one that writes to it."""
 
     def __init__(self, name: str, folder: int, limit: int) -> None:
@@ -77,7 +69,7 @@ class Log:
         return written
 
 
-class Progress:
+class ProgressPipe:
     """What a job writes to its pipe, one JSON object a line: done, saved, step, loss, and more.
 
     ``words`` are those of the last read that are about members.
@@ -105,7 +97,7 @@ class Progress:
         *lines, rest = text.split(b"\n")
         self._rest = rest if len(rest) <= _LINE else b""
         # However much a job reports, what it says about its members is not pushed out by that.
-        about = [line for line in lines if _is_about_members(line)][-_LINES:]
+        about = [line for line in lines if is_about_members(line)][-_LINES:]
         self.words = [said for line in about if isinstance(said := _object(line), dict)]
         said = [fields for line in lines[-_LINES:] if (fields := checked(_object(line)))]
         for fields in said:
@@ -114,46 +106,8 @@ class Progress:
         return any(said)
 
 
-def take(told: dict[str, object], said: dict[str, object]) -> None:
-    """Add what was said; of another number of workers, what was timed before holds no more."""
-    if "world" in said and said["world"] != told.get("world"):
-        for name in _SIZED:
-            told.pop(name, None)
-    told.update(said)
-
-
-def _is_about_members(line: bytes) -> bool:
-    return any(b'"%s"' % name.encode() in line for name in _ABOUT_MEMBERS)
-
-
 def _object(line: bytes) -> object:
     try:
         return loads(line.strip().decode())
     except (ValueError, RecursionError):
         return None
-
-
-def checked(said: object) -> dict[str, object]:
-    """As much of it as a job may say."""
-    if not isinstance(said, dict):
-        return {}
-    found: dict[str, object] = {}
-    for name, most in _WHOLE.items():
-        value = said.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most:
-            found[name] = value
-    for name, highest in _REAL.items():
-        number = _number(said.get(name))
-        if number is not None and 0 <= number <= highest:
-            found[name] = float(number)
-    loss = _number(said.get("loss"))
-    if loss is not None:
-        found["loss"] = float(loss) if abs(loss) < _HUGE or loss != loss else _HUGE  # noqa: PLR0124
-    if isinstance(said.get("elastic"), bool):
-        found["elastic"] = said["elastic"]
-    return found
-
-
-def _number(value: object) -> float | None:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if fits else None  # type: ignore[return-value]

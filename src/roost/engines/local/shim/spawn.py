@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import resource
 
-from . import tree
-from .light import ignoring, signal
+from roost.engines.local.shim import process_tree
+from roost.engines.local.shim.stdlib_subset import ignoring, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
         os.setsid()
         _reset_signals()
         if leaf:
-            tree.write(f"{leaf}/cgroup.procs", "0")
+            process_tree.write(f"{leaf}/cgroup.procs", "0")
         _connect(out)
         step = "cannot set limits"
         _limit(order, what)
@@ -104,7 +104,7 @@ def _leaf(cgroup: str, what: dict[str, Any]) -> str:
     try:
         os.makedirs(leaf, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
         for file, text in limits.items():
-            tree.write(f"{leaf}/{file}", text)
+            process_tree.write(f"{leaf}/{file}", text)
     except OSError:
         if limits:
             raise
@@ -128,7 +128,7 @@ def _connect(out: int) -> None:
 
 def _limit(order: dict[str, Any], what: dict[str, Any]) -> None:
     with ignoring(OSError):
-        tree.write("/proc/self/oom_score_adj", _OOM_SCORE)
+        process_tree.write("/proc/self/oom_score_adj", _OOM_SCORE)
     if what.get("cpus"):
         os.sched_setaffinity(0, what["cpus"])
     if what.get("data_bytes"):

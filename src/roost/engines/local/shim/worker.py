@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 
-from . import spawn
-from .light import ignoring
+from roost.engines.local.shim import spawn
+from roost.engines.local.shim.stdlib_subset import ignoring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .output import Log
+    from roost.engines.local.shim.output import WorkerLog
 
 #: What tells a worker of its place in a cluster of a fixed size.
 _FIXED = ("TF_CONFIG", "PAI_")
 
 
-class Worker:
+class WorkerProcess:
     """One process that was started, and where its output goes."""
 
-    def __init__(self, what: dict[str, Any], log: Log) -> None:
+    def __init__(self, what: dict[str, Any], log: WorkerLog) -> None:
         self.what, self.log = what, log
         self.pid = self.pipe = 0
         self.running = False

@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from roost.engines.local.gpu import pages
+from roost.engines.local.gpu import huge_pages
 from roost.engines.local.gpu.measure.figures import Bench, Measure
 from roost.engines.local.gpu.measure.room import set_huge_pages
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _all(names: list[str], target: Path, within_s: float, *, quick: bool) -> None:
-    begun, before = time.monotonic(), pages.current()
+    begun, before = time.monotonic(), huge_pages.current()
     report: dict[str, Any] = {"machine": _machine(), "measures": {}}
     for name in names:
         left = within_s - (time.monotonic() - begun) if within_s else LIMITS[name]
@@ -141,9 +141,9 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _clean(scratch: Path) -> None:
-    from roost.engines.local.gpu.mps import Daemon  # noqa: PLC0415
+    from roost.engines.local.gpu.mps import MpsDaemon  # noqa: PLC0415
 
-    Daemon(scratch / "mps", "", 0).stop()
+    MpsDaemon(scratch / "mps", "", 0).stop()
 
 
 def _machine() -> dict[str, Any]:

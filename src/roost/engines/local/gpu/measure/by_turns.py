@@ -6,14 +6,14 @@ import statistics
 import time
 from collections.abc import Generator, Iterator
 
-from roost.engines.local.gpu.driver import CudaDriver, Refused
+from roost.engines.local.gpu.activity_meters import GpuMeter
+from roost.engines.local.gpu.driver import CudaDriver, DriverRefused
 from roost.engines.local.gpu.measure.figures import Bench, Figure, above, below, near
 from roost.engines.local.gpu.measure.programs import COUNT, REST, RUN
 from roost.engines.local.gpu.measure.victims import Victim, crew, rates
-from roost.engines.local.gpu.meters import GpuMeter
-from roost.engines.local.gpu.rota import Rota, Tenant
 from roost.engines.local.gpu.slices import BEST_EFFORT, EQUAL, FIXED, Claim
 from roost.engines.local.gpu.telemetry import Nvml
+from roost.engines.local.gpu.time_slices import SliceRunner, TenantProcesses
 
 _FAIR_S = 0.02
 _TAIL_S = 1.5
@@ -126,9 +126,9 @@ def by_turns(
     """What jobs get done in a second under a rota; the first ``busy`` of them run."""
     driver, nvml = CudaDriver(), Nvml()
     meter = GpuMeter(nvml, 0)
-    rota = Rota(meter)
+    rota = SliceRunner(meter)
     for number, (job, claim) in enumerate(zip(jobs, claims, strict=True)):
-        rota.join(str(number), claim, Tenant(driver, lambda pid=job.pid: [pid]))  # type: ignore[misc]
+        rota.join(str(number), claim, TenantProcesses(driver, lambda pid=job.pid: [pid]))  # type: ignore[misc]
     for job in jobs[:busy]:
         job.tell(RUN)
     try:
@@ -145,7 +145,7 @@ def by_turns(
         }
         problems = [one.problem for one in rota.tenants.values() if one.problem]
         if problems:
-            raise Refused(problems[0])
+            raise DriverRefused(problems[0])
     finally:
         rota.close()
         for job in jobs:
@@ -154,7 +154,7 @@ def by_turns(
     return [(b - a) / spent for a, b in zip(before, after, strict=True)]
 
 
-def _turn(rota: Rota, for_s: float) -> None:
+def _turn(rota: SliceRunner, for_s: float) -> None:
     """Turns for so long, up to a moment at which nobody is owed much."""
     begun = time.monotonic()
     while (passed := time.monotonic() - begun) < for_s + _TAIL_S:

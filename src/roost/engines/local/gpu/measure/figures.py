@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from roost.engines.local.gpu.driver import Refused
+from roost.engines.local.gpu.driver import DriverRefused
 from roost.engines.local.gpu.telemetry import Nvml
 
 
@@ -57,7 +57,7 @@ class Bench:
         """Note how fast the device runs under some load, once it is called."""
 
         def note() -> None:
-            with suppress(Refused):
+            with suppress(DriverRefused):
                 self.notes.setdefault("MHz", {})[name] = nvml.clock_mhz(0)
 
         return note

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from roost.engines.local.gpu import guard, memory, pages
+from roost.engines.local.gpu import framework_memory, memory_limit
+from roost.engines.local.gpu import huge_pages as pages
 from roost.engines.local.gpu.driver import CudaDriver, Stage
 from roost.engines.local.gpu.measure.figures import Bench, Figure, above, below
 from roost.engines.local.gpu.measure.programs import (
@@ -35,8 +36,8 @@ _GIB = 1024
 def limits(bench: Bench) -> Iterator[Figure]:
     """A job that wants twice its limit, three ways."""
     nvml = Nvml()
-    hook = memory.write_hook(bench.scratch / "hook")
-    env = memory.env(_LIMIT_MIB, nvml.memory(0).total, hook)
+    hook = framework_memory.write_hook(bench.scratch / "hook")
+    env = framework_memory.env(_LIMIT_MIB, nvml.memory(0).total, hook)
     bench.say("by turns: PyTorch's allocator")
     with crew(bench.scratch, "take", [env], _WANTED_MIB) as (job,):
         yield from _taken(job, "by turns, PyTorch's allocator")
@@ -100,7 +101,7 @@ def _caught(bench: Bench, nvml: Nvml, job: Victim) -> Iterator[Figure]:
     job.tell(RUN)
     deadline, why = time.monotonic() + 15.0, ""
     while not why and time.monotonic() < deadline and not job.get(CODE):
-        why = guard.over(nvml.processes(0), [job.pid], _LIMIT_MIB)
+        why = memory_limit.over(nvml.processes(0), [job.pid], _LIMIT_MIB)
         time.sleep(0.05)
     bench.notes["guard"] = why
     yield above("memory limit, by turns, past the framework: seen", float(bool(why)), "", 1.0)

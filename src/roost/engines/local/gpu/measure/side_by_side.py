@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from roost.engines.local.gpu.measure.by_turns import by_turns
 from roost.engines.local.gpu.measure.figures import Bench, Figure, above, near
 from roost.engines.local.gpu.measure.victims import crew, rates
-from roost.engines.local.gpu.mps import Daemon
+from roost.engines.local.gpu.mps import MpsDaemon
 from roost.engines.local.gpu.slices import BEST_EFFORT, Claim
 from roost.engines.local.gpu.telemetry import Nvml
 
 
 @contextmanager
-def daemon(bench: Bench) -> Iterator[Daemon]:
+def daemon(bench: Bench) -> Iterator[MpsDaemon]:
     """An MPS daemon for the first GPU, which is gone afterwards."""
     nvml = Nvml()
-    found = Daemon(bench.scratch / "mps", nvml.uuid(0), 0)
+    found = MpsDaemon(bench.scratch / "mps", nvml.uuid(0), 0)
     nvml.close()
     try:
         found.start()

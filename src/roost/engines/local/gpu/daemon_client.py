@@ -1,0 +1,82 @@
+"""The engine's side of the warden: there is one while it is needed, and it looks when asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from roost.engines.local.gpu.state_files import StateFiles
+from roost.engines.local.shim import process_tree
+
+_PROGRAM = Path(__file__).with_name("__main__.py")
+#: A log this long is begun anew with the next warden.
+_LOG_BYTES = 1 << 20
+
+
+class DaemonClient:
+    """Starts wardens; ``wanted`` tells whether there are tenants."""
+
+    def __init__(self, book: StateFiles, python: str, wanted: Callable[[], bool]) -> None:
+        self._book, self._python, self._wanted = book, python, wanted
+        self._child = 0
+
+    def see_to_it(self) -> None:
+        """Have the warden look at what is wanted; start one if there is none and it is needed."""
+        self._reap()
+        if self._book.guarded():
+            self._poke()
+        elif self._is_needed() and not self._child:
+            self._child = self._spawn()
+
+    def is_missing(self) -> bool:
+        """Whether there ought to be a warden and is none."""
+        self._reap()
+        return self._is_needed() and not self._child and not self._book.guarded()
+
+    def _is_needed(self) -> bool:
+        """Whether there is somebody to guard, or something that a dead warden left undone."""
+        if self._wanted() or self._book.pages.exists():
+            return True
+        return any(process_tree.is_alive(pid, ticks) for pid, ticks, _ in self._book.held())
+
+    def _spawn(self) -> int:
+        """A process that is no part of the server's session, with none of its files."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        log = str(self._book.folder / "warden.log")
+        with suppress(OSError):
+            if os.stat(log).st_size > _LOG_BYTES:  # noqa: PTH116 - a name for the kernel
+                os.truncate(log, 0)
+        return os.posix_spawn(
+            self._python,
+            [self._python, "-I", "-S", str(_PROGRAM), "daemon", str(self._book.folder)],
+            {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+        )
+
+    def _poke(self) -> None:
+        pid = self._child or self._book.status().get("pid", 0)
+        process = process_tree.look(pid)
+        with suppress(OSError, ValueError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            ours = os.fsencode(_PROGRAM) in command and os.fsencode(self._book.folder) in command
+            if ours and process is not None:
+                process_tree.send(process, signal.SIGHUP)
+
+    def _reap(self) -> None:
+        if self._child:
+            try:
+                gone, _ = os.waitpid(self._child, os.WNOHANG)
+            except ChildProcessError:
+                gone = self._child
+            if gone:
+                self._child = 0

@@ -1,0 +1,102 @@
+"""The warden's files, in a folder of Roost's home: what is wanted, what is so, what is held.
+
+    tenants.json  written by the engine: every tenant, and whether it is to run or to be parked
+    status.json   written by the warden: how each tenant stands, and what became of each wish
+    held.json     written by the warden before it locks: processes that must not be forgotten
+    pages         how huge pages were set before the warden changed that (``pages``)
+    warden.lock   locked by the warden as long as it lives
+
+All are replaced as a whole; whoever comes next knows everything that is needed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roost import files
+from roost.engines.local.gpu.tenant import TenantRequest
+from roost.errors import RoostError
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """The files of one home."""
+
+    folder: Path
+
+    def wanted(self) -> list[TenantRequest]:
+        """What the engine wants."""
+        return [TenantRequest.decode(row) for row in self._load("tenants.json").get("tenants", [])]
+
+    def want(self, entries: Iterable[TenantRequest]) -> None:
+        """Write down what is wanted."""
+        self._save("tenants.json", {"tenants": [entry.encode() for entry in entries]})
+
+    def changed(self) -> tuple[int, int] | None:
+        """What differs after the engine wrote something down."""
+        try:
+            found = (self.folder / "tenants.json").stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def status(self) -> dict[str, Any]:
+        """What the warden said last."""
+        return self._load("status.json")
+
+    def tell(self, status: dict[str, Any]) -> None:
+        """Write down how things stand."""
+        self._save("status.json", status)
+
+    def held(self) -> list[tuple[int, int, str]]:
+        """Processes that a warden may have locked: number, start time, means."""
+        return [
+            (pid, ticks, means) for pid, ticks, means in self._load("held.json").get("held", [])
+        ]
+
+    def hold(self, held: Iterable[tuple[int, int, str]]) -> None:
+        """Write down whom the warden may lock."""
+        self._save("held.json", {"held": [list(one) for one in held]})
+
+    @property
+    def pages(self) -> Path:
+        """Where it is noted how huge pages were set, while they are set otherwise."""
+        return self.folder / "pages"
+
+    def lock(self) -> int | None:
+        """Become the warden; None if there is one."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self.folder / "warden.lock", flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return fd
+
+    def guarded(self) -> bool:
+        """Whether a warden lives."""
+        fd = self.lock()
+        if fd is None:
+            return True
+        os.close(fd)
+        return False
+
+    def _load(self, name: str) -> dict[str, Any]:
+        try:
+            body = json.loads((self.folder / name).read_text())
+        except (OSError, ValueError):
+            return {}
+        return body if isinstance(body, dict) else {}
+
+    def _save(self, name: str, body: dict[str, Any]) -> None:
+        try:
+            files.save(self.folder / name, json.dumps(body), 0o600)
+        except RoostError as error:
+            raise OSError(str(error)) from error

@@ -1,0 +1,46 @@
+"""The processes of a worker: its tree, and what left it to get away.
+
+Whoever forks twice is the shim's child then, beside the workers: the shim is the reaper of all that
+is below it. What is there and is no worker belongs to the worker in whose session it is; one that
+began a session of its own could be anybody's, and goes with every worker of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from roost.engines.local.gpu.signals import children, family
+from roost.engines.local.shim import process_tree
+
+_SHIM = b"/shim/__main__.py"
+
+
+class WorkerProcesses:
+    """The processes of one worker; ``others`` are the numbers of its run's other workers."""
+
+    def __init__(self, pid: int, others: Iterable[int] = ()) -> None:
+        self._pid = pid
+        self.others = frozenset(others)
+        self._shim: tuple[int, bool] = (0, False)
+
+    def __call__(self) -> list[process_tree.ProcessInfo]:
+        """All that are alive, parents first."""
+        below = children()
+        found = family(self._pid, below)
+        if not found or not self._is_shim(found[0].parent):
+            return found
+        for one in below(found[0].parent):
+            if one.pid != self._pid and self.others.isdisjoint((one.pid, one.session)):
+                found += family(one.pid, below)
+        return found
+
+    def _is_shim(self, pid: int) -> bool:
+        """Whether it is a shim that is above: another reaper has others' processes, too."""
+        if self._shim[0] != pid:
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                return False
+            self._shim = pid, any(word.endswith(_SHIM) for word in command)
+        return self._shim[1]

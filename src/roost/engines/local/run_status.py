@@ -1,0 +1,193 @@
+"""What is true of a run, from its folder alone: the lock and the records tell, no process is asked.
+
+lock held                         alive: adopt it
+lock free, exit record            over, parked or between two generations: report it
+lock free, start record only      lost: kill what is left of it, then report
+lock free, neither                nothing has begun: it may be launched
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
+from types import UnionType
+from typing import Any, Literal, NamedTuple, get_args
+
+from roost.core.spec import RunId
+from roost.engines import Ended, Ending, WorkerExit
+from roost.engines.local import processes
+from roost.engines.local.run_folders import RunFolders
+from roost.engines.local.run_record import READABLE, VERSION, RunRecord
+from roost.errors import Fatal, InvalidSpec, NotFound
+
+#: There is no folder, or there can be none.
+_NOT_THERE = (NotFound, InvalidSpec)
+#: What must be in a record.
+_OF_ALL = {"token": str, "generation": int, "boot": str}
+_START = {**_OF_ALL, "pid": int, "ticks": int, "phase": str}
+_EXIT: dict[str, type | UnionType] = {
+    **_OF_ALL,
+    **dict.fromkeys(("time", "uptime", "ran_s"), int | float),
+    "cause": str,
+    "detail": str,
+    "exits": list,
+}
+_PARTS = len(fields(WorkerExit))
+
+Kind = Literal["nothing", "alive", "parked", "between", "over", "lost"]
+
+
+class RunStatus(NamedTuple):
+    """What is true of a run now."""
+
+    kind: Kind
+    state: RunRecord | None = None
+    start: dict[str, Any] | None = None
+    end: dict[str, Any] | None = None
+
+
+def examine(runs: RunFolders, run: RunId) -> RunStatus:
+    """Look into a run's folder."""
+    try:
+        folder = runs.open(run)
+    except _NOT_THERE:
+        return RunStatus("nothing")
+    with folder:
+        state = _state(run, folder.read("run.json"))
+        start = _current(folder.read("start.json"), state, _START)
+        lock = folder.lock()
+        if lock is None:
+            return RunStatus("alive", state, start)
+        try:
+            if state is None:
+                return RunStatus("nothing")
+            # Once more: it may have ended after the first look.
+            start = _current(folder.read("start.json"), state, _START)
+            return _settled(state, start, _current(folder.read("exit.json"), state, _EXIT))
+        finally:
+            os.close(lock)
+
+
+def conclude(runs: RunFolders, run: RunId, cause: str, detail: str = "") -> dict[str, Any]:
+    """Write down, as far as that is possible, an end that no shim wrote."""
+    state = RunRecord(run, "")
+    with suppress(*_NOT_THERE), runs.open(run) as folder:
+        state = _state(run, folder.read("run.json")) or state
+        if state.generation:
+            with suppress(OSError):
+                folder.save("exit.json", _end(state, cause, detail))
+    return _end(state, cause, detail)
+
+
+def save(runs: RunFolders, state: RunRecord) -> None:
+    """Write down what is wanted of a run."""
+    with runs.open(state.run) as folder:
+        folder.save("run.json", state.encode())
+
+
+def wanted(runs: RunFolders, run: RunId) -> RunRecord:
+    """What is wanted of a run, whatever is true of it; raises NotFound."""
+    with runs.open(run) as folder:
+        state = _state(run, folder.read("run.json"))
+    if state is None:
+        raise NotFound(f"nothing is kept of run {run}")
+    return state
+
+
+def started(runs: RunFolders, run: RunId) -> dict[str, Any] | None:
+    """What the shim of a run says of it now."""
+    try:
+        with runs.open(run) as folder:
+            return folder.read("start.json")
+    except _NOT_THERE:
+        return None
+
+
+def last_words(runs: RunFolders, run: RunId) -> str:
+    """What a shim that failed had to say."""
+    try:
+        with runs.open(run) as folder:
+            lines = folder.words("shim.err").strip().splitlines()
+    except _NOT_THERE:
+        return ""
+    return lines[-1] if lines else ""
+
+
+def told(runs: RunFolders, run: RunId) -> dict[str, Any] | None:
+    """What the job said last of itself."""
+    try:
+        with runs.open(run) as folder:
+            return folder.read("progress.json")
+    except _NOT_THERE:
+        return None
+
+
+def ended(run: RunId, end: dict[str, Any], now: float) -> Ended:
+    """The report of an exit record. Its time is the time since, whatever the clock did."""
+    when = float(end["time"])
+    if end["boot"] == processes.boot_id():
+        when = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - float(end["uptime"]))
+    exits = tuple(WorkerExit(*one) for one in end["exits"])
+    when = min(when, now) if math.isfinite(when) else now
+    return Ended(when, run, exits, end["cause"], end["detail"])
+
+
+def _settled(
+    state: RunRecord, start: dict[str, Any] | None, end: dict[str, Any] | None
+) -> RunStatus:
+    if end is not None:
+        if end["cause"] != "stopped" or not state.intent:
+            return RunStatus("over", state, start, end)
+        state.used_s += float(end["ran_s"])
+        return RunStatus("parked" if state.intent == "suspend" else "between", state, start, end)
+    if start is not None:
+        return RunStatus("lost", state, start)
+    # It was written down that a generation would begin, and it did not.
+    state.generation -= 1
+    return RunStatus("between" if state.generation else "nothing", state)
+
+
+def _state(run: RunId, body: dict[str, Any] | None) -> RunRecord | None:
+    """What is wanted of a run; None if that is not to be read."""
+    if body is None:
+        return None
+    if body.get("version") not in READABLE:
+        raise Fatal(f"run {run} was written by another version of Roost: {body.get('version')}")
+    try:
+        return RunRecord.decode(body)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _current(
+    body: dict[str, Any] | None, state: RunRecord | None, kinds: Mapping[str, type | UnionType]
+) -> dict[str, Any] | None:
+    """A record of this generation; older ones have had their say.
+
+    A job may share the server's account and write what it likes: what is no record is not there.
+    """
+    if body is None or not all(isinstance(body.get(name), kinds[name]) for name in kinds):
+        return None
+    if state and (body["token"], body["generation"]) != (state.token, state.generation):
+        return None
+    fits = all(isinstance(one, list) and len(one) == _PARTS for one in body.get("exits", ()))
+    return body if fits and body.get("cause", "lost") in get_args(Ending) else None
+
+
+def _end(state: RunRecord, cause: str, detail: str) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "token": state.token,
+        "generation": state.generation,
+        "boot": processes.boot_id(),
+        "time": time.time(),
+        "uptime": time.clock_gettime(time.CLOCK_BOOTTIME),
+        "cause": cause,
+        "detail": detail[:1000],
+        "exits": [],
+        "ran_s": 0.0,
+    }

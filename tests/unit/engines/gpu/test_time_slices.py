@@ -1,0 +1,147 @@
+"""The turns of a device, carried out on a driver in memory and in made-up time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from tests.unit.engines.gpu.fakes import FakeDriver
+
+from roost.engines.local.gpu.driver import NOT_READY, NOT_SUPPORTED, Stage
+from roost.engines.local.gpu.slices import BEST_EFFORT, Claim
+from roost.engines.local.gpu.time_slices import SliceRunner, TenantProcesses
+
+
+class World:
+    """A clock that turns, and work that is done while a process is unlocked."""
+
+    def __init__(self, *pids: int) -> None:
+        self.driver = FakeDriver(*pids)
+        self.now = 0.0
+        self.busy = set(pids)
+        self.used = dict.fromkeys(pids, 0.0)
+        self.rota = SliceRunner(self, clock=lambda: self.now)
+
+    def used_s(self, pids: Sequence[int]) -> float:
+        return sum(self.used[pid] for pid in pids)
+
+    def join(self, pid: int, claim: Claim) -> TenantProcesses:
+        tenant = TenantProcesses(self.driver, lambda: [pid] if pid in self.driver.stages else [])
+        self.rota.join(str(pid), claim, tenant)
+        return tenant
+
+    def wait(self, for_s: float) -> None:
+        self.now += for_s
+        for pid in self.busy:
+            if self.driver.stages.get(pid) is Stage.RUNNING:
+                self.used[pid] += for_s
+
+    def run(self, for_s: float) -> None:
+        end = self.now + for_s
+        while self.now < end:
+            self.rota.step(self.wait)
+
+
+def test_one_at_a_time_and_each_its_part() -> None:
+    world = World(1, 2)
+    world.join(1, Claim(750))
+    world.join(2, Claim(250))
+    world.run(40.0)
+    assert world.used[1] / world.now == pytest.approx(0.75, rel=0.03)
+    assert world.used[2] / world.now == pytest.approx(0.25, rel=0.03)
+
+
+def test_an_idle_neighbour_is_noticed_and_comes_back() -> None:
+    world = World(1, 2)
+    world.join(1, Claim(500))
+    world.join(2, Claim(500, BEST_EFFORT))
+    world.busy = {2}
+    world.run(10.0)
+    assert world.rota.slices.part("2") == 1.0
+    assert world.driver.stages[1] is Stage.RUNNING  # idle, and free to show that it is back
+    world.busy = {1, 2}
+    world.run(1.0)
+    assert world.rota.slices.part("2") == pytest.approx(0.5)
+
+
+def test_what_cannot_be_locked_is_a_problem_of_its_tenant_alone() -> None:
+    world = World(1, 2)
+    bad, good = world.join(1, Claim(500)), world.join(2, Claim(500))
+    world.driver.refuse["lock", 1] = NOT_SUPPORTED
+    world.run(2.0)
+    assert "will not lock 1" in bad.problem
+    assert good.problem == ""
+    assert ("lock", 2) in world.driver.calls
+
+
+def test_a_process_that_does_not_stop_in_time_is_tried_again() -> None:
+    world = World(1, 2)
+    slow = world.join(1, Claim(500))
+    world.join(2, Claim(500))
+    world.driver.refuse["lock", 1] = NOT_READY
+    while world.driver.calls.count(("lock", 1)) < 4:
+        world.run(0.1)
+    del world.driver.refuse["lock", 1]
+    world.run(20.0)
+    assert slow.problem == ""
+    assert world.used[1] / world.now == pytest.approx(0.5, abs=0.05)
+
+
+def test_one_that_never_stops_is_told_and_leaves_the_others_their_turns() -> None:
+    world = World(1, 2, 3)
+    never = world.join(1, Claim(300))
+    world.join(2, Claim(300))
+    world.join(3, Claim(300))
+    world.driver.refuse["lock", 1] = NOT_READY
+    world.run(50.0)
+    assert "its share of the device is not held" in never.problem
+    assert world.driver.calls.count(("lock", 1)) == 5
+    world.run(50.0)
+    assert world.driver.calls.count(("lock", 1)) == 6
+    assert world.used[2] / world.now == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_process_that_is_gone_is_no_problem() -> None:
+    world = World(1, 2)
+    gone = world.join(1, Claim(500))
+    world.join(2, Claim(500))
+    world.run(1.0)
+    del world.driver.stages[1]
+    world.run(2.0)
+    assert gone.problem == ""
+    assert gone.pids == []
+
+
+def test_a_new_process_of_a_locked_tenant_is_locked_too() -> None:
+    world = World(1, 2, 3)
+    pids = [1]
+    world.rota.join("a", Claim(500), TenantProcesses(world.driver, lambda: list(pids)))
+    world.join(2, Claim(500))
+    world.run(1.0)
+    pids.append(3)
+    world.run(5.0)
+    assert ("lock", 3) in world.driver.calls
+    assert world.used[3] / 5.0 == pytest.approx(0.5, abs=0.4)
+
+
+def test_at_the_end_everybody_is_unlocked() -> None:
+    world = World(1, 2)
+    world.join(1, Claim(500))
+    world.join(2, Claim(500))
+    world.run(1.0)
+    assert Stage.LOCKED in world.driver.stages.values()
+    world.rota.close()
+    assert set(world.driver.stages.values()) == {Stage.RUNNING}
+
+
+def test_who_leaves_stays_as_it_is() -> None:
+    world = World(1, 2)
+    world.join(1, Claim(500))
+    world.join(2, Claim(500))
+    world.run(1.0)
+    locked = next(name for name, one in world.rota.tenants.items() if one.locked)
+    tenant = world.rota.leave(locked)
+    assert tenant is not None
+    assert world.driver.stages[int(locked)] is Stage.LOCKED
+    world.run(1.0)
+    assert world.driver.stages[int(locked)] is Stage.LOCKED
