@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.effort import quick
 
 from roost import policies
 from roost.core import Policy
@@ -12,7 +13,7 @@ from roost.testing.conformance import PolicyConformance
 class TestPolicies(PolicyConformance):
     @pytest.fixture(params=policies.names())
     def policy(self, request: pytest.FixtureRequest) -> Policy:
-        return policies.policy(request.param)
+        return quick(request.param)
 
 
 class TestPreemptingPoliciesOnAnyDevice(PolicyConformance):

@@ -9,13 +9,21 @@ from pathlib import Path
 
 import pytest
 from tests.golden.schedules import Golden, differences, measure, stored
+from tests.support.effort import thorough_only
 
 from roost.policies import names
 
 REGENERATE = Path(__file__).with_name("regenerate.py")
 
 
-@pytest.mark.parametrize("name", names())
+#: Pollux takes half a minute: its search is made of many generations.
+_LONG = ("pollux",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=thorough_only if name in _LONG else ()) for name in names()],
+)
 def test_the_schedule_is_the_stored_one(name: str) -> None:
     expected = stored()
     assert name in expected, f"no golden schedule for {name}: run python {REGENERATE}"

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from tests.support.effort import examples
+from tests.support.effort import examples, quick
 
 from roost import policies
 from roost.core import (
@@ -99,7 +99,7 @@ class CoreMachine(RuleBasedStateMachine):
             self.engine.change_queue(limit)
 
     def make(self, name: str) -> Policy:
-        return policies.policy(name)
+        return quick(name)
 
     def pick(self, data: st.DataObject, runs: list[RunId]) -> RunId:
         return data.draw(st.sampled_from(runs), label="run")
@@ -344,7 +344,7 @@ TestRestless.settings = settings(max_examples=examples(60), stateful_step_count=
 def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
     where = sorted(PLACERS)[seed % len(PLACERS)]
 
-    engine = RandomHistory(policies.policy(name), where, seed).blow(200)
+    engine = RandomHistory(quick(name), where, seed).blow(200)
     engine.restart()
     engine.clear_up()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.effort import examples
+from tests.support.effort import examples, quick
 
 from roost import policies
 from roost.core import (
@@ -92,7 +92,7 @@ def setups(draw: st.DrawFn, elastic: bool = False) -> Setup:  # noqa: FBT001, FB
     return Setup(
         Workload("drawn", list(jobs)),
         tuple(node(f"n{index}", 4) for index in range(draw(st.integers(1, 3)))),
-        policies.policy(draw(st.sampled_from(names))),
+        quick(draw(st.sampled_from(names))),
         placer(draw(st.sampled_from(sorted(PLACERS)))),
         queues=(queue("red", limit_milli=draw(st.sampled_from((None, 4000)))),),
         failures=failures,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.effort import examples
+from tests.support.effort import examples, quick
 
 from roost import policies
 from roost.core import Action, Core, Event, Policy
@@ -112,7 +112,7 @@ def check(storm: RandomHistory, policy: Policy) -> None:
 )
 @settings(max_examples=examples(60))
 def test_every_policy_goes_on_from_a_snapshot(name: str, where: str, seed: int, steps: int) -> None:
-    policy = policies.policy(name)
+    policy = quick(name)
     storm = RandomHistory(policy, where, seed)
     storm.blow(steps)
 

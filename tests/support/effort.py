@@ -10,16 +10,33 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from roost.core import Policy
+from roost.policies import policy
 
 #: The effort at which as many examples are tried as a test asks for.
 THOROUGH = 4
 EFFORT = int(os.environ.get("ROOST_EFFORT", "1"))
 
+#: Policies whose usual parameters make them slow, and such that do not.
+_QUICK = {"pollux": "pollux:population=12,generations=6"}
+
+#: Marks a test that takes long and is for CI.
+thorough_only = pytest.mark.skipif(
+    EFFORT < THOROUGH, reason=f"takes long: set ROOST_EFFORT={THOROUGH}"
+)
+
 
 def examples(thorough: int) -> int:
     """How many examples to try: so many in a thorough run, else as the effort says."""
     return max(1, thorough * EFFORT // THOROUGH)
+
+
+def quick(name: str) -> Policy:
+    """A policy for tests of the world around it: with parameters that make it quick."""
+    return policy(name if EFFORT >= THOROUGH else _QUICK.get(name, name))
 
 
 def load_profile() -> None:

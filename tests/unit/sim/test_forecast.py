@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.support.effort import quick
 
 from roost.core import (
     CancelRequested,
@@ -83,7 +84,7 @@ def halfway(name: str, after_s: float, seed: int) -> tuple[Forecast, dict[JobId,
     setup = Setup(
         Workload("w", jobs(40, seed)),
         [node("n0", 4), node("n1", 4)],
-        policy(name),
+        quick(name),
         placer("consolidate"),
     )
     whole = Simulation(setup)

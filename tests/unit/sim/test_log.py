@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from tests.oracles.workloads import busy, machines, setup
+from tests.support.effort import quick
 
 from roost.errors import InvalidSpec, NotFound
-from roost.policies import names, policy
+from roost.policies import names
 from roost.sim.log import compare_logs, write_log
 from roost.sim.simulation import Simulation
 
@@ -25,7 +26,7 @@ Paths = Callable[..., list[Path]]
 def simulated(name: str = "tiresias", jobs: int = 30) -> Simulation:
     """A run with failures, elastic jobs, preemptions and resizes."""
     workload = busy(jobs, seed=3, gpus=16, largest=2 if name == "static" else 16)
-    return Simulation(setup(policy(name), workload, machines(4, 4), seed=3))
+    return Simulation(setup(quick(name), workload, machines(4, 4), seed=3))
 
 
 def log(path: Path, simulation: Simulation, until: float = float("inf")) -> bytes:

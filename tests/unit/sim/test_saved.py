@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 from tests.oracles.workloads import busy, machines, setup
+from tests.support.effort import quick
 
 from roost import __version__
 from roost.core.plan import Plan
 from roost.errors import InvalidSpec, NotFound
 from roost.placement import PLACERS, placer
-from roost.policies import names, policy
+from roost.policies import names
 from roost.policies.fifo import fifo
 from roost.policies.las import Las
 from roost.sim import report, saved
@@ -37,7 +38,7 @@ INSTANTS = (0.0, 0.1, 0.5, 0.9, 1.0)
 def simulated(name: str, placer_name: str = "consolidate") -> Simulation:
     """A run with failures, elastic jobs, quotas and costs; its timeline is recorded."""
     workload = busy(30, seed=5, gpus=16, largest=2 if name == "static" else 16)
-    made = setup(policy(name), workload, machines(4, 4), seed=5)
+    made = setup(quick(name), workload, machines(4, 4), seed=5)
     return Simulation(
         replace(made, policy_name=name, placer=placer(placer_name), placer_name=placer_name)
     )

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from tests.oracles.played import cluster, job, simulation
 from tests.oracles.workloads import COSTS, busy, machines, setup
+from tests.support.effort import quick
 
 from roost.core import Action, Decision, Event
-from roost.policies import names, policy
+from roost.policies import names
 from roost.policies.srtf import Srtf
 from roost.policies.static import StaticPartition
 from roost.sim.failures import Failures
@@ -33,7 +34,7 @@ def workload(name: str) -> Workload:
 
 
 def small(name: str) -> Setup:
-    return setup(policy(name), workload(name), machines(4, 4), seed=5)
+    return setup(quick(name), workload(name), machines(4, 4), seed=5)
 
 
 @cache
