@@ -110,6 +110,16 @@ class Module:
         ]
 
     @cached_property
+    def used(self) -> set[str]:
+        """Full names of what the module calls, or passes to a call."""
+        names = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                parts = [node.func, *node.args, *(keyword.value for keyword in node.keywords)]
+                names |= {part.id for part in parts if isinstance(part, ast.Name)}
+        return {self.imports.get(name, f"{self.name}.{name}") for name in names}
+
+    @cached_property
     def imports(self) -> dict[str, str]:
         """Names that the module imports, each with the full name of what it stands for."""
         found = {}
@@ -275,6 +285,7 @@ class House:
             module, node = homes[parent]
             home = parent.rpartition(".")[0]
             alone = len(below) == 1 and below[0].rpartition(".")[0] != home
+            alone = alone and not any(parent in other.used for other in self.all)
             if alone and module in self.modules and not self._contract(parent, homes):
                 child = homes[below[0]]
                 found.append(
@@ -315,8 +326,10 @@ class House:
         return inside[0] if len(inside) == 1 else None
 
     def _contract(self, name: str, homes: dict[str, tuple[Module, ast.ClassDef]]) -> bool:
-        """Whether the class is a protocol, an abstract class or an exception."""
+        """Whether the class is a protocol, an abstract class, an exception or a suite."""
         module, node = homes[name]
+        if node.name.endswith("Conformance"):  # a suite of tests, made to be inherited
+            return True
         for base in node.bases:
             written = ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
             last = written.rpartition(".")[2]

@@ -1,8 +1,10 @@
-"""What is done where nobody says otherwise. It imports nothing: a help text needs it, too."""
+"""Defaults of a server. Imports nothing, because help texts name them too."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Who runs next on a server.
+#: Which job runs next.
 POLICY: Final = "roost"
+#: Where a job goes.
+PLACER: Final = "consolidate"

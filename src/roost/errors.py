@@ -4,7 +4,7 @@
     ├── InvalidSpec      what you gave is wrong; change it
     │   └── InvalidTrace a row of a file is wrong; it names file, line and column
     ├── NotFound         no such thing; the message names the nearest one
-    ├── Forbidden        you may not; ask somebody who may
+    ├── Forbidden        you have no right to it; ask an administrator
     ├── Conflict         it clashes with what is there (a duplicate id, a wrong state)
     ├── Retryable        try again after ``after`` seconds
     └── Fatal            a promise of Roost itself is broken; stop and report it

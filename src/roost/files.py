@@ -1,4 +1,4 @@
-"""Files in and out: whole texts, plain or gzipped, and writes that happen entirely or not at all.
+"""Reads and writes whole files: plain or gzipped text, and writes that happen entirely or not.
 
 Every failure is a RoostError of one line that names the file. What the text says is for others.
 """
@@ -89,6 +89,7 @@ def create(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+        # Content first, then its name in the folder: a name without content would be believed.
         file.flush()
         os.fsync(descriptor)
     sync(path.parent)
@@ -108,6 +109,7 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
     draft = target.with_name(f".{uuid4().hex}.tmp")
     try:
         if mode is not None:
+            # Before the content is there, so that it is never readable for others.
             draft.touch(0o600)
             draft.chmod(mode)
         draft.write_bytes(content)

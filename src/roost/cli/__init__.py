@@ -79,7 +79,7 @@ _SECTIONS = {
     },
 }
 _VERBS = {name: told for verbs in _SECTIONS.values() for name, told in verbs.items()}
-#: Other names of verbs, and verbs whose names mean something else in Python.
+#: Other names of verbs, and the functions of verbs that cannot be named like them.
 _ALIASES = {"ls": "list", "ps": "list"}
 _FUNCTIONS = {"list": "list_jobs"}
 
@@ -124,7 +124,7 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever read our output has gone, and what is still on its way there has no place.
+            # The reader of our output has gone: what is still in the buffer must not be written.
             _drop_output()
             ctx.exit(0)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""``roost users``, ``roost tokens`` and ``roost whoami``: who may use the server."""
+"""``roost users``, ``roost tokens`` and ``roost whoami``: the users of the server."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ Examples:
     default="fifo,backfill,srtf,tiresias,gittins,drf,fair,alnair",
     show_default=True,
     shell_complete=complete_policies,
-    help="Who runs next; the first is what the others are compared with.",
+    help="Which job runs next; the first is what the others are compared with.",
 )
 @placer_option
 @_runs("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds.")

@@ -1,4 +1,4 @@
-"""What all verbs that talk to a server share: the client, options, completion and texts.
+"""The parts that all verbs with a server share: the client, options, completion and texts.
 
 Whatever a job, a user or a reason says is printed as text: control characters are made visible, and
 nothing in it is taken for markup.
@@ -107,7 +107,7 @@ def paint(name: str, cell: str) -> str:
 def fitted(
     rows: Sequence[Mapping[str, str]], *, wide: bool, spare: Iterable[str] = ()
 ) -> list[dict[str, str]]:
-    """Rows whose last column ends with the screen, where there is one.
+    """Rows, cut so that the last column ends with the screen, where there is one.
 
     On a narrow one the columns in ``spare`` are left out, until there is room for the last.
     """
@@ -161,12 +161,12 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def on_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether a person can be asked."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def agreed(question: str, *, yes: bool, usual: bool = True) -> bool:
-    """Whether to go on: asked where somebody can answer, taken for granted elsewhere.
+    """Whether to go on: asked on a terminal, taken for granted elsewhere.
 
     ``usual`` is what Enter alone says: no, where something would be lost.
     """
@@ -249,9 +249,11 @@ def _offered(path: str, params: Mapping[str, object], start: str) -> list[str]:
         with suppress(Exception):
             found.extend(_ids(path, params))
 
+    # A daemon, and joined with a limit: a shell that completes a word must never hang.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_COMPLETION_S)
+    # A copy: the thread may still be adding to it.
     return [name for name in list(found) if name.startswith(start) and name.isprintable()]
 
 

@@ -1,4 +1,4 @@
-"""``roost explain``: why a job is where it is, who is in the way, when it starts, what helps."""
+"""``roost explain``: why a job is where it is, what is in the way, when it starts, what helps."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Examples:
 def explain(job: str, output: str) -> None:
     """Say why the job JOB is where it is.
 
-    First a word for the cause and a sentence; then who goes first, who holds what it needs and
-    until when, when it will start as far as a simulation of the present cluster can tell, and the
-    smallest changes that would start it now.
+    First a word for the cause and a sentence; then the jobs that go first, those that hold what it
+    needs and until when, when it will start as far as a simulation of the present cluster can
+    tell, and the smallest changes that would start it now.
     """
     with connection.connect() as client:
         found = client.job(job).explain()
@@ -72,7 +72,7 @@ def _ahead(found: dict[str, Any], *, wide: bool) -> str:
 
 
 def _holders(found: dict[str, Any], now: float) -> str:
-    """Who has what it needs, and until when: those who end first of all."""
+    """The jobs that hold what it needs, and until when: the first to end come first."""
     told = []
     for job in found.get("held_by") or ():
         end = job.get("ends_at")

@@ -331,9 +331,11 @@ def _listening(client: Client) -> Callable[[], None]:
         except RoostError:  # the next look at the list says so
             news.set()
 
+    # A daemon: it waits on a socket for as long as the server likes, and must not keep us alive.
     threading.Thread(target=listen, daemon=True).start()
 
     def wait() -> None:
+        # Cleared before the list is read again: a change after that sets it once more.
         news.wait(_REDRAW_S)
         news.clear()
 
@@ -341,7 +343,7 @@ def _listening(client: Client) -> Callable[[], None]:
 
 
 def _tell_changes(client: Client, filters: Any, output: str) -> None:
-    """A line for each change, for whoever reads a pipe."""
+    """Print a line for each change, for pipes."""
     import json
 
     from roost.client.formatting import clean, clock, why

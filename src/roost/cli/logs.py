@@ -94,7 +94,7 @@ def followed(
 
 
 def tell(line: str, *, at_once: bool = True) -> None:
-    """Print a line of a log, for those who look on or who read it all later."""
+    """Print a line of a log; ``at_once`` flushes it for people that look on."""
     shown = connection.log_text(line) if sys.stdout.isatty() else line
     sys.stdout.write(f"{shown}\n")
     if at_once:
@@ -115,6 +115,7 @@ def _everyone(handle: JobHandle, asked: dict[str, Any]) -> Iterator[str]:
 
 def _merged(readers: dict[str, Iterator[str]]) -> Iterator[str]:
     """Lines of several streams as they come, each after its head."""
+    # Unbounded on purpose: a slow terminal must not stop the streams, or the server drops them.
     lines: queue.SimpleQueue[str | RoostError | None] = queue.SimpleQueue()
 
     def read(head: str) -> None:
@@ -125,8 +126,11 @@ def _merged(readers: dict[str, Iterator[str]]) -> Iterator[str]:
             lines.put(error)
         lines.put(None)
 
+    # A thread for each stream, because reading one blocks. Daemons: after an error or Ctrl-C the
+    # others are left waiting on their sockets.
     for head in readers:
         threading.Thread(target=read, args=(head,), daemon=True).start()
+    # Each thread puts one None when it is done, after an error too.
     left = len(readers)
     while left:
         match lines.get():

@@ -59,7 +59,7 @@ Examples:
     show_default=True,
     metavar="NAME",
     shell_complete=complete_policies,
-    help="Who runs next; see roost policies.",
+    help="Which job runs next; see roost policies.",
 )
 @_policy(
     "--placer",

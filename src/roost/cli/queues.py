@@ -1,4 +1,4 @@
-"""``roost queues``: what was promised to whom."""
+"""``roost queues``: the queues and their promises."""
 
 from __future__ import annotations
 

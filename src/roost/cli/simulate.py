@@ -51,7 +51,7 @@ Examples:
     default="fifo",
     show_default=True,
     shell_complete=complete_policies,
-    help="Who runs next; see roost policies.",
+    help="Which job runs next; see roost policies.",
 )
 @placer_option
 @option(

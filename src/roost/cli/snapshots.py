@@ -221,6 +221,6 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _secret(name: str) -> str:
     if name not in os.environ:
-        # Not repeated: somebody may have typed the value.
+        # Not repeated: it may be the secret itself.
         raise InvalidSpec("--secret takes the name of a variable that is set here")
     return os.environ[name]

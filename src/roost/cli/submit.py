@@ -282,7 +282,7 @@ def _label(text: str) -> tuple[str, str]:
 
 def _secret(text: str) -> str:
     if not _VARIABLE.match(text):
-        # Not repeated: somebody may have typed the value.
+        # Not repeated: it may be the secret itself.
         raise InvalidSpec("--secret takes the name of a variable, and nothing else")
     return text
 

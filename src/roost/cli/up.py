@@ -20,15 +20,17 @@ import click
 from roost.cli.kinds import Verb, option
 from roost.cli.options import complete_placers, complete_policies
 from roost.client import endpoints
-from roost.defaults import POLICY
+from roost.defaults import PLACER, POLICY
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 
 if TYPE_CHECKING:
     from roost.server.boot import ServerSettings
     from roost.server.home import RunningServer
 
+#: A log file is closed at this size, and so many older ones are kept.
 _LOG_BYTES = 10 << 20
 _LOGS_KEPT = 3
+#: How long a server may take to stop, in seconds.
 _DOWN_S = 15.0
 _OPEN = ("queued", "starting", "running", "suspended", "resizing")
 
@@ -88,12 +90,12 @@ Examples:
     show_default=True,
     metavar="NAME",
     shell_complete=complete_policies,
-    help="Who runs next; see roost policies.",
+    help="Which job runs next; see roost policies.",
 )
 @option(
     "--placer",
     section="Policy",
-    default="consolidate",
+    default=PLACER,
     show_default=True,
     metavar="NAME",
     shell_complete=complete_placers,
@@ -195,7 +197,7 @@ def _logging(start: ServerSettings, level: str, *, also_here: bool) -> Iterator[
 
 
 class _Here(logging.StreamHandler[TextIO]):
-    """What matters, where it is seen; if nobody can see it, so be it."""
+    """Shows warnings on standard error; a terminal that has gone is no error."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - theirs
         """There is nowhere to complain."""
@@ -221,6 +223,7 @@ class _LogFile(RotatingFileHandler):
             super().close()
 
     def _open(self) -> TextIOWrapper:
+        # Not open(): the file must never be readable for others, whatever the umask.
         file = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return os.fdopen(file, "a", encoding=self.encoding, errors="backslashreplace")
 
@@ -260,7 +263,7 @@ def _counted(jobs: Mapping[str, int]) -> str:
 
 
 def _go_on(jobs: Mapping[str, int] | None) -> str:
-    """What becomes of the jobs while nobody serves."""
+    """What becomes of the jobs until the next server."""
     if jobs is None:
         return "jobs go on"
     if not sum(jobs.values()):
@@ -274,12 +277,16 @@ def _go_on(jobs: Mapping[str, int] | None) -> str:
 
 def _detached(start: ServerSettings, level: str) -> None:
     """Serve in a process of its own; come back when that one answers, or say why it does not."""
+    # The pipe brings one line: that the server is up, or why it is not. If the child dies, its end
+    # is closed and the read below returns nothing; so there is no time limit to guess.
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         _become_server(start, level, writing)
+    # Ours too, or the read below would never see the end of the pipe.
     os.close(writing)
+    # The first child ends at once: the server is its child, and init's from then on.
     os.waitpid(child, 0)
     with os.fdopen(reading, encoding="utf-8") as pipe:
         text = pipe.readline()
@@ -296,6 +303,7 @@ def _become_server(start: ServerSettings, level: str, pipe: int) -> None:
     """Leave the terminal, serve, and end; never returns."""
     status = 2
     try:
+        # A session of its own, then a second fork: without a terminal, and never able to get one.
         os.setsid()
         if os.fork():
             os._exit(0)
@@ -308,6 +316,7 @@ def _become_server(start: ServerSettings, level: str, pipe: int) -> None:
         with _logging(start, level, also_here=False):
             status = _served(start, pipe)
     finally:
+        # Not sys.exit: handlers and buffers belong to the process that was forked.
         os._exit(status)
 
 
@@ -327,7 +336,7 @@ def _served(start: ServerSettings, pipe: int) -> int:
 
 
 def _tell(pipe: int, told: Mapping[str, Any]) -> None:
-    """Send a line to whoever waits at the other end, once."""
+    """Send a line to the process that waits at the other end, once."""
     try:
         os.write(pipe, json.dumps(told).encode() + b"\n")
         os.close(pipe)
@@ -340,7 +349,7 @@ def _answers(url: str) -> None:
     import httpx
 
     try:
-        # Only whether somebody is there: the certificate may name the machine otherwise.
+        # Only whether it answers: the certificate may name the machine otherwise.
         httpx.get(f"{url}/healthz", verify=False, timeout=10, trust_env=False).raise_for_status()  # noqa: S501
     except httpx.HTTPError as error:
         raise Conflict(f"the server at {url} does not answer: {error}") from None

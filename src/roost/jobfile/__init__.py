@@ -1,4 +1,4 @@
-"""What people write: the job file, the formats converted into it, and what an engine runs."""
+"""The job file that people write, other formats converted into it, and the program to run."""
 
 from roost.jobfile.errors import FieldError, JobFileErrors
 from roost.jobfile.model import JobFile, to_yaml

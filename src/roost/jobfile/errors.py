@@ -1,4 +1,4 @@
-"""What is wrong with a job file: every fault at once, each with its line and field.
+"""The faults of a job file: all at once, each with its line and field.
 
 No message repeats a value that may be secret: what stands in ``env``, ``secrets`` or a script is
 described by its kind alone.

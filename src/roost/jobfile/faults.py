@@ -1,4 +1,4 @@
-"""From what pydantic says to what a person can use: one line per fault.
+"""Translates the errors of pydantic into faults that a person can use: one line each.
 
 Each says the field with its path, what was expected and what was found there. Values of ``env``,
 ``secrets``, scripts and addresses are never repeated.

@@ -336,7 +336,7 @@ def _by_kind(given: Any, read: Callable[[Any], _Read]) -> tuple[tuple[str, _Read
             found.append(("" if kind == OTHER else kind, read(item)))
         except ValueError as error:
             raise ValueError(f"for {kind} {error}") from None
-    # Others may not keep the order; who is not named comes last.
+    # Sorted, because other tools may reorder keys; the amount for all other kinds comes last.
     return tuple(sorted(found, key=lambda item: (not item[0], item[0])))
 
 

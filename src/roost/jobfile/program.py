@@ -1,4 +1,4 @@
-"""What an engine runs: everything beyond the spec that the core reads and the allocation it gives.
+"""The program of a job: what an engine runs, beside the spec and the allocation of the core.
 
 Plain values only, so that a program can be journaled, sent and compared. Secrets appear by name;
 their values travel apart from it and are never written down.
@@ -21,7 +21,7 @@ LOG_LIMIT_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the workers of one role run: an argv, or a script for ``bash -eo pipefail``."""
+    """The command of one role's workers: an argv, or a script for ``bash -eo pipefail``."""
 
     command: tuple[str, ...] = ()
     script: str = ""
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a job runs, where, with which environment and within which limits.
+    """The commands of a job, with their folder, environment and limits.
 
     ``tasks`` maps each role to its task; the main role is ``worker``. ``setup`` runs once before
     the workers. ``workdir`` is an absolute folder, empty for a folder of the run's own; ``git`` is

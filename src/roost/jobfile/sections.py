@@ -195,7 +195,7 @@ class CheckpointSection(Section):
     @field_validator("grace")
     @classmethod
     def _bounded(cls, grace: float) -> float:
-        if grace > _LONGEST_GRACE_S:  # nobody could get the devices back
+        if grace > _LONGEST_GRACE_S:  # the devices would be held too long
             raise fields.expected("a duration of at most 1h")
         return grace
 

@@ -1,4 +1,4 @@
-"""YAML with line numbers, read from people who may be hostile; JSON is YAML too.
+"""YAML with line numbers, from untrusted input; JSON is YAML too.
 
 Only what data needs: texts, numbers, true and false, nothing, lists and mappings. Numbers and truth
 values are those of YAML 1.2 (``yes``, ``on``, ``0o17`` and ``1:30`` are texts). Anchors and merge

@@ -40,7 +40,7 @@ from roost.core import (
     snapshot,
 )
 from roost.core.wire import decode_decision
-from roost.defaults import POLICY
+from roost.defaults import PLACER, POLICY
 from roost.engines import Engine, Usage
 from roost.errors import (
     Conflict,
@@ -99,7 +99,7 @@ class Cluster:
         home: Path,
         *,
         policy: str = POLICY,
-        placer: str = "consolidate",
+        placer: str = PLACER,
         clock: WallClock | None = None,
         by_account: bool = False,
         identity: HomeRow | None = None,

@@ -16,7 +16,7 @@ from typing import Any
 
 from roost import __version__
 from roost.core.spec import CPU_SLOT
-from roost.defaults import POLICY
+from roost.defaults import PLACER, POLICY
 from roost.engines.local import LocalEngine
 from roost.errors import InvalidSpec
 from roost.jobs.clock import WallClock
@@ -39,7 +39,7 @@ class ServerSettings:
     port: int = PORT
     store: str = ""
     policy: str = POLICY
-    placer: str = "consolidate"
+    placer: str = PLACER
     slots: int | None = None
     tls: Tls | None = None
     allow: tuple[str, ...] = ()

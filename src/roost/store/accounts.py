@@ -1,4 +1,4 @@
-"""Who may use Roost: users, their tokens, and who may submit to which queue.
+"""Accounts: users, their tokens, and the queues with the users that may submit to them.
 
 A token's secret is shown once and kept only as its SHA-256: it has 256 random bits, so a slow hash
 would add nothing. Every change adds a line of kind ``account`` to the event log, in the same
@@ -42,7 +42,7 @@ class Accounts:
         self._touched: dict[str, float] = {}
 
     def add_user(self, user: User, *, actor: str = "") -> User:
-        """Admit somebody; raises Conflict if the name is taken."""
+        """Add a user; raises Conflict if the name is taken."""
         _check_user(user)
         with self._database.writing() as session:
             self._journal.fence(session)
@@ -53,7 +53,7 @@ class Accounts:
         return user
 
     def set_user(self, user: User, *, actor: str = "") -> User:
-        """Change somebody's role, account or whether they may come in; raises NotFound."""
+        """Change a user's role, Unix account or whether they are admitted; raises NotFound."""
         _check_user(user)
         with self._database.writing() as session:
             self._journal.fence(session)
@@ -75,7 +75,7 @@ class Accounts:
             return _user(session, clean(name))
 
     def users(self) -> list[User]:
-        """Everybody, by name."""
+        """All users, by name."""
         with self._database.reading() as session:
             rows = session.all(f"SELECT {_USER} FROM users ORDER BY name")  # noqa: S608 - constant
         return [_as_user(row) for row in rows]
@@ -89,7 +89,7 @@ class Accounts:
         parent: str | None = None,
         actor: str = "",
     ) -> tuple[Token, str]:
-        """A new way in for a user, and its secret, which is kept nowhere; raises NotFound.
+        """Make a token for a user ; its secret is returned, and not kept; raises NotFound.
 
         ``parent`` is the token it is made with: they are revoked together. Raises Conflict if that
         one was revoked meanwhile.
@@ -116,7 +116,7 @@ class Accounts:
         return token, secret
 
     def find_token(self, secret: str) -> tuple[Token, User] | None:
-        """Whose secret this is; None if nobody's, or no more."""
+        """The token and the user of a secret; None if it is unknown, expired or revoked."""
         if not secret.startswith(_SECRET) or len(secret) > _LONGEST:
             return None
         columns = ", ".join(f"tokens.{name}" for name in _TOKEN.split(", "))
@@ -135,7 +135,7 @@ class Accounts:
         return self._touch(token, now), user
 
     def revoke_token(self, name: str, *, actor: str = "") -> Token:
-        """Make a token useless, and all that were made with it; raises NotFound.
+        """Revoke a token and all tokens that were made with it; raises NotFound.
 
         A second time changes nothing.
         """
@@ -171,7 +171,7 @@ class Accounts:
         return [_as_queue(row) for row in rows]
 
     def set_queue(self, queue: QueueRow, *, actor: str = "") -> QueueRow:
-        """Create a queue, or change it and who may submit to it."""
+        """Create a queue, or change it and its submitters."""
         texts = (queue.id, *queue.submitters)
         if not queue.id or not all(storable(text) and len(text) <= _LONGEST for text in texts):
             raise InvalidSpec("a queue and its submitters must have names of a sensible length")
@@ -202,7 +202,7 @@ class Accounts:
             self._note(session, actor, "", old=clean(name), text=f"queue {clean(name)} deleted")
 
     def _touch(self, token: Token, now: float) -> Token:
-        """Note that a token is used; not often, and never at the price of the answer."""
+        """Note that a token is used, at most once per ``TOUCH_S``; a failure does not matter."""
         last = max(token.last_used_at or 0.0, self._touched.get(token.id, 0.0))
         if 0 <= now - last < TOUCH_S:
             return token
@@ -263,7 +263,7 @@ def _queue(session: Session, name: str) -> QueueRow | None:
 
 
 def _tree(session: Session, name: str) -> list[Token]:
-    """A token, and behind it all that were made with it, or with one that was."""
+    """A token, then all tokens that were made with it, directly or not."""
     columns = ", ".join(f"tokens.{column}" for column in _TOKEN.split(", "))
     rows = session.all(
         f"WITH RECURSIVE tree AS (SELECT {_TOKEN} FROM tokens WHERE id = ? "  # noqa: S608 - constant

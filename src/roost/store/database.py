@@ -1,10 +1,10 @@
 """The seam between the store and a database: transactions on SQL that both kinds understand.
 
 A database has one connection that writes, behind a lock, and a few that read. What it raises is
-translated into the errors of ``roost.store.errors``; SQL is for others. When a write ends and
-nobody can say how, the next one begins on a new connection. When that was a write to the journal,
-nothing more is written until the database is reopened: what failed may still be there, and only a
-fresh look tells what is to follow it.
+translated into the errors of ``roost.store.errors``; SQL is for others. When the outcome of a write
+is unknown, the next one begins on a new connection. When that was a write to the journal, nothing
+more is written until the database is reopened: the failed write may be there after all, and only a
+fresh read tells which entry comes next.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from roost.errors import Fatal, RoostError
 from roost.store.errors import StoreBroken, StoreBusy, StoreFull, StoreLost
 from roost.store.reader_pool import ReaderPool
 
-#: How long anybody waits for anybody else, in seconds.
+#: How long a transaction waits for another one, in seconds.
 PATIENCE_S = 5.0
+#: How many connections for reading there are at most.
 READERS = 8
 
 Row = tuple[Any, ...]
@@ -74,10 +75,13 @@ class Database(ABC):
         #: The last number of the journal that a server is known to have answered for.
         self.acknowledged = 0
         self._readers = ReaderPool(self._connect, READERS, PATIENCE_S)
+        # One writer at a time: SQLite has one write lock anyway, and with PostgreSQL the session
+        # that writes is also the one that holds the server's lock.
         self._write_lock = Lock()
         self._writer: Any = None
+        #: The connection that writes is to be replaced before its next use.
         self._stale = False
-        #: How a write to the journal failed, until somebody looks whether it did.
+        #: The error of a write to the journal with an unknown outcome, until ``reopen``.
         self._unsure = ""
         self._closed = False
 
@@ -109,6 +113,7 @@ class Database(ABC):
             raise StoreBusy(f"{self.where}: another write takes long; try again")
         try:
             self._check_open()
+            # Under the lock, because the write before this one may have just failed.
             if self._unsure:
                 raise StoreLost(f"{self.where}: reopen before writing again: {self._unsure}")
             if self._stale or self._is_suspect():
@@ -123,6 +128,7 @@ class Database(ABC):
             raise StoreBusy(f"{self.where}: a write that hangs keeps it from being reopened")
         try:
             self._check_open()
+            # Set before reconnecting: if that fails, writing stays forbidden.
             self._unsure = self._unsure or "it is being reopened"
             self._reconnect()
             self._unsure = ""
@@ -207,6 +213,7 @@ class Database(ABC):
                 self._commit(self._writer)
         except BaseException as error:
             undone = self._undo()
+            # A failed COMMIT may have happened, and so may anything on a connection that is lost.
             hopeless = isinstance(error, StoreBroken | StoreLost | StoreFull)
             if committing or hopeless or not undone:
                 self._stale = True

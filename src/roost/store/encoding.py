@@ -1,4 +1,4 @@
-"""Values as every database keeps them: JSON as ASCII text, texts without what some refuse."""
+"""Encodes values as every database keeps them: JSON as ASCII, text without refused characters."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     Retryable
     ├── StoreFull    no space; intake stops until there is some
-    ├── StoreBusy    somebody else holds the database; nothing was written
+    ├── StoreBusy    another process holds the database; nothing was written
     └── StoreLost    the connection is gone; what was under way may or may not have happened
     Fatal
     ├── StoreBroken  an I/O error or damage; the process stops, the next one reads again
@@ -25,7 +25,7 @@ class StoreFull(Retryable):
 
 
 class StoreBusy(Retryable):
-    """The database is held by somebody else; nothing was written."""
+    """Another process holds the database; nothing was written."""
 
     def __init__(self, message: str, after: float = 1.0) -> None:
         super().__init__(message, after)

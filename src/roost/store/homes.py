@@ -1,4 +1,4 @@
-"""Whose database it is: its jobs run in one home, and no other home knows what is alive there.
+"""The home of a database: its jobs run in one home, and no other home knows what is alive there.
 
 A server of another home would find nothing of what the journal says is running, and start it again.
 So a database keeps the id of its home. Another home can take it over only by declaring those runs
@@ -38,7 +38,7 @@ def take(session: Session, home: HomeRow, *, foreign: bool) -> None:
 
 
 def settle(session: Session) -> None:
-    """What ran in another home is told to be lost; the rest is this home's."""
+    """Note that the runs of another home were declared lost; the rest is this home's."""
     session.run("UPDATE roost_meta SET home_settled = 1")
 
 

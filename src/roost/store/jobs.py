@@ -46,7 +46,7 @@ class EncodedJob(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Whose row it is."""
+        """The job's id."""
         return str(self.row[0])
 
     @property

@@ -25,7 +25,9 @@ from roost.store.rows import EventRow, HomeRow, JobRow, JournalEntry
 
 log = logging.getLogger(__name__)
 
+#: So many entries are read at a time.
 _CHUNK = 500
+#: So many snapshots are kept: the newest may turn out to be damaged.
 _SNAPSHOTS = 2
 _COLUMNS = "seq, id, time, body, sum"
 
@@ -38,7 +40,7 @@ class JournalHead(NamedTuple):
 
 
 class Journal:
-    """The entries of one database, the end of their chain, and who may append to it."""
+    """The entries of one database, the end of their chain, and the right to append."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,9 +50,9 @@ class Journal:
         self._foreign = False
 
     def claim(self, home: HomeRow | None = None, *, adopt: bool = False) -> bool:
-        """Keep other servers away, and see that this may be served; nothing is written yet.
+        """Keep other servers away, and check that this one may serve; nothing is written yet.
 
-        Whether runs in the journal may be of another home than this one: then they are lost.
+        Returns whether runs in the journal may be of another home: then they are lost.
         Raises Conflict if another server or, unless that is to ``adopt``, another home has it.
         """
         database = self._database
@@ -73,7 +75,7 @@ class Journal:
     def serve(self) -> int:
         """Become the one server and return its epoch; raises Conflict that names the other.
 
-        Whoever wants to read before anything is written claims the database first.
+        To read before anything is written, ``claim`` the database first.
         """
         if self._epoch is not None:
             return self._epoch
@@ -98,7 +100,7 @@ class Journal:
         return epoch
 
     def settle_home(self) -> None:
-        """The journal tells of no run of another home any more."""
+        """Note that the journal has no run of another home any more."""
         with self._database.writing() as session:
             self.fence(session)
             homes.settle(session)
@@ -123,6 +125,8 @@ class Journal:
         views = job_views.encoded(jobs)
         lines = event_log.encoded(events)
         with self._database.writing(journal=True) as session:
+            # First the end of the chain: it locks the row, so that of two servers one is refused
+            # before either has written an entry.
             self._advance(session, head)
             session.run_many(
                 f"INSERT INTO journal ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - constant
@@ -131,6 +135,7 @@ class Journal:
             job_views.write(session, views, deleted)
             event_log.write(session, lines)
             hit("journal.before-commit")
+        # Before our own note of the end: if the file was replaced meanwhile, this raises.
         self._database.committed(head.seq)
         self._head = head
         hit("journal.after-commit")
@@ -228,7 +233,7 @@ class Journal:
                 log.warning("%s: snapshot %s is damaged; left out", self._database.where, seq)
 
     def fence(self, session: Session) -> None:
-        """Lock the journal's end for this transaction; raises Fenced if we serve no more.
+        """Lock the journal's end for this transaction; raises Fenced if another server took over.
 
         A database that was put back meanwhile raises Fatal.
         """
@@ -261,7 +266,7 @@ class Journal:
         return rows, link
 
     def _advance(self, session: Session, head: JournalHead) -> None:
-        """Move the journal's end, if it is where we left it and we still serve."""
+        """Move the journal's end, if it is where this server left it and it still serves."""
         moved = session.run(
             "UPDATE roost_meta SET last_seq = ?, last_sum = ? "
             "WHERE epoch = ? AND last_seq = ? AND last_sum = ?",

@@ -1,8 +1,9 @@
 """A store in PostgreSQL, through psycopg: one server by an advisory lock of its session.
 
-The lock and all writes belong to one session. So whoever holds the lock knows that the session of
-the server before has ended, and with it whatever that had under way: after a lost connection, what
-the journal says is final. Poolers that share sessions between clients break this; connect directly.
+The lock and all writes belong to one session. So a server that holds the lock knows that the
+session of the server before it has ended, with everything that was under way there: after a lost
+connection, what the journal says is final. Poolers that share sessions between clients break this;
+connect directly.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _SETTINGS = (
     "SET statement_timeout = '30s'",
     "SET client_min_messages = 'error'",
     "SET default_transaction_read_only = off",
-    # A session whose client vanished must not hold the lock for hours.
+    # Without these the session of a client that vanished would hold the lock for hours.
     "SET tcp_keepalives_idle = 10",
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 3",
@@ -109,8 +110,8 @@ class PostgresDatabase(Database):
                     f"SELECT application_name {_HOLDERS}",
                     (_SERVER,),
                 ).fetchone()
-                who = f"another server ({row[0]})" if row else "another server"
-                raise Conflict(f"{who} serves {self.where}; stop it first")
+                holder = f"another server ({row[0]})" if row else "another server"
+                raise Conflict(f"{holder} serves {self.where}; stop it first")
             self.claimed = True
 
     def release(self) -> None:

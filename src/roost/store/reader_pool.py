@@ -1,7 +1,7 @@
 """A few connections for reading, each lent to one thread at a time.
 
 Readers never share the writer's connection: they neither wait for it nor see what it has not
-committed. Who finds all of them lent waits a bounded time.
+committed. When all of them are lent, the next reader waits a bounded time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ class ReaderPool:
 
     def __init__(self, connect: Callable[[], Any], most: int, patience_s: float) -> None:
         self._connect, self._most, self._patience_s = connect, most, patience_s
+        # Guards all that follows; notified when a connection comes back and when a drain ends.
         self._changed = Condition()
         self._idle: list[Any] = []
         self._lent = 0
+        #: How many drains there were, and at which of them each connection was made.
         self._drained = 0
         self._ages: dict[int, int] = {}
         self._draining = False
@@ -35,6 +37,7 @@ class ReaderPool:
             if self._idle:
                 return self._idle.pop(), True
             age = self._drained
+        # Without the lock: connecting takes time, and the place is counted as lent already.
         try:
             connection = self._connect()
         except BaseException:
@@ -65,6 +68,8 @@ class ReaderPool:
     def drain(self) -> bool:
         """Close every connection, after waiting for those that are lent; whether all came back."""
         with self._changed:
+            # Connections that are lent now are from before the drain: they are closed when they
+            # come back, even if that is after the wait below.
             self._draining = True
             self._drained += 1
             end = monotonic() + self._patience_s

@@ -1,8 +1,8 @@
-"""What a store keeps and what it can be asked: plain frozen records.
+"""The records that a store keeps, and the queries that it answers: plain and frozen.
 
 The journal's entries are the truth. Rows of jobs and events are views of it, written in the same
-transaction, for lists that are filtered, sorted and paged. Accounts and who may use which queue
-stand beside the journal.
+transaction, for lists that are filtered, sorted and paged. Accounts and queues stand beside the
+journal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JOB_SORTS = (
 )
 EVENT_SORTS = ("seq",)
 
-#: Stands for all users among those who may submit to a queue.
+#: Stands for all users among the submitters of a queue.
 ALL_USERS = "*"
 ROLES = ("admin", "user", "viewer")
 STATES = tuple(state.value for state in JobState)
@@ -86,7 +86,7 @@ class JobRow:
 class EventRow:
     """One line of the event log: the ``n``-th that the journal's entry ``seq`` brought about.
 
-    ``user`` is whose job it is, ``actor`` who asked for it.
+    ``user`` owns the job, ``actor`` is the user that asked for the change.
     """
 
     seq: int
@@ -151,7 +151,7 @@ class JobQuery:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no store can answer; raises InvalidSpec."""
+        """Refuse a query that no store can answer; raises InvalidSpec."""
         for state in self.states:
             if state not in STATES:
                 raise InvalidSpec(str(unknown("state", state, STATES)))
@@ -191,7 +191,7 @@ class EventQuery:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who may use Roost: with a role, and the Unix account their jobs run under."""
+    """A user of Roost: a role, and the Unix account that the user's jobs run under."""
 
     name: str
     role: str = "user"
@@ -201,7 +201,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A way in for a user; the secret itself is nowhere. ``parent``: the token it was made with."""
+    """A user's token, without its secret. ``parent``: the token that it was made with."""
 
     id: str
     user: str
@@ -215,7 +215,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A queue: its promise, and who may submit to it (``*`` stands for all)."""
+    """A queue: its promise, and the users that may submit to it (``*`` stands for all)."""
 
     id: str
     quota_milli: int | None = None
@@ -225,12 +225,12 @@ class QueueRow:
     submitters: tuple[str, ...] = (ALL_USERS,)
 
     def admits(self, user: str) -> bool:
-        """Whether somebody may submit to it."""
+        """Whether a user may submit to it."""
         return admits(self.submitters, user)
 
 
 def admits(submitters: Collection[str], user: str) -> bool:
-    """Whether somebody is among those who may submit."""
+    """Whether a user is among the submitters."""
     return ALL_USERS in submitters or user in submitters
 
 

@@ -2,8 +2,7 @@
 
 Beside ``roost.db`` stands ``roost.db.lock``: the server holds a lock on it, and notes in it its
 process and the last number of the journal that it answered for. The note is not synced and needs
-not be: it tells a database that was put back, or whose write-ahead log went missing, from one that
-is whole.
+not be: it tells a database that was put back, or lost its write-ahead log, from one that is whole.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ class SqliteDatabase(Database):
         except OSError:
             pid, _ = _note(os.pread(lock, 64, 0))
             os.close(lock)
-            who = f"another server (process {pid})" if pid else "another server"
-            raise Conflict(f"{who} serves {self.where}; stop it first") from None
+            holder = f"another server (process {pid})" if pid else "another server"
+            raise Conflict(f"{holder} serves {self.where}; stop it first") from None
         _, self.acknowledged = _note(os.pread(lock, 64, 0))
         self._lock, self.claimed = lock, True
         self._write_note()
@@ -167,7 +166,7 @@ class SqliteDatabase(Database):
         self._check_files()
 
     def _is_suspect(self) -> bool:
-        # The log was emptied: into the database by somebody's tool, or for nothing.
+        # The log was emptied: another program moved it into the database, or cut it off.
         same = _identity(self._wal) == self._wal_identity
         return same and _size(self._wal) < self._wal_size
 
@@ -190,7 +189,7 @@ class SqliteDatabase(Database):
             )
 
     def _check_log(self) -> None:
-        """See that the log still has its beginning: without it, nobody reads the rest."""
+        """Check that the log still has its header: without it, the rest cannot be read."""
         with self._translated(), self._wal.open("rb") as log:
             start = log.read(4)
         if start and start[:3] != _WAL:

@@ -180,5 +180,5 @@ class ForeignFields:
         return Fault(self.line_of(key), f"{path}: expected {expected}, found {found}", path)
 
     def left(self) -> list[tuple[int, str]]:
-        """What nobody took."""
+        """The keys that were not taken."""
         return [(self.line_of(key), self.inner(key)) for key in self._left]

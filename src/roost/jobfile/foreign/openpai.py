@@ -2,7 +2,7 @@
 
 The task role called ``worker`` (or else the first) becomes the job's workers, the others become
 roles. Templates are filled in here: parameters by their value, secrets by a variable of the same
-name, whose value is given when the job is submitted.
+name; its value is given when the job is submitted.
 """
 
 from __future__ import annotations

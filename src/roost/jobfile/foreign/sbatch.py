@@ -78,7 +78,7 @@ class _Layout:
 
 
 class _Options:
-    """The headers by their long names; what nobody takes is noted."""
+    """The headers by their long names; those that are not taken are noted."""
 
     def __init__(self, out: Conversion) -> None:
         self.out = out
