@@ -44,7 +44,11 @@ class NotFound(RoostError):
 
 
 class Forbidden(RoostError):
-    """Something that the caller has no right to."""
+    """Something that the caller has no right to; ``hint`` says what to do instead."""
+
+    def __init__(self, message: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class Conflict(RoostError):

@@ -18,7 +18,8 @@ from roost.core.spec import CPU_SLOT
 from roost.engines.local import LocalEngine
 from roost.jobfile import JobFile
 from roost.jobs import observations
-from roost.live.cluster import Cluster, JobSubmission
+from roost.jobs.requests import JobSubmission
+from roost.live.cluster import Cluster
 from roost.perf.kinds import Estimates, models
 from roost.perf.uncertainty import believe
 from roost.store import open_store

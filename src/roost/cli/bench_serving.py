@@ -150,7 +150,8 @@ async def _fill(home: Path, count: int) -> None:
     from roost.engines import Order
     from roost.engines.local import devices
     from roost.jobfile import JobFile
-    from roost.live.cluster import Cluster, JobSubmission
+    from roost.jobs.requests import JobSubmission
+    from roost.live.cluster import Cluster
     from roost.store import open_store
 
     class Instant(RecordingEngine):

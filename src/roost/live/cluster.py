@@ -1,7 +1,7 @@
 """The cluster as the server sees it: commands that return when they are durable, and questions.
 
-Who may ask what is the server's business, except who may submit to which queue: that is part of
-what a queue is.
+The server checks permissions, except who may submit to which queue: that is part of what a queue
+is (``roost.jobs.requests``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,27 +43,26 @@ from roost.defaults import PLACER, POLICY
 from roost.engines import Engine, Usage
 from roost.errors import (
     Conflict,
-    Forbidden,
     InvalidSpec,
     NotFound,
     Retryable,
     RoostError,
-    unknown,
 )
-from roost.jobfile import JobFile
 from roost.jobs import explain as explaining
 from roost.jobs.amounts import counted
 from roost.jobs.change_feed import ChangeFeed
 from roost.jobs.clock import WallClock
+from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.profiles import known, profile_views, too_small, unheld
 from roost.jobs.record import JobRecord
+from roost.jobs.requests import CloneRequest, JobSubmission, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, state_view, view_of
-from roost.live.batches import DecidedBatch, DecisionCounts, IntakeHealth
+from roost.live.batches import DecidedBatch
 from roost.live.driver import Driver
 from roost.live.intake import Command
 from roost.live.private_files import PrivateFiles
 from roost.live.snapshot_files import SnapshotFiles, reference
-from roost.live.snapshots import CloneRequest, SnapshotService
+from roost.live.snapshots import SnapshotService
 from roost.policies import RESIZING
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
@@ -73,20 +71,6 @@ T = TypeVar("T")
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _ID_LETTERS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class JobSubmission:
-    """A job that somebody hands in; ``key`` tells a repeated request from a second job."""
-
-    job: JobFile
-    user: str
-    unix: str = ""
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    payload: bytes | None = field(default=None, repr=False)
-    key: str = ""
-    #: The snapshot that it begins from, as JOB@NAME.
-    clone_of: str = ""
 
 
 class Cluster:
@@ -229,10 +213,10 @@ class Cluster:
         return row, new
 
     async def _submit(self, request: JobSubmission) -> JobRow:
+        check_submission(request, await self._ask_store(self.store.accounts.queues))
         file = request.job
         spec = file.spec(request.user)
         file.program()  # refuses what cannot be run
-        self._check_queue(await self._ask_store(self.store.accounts.queues), request)
         verdict = explaining.plan(
             self.core, spec, self._driver.policy, self._driver.placer, self.clock.now(), quick=True
         )
@@ -240,9 +224,6 @@ class Cluster:
             raise InvalidSpec(f"job {file.name!r} can never run here: {verdict['reason']}")
         if refused := self._refusal(spec):
             raise InvalidSpec(f"job {file.name!r} is refused: {refused}")
-        missing = [name for name in file.secrets if name not in request.secrets]
-        if missing:
-            raise InvalidSpec(f"the job needs the secret {missing[0]}, and no value was given")
         job_id = await self._new_id(file.name)
         document = file.document()
         record = JobRecord(job_id, file, request.user, request.unix, request.key, document)
@@ -275,7 +256,7 @@ class Cluster:
                     file,
                     clone.user,
                     clone.unix,
-                    await self.snapshots.secrets_of(clone),
+                    await self.snapshots.secrets_of(clone, file),
                     await self.snapshots.payload_of(clone.point),
                     clone.key,
                     ref,
@@ -379,9 +360,9 @@ class Cluster:
 
     async def plan(self, request: JobSubmission) -> dict[str, Any]:
         """Where and when a job would start if it were submitted now; changes nothing."""
+        check_submission(request, await self._ask_store(self.store.accounts.queues))
         spec = request.job.spec(request.user)
         request.job.program()
-        self._check_queue(await self._ask_store(self.store.accounts.queues), request)
         driver = self._driver
         copy, now = self._copy(), self.clock.now()
         found = await asyncio.to_thread(
@@ -503,14 +484,6 @@ class Cluster:
         if record is None:
             raise Conflict(f"job {job} is over: it cannot be {what}")
         return record
-
-    def _check_queue(self, queues: list[QueueRow], request: JobSubmission) -> None:
-        wanted = request.job.queue
-        found = next((queue for queue in queues if queue.id == wanted), None)
-        if found is None:
-            raise unknown("queue", wanted, [queue.id for queue in queues])
-        if not found.admits(request.user):
-            raise Forbidden(f"{request.user} may not submit to queue {wanted!r}; ask an admin")
 
     async def _new_id(self, name: str) -> JobId:
         while True:

@@ -44,11 +44,12 @@ from roost.failpoints import hit
 from roost.jobs import history
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.clock import WallClock
+from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.record import JobRecord
 from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import row_of
 from roost.live.adoption import assigned, check_hardware, left_behind
-from roost.live.batches import DecidedBatch, DecisionCounts, IntakeHealth
+from roost.live.batches import DecidedBatch
 from roost.live.effects import Effects
 from roost.live.intake import Command, Inbox, Item, StartupReports
 from roost.live.private_files import PrivateFiles

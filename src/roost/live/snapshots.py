@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from roost.core import JobId, RunId
@@ -23,6 +23,7 @@ from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
+from roost.jobs.requests import CloneRequest
 from roost.live.snapshot_files import SnapshotFiles, check_name, reference, trouble
 from roost.store.rows import JobRow, RestorePointRow
 
@@ -49,18 +50,6 @@ class StoreQuery(Protocol):
     def __call__(self, call: Callable[..., T], *given: Any, **named: Any) -> Awaitable[T]:
         """What the store answers."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class CloneRequest:
-    """A job to be made from a snapshot: whose, with what on top of the job file."""
-
-    point: RestorePointRow
-    user: str
-    unix: str = ""
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    key: str = ""
 
 
 @dataclass(slots=True)
@@ -162,13 +151,16 @@ class SnapshotService:
             )
         return payload
 
-    async def secrets_of(self, clone: CloneRequest) -> dict[str, str]:
-        """What is given, and what the original still has if it is the same user's."""
+    async def secrets_of(self, clone: CloneRequest, file: JobFile) -> dict[str, str]:
+        """The given ones, and those of the original that the clone needs, if its user is the same.
+
+        The original has them until it is over.
+        """
         job = JobId(clone.point.job)
         kept: dict[str, str] = {}
         if clone.user == clone.point.user and job in self._driver.records:
             kept = await asyncio.to_thread(self._driver.vault.secrets, job)
-        return {**kept, **clone.secrets}
+        return {name: kept[name] for name in file.secrets if name in kept} | dict(clone.secrets)
 
     # -- how it is done ------------------------------------------------------------------------
 

@@ -15,9 +15,8 @@ from roost.engines import LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
 from roost.jobs.change_feed import ChangeFeed
-from roost.live.batches import DecisionCounts, IntakeHealth
-from roost.live.cluster import JobSubmission
-from roost.live.snapshots import CloneRequest
+from roost.jobs.health import DecisionCounts, IntakeHealth
+from roost.jobs.requests import CloneRequest, JobSubmission
 from roost.store import Store
 from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
 

@@ -138,7 +138,7 @@ def of(error: RoostError) -> Response:
         case NotFound():
             return failure(404, ErrorDetail(kind="not-found", message=message))
         case Forbidden():
-            return failure(403, ErrorDetail(kind="forbidden", message=message))
+            return failure(403, ErrorDetail(kind="forbidden", message=message, hint=error.hint))
         case Conflict():
             return failure(409, ErrorDetail(kind="conflict", message=message))
         case InvalidSpec():

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from roost.errors import NotFound
+from roost.jobs.requests import CloneRequest
 from roost.live.snapshot_files import NAME, reference
-from roost.live.snapshots import CloneRequest
 from roost.server import models
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
@@ -24,8 +24,6 @@ from roost.server.jobs import (
     Reader,
     Writer,
     account,
-    check_queue,
-    check_secrets,
     json,
     shown,
 )
@@ -134,9 +132,6 @@ async def clone_job(
     """
     point = await _point(here, caller, job, body.snapshot or "")
     clone = CloneRequest(point, caller.user, account(caller), body.changes, body.secrets, key)
-    file = await here.cluster.snapshots.job_of(clone)
-    await check_queue(here, caller, file.queue)
-    check_secrets(file, body.secrets)
     row, new = await here.cluster.clone(clone)
     return shown(here, caller, row, 201 if new else 200)
 

@@ -35,7 +35,8 @@ from roost.errors import InvalidSpec
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
 from roost.jobs.observations import EVERY_S, SETTLE_S
-from roost.live.cluster import Cluster, JobSubmission
+from roost.jobs.requests import JobSubmission
+from roost.live.cluster import Cluster
 from roost.store import open_store
 from roost.store.rows import EventQuery, QueueRow
 from roost.testing.builders import node

@@ -15,9 +15,9 @@ from roost.core import JobId, Launch, RunId, Started
 from roost.engines import Ended, Order, ProgressReport, SnapshotInfo
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
 from roost.jobfile import JobFile
+from roost.jobs.requests import CloneRequest, JobSubmission
 from roost.live import snapshots
-from roost.live.cluster import Cluster, JobSubmission
-from roost.live.snapshots import CloneRequest
+from roost.live.cluster import Cluster
 from roost.store import StoreFull, open_store
 from roost.store.rows import EventQuery, JobRow, QueueRow, RestorePointRow
 from roost.testing.builders import node
@@ -314,13 +314,13 @@ def test_secrets_come_from_the_job_while_it_lives_and_only_to_its_user(tmp_path:
             clone, _ = await it.clone(CloneRequest(point, "ada"))
             order = await launch_order(engine)
             assert (order.action.run.job, order.secrets) == (clone.id, {"KEY": "k1"})
-            with pytest.raises(InvalidSpec, match="needs the secret KEY"):
+            with pytest.raises(InvalidSpec, match="secrets: KEY has no value"):
                 await it.clone(CloneRequest(point, "bob"))
             await it.clone(CloneRequest(point, "bob", secrets={"KEY": "k2"}))
             assert (await launch_order(engine)).secrets == {"KEY": "k2"}
             engine.ended(RunId(JobId(row.id), 1))
             await settled(it)
-            with pytest.raises(InvalidSpec, match="needs the secret KEY"):
+            with pytest.raises(InvalidSpec, match="secrets: KEY has no value"):
                 await it.clone(CloneRequest(point, "ada"))
         for path in (tmp_path / "snapshots").rglob("*"):
             assert path.is_dir() or b"k1" not in path.read_bytes()

@@ -14,7 +14,8 @@ from roost.core import JobId, JobState, Launch, RunId
 from roost.engines import Ended
 from roost.errors import Conflict, Fatal, Retryable
 from roost.jobfile import JobFile
-from roost.live.cluster import Cluster, JobSubmission
+from roost.jobs.requests import JobSubmission
+from roost.live.cluster import Cluster
 from roost.store import HomeRow, StoreBroken, open_store
 from roost.store.rows import EventQuery, JobQuery
 from roost.testing.builders import node

@@ -14,7 +14,7 @@ from tests.unit.server.worlds import World, job, looped, world
 
 from roost.core.spec import JobId
 from roost.errors import Fatal
-from roost.live.batches import IntakeHealth
+from roost.jobs.health import IntakeHealth
 from roost.server import health
 from roost.server.app import create_app
 from roost.server.errors import as_json

@@ -24,7 +24,9 @@ from roost.engines import Usage
 from roost.errors import NotFound, RoostError
 from roost.jobs import explain as explaining
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
+from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.profiles import profile_views
+from roost.jobs.requests import CloneRequest, JobSubmission, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, state_view
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import (
@@ -48,9 +50,6 @@ from roost.kubernetes.objects.plans import ATTEMPT
 from roost.kubernetes.operator.loop import pod_sources
 from roost.kubernetes.operator.reconciler import fold
 from roost.kubernetes.operator.workload import SourceFactory
-from roost.live.batches import DecisionCounts, IntakeHealth
-from roost.live.cluster import JobSubmission
-from roost.live.snapshots import CloneRequest
 from roost.store import Store
 from roost.store.rows import EventRow, JobRow, JournalEntry, QueueRow, User
 
@@ -217,6 +216,7 @@ class KubernetesCluster(ClusterCommands):
 
     async def plan(self, request: JobSubmission) -> dict[str, Any]:
         """Where and when a job would start if it were submitted now; changes nothing."""
+        await self.admit(request)
         # The operator tells users of one name in two namespaces apart.
         spec = request.job.spec(f"{self._api.namespace}/{request.user}")
         core = self._copy()
@@ -290,6 +290,10 @@ class KubernetesCluster(ClusterCommands):
         return made
 
     # -- for commands --------------------------------------------------------------------------
+
+    async def admit(self, request: JobSubmission) -> None:
+        """Raise where a job's queue or secrets are wrong."""
+        check_submission(request, await asyncio.to_thread(self.store.accounts.queues))
 
     async def row(self, job: JobId) -> JobRow:
         """A job as it is listed."""

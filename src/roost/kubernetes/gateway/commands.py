@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from roost.core import JobId, NodeId, QueueId, QueueSpec, Range
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.jobfile import JobFile
+from roost.jobs.requests import JobSubmission
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS, Object
 from roost.kubernetes.crds import cluster_queue_object, job_object, secrets_name
 from roost.kubernetes.gateway.rows import NAME, place_of
 from roost.kubernetes.jobs.request import CANCEL, MIGRATE, REQUEST, USER
-from roost.live.cluster import JobSubmission
 from roost.store.rows import JobRow, QueueRow
 
 ASKED = "roost.dev/asked-by"
@@ -28,6 +28,10 @@ _ID_LETTERS = 5
 
 class JobListing(Protocol):
     """Where jobs are listed."""
+
+    async def admit(self, request: JobSubmission) -> None:
+        """Raise where a job's queue or secrets are wrong."""
+        ...
 
     async def row(self, job: JobId) -> JobRow:
         """A job as it is listed; raises NotFound."""
@@ -57,6 +61,7 @@ class ClusterCommands:
 
     async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:
         """Create a Job in the namespace of the context; the same key again finds the first."""
+        await self._views.admit(request)
         if request.payload is not None:
             raise InvalidSpec("a function cannot be sent to Kubernetes; submit a command")
         if not request.job.image:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roost.errors import Conflict
 from roost.jobfile import JobFile
-from roost.live.snapshots import CloneRequest
+from roost.jobs.requests import CloneRequest
 from roost.store.rows import JobRow, RestorePointRow
 
 

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from roost import __version__
 from roost.core.spec import WHOLE
-from roost.live.batches import BOUNDS_S
+from roost.jobs.health import BOUNDS_S
 
 if TYPE_CHECKING:
     from roost.kubernetes.operator.leadership import Leadership

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 from roost.core import Action, Core, Event, Placer, Policy, Woke
 from roost.errors import Fatal
+from roost.jobs.health import DecisionCounts
 from roost.jobs.history import touched
 from roost.kubernetes.client.api import Api, Object
 from roost.kubernetes.client.kinds import ResourceKind
@@ -26,7 +27,6 @@ from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.reconciler import Objects, Reconciler
 from roost.kubernetes.operator.workload import DecisionBatch, SourceFactory, WorkloadSource
 from roost.kubernetes.operator.writer import Writer
-from roost.live.batches import DecisionCounts
 
 _log = logging.getLogger(__name__)
 

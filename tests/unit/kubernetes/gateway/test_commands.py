@@ -11,12 +11,12 @@ import pytest
 from roost.core import JobId, NodeId, RunId
 from roost.errors import Forbidden
 from roost.jobfile import JobFile
+from roost.jobs.requests import JobSubmission
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, SECRETS, Object, ResourceKind
 from roost.kubernetes.gateway.backend import KubernetesCluster
 from roost.kubernetes.gateway.commands import ClusterCommands, JobListing
 from roost.kubernetes.gateway.rows import event_row
-from roost.live.cluster import JobSubmission
 from roost.store import Store
 from roost.store.rows import JobRow
 
@@ -52,6 +52,9 @@ class Listed:
 
     async def newer(self, row: JobRow) -> JobRow:
         return row
+
+    async def admit(self, request: JobSubmission) -> None:
+        del request
 
     async def asked_before(self, user: str, key: str) -> None:
         del user, key
