@@ -65,7 +65,7 @@ def cancel_all(one: Trial) -> None:
             one.command(job, "cancel")
 
 
-def until(done: Callable[[], object], within_s: float = 30.0, pause_s: float = 0.02) -> bool:
+def until(done: Callable[[], object], within_s: float = 60.0, pause_s: float = 0.02) -> bool:
     """Wait until something is so; False if it takes too long."""
     deadline = time.monotonic() + within_s
     while not done():
@@ -75,7 +75,7 @@ def until(done: Callable[[], object], within_s: float = 30.0, pause_s: float = 0
     return True
 
 
-def refused(server: ServerProcess, within_s: float = 30.0) -> str:
+def refused(server: ServerProcess, within_s: float = 60.0) -> str:
     """What a server said that was just started and must end by itself, with an error."""
     before = len(server.said())
     server.start()

@@ -110,7 +110,7 @@ def test_a_wall_clock_that_jumps_moves_no_limit(library: Path, tmp_path: Path) -
             one.until(limited, "failed")
             one.until(stubborn, "cancelled")
             assert one.until(failing, "succeeded", "failed")["state"] == "succeeded"
-            assert 1.0 < time.monotonic() - began < 20.0
+            assert 1.0 < time.monotonic() - began < HOUR
         assert one.view(goes_on)["state"] == "running"
         one.command(goes_on, "cancel")
         one.settle()

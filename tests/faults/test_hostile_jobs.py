@@ -38,7 +38,8 @@ from roost.engines.local.shim.process_tree import look
 from roost.errors import NotFound
 
 GRACE_S = 0.2
-WITHIN_S = GRACE_S + 5.0
+#: Less than a tree lives by itself; a fraction of a second on a quiet machine.
+WITHIN_S = GRACE_S + 30.0
 
 DOUBLE_FORK = """
 import os, time
@@ -120,7 +121,7 @@ def test_a_stopped_tree_is_gone_in_time(home: Path, name: str) -> None:
     assert ended.cause == "stopped"
     assert took < WITHIN_S
     assert not alive(pid)
-    assert left_of(home, within_s=0.2) == []
+    assert left_of(home) == []
 
 
 @pytest.mark.parametrize("kept_by", ["cgroup", "marks"])
@@ -139,7 +140,7 @@ def test_nothing_outlives_a_killed_shim(
 
     assert (ended.cause, ended.detail) == ("lost", "its shim was killed")
     assert not alive(pid)
-    assert left_of(home, within_s=0.2) == []
+    assert left_of(home) == []
 
 
 def test_workers_with_limits_sit_in_cgroups_of_their_own(
@@ -159,7 +160,7 @@ def test_workers_with_limits_sit_in_cgroups_of_their_own(
 
     assert f"{found.base.name}/job.1/worker-0\n" in groups
     assert ended.cause == "stopped"
-    assert left_of(home, within_s=0.2) == []
+    assert left_of(home) == []
     assert not found.base.exists()
 
 

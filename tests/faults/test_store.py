@@ -15,7 +15,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import cache
@@ -400,12 +399,10 @@ def test_a_database_held_by_another_process_is_busy(tmp_path: Path) -> None:
             assert holder.stdout is not None
             assert holder.stdin is not None
             holder.stdout.readline()
-            began = time.monotonic()
             with pytest.raises(StoreBusy, match="locked by another process"):
                 store.journal.append([entry(1)])
             assert store.journal.last() is None
             assert store.accounts.find_token(secret) is not None
-            assert time.monotonic() - began < 3
             holder.stdin.close()
         store.journal.reopen()
         fill(store, 2)

@@ -124,7 +124,7 @@ class Gang:
         """Ask members to leave, and see them leave in peace."""
         found = self.change([name for name in self.members if name not in leave])
         for name in leave:
-            assert self.processes[name].wait(30) == 0, self.output(name)
+            assert self.processes[name].wait(60) == 0, self.output(name)
         return found
 
     def change(self, members: Iterable[str], lost: Iterable[str] = ()) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Gang:
     # What can be seen of it.
 
     def hear(
-        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 25.0
+        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 60.0
     ) -> dict[str, Any]:
         """The first line, heard already or in time, that is wanted."""
         ends = time.monotonic() + timeout_s
@@ -168,7 +168,7 @@ class Gang:
         return self.hear(partial(_says, wanted))
 
     def hear_new(
-        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 25.0
+        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 60.0
     ) -> dict[str, Any]:
         """As ``hear``, of what is said from now on."""
         with self._news:
@@ -180,7 +180,7 @@ class Gang:
         for name in names:
             self.hear_that(ready=name)
 
-    def hear_step(self, step: int, timeout_s: float = 25.0) -> dict[str, Any]:
+    def hear_step(self, step: int, timeout_s: float = 60.0) -> dict[str, Any]:
         """A report of that step or a later one."""
         return self.hear(lambda line: line.get("step", -1) >= step, timeout_s)
 

@@ -89,11 +89,11 @@ class World:
         self.order(Launch(run, spec or JobSpec(), where or self.place()), program, **more)
         return run
 
-    def until(self, kind: type[_T], run: RunId | None = None, timeout: float = 20.0) -> _T:
+    def until(self, kind: type[_T], run: RunId | None = None, timeout: float = 60.0) -> _T:
         """The next report of a kind, taken out of the list with all before it."""
         return self.loop.run_until_complete(asyncio.wait_for(self._until(kind, run), timeout))
 
-    def end(self, run: RunId, timeout: float = 20.0) -> Ended:
+    def end(self, run: RunId, timeout: float = 60.0) -> Ended:
         self.order(Stop(run, "test"))
         return self.until(Ended, run, timeout)
 
@@ -103,7 +103,7 @@ class World:
 
     def follow(self, run: RunId, text: str, worker: str = "worker-0") -> str:
         """Wait until a log says something."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         found = ""
         while text not in found:
             assert time.monotonic() < deadline, found
@@ -143,7 +143,7 @@ def state_of(home: Path, run: RunId) -> RunRecord:
     return state
 
 
-def left_of(home: Path, within_s: float = 1.0) -> list[int]:
+def left_of(home: Path, within_s: float = 10.0) -> list[int]:
     """Processes that carry the token or mark of any run under a home.
 
     A process that lets go of its lock is not yet gone: it gets a moment.
@@ -187,7 +187,7 @@ def await_end(home: Path, run: RunId) -> None:
     os.close(fd)
 
 
-def await_file(path: Path, timeout: float = 20.0) -> str:
+def await_file(path: Path, timeout: float = 60.0) -> str:
     """Wait until a file says something."""
     deadline = time.monotonic() + timeout
     while True:

@@ -53,7 +53,7 @@ class Server:
         assert self.process is not None
         assert self.process.stdout is not None
         self.process.send_signal(number)
-        self.process.wait(20)
+        self.process.wait(60)
         self.process.stdout.close()
 
 
@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Client(home=home) as client:
         for view in client.jobs(state=["queued", "starting", "running", "suspended", "resizing"]):
             client.job(view.id).cancel()
-            client.job(view.id).wait(20)
+            client.job(view.id).wait(60)
     found.end(signal.SIGTERM)
 
 
@@ -93,14 +93,14 @@ def work(numbers: list[int], *, fail: bool = False) -> dict[str, object]:
 
 def test_a_function_runs_as_a_job_and_its_result_comes_home() -> None:
     handle = work.submit([1, 2, 3])
-    assert handle.result(timeout=30) == {"sum": 6, "rank": "0", "world": "1"}
+    assert handle.result(timeout=60) == {"sum": 6, "rank": "0", "world": "1"}
     assert list(handle.logs()) == ["rank 0 of 1"]
     assert handle.status().state == "succeeded"
 
 
 def test_every_worker_calls_it_and_rank_0_has_the_result() -> None:
     handle = work.options(workers=2).submit([4])
-    assert handle.result(timeout=30) == {"sum": 4, "rank": "0", "world": "2"}
+    assert handle.result(timeout=60) == {"sum": 4, "rank": "0", "world": "2"}
     assert handle.workers() == ["worker-0", "worker-1"]
     assert list(handle.logs(worker="worker-1")) == ["rank 1 of 2"]
     out = run("logs", handle.id, "--all").out
@@ -109,7 +109,7 @@ def test_every_worker_calls_it_and_rank_0_has_the_result() -> None:
 
 def test_an_exception_of_the_job_is_raised_here() -> None:
     with pytest.raises(Diverged, match="2"):
-        work.submit([1, 2], fail=True).result(timeout=30)
+        work.submit([1, 2], fail=True).result(timeout=60)
 
 
 def test_many_at_once_awaited() -> None:
@@ -144,7 +144,7 @@ def test_a_follower_and_a_waiter_outlive_kill_9_of_the_server(server: Server) ->
         ]
         for reader in readers:
             reader.start()
-        assert far.wait(30)
+        assert far.wait(60)
         server.end(signal.SIGKILL)
         server.start()
         for reader in readers:
@@ -173,9 +173,9 @@ def test_watching_sees_a_job_from_beginning_to_end() -> None:
         other = client.submit(["sleep", "60"])
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
-        assert begun.wait(20)
+        assert begun.wait(60)
         handle_id.append(client.submit({"name": "seen", "run": "sleep 0.5"}).id)
-        assert over.wait(30)
+        assert over.wait(60)
         other.cancel()
     assert states[-1] == "succeeded"
     assert "running" in states
@@ -209,7 +209,7 @@ def test_a_cancelled_job_ends_a_waiting_command_with_1() -> None:
     assert process.stdout is not None
     job = process.stdout.readline().strip()
     assert run("cancel", job).status == 0
-    ended.append(process.wait(30))
+    ended.append(process.wait(60))
     process.stdout.close()
     assert ended == [1]
 
@@ -238,7 +238,7 @@ def test_the_life_of_a_job_on_the_command_line(tmp_path: Path) -> None:
     assert "cancel it first" in run("delete", job, "-y").err
     assert run("cancel", job).status == 0
     with Client() as client:
-        assert client.job(job).wait(30).state == "cancelled"
+        assert client.job(job).wait(60).state == "cancelled"
     assert run("delete", job, "-y").status == 0
     assert "no job" in run("get", job).error
 
@@ -295,7 +295,7 @@ def test_others_see_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("users", "add", "bob", *account).status == 0
     secret = run("tokens", "add", "--user", "bob", "--expires", "1h").out.strip()
     mine = work.submit([1])
-    mine.wait(30)
+    mine.wait(60)
     with Client(token=secret) as other:
         assert other.whoami()["user"] == "bob"
         assert list(other.jobs()) == []

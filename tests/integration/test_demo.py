@@ -82,7 +82,7 @@ def test_interrupted_it_leaves_nothing(
                 break
         assert belonging_to(tmp_path / "roost-demo-") != []
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
 
     assert process.returncode == status
     assert "Traceback" not in err

@@ -44,7 +44,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def keep(here: World, into: Path, timeout_s: float = 10.0) -> SnapshotInfo:
+def keep(here: World, into: Path, timeout_s: float = 60.0) -> SnapshotInfo:
     return here.loop.run_until_complete(here.engine.snapshot(RUN, into, timeout_s))
 
 

@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     book = StateFiles(tmp_path / "gpu")
     with suppress(ProcessLookupError, KeyError):
         os.kill(book.status()["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while book.guarded():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -125,7 +125,7 @@ def test_turns_go_on_without_a_server_and_with_the_next(home: Path) -> None:
     world.start()
     one, other = launch(world, "one", 500), launch(world, "other", 500)
     pids = [worker(home, run) for run in (one, other)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (guard := StateFiles(home / "gpu").status().get("pid")) is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

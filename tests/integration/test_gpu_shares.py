@@ -86,7 +86,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     with suppress(ProcessLookupError, KeyError):
         os.kill(warden(tmp_path), signal.SIGTERM)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while GpuSharing(tmp_path, Machine(NodeSpec(NODE), ()), "")._book.guarded():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -97,7 +97,7 @@ def warden(home: Path) -> int:
     return int(GpuSharing(home, Machine(NodeSpec(NODE), ()), "")._book.status()["pid"])
 
 
-async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
+async def until(true: Callable[[], bool], within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < deadline

@@ -25,7 +25,7 @@ TORCH += ["--save-every", "1000"]
 
 def play(folder: Path, command: list[str], scene: Callable[[Nursery], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(110), Nursery(folder / "run", command) as nursery:
+        async with asyncio.timeout(300), Nursery(folder / "run", command) as nursery:
             await scene(nursery)
 
     asyncio.run(run())

@@ -374,7 +374,7 @@ def resize(home: Path, known: dict[RunId, Assigned]) -> None:
 
 
 def wait_until(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not fact():
         assert time.monotonic() < deadline
         time.sleep(0.005)

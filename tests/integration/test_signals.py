@@ -82,7 +82,7 @@ def all_end(pids: list[int]) -> Iterator[None]:
 
 def last_line(process: subprocess.Popen[bytes]) -> str:
     """What a command says in the end, after its progress."""
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert b"Traceback" not in err, err.decode()
     return err.decode().splitlines()[-1].rpartition("\x1b[2K")[2].rpartition("\x1b[?25h")[2]
 

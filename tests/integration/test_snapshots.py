@@ -38,7 +38,7 @@ def served(tmp_path: Path) -> Iterator[ServerProcess]:
     found.close()
 
 
-def eventually(done: Callable[[], object], within_s: float = 30.0) -> None:
+def eventually(done: Callable[[], object], within_s: float = 60.0) -> None:
     """Until something is so that nobody tells of."""
     end = time.monotonic() + within_s
     while not done():

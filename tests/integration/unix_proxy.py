@@ -47,7 +47,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         _end(self._listener)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(60)
         for link in self._links:
             link.close()
         shutil.rmtree(self._folder)
@@ -77,7 +77,7 @@ class _Link:
         _end(self._client)
         _end(self._server)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
         self._client.close()
         self._server.close()
 
@@ -96,7 +96,7 @@ class _Link:
         if mode in ("after", "passed"):
             self._server.sendall(sent)
         if mode == "after":
-            self._answered.wait(5)
+            self._answered.wait(60)
         _end(self._client)
         if mode != "held":
             _end(self._server)

@@ -77,7 +77,7 @@ async def pods(api: Api, name: str, namespace: str = SPACE) -> list[Object]:
     return sorted(found, key=lambda pod: pod["metadata"]["name"])
 
 
-async def reaches(api: Api, name: str, state: str, timeout_s: float = 20, **more: Any) -> Object:
+async def reaches(api: Api, name: str, state: str, timeout_s: float = 60, **more: Any) -> Object:
     """The status of a Job once it is in a state."""
 
     async def there() -> Object:

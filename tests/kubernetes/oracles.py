@@ -71,7 +71,7 @@ class Witness:
         try:
             for mirror in mirrors:  # nodes first: pods are judged by them
                 tasks.append(asyncio.create_task(mirror.run()))
-                await asyncio.wait_for(mirror.synced.wait(), 10)
+                await asyncio.wait_for(mirror.synced.wait(), 60)
             found._before = set(found.made)
             found.made.clear()
             found.bound.clear()

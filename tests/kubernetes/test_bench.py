@@ -23,7 +23,6 @@ def _little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_kubernetes, "QUICK", Sizes((20,), 40, 5, kept=80, rounds=1))
 
 
-@pytest.mark.timeout(240)
 def test_both_schedulers_bind_everything_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,8 +102,8 @@ def test_a_wipe_removes_what_tests_made_and_tells_watchers(
         await asyncio.sleep(0.1)
         begun = time.monotonic()
         await cluster.wipe()
-        assert time.monotonic() - begun < 3.0  # 0.1 s on an idle machine
-        await asyncio.wait_for(watching, 10)
+        assert time.monotonic() - begun < 30.0  # 0.1 s on an idle machine
+        await asyncio.wait_for(watching, 60)
         assert (await api.list(NODES))[0] == []
         assert (await api.list(CONFIG_MAPS, "default"))[0] == []
         after, _ = await api.list(NAMESPACES)
@@ -248,7 +248,7 @@ def test_nothing_outlives_a_test_that_is_killed(tmp_path: Path) -> None:
         pids = [int(word) for word in victim.stdout.readline().split()]
         victim.kill()
     assert len(pids) == 3
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while any(_lives(pid) for pid in pids):
         assert time.monotonic() < end
         time.sleep(0.05)

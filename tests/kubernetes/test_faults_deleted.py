@@ -30,7 +30,7 @@ from roost.kubernetes.client.kinds import (
     Object,
 )
 
-WAIT_S = 40.0
+WAIT_S = 60.0
 ORDERS = list(permutations(("namespace", "job", "queue")))
 
 

@@ -24,8 +24,8 @@ from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object
 from roost.kubernetes.objects.pods import is_bound, is_over
 
 #: After faults end everything is as it should be within so many seconds.
-CONVERGED_S = 30.0
-RECONCILED_S = 10.0
+CONVERGED_S = 60.0
+RECONCILED_S = 60.0
 
 WATCHES = {
     "expired": Chances(expire_watch=0.5),

@@ -7,7 +7,6 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-import pytest
 from tests.kubernetes.jobbing import DEFINITIONS, define, job, jobbing
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.nodes import nodes, until
@@ -54,7 +53,6 @@ async def _no_space(api: Api, space: str) -> bool:
     return False
 
 
-@pytest.mark.timeout(240)
 def test_deletions_in_every_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         plane = ControlPlane(tmp_path, controller_manager=True)

@@ -70,7 +70,7 @@ def test_killed_while_a_job_starts(
                 await patched(api, "train", spec={"suspend": True})
                 await reaches(api, "train", "suspended")
                 await patched(api, "train", spec={"suspend": False})
-            await asyncio.wait_for(process.wait(), 30)
+            await asyncio.wait_for(process.wait(), 60)
         async with alone(cluster):
             found = await reaches(api, "train", "running", 30)
             assert found["failures"] == 0
@@ -95,7 +95,7 @@ def test_killed_while_a_job_leaves(
             await reaches(api, "train", "running", 30)
         async with alone(cluster, point) as process:
             await patched(api, "train", metadata={"annotations": {"roost.dev/cancel": "ada"}})
-            await asyncio.wait_for(process.wait(), 30)
+            await asyncio.wait_for(process.wait(), 60)
         async with alone(cluster):
             found = await reaches(api, "train", "cancelled", 30)
             assert found["attempt"] == 1

@@ -50,7 +50,7 @@ async def mirrored(api: Api, kind: ResourceKind = NODES, **options: Any) -> Asyn
     witness = Witness(api, kind, **options)
     task = asyncio.create_task(witness.mirror.run())
     try:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             await witness.mirror.synced.wait()
         yield witness
         assert not task.done()

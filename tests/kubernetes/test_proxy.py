@@ -126,7 +126,7 @@ def test_a_cut_holds_what_it_says(
                 assert not await _exists(api, "held")
             assert not asked.done()
             proxy.heal()
-            await asyncio.wait_for(asked, 10)
+            await asyncio.wait_for(asked, 60)
             assert await _exists(api, "held")
 
     runner.run(story())

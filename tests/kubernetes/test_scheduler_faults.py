@@ -40,7 +40,7 @@ def test_the_next_leader_completes_the_gang_of_one_that_was_killed(
         made = gang("half", 8)
         async with process(cluster, ROOST_FAILPOINT="pods.after-bind:3") as first:
             await create(api, PODS, made)
-            await asyncio.wait_for(first.wait(), 30)
+            await asyncio.wait_for(first.wait(), 60)
             assert first.returncode == -signal.SIGKILL
         begun = [p for p in await pods(api) if is_bound(p)]
         plans = {p["metadata"]["annotations"][PLAN] for p in begun}
@@ -61,7 +61,7 @@ def test_a_gang_that_cannot_be_completed_is_rolled_back(
         await nodes(api, 8, gpus=1)
         async with process(cluster, ROOST_FAILPOINT="pods.after-bind:3") as first:
             await create(api, PODS, gang("half", 8))
-            await asyncio.wait_for(first.wait(), 30)
+            await asyncio.wait_for(first.wait(), 60)
         await asyncio.sleep(1)  # what it asked for last may be done after its death
         taken = {p["spec"]["nodeName"] for p in await pods(api) if is_bound(p)}
         free = sorted({f"node-{n:04}" for n in range(8)} - taken)

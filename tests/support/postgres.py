@@ -25,7 +25,7 @@ from uuid import uuid4
 
 _ACCOUNTS = ("postgres", "nobody")
 _USER = "roost"
-_START_S = 30.0
+_START_S = 60.0
 _SETTINGS = (
     "fsync=off",
     "full_page_writes=off",

@@ -61,7 +61,7 @@ class RecordingEngine:
         self.orders.append(order)
         self._news.set()
 
-    async def told(self, kind: type[A], timeout_s: float = 5.0) -> A:
+    async def told(self, kind: type[A], timeout_s: float = 60.0) -> A:
         """The next order of that kind, which is then done with."""
         async with asyncio.timeout(timeout_s):
             while True:

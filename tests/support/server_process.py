@@ -25,8 +25,8 @@ from roost.store.rows import JobQuery, JobRow, JournalEntry
 
 #: The command that serves, as users type it.
 UP = (sys.executable, "-c", "import sys; from roost.cli import main; sys.exit(main())", "up")
-_READY_S = 30.0
-_ANSWER_S = 10.0
+_READY_S = 60.0
+_ANSWER_S = 30.0
 _POLL_S = 0.02
 _NOTHING: Mapping[str, str] = {}
 

@@ -104,7 +104,7 @@ class World:
         found: dict[str, Any] = self.server.get(f"/jobs/{job}")
         return found
 
-    def until(self, job: str, *states: str, within_s: float = 40.0) -> dict[str, Any]:
+    def until(self, job: str, *states: str, within_s: float = 60.0) -> dict[str, Any]:
         """Wait for a state."""
         deadline = time.monotonic() + within_s
         while (view := self.view(job))["state"] not in states:
@@ -119,7 +119,7 @@ class World:
         answer = self.server.ask("GET", f"/api/v1/jobs/{job}/logs")
         return answer.text if answer is not None else ""
 
-    def says(self, job: str, text: str, within_s: float = 30.0) -> None:
+    def says(self, job: str, text: str, within_s: float = 60.0) -> None:
         """Wait until a job has printed something."""
         deadline = time.monotonic() + within_s
         while text not in self.logs(job):
@@ -145,14 +145,14 @@ def world(tmp_path: Path) -> Iterator[World]:
         for job in here.server.get("/jobs")["items"]:
             if job["state"] not in OVER:
                 here.do(job["id"], "cancel")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while any(job["state"] not in OVER for job in here.server.get("/jobs")["items"]):
             assert time.monotonic() < deadline, here.server.said()
             time.sleep(0.1)
         time.sleep(3.0)  # what served shares is not kept for the next
         here.server.stop()
         here.server.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while used_mib() > 200 and time.monotonic() < deadline:
             time.sleep(0.2)
         assert used_mib() <= 200, "memory of the GPU is left behind"

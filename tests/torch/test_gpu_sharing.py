@@ -79,7 +79,7 @@ class World:
         await asyncio.to_thread(job.until, READY)
         return job, seat
 
-    async def until(self, true: Callable[[], bool], within_s: float = 30.0) -> None:
+    async def until(self, true: Callable[[], bool], within_s: float = 60.0) -> None:
         deadline = time.monotonic() + within_s
         while not true():
             assert time.monotonic() < deadline, self.sharing._book.status()

@@ -165,7 +165,7 @@ class ControlPlane:
         """Send one request as the administrator; for what a test asks outside of its client."""
         async with httpx.AsyncClient(verify=_trusting(self.authority), base_url=self.url) as client:
             head = {"Authorization": f"Bearer {self.tokens[keys.ADMIN]}"}
-            answer = await client.request(method, path, json=body, headers=head, timeout=30.0)
+            answer = await client.request(method, path, json=body, headers=head, timeout=60.0)
         if answer.is_error:
             raise RoostError(f"{method} {path}: {answer.status_code} {answer.text}")
         return dict(answer.json()) if answer.content else {}

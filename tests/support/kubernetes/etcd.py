@@ -74,7 +74,7 @@ class Etcd:
         return key in self._base or key.startswith(_KEPT)
 
     def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, timeout=30.0)
+        return httpx.AsyncClient(base_url=self.url, timeout=60.0)
 
     async def _keys(self, client: httpx.AsyncClient) -> list[bytes]:
         body = {"key": _coded(_ALL), "range_end": _coded(_END), "keys_only": True}

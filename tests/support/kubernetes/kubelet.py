@@ -82,7 +82,7 @@ class Kubelet:
         await self._register(await self._serve())
         self._spawn(self._mirror.run())
         self._spawn(self._renew())
-        await asyncio.wait_for(self._mirror.synced.wait(), 30)
+        await asyncio.wait_for(self._mirror.synced.wait(), 60)
 
     async def stop(self) -> None:
         """Kill all pods and vanish without a word, as a machine does that loses its power."""

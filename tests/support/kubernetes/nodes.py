@@ -118,7 +118,7 @@ def timestamp(*, micro: bool = False) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
 
 
-async def until(look: Callable[[], Awaitable[T]], timeout_s: float = 20.0) -> T:
+async def until(look: Callable[[], Awaitable[T]], timeout_s: float = 60.0) -> T:
     """What ``look`` answers as soon as it is true; it may fail for a while, but not for long."""
     last: object = None
     try:

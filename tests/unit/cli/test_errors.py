@@ -284,7 +284,7 @@ except KeyboardInterrupt:
     raise SystemExit(130)
 """
     done = subprocess.run(  # noqa: S603 - our own
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=15, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
 
     assert (done.returncode, done.stderr) == (status, "")

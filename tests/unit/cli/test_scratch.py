@@ -40,7 +40,7 @@ def test_processes_of_jobs_end_with_it_and_others_do_not(tmp_path: Path) -> None
             with scratch("test", 2) as second:
                 assert second.processes() == []
             _sweep(server)
-            assert own.wait(5) == -signal.SIGKILL
+            assert own.wait(60) == -signal.SIGKILL
             assert other.poll() is None
     assert list(tmp_path.iterdir()) == []
 
@@ -56,7 +56,7 @@ def test_its_warden_ends_with_it() -> None:
             warden.stdout.readline()
             assert server.processes() == [warden.pid]
             _sweep(server)
-            assert warden.wait(5) == -signal.SIGKILL
+            assert warden.wait(60) == -signal.SIGKILL
 
 
 def test_an_error_inside_leaves_no_folder(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_leftovers_are_killed(left: subprocess.Popen[bytes], scans: list[int]) -> None:
     assert processes.kill_leftovers(TRACES) == []
-    assert left.wait(10) == -9
+    assert left.wait(60) == -9
     assert scans == [1, 0]
 
 

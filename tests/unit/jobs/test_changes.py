@@ -95,7 +95,7 @@ async def world(home: Path, *nodes: NodeSpec) -> AsyncIterator[World]:
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_a_resize_tells_its_sizes_its_time_and_its_pause(tmp_path: Path) -> None:

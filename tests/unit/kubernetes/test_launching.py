@@ -29,7 +29,7 @@ def test_a_plain_command_runs_as_it_is() -> None:
     [("exit 7", 7), ("true", 0), ("kill -SEGV $$", 139), ("false | true", 1), ("exit 255", 255)],
 )
 def test_a_script_ends_as_it_ends(script: str, code: int) -> None:
-    ran = subprocess.run(argv_of(program(script), "worker"), check=False, timeout=20)  # noqa: S603
+    ran = subprocess.run(argv_of(program(script), "worker"), check=False, timeout=60)  # noqa: S603
 
     assert ran.returncode == code
 
@@ -38,9 +38,9 @@ def test_setup_comes_first_and_its_failure_is_the_end(tmp_path: Path) -> None:
     fine = argv_of(program("cat made", setup="echo hello > made"), "worker")
     broken = argv_of(program("touch ran", setup="exit 4"), "worker")
 
-    ran = subprocess.run(fine, cwd=tmp_path, capture_output=True, check=True, timeout=20)  # noqa: S603
+    ran = subprocess.run(fine, cwd=tmp_path, capture_output=True, check=True, timeout=60)  # noqa: S603
     assert ran.stdout == b"hello\n"
-    assert subprocess.run(broken, cwd=tmp_path, check=False, timeout=20).returncode == 4  # noqa: S603
+    assert subprocess.run(broken, cwd=tmp_path, check=False, timeout=60).returncode == 4  # noqa: S603
     assert not (tmp_path / "ran").exists()
 
 
@@ -54,7 +54,7 @@ def test_the_whole_group_hears_the_signal_of_its_choice(tmp_path: Path, name: st
     try:
         _wait_for(tmp_path / "up")
         os.kill(process.pid, signal.SIGTERM)  # what a kubelet sends to the first process
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         _wait_for(heard)
     finally:
         process.kill()
@@ -72,7 +72,7 @@ def test_a_repository_is_checked_out(tmp_path: Path) -> None:
     subprocess.run([*git, "-C", str(origin), "commit", "-qm", "x"], check=True)  # noqa: S603
     argv = argv_of(program(command=("cat", "train.py"), git=(f"file://{origin}", "")), "worker")
 
-    ran = subprocess.run(argv, cwd=work, capture_output=True, check=True, timeout=20)  # noqa: S603
+    ran = subprocess.run(argv, cwd=work, capture_output=True, check=True, timeout=60)  # noqa: S603
     assert ran.stdout == b"print('trained')"
 
 

@@ -71,7 +71,7 @@ def play(*told: Any) -> tuple[Mirror, list[Told], Script]:
         script = Script(*told)
         mirror = Mirror(cast("Api", script), PODS, changed)
         task = asyncio.create_task(mirror.run())
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             await script.over.wait()
         task.cancel()
         await asyncio.wait([task])

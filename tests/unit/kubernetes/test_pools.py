@@ -467,8 +467,8 @@ def test_a_node_is_placed_in_microseconds() -> None:
     labels = {f"key-{number}": "value" for number in range(30)} | {"pool": "3", "zone": "b"}
     nodes = [node(f"n{number}", labels=labels) for number in range(1000)]
 
-    started = time.perf_counter()
+    started = time.process_time()
     for one in nodes:
         pools.see(one)
-    assert (time.perf_counter() - started) / 10_000 < 50e-6
+    assert (time.process_time() - started) / 10_000 < 50e-6
     assert sum(len(nodes) for _, nodes in pools.changes()) == 1000

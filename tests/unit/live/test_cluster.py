@@ -42,13 +42,13 @@ async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow
     seen = asyncio.Event()
     stop = it.feed.subscribe(lambda change: seen.set() if change.jobs else None)
     engine.report(Started(0.0, launch.run))
-    await asyncio.wait_for(seen.wait(), 5)
+    await asyncio.wait_for(seen.wait(), 60)
     stop()
     return row
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_a_repeated_request_finds_the_first_job(tmp_path: Path) -> None:

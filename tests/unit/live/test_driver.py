@@ -106,16 +106,16 @@ class Live:
 
     async def becomes(self, job: JobId, state: JobState) -> None:
         """Wait until the feed has told that state of a job."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (row := self.store.jobs.get(job)) is None or row.state != state:
                 seen = asyncio.Event()
                 stop = self.driver.feed.subscribe(partial(_set, seen))
-                await asyncio.wait_for(seen.wait(), 5)
+                await asyncio.wait_for(seen.wait(), 60)
                 stop()
 
     async def accepts(self) -> None:
         """Wait until commands are accepted again."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not self.driver.health.ok:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
 
@@ -136,12 +136,12 @@ async def live(home: Path, gpus: int = 2) -> AsyncIterator[Live]:
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 async def same_state(it: Live) -> bool:
     """Whether folding the journal gives the state that the driver has, once it is settled."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while it.driver._durable != it.driver.seq:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
     again = recover(it.store, fifo, placement.placer("first-fit"))

@@ -57,7 +57,7 @@ async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow
 
 
 async def launch_order(engine: RecordingEngine) -> Order:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             for order in engine.orders:
                 if isinstance(order.action, Launch):
@@ -73,7 +73,7 @@ async def taken(it: Cluster, row: JobRow, name: str = "one") -> RestorePointRow:
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def folders(home: Path) -> list[str]:

@@ -24,7 +24,7 @@ HERE, THERE = HomeRow("a" * 32, "/srv/a", "box"), HomeRow("b" * 32, "/srv/b", "c
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def made(home: Path, name: str = "n0", **more: Any) -> tuple[Cluster, RecordingEngine]:
@@ -129,7 +129,7 @@ def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
             await it.submit(JobSubmission(job, "ada"))
         assert not it.health.ok
         with pytest.raises(StoreBroken, match="disk I/O error"):
-            await asyncio.wait_for(asyncio.shield(it.broken), 5)
+            await asyncio.wait_for(asyncio.shield(it.broken), 60)
         with pytest.raises(Retryable, match="has to stop: disk I/O error"):
             await it.restore_gpu(next(iter(it.core.ledger.nodes)), 0, "ada")
         lines = it.store.events.find(EventQuery()).total

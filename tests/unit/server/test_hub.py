@@ -26,7 +26,7 @@ async def _settled(here: World, *viewers: Viewer) -> None:
     """Until everything that was said has reached these viewers."""
     await here.here.hub.flush()
     for viewer in viewers:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while here.here.hub._tick.seq or viewer.waiting:
                 await viewer.next()
 

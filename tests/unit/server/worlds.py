@@ -186,7 +186,7 @@ class World:
         given = {"Authorization": f"Bearer {self.tokens[who]}"} if who in self.tokens else {}
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         return httpx.AsyncClient(
-            transport=transport, base_url=URL, headers={**given, **headers}, timeout=10
+            transport=transport, base_url=URL, headers={**given, **headers}, timeout=60
         )
 
     async def add(self, name: str, role: str = "user") -> str:
@@ -211,7 +211,7 @@ class World:
 
     async def until(self, who: str, job: str, *states: str) -> dict[str, Any]:
         """A job once it is in one of these states."""
-        async with self.client(who) as client, asyncio.timeout(10):
+        async with self.client(who) as client, asyncio.timeout(60):
             while True:
                 view: dict[str, Any] = (await client.get(f"/api/v1/jobs/{job}")).json()
                 if view.get("state") in states:
@@ -270,7 +270,7 @@ class Viewer:
     async def __aexit__(self, *_: object) -> None:
         self._gone.set()
         self.reads.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self._task
 
     async def _receive(self) -> dict[str, Any]:
@@ -291,7 +291,7 @@ class Viewer:
         self._came.set()
 
     async def _until(self, done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not done():
                 self._came.clear()
                 await self._came.wait()
@@ -322,7 +322,7 @@ class Viewer:
 
 async def eventually(done: Callable[[], bool]) -> None:
     """Until something is so that nobody tells of."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
 

@@ -242,7 +242,7 @@ def test_a_lost_worker_is_an_error_for_the_others() -> None:
     def second() -> None:
         others = join(ExchangePlace(("127.0.0.1", port), 1, 2, patience_s=10.0))
         seen.append(others.total(np.array([2.0])).tolist())
-        leave.wait(10)
+        leave.wait(60)
         others.close()
 
     thread = threading.Thread(target=second)

@@ -49,7 +49,7 @@ def daemon(control: Path, tmp_path: Path) -> Iterator[MpsDaemon]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -49,7 +49,7 @@ class World:
         return self.book.status()["tenants"][f"job#1/worker-{number}"]
 
     def until(self, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not true():
             assert time.monotonic() < deadline, self.book.status()
             self.warden.once()

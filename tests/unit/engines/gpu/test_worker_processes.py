@@ -66,7 +66,7 @@ def pids(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, i
     command = [sys.executable, "-I", "-S", str(program)]
     with subprocess.Popen(command, cwd=tmp_path) as process:  # noqa: S603 - our own
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not all((tmp_path / name).exists() for name in NAMES):
                 assert time.monotonic() < deadline
                 time.sleep(0.005)
@@ -115,7 +115,7 @@ def test_a_process_lives_on_when_its_first_thread_has_ended(tmp_path: Path) -> N
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as process:  # noqa: S603
         try:
             stat = Path(f"/proc/{process.pid}/stat")
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not (tmp_path / "up").exists() or ") Z " not in stat.read_text():
                 assert time.monotonic() < deadline
                 time.sleep(0.005)

@@ -70,7 +70,7 @@ async def until(seen: Callable[[], bool]) -> None:
 
 def play(scene: Callable[[Pods], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
-        async with asyncio.timeout(20), pods(**options) as here:
+        async with asyncio.timeout(60), pods(**options) as here:
             await scene(here)
 
     asyncio.run(run())
@@ -302,7 +302,7 @@ async def silent(
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
     with suppress(ConnectionError):
-        return await asyncio.wait_for(reader.read(), 5) == b""
+        return await asyncio.wait_for(reader.read(), 60) == b""
     return True
 
 
@@ -369,7 +369,7 @@ def test_lines_that_never_end_are_not_waited_for() -> None:
                 f"Authorization: Bearer {TOKEN}\r\n\r\n{{"
             )
             reader, writer = await silent(here, head.encode())
-            assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
+            assert b" 408 " in await asyncio.wait_for(reader.readline(), 60)
             writer.close()
 
     asyncio.run(scenario())
