@@ -20,7 +20,7 @@ T = TypeVar("T")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _NAMES = {int: "a whole number", float: "a number", bool: "yes or no", str: "a text"}
-#: What separates the parts of a tuple, and those of a tuple inside it.
+#: The separators of a tuple, and of a tuple inside it.
 _SEPARATORS = "/:"
 
 

@@ -180,7 +180,7 @@ def _do(verb: str, jobs: tuple[str, ...]) -> int:
 
 
 def _coming(verb: str, view: JobView) -> str:
-    """What was asked for and is still under way."""
+    """Say which request is still under way."""
     if view.over:
         return ""
     if view.cancelling:

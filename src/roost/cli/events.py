@@ -70,7 +70,7 @@ def told(event: EventView) -> str:
 
 
 def _going_on(client: Client, found: list[EventView], job: str, kind: str) -> Iterator[EventView]:
-    """What there was, and what comes; what came meanwhile is told once."""
+    """Past lines, then new ones as they come, each once."""
     from roost.client import streams
     from roost.client.views import happening
 

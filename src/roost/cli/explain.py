@@ -38,7 +38,7 @@ def explain(job: str, output: str) -> None:
 
 
 def lines(found: dict[str, Any], now: float, *, wide: bool = False) -> Iterator[str]:
-    """What there is to say."""
+    """The explanation as lines of text."""
     from roost.client.formatting import ago, clean, clock
 
     cause = clean(found.get("cause") or found.get("state", ""))

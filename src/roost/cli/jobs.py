@@ -267,7 +267,7 @@ def _moved(view: JobView) -> str:
 
 
 def _filters(client: Client, user: str, asked: dict[str, Any]) -> Any:
-    """What was typed as the API asks it."""
+    """Turn the typed options into the filters of the API."""
     filters = {
         "state": [state for states in asked["states"] for state in states.split(",")],
         "queue": list(asked["queue"]),

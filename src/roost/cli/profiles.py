@@ -93,7 +93,7 @@ def _percent(part: Any) -> str:
 
 
 def _costs(profile: dict[str, Any]) -> str:
-    """What it takes to disturb it, in a line."""
+    """The costs of disturbing it, in a line."""
     from roost.client.formatting import clean, moment
 
     costs = profile.get("costs") or {}

@@ -245,7 +245,7 @@ def _changed(job: JobFile, given: dict[str, Any]) -> JobFile:
 
 
 def _share(gpus: Any, share: float) -> Any:
-    """Those GPUs, but a part of one: of which kind is kept."""
+    """A share of one GPU, of the kind that was asked for."""
     from dataclasses import replace
 
     from roost.jobfile.grammar import read_gpus, write_gpus
@@ -296,7 +296,7 @@ def _dry_run(client: Client, ready: PreparedSubmission, output: str) -> None:
 
 
 def _show(plan: dict[str, Any], told: Collection[str]) -> None:
-    """Where, when, how long and why, as a table on standard error; not what was told already."""
+    """Print the plan on standard error: where, when, how long and why; ``told`` is not repeated."""
     from roost.cli.output import table_lines
     from roost.client.formatting import about, ahead, amount, clean
 

@@ -141,7 +141,7 @@ def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _job_lines(client: Client) -> Iterator[str]:
-    """What the processes of jobs use; processors are counted between two looks."""
+    """The usage of jobs' processes; processor time is counted between two samples."""
     from roost.client.formatting import amount, clean, count
 
     before, began = {job["job"]: job for job in client.top()["jobs"]}, time.monotonic()

@@ -137,7 +137,7 @@ def up(*, detach: bool, log_level: str, **given: Any) -> None:
 
 
 def _start(given: Mapping[str, Any]) -> ServerSettings:
-    """What was asked for, as far as it can be checked before anything is touched."""
+    """The settings of the server, checked as far as possible before anything is touched."""
     from roost import placement, policies
     from roost.server.boot import ServerSettings
     from roost.server.home import Home
@@ -200,7 +200,7 @@ class _Here(logging.StreamHandler[TextIO]):
     """Shows warnings on standard error; a terminal that has gone is no error."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - theirs
-        """There is nowhere to complain."""
+        """Ignore it: there is no other place to complain."""
 
 
 class _LogFile(RotatingFileHandler):
@@ -229,7 +229,7 @@ class _LogFile(RotatingFileHandler):
 
 
 def _show(told: Mapping[str, Any], *, foreground: bool) -> None:
-    """What people want to know about a server that is up."""
+    """Print what people want to know about a server that is up."""
     from roost import __version__
 
     made = "made now, readable by you only" if told["new_token"] else "readable by you only"
@@ -263,7 +263,7 @@ def _counted(jobs: Mapping[str, int]) -> str:
 
 
 def _go_on(jobs: Mapping[str, int] | None) -> str:
-    """What becomes of the jobs until the next server."""
+    """Say what becomes of the jobs until the next server."""
     if jobs is None:
         return "jobs go on"
     if not sum(jobs.values()):

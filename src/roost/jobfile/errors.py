@@ -84,7 +84,7 @@ class Fault(Exception):
 
 
 def unknown_field(name: str, choices: Iterable[str]) -> str:
-    """What to say of a field that does not exist: the nearest name, or all of them."""
+    """The message for a field that does not exist: the nearest name, or all of them."""
     known = sorted(choices)
     near = _nearest(name, known)
     hint = f"did you mean {near!r}?" if near else f"one of: {', '.join(known)}"

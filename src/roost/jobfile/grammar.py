@@ -325,7 +325,7 @@ def _counted(gpus: GpuRequest, text: str) -> GpuRequest:
 
 
 def _by_kind(given: Any, read: Callable[[Any], _Read]) -> tuple[tuple[str, _Read], ...]:
-    """What is said by GPU kind, in their order; the name is empty for kinds that are not named."""
+    """Amounts by GPU kind, sorted; the empty name stands for all other kinds."""
     if not isinstance(given, dict) or not 0 < len(given) <= _MOST_KINDS:
         raise ValueError(f"{_BY_KIND}, at most {_MOST_KINDS} of them")
     found = []

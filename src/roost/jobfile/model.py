@@ -152,7 +152,7 @@ class JobFile(Section):
         return JobFile.from_document(data)
 
     def spec(self, user: str) -> JobSpec:
-        """What the core needs to know."""
+        """The spec of the job, for the core."""
         return JobSpec(
             workers=self.workers,
             resources=self.resources.needs(ONE_GPU, self.sharing),
@@ -172,7 +172,7 @@ class JobFile(Section):
         )
 
     def program(self) -> Program:
-        """What an engine needs to know; raises InvalidSpec where ``filled`` is missing."""
+        """The program of the job, for an engine; raises InvalidSpec where ``filled`` is missing."""
         if unset := [name for name, value in self.env.items() if value is None]:
             raise InvalidSpec(f"env: {unset[0]} has no value")
         saving = self.checkpoint or CheckpointSection()
@@ -192,7 +192,7 @@ class JobFile(Section):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What is accepted here and not honoured by the engine of this machine."""
+        """Fields that are accepted and that the engine of this machine ignores."""
         found = []
         if self.image:
             found.append("image: ignored; the job runs in the environment of this machine")

@@ -13,7 +13,7 @@ from typing import Literal
 
 from roost.errors import InvalidSpec
 
-#: What a parked job does: its processes freeze where they are, or stop and restart later.
+#: How a job is suspended: its processes freeze where they are, or stop and restart later.
 Suspend = Literal["freeze", "stop"]
 
 LOG_LIMIT_BYTES = 256 * 1024 * 1024

@@ -12,10 +12,10 @@ from roost.jobfile import fields
 from roost.jobfile.fields import wrong
 from roost.jobfile.grammar import OTHER, GpuRequest, mib
 
-#: What a worker gets that does not say: a whole GPU; in a role of its own, none.
+#: The default of a worker: a whole GPU; in a role of its own, none.
 ONE_GPU = GpuRequest()
 _NO_GPU = GpuRequest(0, 0)
-#: What a percentage of a GPU is in milli-GPUs.
+#: One per cent of a GPU, in milli-GPUs.
 _PERCENT = WHOLE // 100
 
 
@@ -72,7 +72,7 @@ class ResourcesSection(Section):
         )
 
     def notes(self, where: str) -> list[str]:
-        """What is asked for and cannot be held."""
+        """Requests that cannot be held."""
         found = []
         if self.gpu and self.gpu.high != self.gpu.low:
             found.append(

@@ -41,7 +41,7 @@ _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _SPECIAL = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
 _EMPTY = re.compile(r"(?:[ \t]*+(?:#.*+|\.\.\.[ \t]*+)?\r?\n)*+[ \t]*+(?:#.*+|\.\.\.[ \t\r]*+)?")
-#: What no number, truth value or null begins with.
+#: First letters of plain texts: no number, truth value or null begins with one.
 _PLAINLY_TEXT = frozenset("abcdeghijklmopqrsuvwxyzABCDEGHIJKLMOPQRSUVWXYZ_/")
 #: No number is longer.
 _LONGEST = 64
@@ -150,7 +150,7 @@ def _check_directives(text: str) -> None:
 
 
 def _past(text: str, at: int) -> int:
-    """Where comments, blank lines and ends of documents end."""
+    """Skip comments, blank lines and ends of documents."""
     match = _EMPTY.match(text, at)
     return match.end() if match else at
 

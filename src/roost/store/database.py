@@ -60,12 +60,12 @@ class Session:
 class Database(ABC):
     """A database to keep a store in; ``where`` names it in messages, without secrets."""
 
-    #: What starts a transaction that reads, and one that writes.
+    #: The statements that begin a transaction for reading and one for writing.
     begin_reading: ClassVar[str]
     begin_writing: ClassVar[str]
     #: Words of this database's own: ``{key}`` a column of numbers as key, ``{text}`` by bytes.
     words: ClassVar[dict[str, str]]
-    #: What to do when the database turns out to be older than it was.
+    #: The advice to people when the database is older than it was.
     older_advice: ClassVar[str]
 
     def __init__(self, where: str) -> None:
@@ -183,7 +183,7 @@ class Database(ABC):
 
     @abstractmethod
     def _translate(self, error: Exception) -> RoostError | None:
-        """What an error of the database means; None if it is not one."""
+        """Translate an error of the database; None if it is not one."""
 
     def _begin(self, connection: Any, patience_s: float) -> None:
         """Start a transaction that writes."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a store, split by what its caller does next.
+"""The errors of a store, split by what its caller does next.
 
     Retryable
     ├── StoreFull    no space; intake stops until there is some
@@ -18,7 +18,7 @@ from roost.errors import Fatal, Retryable
 
 
 class StoreFull(Retryable):
-    """There is no space left for the database."""
+    """The database has no space left."""
 
     def __init__(self, message: str, after: float = 5.0) -> None:
         super().__init__(message, after)

@@ -18,7 +18,7 @@ _Filter = tuple[int | str, ...]
 
 
 class _Counted(NamedTuple):
-    """So many lines up to an entry."""
+    """The number of lines up to an entry."""
 
     seq: int
     number: int
@@ -70,7 +70,7 @@ class EventLog:
         return RowPage(tuple(EventRow(*row) for row in rows), total)
 
     def _count(self, session: Session, query: EventQuery) -> int:
-        """How many lines there are. The log only grows: what was counted stays counted."""
+        """Count the lines. The log only grows, so earlier counts stay right."""
         if query.after or query.after_n is not None:
             return _number(session, query)
         first = -1 if query.after is None else 0

@@ -142,7 +142,7 @@ class _Search:
         }
 
     def total(self, session: Session) -> tuple[int, bool]:
-        """How many jobs there are, and whether they are a fair part of all."""
+        """Count the jobs, and say whether they are a fair part of all jobs."""
         where, parameters = self._memberships("{}")
         counted = session.all(
             f"SELECT COALESCE(SUM(jobs), 0) FROM job_counts{where}",  # noqa: S608 - values are parameters
@@ -238,7 +238,7 @@ def _decoded(row: Row) -> JobRow:
 
 
 def _before(session: Session, names: Sequence[str]) -> dict[str, tuple[Sort, str]]:
-    """What is there of some jobs: how they are counted, and their labels."""
+    """The stored sort and labels of some jobs."""
     found: dict[str, tuple[Sort, str]] = {}
     for start in range(0, len(names), _CHUNK):
         chunk = names[start : start + _CHUNK]

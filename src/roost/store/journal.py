@@ -33,7 +33,7 @@ _COLUMNS = "seq, id, time, body, sum"
 
 
 class JournalHead(NamedTuple):
-    """Where a journal ends: the number and the checksum of its last entry."""
+    """The end of a journal: the number and the checksum of its last entry."""
 
     seq: int
     sum: str

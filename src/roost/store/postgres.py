@@ -124,7 +124,7 @@ class PostgresDatabase(Database):
         self.claimed = False
 
     def wait_for_migrator(self, session: Session) -> None:
-        """Only one at a time makes tables."""
+        """Wait for the other process that changes the tables."""
         session.all("SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))", (_MIGRATOR,))
 
     def dialect(self, sql: str) -> str:

@@ -134,7 +134,7 @@ class RowPage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs, in which order, from where; an empty filter lets everything through.
+    """A query for jobs: filters, order and page; an empty filter lets everything through.
 
     ``name`` is contained in the job's name, ``names`` are whole ones. What has not happened yet
     sorts before all times.
@@ -164,7 +164,7 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which lines of the event log: all, or those after entry ``after``; oldest first by default.
+    """A query for lines of the event log: all, or those after entry ``after``; oldest first.
 
     With ``after_n`` also the later lines of that entry itself: lines about accounts are added to
     the entry that was the last one when they were written (0: before the first).

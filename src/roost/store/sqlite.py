@@ -37,7 +37,7 @@ _SIDE_FILES = {
     sqlite3.SQLITE_IOERR_SHMOPEN,
     sqlite3.SQLITE_IOERR_SHMMAP,
 }
-#: As much as SQLite adds to its shared memory at a time, twice.
+#: Twice the step in which SQLite grows its shared memory.
 _SCARCE_BYTES = 64 << 10
 #: How every write-ahead log begins; a bit of the fourth byte tells the order of bytes.
 _WAL = b"\x37\x7f\x06"
@@ -96,7 +96,7 @@ class SqliteDatabase(Database):
 
     def settle(self) -> None:
         """Empty the write-ahead log into the database."""
-        # What was left in the log by a sync that failed is now written and synced for good.
+        # After a failed sync, the log may hold entries that are not on disk yet: now they are.
         self._wal_size = 0
         with self._translated(), closing(self._connect()) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -159,8 +159,9 @@ class SqliteDatabase(Database):
         return connection
 
     def _after_reopening(self, connection: Any) -> None:
-        # What a failed commit left in the log is now either counted in or gone: it must not come
-        # back at the next start. Readers elsewhere may hinder the truncation; then it stays.
+        # A failed commit may have left a rest in the log. It is now either counted in or removed:
+        # it must not come back at the next start. Readers elsewhere may hinder the truncation; then
+        # it stays.
         self._wal_identity, self._wal_size = None, 0
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._check_files()

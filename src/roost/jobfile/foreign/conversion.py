@@ -172,7 +172,7 @@ class ForeignFields:
         return f"{self.path}.{key}" if self.path else key
 
     def fault(self, key: str, expected: str, node: YamlNode | None = None) -> Fault:
-        """What to raise when a value is wrong; the value itself may be secret."""
+        """The error for a wrong value; the value itself may be secret."""
         path = self.inner(key)
         if node is None:
             return Fault(self.line_of(key), f"{path}: expected {expected}", path)

@@ -31,7 +31,7 @@ class _Role(NamedTuple):
 
 
 class _Context:
-    """What templates refer to."""
+    """The values that templates refer to."""
 
     def __init__(self, top: ForeignFields, out: Conversion) -> None:
         self.out = out

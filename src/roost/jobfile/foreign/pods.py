@@ -23,7 +23,7 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
 class ForeignContainer(NamedTuple):
-    """What a container asks for, in the words of a job file."""
+    """The needs of a container, in the words of a job file."""
 
     line: int
     task: dict[str, Any]
@@ -62,7 +62,7 @@ def read_template(replica: ForeignFields, out: Conversion) -> ForeignContainer:
 def read_container(
     fields: ForeignFields, out: Conversion, resources: str = "resources"
 ) -> ForeignContainer:
-    """What a container runs, and with what."""
+    """Read a container: its command, environment and resources."""
     fields.drop("name", "imagePullPolicy")
     arguments = [*fields.texts("command"), *fields.texts("args")]
     line = fields.line_of("command" if "command" in fields else "args")

@@ -60,7 +60,7 @@ class _Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How many tasks there are, in all and on each node, and whether they are one worker."""
+    """The number of tasks, in all and on each node, and whether they are one worker."""
 
     line: int
     tasks: int
@@ -68,7 +68,7 @@ class _Layout:
     once: bool
 
     def share(self, amount: int, of: str) -> float:
-        """What a worker gets of an amount that is given per task, per node or for the job."""
+        """A worker's part of an amount that is given per task, per node or for the job."""
         total = {
             "task": amount * self.tasks,
             "node": amount * self.tasks / self.on_a_node,
