@@ -69,8 +69,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-$(VENV)/.installed: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+$(VENV)/.installed: $(BIN)/python pyproject.toml benchmarks/pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable . --editable benchmarks
 	touch $@
 
 # One stamp for each group of packages in pyproject.toml.

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import files
 
-from roost.cli.scratch import Server, scratch
 from roost.client import Client
+from roost.demo.server import ScratchServer, scratch_server
 from roost.traces import Workload, write_workload
 from roost.traces.generate import Synthetic, generate
 
@@ -42,9 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScratchServer]:
     """A real server with a job that everybody finds, as if the reader had started both before."""
-    with scratch("docs", 4) as server:
+    with scratch_server("docs", 4) as server:
         server.start()
         with Client(server.url, server.token) as client:
             client.submit({"name": "earlier", "command": ["sleep", "600"], "run_time": "10m"})

@@ -16,7 +16,7 @@ from typing import TypedDict
 from tests.oracles.workloads import busy, machines, setup
 
 from roost.policies import policy
-from roost.sim.results import JobRow
+from roost.sim.results import JobResult
 from roost.sim.simulation import Simulation
 
 STORED = Path(__file__).with_name("schedules.json")
@@ -91,7 +91,7 @@ def differences(expected: Golden, found: Golden) -> list[str]:
     return lines
 
 
-def _jct(row: JobRow) -> float:
+def _jct(row: JobResult) -> float:
     assert row.finished_at is not None
     return row.finished_at - row.submitted_at
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.told import roost
 
-from roost.cli import bench_torchrun
-from roost.cli.bench_live import measures
+from roost_bench.live import torchrun
+from roost_bench.live.command import measures
 
 #: It begins torch six times, a minute on a busy machine; ``test_elastic_torch`` sees the same.
 SLOW = ("resize-loss",)
@@ -21,7 +21,7 @@ def test_a_measure_gives_figures_and_leaves_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(bench_torchrun, "pause", lambda *_: 5.0)  # takes a minute on a busy machine
+    monkeypatch.setattr(torchrun, "pause", lambda *_: 5.0)  # takes a minute on a busy machine
 
     told = roost("bench", "live", "--quick", "--only", name, "-o", "json")
 

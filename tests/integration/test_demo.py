@@ -13,13 +13,13 @@ import pytest
 from tests.integration.commands import ROOST
 from tests.unit.cli.told import roost
 
-from roost.cli import demo_live, rehearsal
-from roost.cli.rehearsal import Lesson
+from roost.demo import jobs, show
+from roost.demo.jobs import TrainingJob
 
 SMALL = (
-    Lesson("long", 0.0, 4.0, killed_at=0.3),
-    Lesson("pair", 0.1, 0.5, (2, 2)),
-    Lesson("elastic", 0.2, 0.5, (1, 2)),
+    TrainingJob("long", 0.0, 4.0, killed_at=0.3),
+    TrainingJob("pair", 0.1, 0.5, (2, 2)),
+    TrainingJob("elastic", 0.2, 0.5, (1, 2)),
 )
 
 
@@ -40,8 +40,8 @@ def test_jobs_are_trained_killed_recovered_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(demo_live, "LESSONS", SMALL)
-    monkeypatch.setattr(rehearsal, "trainer", lambda: rehearsal.NUMPY)  # torch is slow to start
+    monkeypatch.setattr(show, "LESSONS", SMALL)
+    monkeypatch.setattr(jobs, "trainer", lambda: jobs.NUMPY)  # torch is slow to start
 
     told = roost("demo")
 

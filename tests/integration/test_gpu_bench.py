@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.told import roost
 
-from roost.cli.bench_gpu import MEASURES
-from roost.engines.local.gpu.measure.__main__ import LIMITS, measures
+from roost_bench.gpu.command import MEASURES
+from roost_bench.gpu.program import LIMITS, measures
 
 WITHOUT = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU here")
 

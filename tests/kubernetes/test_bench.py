@@ -9,8 +9,8 @@ import pytest
 from tests.support.kubernetes.binaries import find
 from tests.unit.cli.told import roost
 
-from roost.cli import bench_kubernetes
-from roost.cli.bench_kubernetes import Sizes
+from roost_bench.kubernetes import command
+from roost_bench.kubernetes.command import BindingSizes
 
 SIZES = ["--nodes", 20, "--pods", 40, "--gangs", 5]
 
@@ -20,7 +20,7 @@ def _little(monkeypatch: pytest.MonkeyPatch) -> None:
     found = find()
     if found is None or found.scheduler is None:
         pytest.skip("there is no kube-scheduler here")
-    monkeypatch.setattr(bench_kubernetes, "QUICK", Sizes((20,), 40, 5, kept=80, rounds=1))
+    monkeypatch.setattr(command, "QUICK", BindingSizes((20,), 40, 5, kept=80, rounds=1))
 
 
 def test_both_schedulers_bind_everything_and_nothing_is_left(

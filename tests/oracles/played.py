@@ -32,7 +32,7 @@ from roost.core import (
 from roost.perf.speed import Speed, SpeedModel
 from roost.placement import placer
 from roost.sim.failures import Failures
-from roost.sim.results import JobRow, Results
+from roost.sim.results import JobResult, Results
 from roost.sim.simulation import Setup, Simulation
 from roost.testing.builders import SpecFields, node, spec
 from roost.traces.workload import TraceJob, Workload
@@ -126,7 +126,7 @@ class Played:
         return self.simulation.core
 
     @property
-    def rows(self) -> dict[str, JobRow]:
+    def rows(self) -> dict[str, JobResult]:
         return {row.id: row for row in self.results.jobs}
 
     @property

@@ -31,7 +31,7 @@ from roost.core import (
 from roost.perf.speed import Speed
 from roost.placement import PLACERS, placer
 from roost.sim.failures import Failures
-from roost.sim.results import JobRow, Results
+from roost.sim.results import JobResult, Results
 from roost.sim.simulation import Setup, Simulation
 from roost.testing.builders import node, queue, spec
 from roost.testing.checks import validate
@@ -169,7 +169,7 @@ def devices_are_held_by_one(results: Results) -> None:
             assert held <= 1000, f"{which} is held {held} milli-GPUs"
 
 
-def adds_up(row: JobRow) -> None:
+def adds_up(row: JobResult) -> None:
     """For a rigid job at rate 1: service is work and losses; a life is waiting and service."""
     assert row.outcome == "succeeded"
     assert row.finished_at is not None

@@ -23,7 +23,11 @@ from roost.core.allocation import Seat
 from roost.core.spec import JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
 from roost.engines.local.devices import Machine
 from roost.engines.local.gpu.driver import DriverRefused
-from roost.engines.local.gpu.measure.programs import (
+from roost.engines.local.gpu.mps import available
+from roost.engines.local.gpu.sharing import GpuSharing
+from roost.engines.local.gpu.telemetry import Nvml
+from roost.engines.local.shim import process_tree
+from roost_bench.gpu.programs import (
     CHECK,
     CODE,
     COUNT,
@@ -33,11 +37,7 @@ from roost.engines.local.gpu.measure.programs import (
     READY,
     RUN,
 )
-from roost.engines.local.gpu.measure.victims import Victim, rates
-from roost.engines.local.gpu.mps import available
-from roost.engines.local.gpu.sharing import GpuSharing
-from roost.engines.local.gpu.telemetry import Nvml
-from roost.engines.local.shim import process_tree
+from roost_bench.gpu.workers import MeasuredWorker, rates
 
 NODE = NodeId("here")
 A, B = RunId(JobId("a"), 1), RunId(JobId("b"), 1)
@@ -62,15 +62,15 @@ class World:
 
     def __init__(self, home: Path, sharing: GpuSharing, nvml: Nvml) -> None:
         self.home, self.sharing, self.nvml = home, sharing, nvml
-        self.jobs: list[Victim] = []
+        self.jobs: list[MeasuredWorker] = []
 
     async def job(
         self, kind: str, run: RunId, need: Resources, amount: float = 0
-    ) -> tuple[Victim, Seat]:
+    ) -> tuple[MeasuredWorker, Seat]:
         """A job as the engine starts it: environment, process, attached."""
         seat = Seat("worker", 0, (0,), need.share_milli, NODE)
         env: Mapping[str, str] = await asyncio.to_thread(self.sharing.env, seat, need)
-        job = Victim(kind, self.home, amount, env)
+        job = MeasuredWorker(kind, self.home, amount, env)
         self.jobs.append(job)
         process = process_tree.look(job.pid)
         assert process is not None

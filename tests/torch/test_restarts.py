@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.cli.bench_restarts import restarts
+from roost_bench.live.restarts import restarts
 
 
 @pytest.mark.parametrize(("workers", "moments"), [(1, 12), (2, 6)])

@@ -1,5 +1,7 @@
 """The ``roost`` command. Each verb lives in a module of its own, imported when it is used.
 
+Other distributions add verbs by entry points of the group ``roost.commands``: so do the benchmarks.
+
 Exit statuses: 0 done, 1 two logs differ, 2 an error, told in one line on standard error; 130 after
 Ctrl-C, 143 when terminated. However a run ends, drafts of files are removed and processes ended.
 """
@@ -13,15 +15,25 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from roost import __version__
-from roost.errors import RoostError, unknown
+from roost.errors import NotFound, RoostError, unknown
 
 _SIGNALLED = 128  # added to a signal's number: the exit status of what it ended
+
+#: The group of entry points by which other distributions add verbs.
+GROUP = "roost.commands"
+#: In place of a module: an entry point has the verb.
+_ADDED = ""
+_NO_BENCHMARKS = (
+    "the benchmarks are not installed: they are a part of Roost's sources, "
+    "where `make install` or `pip install -e benchmarks` installs them"
+)
 
 #: Section → verb → the module that has it, and its line in the overview.
 _SECTIONS = {
@@ -74,7 +86,7 @@ _SECTIONS = {
     },
     "Other": {
         "demo": ("demo", "See it work: real training jobs, or eight policies."),
-        "bench": ("bench", "Measure Roost itself."),
+        "bench": (_ADDED, "Measure Roost itself."),
         "completion": ("completion", "Print the script that completes commands in your shell."),
     },
 }
@@ -89,15 +101,16 @@ class _Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """All verbs, in the order in which people meet them."""
-        return list(_VERBS)
+        return [*_VERBS, *(name for name in _entry_points() if name not in _VERBS)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         """The verb of that name."""
         name = _ALIASES.get(name, name)
-        if name not in _VERBS:
-            return None
-        module = importlib.import_module(f"roost.cli.{_VERBS[name][0]}")
-        command: click.Command = getattr(module, _FUNCTIONS.get(name, name))
+        module, _ = _VERBS.get(name, (_ADDED, ""))
+        if module == _ADDED:
+            return _added(name)
+        found = importlib.import_module(f"roost.cli.{module}")
+        command: click.Command = getattr(found, _FUNCTIONS.get(name, name))
         return command
 
     def resolve_command(
@@ -109,8 +122,9 @@ class _Verbs(click.Group):
             _ALIASES.get(typed, typed) not in _VERBS
             and not typed.startswith("-")
             and not ctx.resilient_parsing
+            and typed not in _entry_points()
         ):
-            raise unknown("command", typed, _VERBS)
+            raise unknown("command", typed, self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -118,6 +132,10 @@ class _Verbs(click.Group):
         for title, verbs in _SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, line) for name, (_, line) in verbs.items()])
+        others = {name: one for name, one in _entry_points().items() if name not in _VERBS}
+        if others:
+            with formatter.section("Added"):
+                formatter.write_dl([(name, f"See {one.value}.") for name, one in others.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb. What click would answer in its own way is answered here."""
@@ -132,6 +150,28 @@ class _Verbs(click.Group):
 
             click.echo("\ninterrupted" if on_terminal() else "interrupted", err=True)
             ctx.exit(130)
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    """The verbs that other distributions add."""
+    return {found.name: found for found in entry_points(group=GROUP)}
+
+
+def _added(name: str) -> click.Command | None:
+    """A verb of another distribution; the benchmarks say how to get them where they are missing."""
+    found = _entry_points().get(name)
+    if found is not None:
+        command: click.Command = found.load()
+        return command
+    return _no_benchmarks if name == "bench" else None
+
+
+@click.command("bench", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def _no_benchmarks(args: tuple[str, ...]) -> None:
+    """Measure Roost itself."""
+    del args
+    raise NotFound(_NO_BENCHMARKS)
 
 
 @click.command(

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Duration, Noun, Verb, option
 from roost.cli.output import print_table
+from roost.cli.parameter_types import Duration, Noun, Verb, option
 from roost.errors import InvalidSpec
 
 _ROLES = click.Choice(["admin", "user", "viewer"])

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli.asked import Asked
-from roost.cli.kinds import Verb, option
 from roost.cli.options import (
     complete_policies,
     output_option,
@@ -19,6 +17,8 @@ from roost.cli.options import (
     report_option,
     scenario_options,
 )
+from roost.cli.parameter_types import Verb, option
+from roost.cli.simulate_options import SimulationOptions
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ Examples:
 @report_option
 @progress_option
 def compare(  # noqa: PLR0913 - a verb takes its options
-    asked: Asked,
+    asked: SimulationOptions,
     policies: str,
     placer: str,
     seeds: int,
@@ -105,7 +105,7 @@ def run_and_show(  # noqa: PLR0913 - the whole of a comparison
     """Run every policy with every seed, write the report and print the comparison."""
     from roost.cli.figures import note_unfinished, print_comparison
     from roost.cli.progress import watching
-    from roost.sim.many import run_many
+    from roost.sim.parallel import run_many
 
     cases = [(name, seed) for name in names for seed in seeds]
     labels = [name if len(seeds) == 1 else f"{name}, seed {seed}" for name, seed in cases]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli.kinds import Verb
+from roost.cli.parameter_types import Verb
 
 
 @click.command(

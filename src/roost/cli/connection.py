@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli.kinds import option
 from roost.cli.output import print_json, print_yaml
+from roost.cli.parameter_types import option
 from roost.client.views import STATES
 
 if TYPE_CHECKING:

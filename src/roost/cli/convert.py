@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from roost.cli.kinds import Verb
+from roost.cli.parameter_types import Verb
 
 
 @click.command(

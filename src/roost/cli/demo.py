@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from roost.cli.kinds import OutFile
+from roost.cli.parameter_types import OutFile
 
 _POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnair"]
 
@@ -20,9 +20,10 @@ def demo(ctx: click.Context) -> None:
     It uses PyTorch where that is installed, NumPy elsewhere.
     """
     if ctx.invoked_subcommand is None:
-        from roost.cli.demo_live import run
+        from roost.cli.output import print_table
+        from roost.demo.show import run
 
-        run()
+        run(print_table)
 
 
 @demo.command()

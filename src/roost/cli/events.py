@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Verb, option
+from roost.cli.parameter_types import Verb, option
 
 if TYPE_CHECKING:
     from roost.client import Client, EventView

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Verb
+from roost.cli.parameter_types import Verb
 
 _NAMED = 4
 _EXACT_S = 60.0

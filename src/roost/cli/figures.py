@@ -76,7 +76,7 @@ def print_run(
     It may have been stopped before all jobs were over, with some still to come.
     """
     from roost.sim.metrics import summarise
-    from roost.sim.results import JobRow
+    from roost.sim.results import JobResult
 
     summary = summarise(results)
     ended_at = results.series.time[-1] if results.series.time else 0.0
@@ -100,7 +100,7 @@ def print_run(
         )
         return
     if output == "csv":
-        print_csv([row._asdict() for row in results.jobs], JobRow._fields)
+        print_csv([row._asdict() for row in results.jobs], JobResult._fields)
         return
     coming = f" ({to_come:,} still to come)" if to_come else ""
     click.echo(

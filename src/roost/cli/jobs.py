@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Verb, option
 from roost.cli.output import print_table, table_lines
+from roost.cli.parameter_types import Verb, option
 from roost.client.views import STATES
 
 if TYPE_CHECKING:

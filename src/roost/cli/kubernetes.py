@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from roost.cli.kinds import Verb, option
+from roost.cli.parameter_types import Verb, option
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Verb, option
+from roost.cli.parameter_types import Verb, option
 from roost.errors import InvalidSpec, RoostError
 
 if TYPE_CHECKING:

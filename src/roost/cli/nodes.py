@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Noun, Verb
+from roost.cli.parameter_types import Noun, Verb
 
 
 @click.group(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli.kinds import Duration, Verb, option
 from roost.cli.options import complete_placers, complete_policies
+from roost.cli.parameter_types import Duration, Verb, option
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api

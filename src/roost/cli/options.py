@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from roost.cli.asked import Asked
-from roost.cli.kinds import Duration, Number, OutFile, option
+from roost.cli.parameter_types import Duration, Number, OutFile, option
+from roost.cli.simulate_options import SimulationOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -150,11 +150,11 @@ _SCENARIO = (
 
 def scenario_options(command: F) -> F:
     """Everything a simulation needs to know except the policy and the seed."""
-    names = [field.name for field in fields(Asked) if field.name != "typed"]
+    names = [field.name for field in fields(SimulationOptions) if field.name != "typed"]
 
     @functools.wraps(command)
     def wrapped(**given: Any) -> Any:
-        asked = Asked(typed=_typed(), **{name: given.pop(name) for name in names})
+        asked = SimulationOptions(typed=_typed(), **{name: given.pop(name) for name in names})
         return command(asked=asked, **given)
 
     for decorate in reversed(_SCENARIO):

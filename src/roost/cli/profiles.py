@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Verb
 from roost.cli.output import print_table
+from roost.cli.parameter_types import Verb
 
 _NONE = "nothing was measured yet: jobs that use roost.train tell of their steps"
 

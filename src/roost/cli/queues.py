@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Noun, Number, Verb, option
+from roost.cli.parameter_types import Noun, Number, Verb, option
 from roost.errors import unknown
 
 _WHOLE = 1000

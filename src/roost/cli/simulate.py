@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli.asked import Asked
-from roost.cli.kinds import Duration, OutFile, Verb, option
 from roost.cli.options import (
     complete_policies,
     output_option,
@@ -20,6 +18,8 @@ from roost.cli.options import (
     report_option,
     scenario_options,
 )
+from roost.cli.parameter_types import Duration, OutFile, Verb, option
+from roost.cli.simulate_options import SimulationOptions
 
 if TYPE_CHECKING:
     from roost.sim.results import Results
@@ -93,7 +93,7 @@ Examples:
 )
 @progress_option
 def simulate(  # noqa: PLR0913 - a verb takes its options
-    asked: Asked,
+    asked: SimulationOptions,
     policy: str,
     placer: str,
     seed: int,
@@ -109,7 +109,7 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
 ) -> None:
     """Replay the workload TRACE under one policy and print what became of it."""
     from roost.cli.figures import note_unfinished, print_run
-    from roost.sim import saved
+    from roost.sim import saving
     from roost.sim.scenario import Scenario
     from roost.sim.simulation import Simulation
 
@@ -117,7 +117,7 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     timeline = report is not None or save is not None
     if resume is not None:
         asked.refuse(asked.typed.keys() - _LATER, "does not go with --resume, which tells it")
-        simulation = saved.load(resume)
+        simulation = saving.load(resume)
     elif source is not None:
         asked.refuse(asked.typed.keys() - _PRESENT, "does not go with --from, which tells it")
         simulation = _present(source, _names(asked, policy, placer), timeline=timeline)
@@ -128,7 +128,7 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     results = _run(simulation, stop_at, events, progress=progress)
     try:
         if save is not None:
-            saved.save(simulation, save)
+            saving.save(simulation, save)
         if report is not None:
             from roost.sim.report import write_report
 
@@ -162,7 +162,7 @@ def _run(
         return simulation.run(until, observer=observer, progress=tell)
 
 
-def _names(asked: Asked, policy: str, placer: str) -> dict[str, str]:
+def _names(asked: SimulationOptions, policy: str, placer: str) -> dict[str, str]:
     """The policy and the placer, as far as somebody typed them."""
     given = {"policy": policy, "placer": placer}
     return {name: text for name, text in given.items() if name in asked.typed}
@@ -170,7 +170,7 @@ def _names(asked: Asked, policy: str, placer: str) -> dict[str, str]:
 
 def _present(source: str, names: dict[str, str], *, timeline: bool) -> Simulation:
     """A simulation that begins in the present of a cluster; says what it takes for granted."""
-    from roost.sim.forecast import rehearsal
+    from roost.sim.forecast import present_run
     from roost.sim.scenario import Scenario
 
     Scenario.check_names(names.get("policy", "fifo"), names.get("placer", "consolidate"))
@@ -181,7 +181,7 @@ def _present(source: str, names: dict[str, str], *, timeline: bool) -> Simulatio
         chosen, state = chosen | own, state["core"]
     chosen |= names
     name = Path(source).name
-    found = rehearsal(state, chosen["policy"], chosen["placer"], name=name, timeline=timeline)
+    found = present_run(state, chosen["policy"], chosen["placer"], name=name, timeline=timeline)
     for text in found.assumptions:
         click.echo(f"assumed: {text}", err=True)
     return found.simulation

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Noun, Verb, option
 from roost.cli.output import print_table
+from roost.cli.parameter_types import Noun, Verb, option
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:

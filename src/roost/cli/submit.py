@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Duration, Number, Verb, option
+from roost.cli.parameter_types import Duration, Number, Verb, option
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.cli import connection
-from roost.cli.kinds import Verb, option
 from roost.cli.output import table_lines
+from roost.cli.parameter_types import Verb, option
 
 if TYPE_CHECKING:
     from roost.client import Client

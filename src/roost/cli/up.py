@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from roost.cli.kinds import Verb, option
 from roost.cli.options import complete_placers, complete_policies
+from roost.cli.parameter_types import Verb, option
 from roost.client import endpoints
 from roost.defaults import PLACER, POLICY
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli.kinds import OutFile
 from roost.cli.output import duration, print_table
+from roost.cli.parameter_types import OutFile
 
 if TYPE_CHECKING:
     from roost.traces.workload import Workload

@@ -39,7 +39,7 @@ _OVERDUE = 0.1
 _MONTH = 30 * 86400.0
 
 
-class Times(NamedTuple):
+class ForecastTimes(NamedTuple):
     """When a job starts (or goes on) and ends; None: not within what was simulated."""
 
     starts_at: float | None
@@ -55,14 +55,14 @@ class Forecast:
     """
 
     now: float
-    times: Mapping[JobId, Times]
+    times: Mapping[JobId, ForecastTimes]
     places: Mapping[JobId, Allocation]
     assumptions: tuple[str, ...]
     truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Typical:
+class TypicalRun:
     """How long jobs took that succeeded: the median of so many."""
 
     run_time_s: float
@@ -78,7 +78,7 @@ class Present:
     """
 
     state: Mapping[str, Any]
-    typical: Typical | None
+    typical: TypicalRun | None
     now: float
 
     @classmethod
@@ -138,19 +138,19 @@ def forecast(  # noqa: PLR0913 - what to ask, and how far to go for it
 
 def replay(state: Any, policy_text: str, placer_name: str) -> Results:
     """What becomes of the jobs of a snapshot under a policy; times count from the first of them."""
-    return rehearsal(state, policy_text, placer_name).simulation.run()
+    return present_run(state, policy_text, placer_name).simulation.run()
 
 
-class Rehearsal(NamedTuple):
+class PresentRun(NamedTuple):
     """A simulation that begins in the present, and what is assumed in it."""
 
     simulation: Simulation
     assumptions: tuple[str, ...]
 
 
-def rehearsal(
+def present_run(
     state: Any, policy_text: str, placer_name: str, *, name: str = "live", timeline: bool = False
-) -> Rehearsal:
+) -> PresentRun:
     """A simulation of a snapshot under a policy, ready to run.
 
     Jobs keep their times of submission, counted from the first of them, so that completion times
@@ -173,7 +173,7 @@ def rehearsal(
         placer_name=placer_name,
         timeline=timeline,
     )
-    return Rehearsal(Simulation(setup, under_way=copy), guesses.told(copy))
+    return PresentRun(Simulation(setup, under_way=copy), guesses.told(copy))
 
 
 def _workload(name: str, copy: Core, guesses: _Guesses) -> Workload:
@@ -191,10 +191,10 @@ def _nobody(_plan: object) -> None:
 # -- how much work is left -------------------------------------------------------------------------
 
 
-def _typical(jobs: Iterable[Job]) -> Typical | None:
+def _typical(jobs: Iterable[Job]) -> TypicalRun | None:
     """The median run time of jobs that succeeded, if there are enough of them."""
     took = [_took_s(job) for job in jobs if job.state is JobState.SUCCEEDED]
-    return Typical(statistics.median(took), len(took)) if len(took) >= _ENOUGH_JOBS else None
+    return TypicalRun(statistics.median(took), len(took)) if len(took) >= _ENOUGH_JOBS else None
 
 
 def _took_s(job: Job) -> float:
@@ -208,7 +208,7 @@ def _took_s(job: Job) -> float:
 class _Guesses:
     """How much work jobs have, and what that rests on."""
 
-    typical: Typical | None
+    typical: TypicalRun | None
     pace: float = 1.0
     used: Counter[str] = field(default_factory=Counter)
 
@@ -291,9 +291,9 @@ class _Watch:
         """Whether all was seen that there is to see."""
         return self._simulation.events >= self._limit or self._seen()
 
-    def times(self, job: Job) -> Times:
+    def times(self, job: Job) -> ForecastTimes:
         """When a job started and ended."""
-        return Times(self._starts.get(job.id), job.finished_at)
+        return ForecastTimes(self._starts.get(job.id), job.finished_at)
 
 
 # -- another time zero -----------------------------------------------------------------------------

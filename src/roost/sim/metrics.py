@@ -104,7 +104,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One policy over all its seeds: every figure, and its paired difference to the first policy.
 
     ``against_first`` pairs runs of the same workload and seed, and is empty for the first policy.
@@ -132,7 +132,7 @@ def summarise(results: Results) -> Summary:
         )
 
 
-def compare(runs: Iterable[Results]) -> list[Row]:
+def compare(runs: Iterable[Results]) -> list[ComparisonRow]:
     """Put policies side by side, in the order they first appear; a policy is also its placer."""
     table: dict[tuple[str, str], dict[tuple[str, int], Summary]] = {}
     for run in runs:
@@ -318,9 +318,9 @@ def _row(
     placer: str,
     own: dict[tuple[str, int], Summary],
     first: dict[tuple[str, int], Summary],
-) -> Row:
+) -> ComparisonRow:
     shared = [] if own is first else [key for key in own if key in first]
-    return Row(
+    return ComparisonRow(
         policy=policy,
         placer=placer,
         seeds=tuple(dict.fromkeys(seed for _, seed in own)),

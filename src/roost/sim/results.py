@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class JobRow(NamedTuple):
+class JobResult(NamedTuple):
     """One finished (or unfinished) job. Times in seconds; ``None`` where it never happened.
 
     ``work_s`` is its run time without any disturbance; ``service_gpu_s`` what it really held;
@@ -77,7 +77,7 @@ class Results:
     seed: int
     nodes: int
     gpus: int
-    jobs: list[JobRow]
+    jobs: list[JobResult]
     series: Series
     segments: list[Segment] = field(default_factory=list)
     events: int = 0

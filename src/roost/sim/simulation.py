@@ -29,8 +29,8 @@ from roost.core.spec import WHOLE, JobId, NodeSpec, QueueSpec, Shape
 from roost.errors import InvalidSpec
 from roost.perf.speed import Speed, SpeedModel
 from roost.sim.failures import Breakdowns, Failures
-from roost.sim.results import JobRow, Results, Segment, Series
-from roost.sim.world import Held, TrueJob, World
+from roost.sim.results import JobResult, Results, Segment, Series
+from roost.sim.worlds.rates import EndedHold, TrueJob, World
 from roost.traces.workload import TraceJob, Workload
 
 #: Sees every batch: its events, what was decided, and the actions that followed.
@@ -283,11 +283,11 @@ class Simulation:
             cpu_s=self.cpu_s,
         )
 
-    def _row(self, true: TrueJob, open_gpu_s: float) -> JobRow:
+    def _row(self, true: TrueJob, open_gpu_s: float) -> JobResult:
         trace = true.trace
         job = self.core.jobs[trace.id]
         # By position: named arguments cost as much again, and there may be a million rows.
-        return JobRow(
+        return JobResult(
             trace.id,
             trace.spec.queue,
             trace.spec.gpus,
@@ -308,7 +308,7 @@ class Simulation:
         if self.world.timeline is None:
             return []
         still = [
-            Held(run, run.allocation, run.held_since, self.now)
+            EndedHold(run, run.allocation, run.held_since, self.now)
             for run in self.world.runs.values()
             if self.now > run.held_since
         ]
@@ -402,7 +402,7 @@ def _impossible(job: TraceJob, setup: Setup, limit: int | None) -> str:
 
 
 def _series(
-    samples: Sequence[tuple[float, float, float, float, int, int]], rows: Sequence[JobRow]
+    samples: Sequence[tuple[float, float, float, float, int, int]], rows: Sequence[JobResult]
 ) -> Series:
     """Readings as columns, with the demand of all unfinished jobs worked out afterwards."""
     if not samples:

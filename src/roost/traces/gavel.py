@@ -20,7 +20,7 @@ from typing import Protocol
 from roost.core.spec import JobId, JobSpec
 from roost.errors import InvalidSpec
 from roost.files import Source
-from roost.traces.rows import Reading, Row, rigid
+from roost.traces.rows import Reading, TableRow, rigid
 from roost.traces.throughputs import Throughputs, read_throughputs
 from roost.traces.workload import TraceJob, Workload
 
@@ -64,10 +64,10 @@ def read_gavel(
 
 
 class _Rate(Protocol):
-    def __call__(self, row: Row, job_type: str, workers: int) -> float: ...
+    def __call__(self, row: TableRow, job_type: str, workers: int) -> float: ...
 
 
-def _job(row: Row, rate: _Rate) -> TraceJob:
+def _job(row: TableRow, rate: _Rate) -> TraceJob:
     job_type = row.text("job_type")
     workers = row.whole("scale_factor", low=1)
     work_s = row.number("total_steps") / rate(row, job_type, workers)
@@ -98,7 +98,7 @@ def _rate(file: str, throughputs: Source | None, kind: str, steps_per_s: float |
     return partial(_measured, table, kind)
 
 
-def _measured(table: Throughputs, kind: str, row: Row, job_type: str, workers: int) -> float:
+def _measured(table: Throughputs, kind: str, row: TableRow, job_type: str, workers: int) -> float:
     rate = table.rate(kind, job_type, workers)
     if not rate:
         raise row.bad("job_type", "a type that the table of rates has", job_type)

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from roost.core.events import Outcome
 from roost.core.spec import JobId, JobSpec, QueueId, Resources
 from roost.files import Source
-from roost.traces.rows import NoJob, Reading, Row, rigid
+from roost.traces.rows import NoJob, Reading, TableRow, rigid
 from roost.traces.workload import TraceJob, Workload
 
 _OUTCOMES = {
@@ -37,7 +37,7 @@ def read_helios(source: Source, *, cpus: bool = False, skip_bad_rows: bool = Fal
     return reading.workload(rows, partial(_job, cpus=cpus), key="job_id")
 
 
-def _job(row: Row, *, cpus: bool) -> TraceJob:
+def _job(row: TableRow, *, cpus: bool) -> TraceJob:
     outcome = row.choice("state", _OUTCOMES)
     gpus = row.whole("gpu_num")
     if outcome is Outcome.STOPPED:

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from roost.core.events import Outcome
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, Resources
 from roost.files import Source
-from roost.traces.rows import Reading, Row
+from roost.traces.rows import Reading, TableRow
 from roost.traces.workload import TraceJob, Workload
 
 _OUTCOMES = {
@@ -55,7 +55,7 @@ def read_openb_nodes(source: Source) -> tuple[NodeSpec, ...]:
     return tuple(reading.each(rows, _node, key="sn"))
 
 
-def _job(row: Row, *, stay_s: float) -> TraceJob:
+def _job(row: TableRow, *, stay_s: float) -> TraceJob:
     submitted_at, work_s = _times(row, stay_s)
     spec = JobSpec(
         resources=_resources(
@@ -72,7 +72,7 @@ def _job(row: Row, *, stay_s: float) -> TraceJob:
     return TraceJob(JobId(row.text("name")), submitted_at, spec, work_s, outcome)
 
 
-def _times(row: Row, stay_s: float) -> tuple[float, float]:
+def _times(row: TableRow, stay_s: float) -> tuple[float, float]:
     if not row.has("creation_time"):
         return float(row.line), stay_s
     created = row.number("creation_time")
@@ -83,7 +83,7 @@ def _times(row: Row, stay_s: float) -> tuple[float, float]:
     return created, deleted - scheduled
 
 
-def _share(row: Row) -> int:
+def _share(row: TableRow) -> int:
     """Read the share of each GPU; only a single GPU can be shared."""
     gpus = row.whole("num_gpu")
     if gpus == 0:
@@ -91,7 +91,7 @@ def _share(row: Row) -> int:
     return row.whole("gpu_milli", low=1 if gpus == 1 else WHOLE, high=WHOLE)
 
 
-def _node(row: Row) -> NodeSpec:
+def _node(row: TableRow) -> NodeSpec:
     return NodeSpec(
         NodeId(row.text("sn")),
         gpus=row.whole("gpu"),

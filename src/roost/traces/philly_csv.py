@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from roost.core.spec import JobId, JobSpec, QueueId
 from roost.files import Source
-from roost.traces.rows import Reading, Row, rigid
+from roost.traces.rows import Reading, TableRow, rigid
 from roost.traces.workload import TraceJob, Workload
 
 
@@ -20,7 +20,7 @@ def read_philly_csv(source: Source, *, skip_bad_rows: bool = False) -> Workload:
     return reading.workload(rows, _job)
 
 
-def _job(row: Row) -> TraceJob:
+def _job(row: TableRow) -> TraceJob:
     duration = row.number("duration")
     spec = JobSpec(
         workers=rigid(row.whole("num_gpus", low=1)),

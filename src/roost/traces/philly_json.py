@@ -24,7 +24,7 @@ from roost.core.events import Outcome
 from roost.core.spec import JobId, JobSpec, QueueId
 from roost.errors import InvalidSpec, InvalidTrace
 from roost.files import Source, TextFile
-from roost.traces.rows import NoJob, Place, Reading, rigid, seconds
+from roost.traces.rows import NoJob, Reading, TraceLine, rigid, seconds
 from roost.traces.workload import TraceJob, Workload
 
 _OUTCOMES = {
@@ -45,7 +45,7 @@ def read_philly_json(source: Source, *, skip_bad_rows: bool = False) -> Workload
     return reading.workload(places, partial(_job, end=end), key="jobid")
 
 
-class _Entry(Place):
+class _Entry(TraceLine):
     """A JSON object, with getters that refuse what makes no sense."""
 
     __slots__ = ("_fields", "_path")

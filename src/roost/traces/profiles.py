@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from roost.errors import Fatal, InvalidSpec, NotFound
-from roost.traces.rows import Reading, Row
+from roost.traces.rows import Reading, TableRow
 
 if TYPE_CHECKING:
     from scipy.interpolate import LinearNDInterpolator
@@ -93,7 +93,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(slots=True)
-class Steps:
+class StepTable:
     """Step times of an application on GPUs of one kind."""
 
     name: str
@@ -194,7 +194,7 @@ class Application:
     penalty_s: float
     slowdown: float
     progress: list[float]
-    steps: dict[str, Steps]
+    steps: dict[str, StepTable]
     _batches: list[int]
     _gradients: list[list[tuple[float, float]]]
     _memo: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
@@ -342,7 +342,7 @@ def _validation(path: Path) -> list[tuple[float, float, float]]:
     return table
 
 
-def _steps(folder: Path, name: str, kind: str) -> Steps:
+def _steps(folder: Path, name: str, kind: str) -> StepTable:
     machine = MACHINES[kind]
     placements: dict[Counts, dict[int, StepTime]] = {}
     points: dict[tuple[int, int, int], list[StepTime]] = {}
@@ -357,7 +357,7 @@ def _steps(folder: Path, name: str, kind: str) -> Steps:
     if (1,) not in placements:
         raise InvalidSpec(f"{path}: column 'placement' has no rows of one GPU (placement 1)")
     locals_ = [local for line in placements.values() for local in line]
-    return Steps(
+    return StepTable(
         name=name,
         kind=kind,
         local_min=min(locals_),
@@ -377,7 +377,7 @@ def _grid(path: Path) -> list[tuple[int, int, int, StepTime]]:
     return grid
 
 
-def _time(row: Row) -> StepTime:
+def _time(row: TableRow) -> StepTime:
     step_s = row.number("step_time")
     if not step_s:
         raise row.bad("step_time", "a number above 0", row.cell("step_time"))

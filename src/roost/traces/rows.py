@@ -31,7 +31,7 @@ _SHOWN = 60
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive, as the dates in traces are
 
 
-class Place:
+class TraceLine:
     """Where in a file a job stands, to say so when it is wrong."""
 
     __slots__ = ("file", "line")
@@ -45,7 +45,7 @@ class Place:
         return InvalidTrace(self.file, self.line, column, expected, shown)
 
 
-class Row(Place):
+class TableRow(TraceLine):
     """One line of a table, with getters that refuse what makes no sense.
 
     A column that is missing reads as empty cells; an empty cell gives the default, if any.
@@ -130,7 +130,7 @@ class _Named(Protocol):
     def id(self) -> str: ...
 
 
-_P = TypeVar("_P", bound=Place)
+_P = TypeVar("_P", bound=TraceLine)
 _N = TypeVar("_N", bound=_Named)
 
 
@@ -145,14 +145,14 @@ class Reading:
             msg = f"{self.text.file}: the trace is empty"
             raise InvalidSpec(msg)
 
-    def rows(self, *required: str) -> Iterator[Row]:
+    def rows(self, *required: str) -> Iterator[TableRow]:
         """Go through the lines below a header, which must have the required columns."""
         file = self.text.file
         lines = self._lines(strict=True)
         first, header = next(lines, (1, []))
         columns = [name.strip() for name in header]
         index = {name: at for at, name in enumerate(columns)}
-        top = Place(file, first)
+        top = TraceLine(file, first)
         for name in required:
             if name not in index:
                 raise top.bad(name, "this column in the header", ",".join(columns))
@@ -161,21 +161,21 @@ class Reading:
             raise top.bad(twice, "each column once in the header", ",".join(columns))
         width = len(columns)
         for line, cells in lines:
-            row = Row(file, line, index, cells)
+            row = TableRow(file, line, index, cells)
             if len(cells) < width or any(cells[width:]):
                 self._bad(row.bad(columns[-1], f"{width} columns", ",".join(cells)))
             else:
                 yield row
 
-    def bare_rows(self, *headers: tuple[str, ...]) -> Iterator[Row]:
+    def bare_rows(self, *headers: tuple[str, ...]) -> Iterator[TableRow]:
         """Go through lines of tab-separated cells without a header; their number tells which."""
         indexes = {len(names): {name: at for at, name in enumerate(names)} for names in headers}
         expected = " or ".join(f"{width} tab-separated columns" for width in sorted(indexes))
         for line, cells in self._lines(delimiter="\t", quoting=csv.QUOTE_NONE):
             if index := indexes.get(len(cells)):
-                yield Row(self.text.file, line, index, cells)
+                yield TableRow(self.text.file, line, index, cells)
             else:
-                place = Place(self.text.file, line)
+                place = TraceLine(self.text.file, line)
                 self._bad(place.bad(headers[0][0], expected, "\t".join(cells)))
 
     def each(self, rows: Iterable[_P], parse: Callable[[_P], _N], *, key: str = "id") -> list[_N]:

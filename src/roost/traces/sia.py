@@ -8,7 +8,7 @@ restart and resize. The replicas and batch size in the file are what the rigid b
 are checked and dropped. Times stay as they are.
 
 ``read_rows`` gives the rows as they are, for a simulation that knows how these applications learn
-(``roost.sim.sia``) and needs no nominal run times.
+(``roost_bench.sia.benchmark``) and needs no nominal run times.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import NamedTuple
 
 from roost.core.spec import Costs, JobId, JobSpec, Range
 from roost.files import Source
-from roost.traces.rows import Reading, Row
+from roost.traces.rows import Reading, TableRow
 from roost.traces.workload import TraceJob, Workload
 
 
-class Application(NamedTuple):
+class NominalRun(NamedTuple):
     """What the file does not say about a job: its run time on one T4, and its costs."""
 
     run_time_s: float
     costs: Costs
 
 
-def _application(hours: float, penalty_s: float) -> Application:
-    return Application(round(hours * 3600.0, 1), Costs(restart_s=penalty_s, resize_s=penalty_s))
+def _application(hours: float, penalty_s: float) -> NominalRun:
+    return NominalRun(round(hours * 3600.0, 1), Costs(restart_s=penalty_s, resize_s=penalty_s))
 
 
 class SiaJob(NamedTuple):
@@ -69,7 +69,7 @@ def read_sia(source: Source, *, skip_bad_rows: bool = False) -> Workload:
     return reading.workload(rows, _job, key="name", from_zero=False)
 
 
-def _row(row: Row) -> SiaJob:
+def _row(row: TableRow) -> SiaJob:
     row.choice("application", APPLICATIONS)
     return SiaJob(
         JobId(row.text("name")),
@@ -80,7 +80,7 @@ def _row(row: Row) -> SiaJob:
     )
 
 
-def _job(row: Row) -> TraceJob:
+def _job(row: TableRow) -> TraceJob:
     job = _row(row)
     run_time_s, costs = APPLICATIONS[job.application]
     spec = JobSpec(

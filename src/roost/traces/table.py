@@ -40,7 +40,7 @@ from roost.core.spec import (
 )
 from roost.errors import InvalidSpec, InvalidTrace
 from roost.files import Source, save
-from roost.traces.rows import Reading, Row
+from roost.traces.rows import Reading, TableRow
 from roost.traces.workload import TraceJob, Workload
 
 _BIG = 2**63
@@ -199,7 +199,7 @@ def _csv(names: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     return buffer.getvalue()
 
 
-def _job(row: Row) -> TraceJob:
+def _job(row: TableRow) -> TraceJob:
     low = row.whole("min_workers", 1, low=1, high=_BIG)
     spec = JobSpec(
         workers=Range(low, row.whole("max_workers", low, low=low, high=_BIG)),
@@ -226,7 +226,7 @@ def _job(row: Row) -> TraceJob:
     )
 
 
-def _node(row: Row) -> NodeSpec:
+def _node(row: TableRow) -> NodeSpec:
     return NodeSpec(
         NodeId(_id(row)),
         gpus=row.whole("gpus", 8, high=_BIG),
@@ -240,12 +240,12 @@ def _node(row: Row) -> NodeSpec:
     )
 
 
-def _id(row: Row) -> str:
+def _id(row: TableRow) -> str:
     row.text("id")  # refuses a blank one
     return row.cell("id")
 
 
-def _fails_at(row: Row) -> tuple[float, ...]:
+def _fails_at(row: TableRow) -> tuple[float, ...]:
     found = row.cell("fails_at_s")
     try:
         return tuple(map(float, found.split("|"))) if found else ()
@@ -253,7 +253,7 @@ def _fails_at(row: Row) -> tuple[float, ...]:
         raise row.bad("fails_at_s", "numbers such as 60.0|120.0", found) from None
 
 
-def _resources(row: Row) -> Resources:
+def _resources(row: TableRow) -> Resources:
     gpus = row.whole("gpus", 1, high=_BIG)
     return _shared_resources(
         gpus,
@@ -267,7 +267,7 @@ def _resources(row: Row) -> Resources:
     )
 
 
-def _roles(row: Row) -> tuple[Role, ...]:
+def _roles(row: TableRow) -> tuple[Role, ...]:
     found = row.cell("roles")
     if not found:
         return ()
@@ -277,7 +277,7 @@ def _roles(row: Row) -> tuple[Role, ...]:
         raise _bad_roles(row, found) from None
 
 
-def _bad_roles(row: Row, found: str) -> InvalidTrace:
+def _bad_roles(row: TableRow, found: str) -> InvalidTrace:
     return row.bad("roles", 'a list such as [["ps", 2, {"cpu_milli": 4000}]]', found)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cli.told import roost, write_jobs
 
 from roost.cli import cli
-from roost.cli.kinds import Verb
+from roost.cli.parameter_types import Verb
 
 SECTIONS = ["Workload", "Policy", "Cluster", "Costs", "Physics", "Failures", "Run", "Output"]
 

@@ -33,10 +33,10 @@ from roost.core.snapshot import digest, dump
 from roost.errors import InvalidSpec, NotFound
 from roost.placement import placer
 from roost.policies import names, policy
-from roost.sim.forecast import Forecast, Present, Times, forecast, rehearsal, replay
+from roost.sim.forecast import Forecast, ForecastTimes, Present, forecast, present_run, replay
 from roost.sim.metrics import summarise
-from roost.sim.saved import load as load_run
-from roost.sim.saved import save
+from roost.sim.saving import load as load_run
+from roost.sim.saving import save
 from roost.sim.simulation import Setup, Simulation
 from roost.testing.builders import core_with, job, node, run, spec, started
 from roost.testing.policies import Scripted
@@ -125,9 +125,9 @@ def test_those_that_wait_start_when_room_is_there() -> None:
     found = foreseen(core)
 
     assert found.times == {
-        "a": Times(2.0, 102.0),
-        "b": Times(102.0, 202.0),
-        "c": Times(202.0, 302.0),
+        "a": ForecastTimes(2.0, 102.0),
+        "b": ForecastTimes(102.0, 202.0),
+        "c": ForecastTimes(202.0, 302.0),
     }
     assert found.assumptions == ("no new jobs come, and nothing fails",)
     assert found.places[job("b")].nodes == (node("n0").id,)
@@ -142,7 +142,7 @@ def test_reported_progress_counts_and_so_does_its_pace() -> None:
     found = foreseen(core)
 
     assert found.times[job("a")].ends_at == 10.0 + 40.0 / 0.5
-    assert found.times[job("b")] == Times(90.0, 190.0)
+    assert found.times[job("b")] == ForecastTimes(90.0, 190.0)
 
 
 def test_now_may_be_later_than_the_last_event() -> None:
@@ -152,7 +152,7 @@ def test_now_may_be_later_than_the_last_event() -> None:
 
     found = forecast(Present.of(core, 30.0), FIFO, FIRST_FIT)
 
-    assert (found.now, found.times[job("a")]) == (30.0, Times(0.0, 100.0))
+    assert (found.now, found.times[job("a")]) == (30.0, ForecastTimes(0.0, 100.0))
 
 
 def test_what_is_left_can_be_stretched() -> None:
@@ -163,10 +163,10 @@ def test_what_is_left_can_be_stretched() -> None:
 
     found = foreseen(core, pace=1.5)
 
-    assert found.times == {"a": Times(0.0, 140.0), "b": Times(140.0, 290.0)}
+    assert found.times == {"a": ForecastTimes(0.0, 140.0), "b": ForecastTimes(140.0, 290.0)}
 
 
-def unknown_and(core: Core) -> tuple[Times, str]:
+def unknown_and(core: Core) -> tuple[ForecastTimes, str]:
     found = foreseen(core)
     return found.times[job("x")], found.assumptions[0]
 
@@ -177,7 +177,7 @@ def test_jobs_of_unknown_length_are_assumed_to_take_ten_minutes() -> None:
     core.handle(Started(0.0, run("x")))
 
     assert unknown_and(core) == (
-        Times(0.0, 600.0),
+        ForecastTimes(0.0, 600.0),
         "1 job of unknown length: taken as 10 minutes, or twice what was done so far",
     )
 
@@ -188,7 +188,7 @@ def test_or_twice_what_they_have_done() -> None:
     core.handle(Started(0.0, run("x")))
     core.handle(Woke(900.0))
 
-    assert unknown_and(core)[0] == Times(0.0, 1800.0)
+    assert unknown_and(core)[0] == ForecastTimes(0.0, 1800.0)
 
 
 def test_or_the_median_of_those_that_succeeded() -> None:
@@ -202,7 +202,7 @@ def test_or_the_median_of_those_that_succeeded() -> None:
     core.handle(Submitted(now, job("x"), spec(1)))
 
     times, assumption = unknown_and(core)
-    assert times == Times(now, now + 30.0)
+    assert times == ForecastTimes(now, now + 30.0)
     assert assumption.startswith("1 job of unknown length: taken as 30 s, the median of 3 jobs, or")
 
 
@@ -210,7 +210,7 @@ def test_endless_declarations_are_no_declarations() -> None:
     core = core_with(FIFO, node("n0", 1))
     core.handle(Submitted(0.0, job("x"), spec(1, math.inf)))
 
-    assert unknown_and(core)[0] == Times(0.0, 600.0)
+    assert unknown_and(core)[0] == ForecastTimes(0.0, 600.0)
 
 
 def test_other_assumptions_are_named_too() -> None:
@@ -239,7 +239,7 @@ def test_other_assumptions_are_named_too() -> None:
         "1 node out of service: taken to stay so",
         "no new jobs come, and nothing fails",
     )
-    assert found.times[job("held")] == Times(None, None)
+    assert found.times[job("held")] == ForecastTimes(None, None)
     assert found.times[job("late")].ends_at == pytest.approx(94.0)
     assert found.times[job("next")].ends_at == 100.0
     assert found.truncated
@@ -286,7 +286,7 @@ def test_everything_that_is_under_way_comes_to_its_end() -> None:
     assert ends["starts"] == ends["reserved"] == 111.0
     assert ends["grows"] == pytest.approx(11.0 + 90.0 / 2)
     assert ends["suspends"] == pytest.approx(11.0 + 90.0)
-    assert found.times[job("fails")] == Times(502.0, 602.0)
+    assert found.times[job("fails")] == ForecastTimes(502.0, 602.0)
     assert found.times[job("leaves")].starts_at == 11.0
 
 
@@ -297,7 +297,7 @@ def test_a_job_for_which_there_is_never_room_starts_never() -> None:
 
     found = foreseen(core)
 
-    assert found.times == {"a": Times(0.0, 50.0), "b": Times(None, None)}
+    assert found.times == {"a": ForecastTimes(0.0, 50.0), "b": ForecastTimes(None, None)}
     assert found.truncated
 
 
@@ -310,11 +310,11 @@ def test_it_goes_only_so_far() -> None:
     one = foreseen(core, job=job("j3"))
 
     assert [near.truncated, few.truncated, one.truncated] == [True, True, True]
-    assert near.times[job("j2")] == Times(200.0, 300.0)
-    assert near.times[job("j3")] == Times(300.0, None)
-    assert near.times[job("j4")] == Times(None, None)
-    assert few.times[job("j19")] == Times(None, None)
-    assert one.times[job("j3")] == Times(300.0, None)
+    assert near.times[job("j2")] == ForecastTimes(200.0, 300.0)
+    assert near.times[job("j3")] == ForecastTimes(300.0, None)
+    assert near.times[job("j4")] == ForecastTimes(None, None)
+    assert few.times[job("j19")] == ForecastTimes(None, None)
+    assert one.times[job("j3")] == ForecastTimes(300.0, None)
 
 
 def test_nothing_is_foreseen_where_nothing_is() -> None:
@@ -386,8 +386,8 @@ def test_waits_count_from_the_submission() -> None:
 
 
 def test_a_rehearsal_can_be_saved_and_goes_on(tmp_path: Any) -> None:
-    whole = rehearsal(a_state(), "srtf", "first-fit", timeline=True).simulation
-    half = rehearsal(a_state(), "srtf", "first-fit", timeline=True).simulation
+    whole = present_run(a_state(), "srtf", "first-fit", timeline=True).simulation
+    half = present_run(a_state(), "srtf", "first-fit", timeline=True).simulation
     half.run(until=50.0)
     save(half, tmp_path / "half.roost")
 
@@ -413,7 +413,7 @@ def test_a_node_that_joins_again_is_as_before() -> None:
     core.handle(NodeJoined(2.0, node("n0", 1)))
     core.handle(Submitted(2.0, job("a"), spec(1, 5.0)))
 
-    assert foreseen(core).times[job("a")] == Times(2.0, 7.0)
+    assert foreseen(core).times[job("a")] == ForecastTimes(2.0, 7.0)
 
 
 def test_who_stands_still_in_its_place_keeps_it_from_others() -> None:
@@ -426,8 +426,8 @@ def test_who_stands_still_in_its_place_keeps_it_from_others() -> None:
     core.handle(Suspended(6.0, run("still"), 5.0))
     found = foreseen(core)
 
-    assert found.times[job("next")] == Times(100.0, 200.0)
-    assert found.times[job("still")] == Times(None, None)
+    assert found.times[job("next")] == ForecastTimes(100.0, 200.0)
+    assert found.times[job("still")] == ForecastTimes(None, None)
     assert under_way.times[job("next")] == found.times[job("next")]
     core.handle(ResumeRequested(10.0, job("still")))
-    assert foreseen(core).times[job("still")] == Times(10.0, 105.0)
+    assert foreseen(core).times[job("still")] == ForecastTimes(10.0, 105.0)

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from tests.support.effort import examples
 
 from roost.sim.metrics import Estimate, Summary, compare, estimate, size_of, student_t, summarise
-from roost.sim.results import JobRow, Results, Series
+from roost.sim.results import JobResult, Results, Series
 
 
-def job(name: str = "a", **values: Any) -> JobRow:
+def job(name: str = "a", **values: Any) -> JobResult:
     """A job of one GPU that ran from 0 to 10 undisturbed, but for what is given."""
-    usual = JobRow(
+    usual = JobResult(
         name, "x", 1.0, 0.0, 0.0, 10.0, "succeeded", 10.0, 10.0, 0.0, 1, 0, 0, 0, 0, 0, 0
     )
     return usual._replace(**values)
 
 
-def results(*jobs: JobRow, **values: Any) -> Results:
+def results(*jobs: JobResult, **values: Any) -> Results:
     usual = Results("fifo", "pack", "tiny", 0, nodes=1, gpus=4, jobs=list(jobs), series=Series())
     return replace(usual, **values)
 
@@ -225,7 +225,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 positive = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 10_000)
 rows = st.builds(
-    JobRow,
+    JobResult,
     id=st.text(max_size=3),
     queue=st.sampled_from(["x", "y"]),
     gpus=positive,
@@ -259,7 +259,7 @@ def series(draw: st.DrawFn) -> Series:
 
 @settings(max_examples=examples(150))
 @given(st.lists(rows, max_size=5), series())
-def test_no_figure_is_ever_nan_or_infinite(jobs: list[JobRow], steps: Series) -> None:
+def test_no_figure_is_ever_nan_or_infinite(jobs: list[JobResult], steps: Series) -> None:
     summary = summarise(results(*jobs, series=steps)).to_dict()
     assert all(map(math.isfinite, numbers(summary)))
     assert json.dumps(summary, allow_nan=False)

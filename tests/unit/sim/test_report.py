@@ -19,9 +19,9 @@ import pytest
 
 from roost.errors import InvalidSpec
 from roost.sim.report import render, write_report
-from roost.sim.report.bars import Clock, bars, node_rows
+from roost.sim.report.bars import TickScale, bars, node_rows
 from roost.sim.report.thin import MAX_STEPS, pick, quantiles, thin_steps
-from roost.sim.results import JobRow, Results, Segment, Series
+from roost.sim.results import JobResult, Results, Segment, Series
 
 EVIL = "</script><script>alert(1)</script>&\u2028{{title}}"
 
@@ -246,7 +246,7 @@ def test_bars_join_neighbours_and_stack_shares() -> None:
     run = Results("fifo", "pack", "tiny", 0, 2, 8, [], Series(), [*whole, *shares])
     nodes = node_rows([run])
     assert list(nodes.items()) == [("n2", 4), ("n10", 4)]
-    columns = bars(run.segments, nodes, Clock(0, 0.5), most=10)
+    columns = bars(run.segments, nodes, TickScale(0, 0.5), most=10)
     assert columns["rows"] == [3, 0, 0, 0, 1, 0, 0, 1]
     assert columns["start"] == [0, 2, 8, 0, 0]
     assert columns["length"] == [8, 16, 2, 10, 10]
@@ -279,7 +279,7 @@ def large_run(count: int = 82_000) -> Results:
         end, node = start + wait + work, f"node-{index % 300}"
         name = f"application_15066384{index:05}"
         jobs.append(
-            JobRow(
+            JobResult(
                 name,
                 f"vc{index % 14}",
                 gpus,
@@ -457,8 +457,8 @@ def fake_run(policy: str, seed: int = 0, *, count: int = 400, nodes: int = 8) ->
     )
 
 
-def row(job: FakeJob) -> JobRow:
-    return JobRow(
+def row(job: FakeJob) -> JobResult:
+    return JobResult(
         id=f"job-{job.index:04}",
         queue=job.queue,
         gpus=job.gpus,

@@ -19,7 +19,7 @@ from roost.policies.srtf import Srtf
 from roost.policies.static import StaticPartition
 from roost.sim.failures import Failures
 from roost.sim.results import Results
-from roost.sim.saved import load, save
+from roost.sim.saving import load, save
 from roost.sim.simulation import Setup, Simulation
 from roost.testing.builders import queue
 from roost.traces.workload import Workload

@@ -18,11 +18,11 @@ from roost.policies.backfill import Easy
 from roost.policies.fifo import fifo
 from roost.policies.sjf import sjf
 from roost.policies.srtf import Srtf
-from roost.sim.results import JobRow
+from roost.sim.results import JobResult
 from roost.testing.builders import node, queue
 
 
-def split(row: JobRow) -> dict[str, float]:
+def split(row: JobResult) -> dict[str, float]:
     """The causes for which a job waited, and how long."""
     waits = {
         "quota": row.wait_quota_s,

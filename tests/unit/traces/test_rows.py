@@ -7,11 +7,11 @@ import pytest
 from roost.core.spec import JobId, JobSpec
 from roost.errors import InvalidSpec, InvalidTrace
 from roost.files import TextFile
-from roost.traces.rows import NoJob, Reading, Row, seconds
+from roost.traces.rows import NoJob, Reading, TableRow, seconds
 from roost.traces.workload import BadRow, TraceJob, Workload
 
 
-def job(row: Row) -> TraceJob:
+def job(row: TableRow) -> TraceJob:
     """A reader that uses every getter once."""
     if row.text("name", "?") == "none":
         raise NoJob("name", "nothing to run")
@@ -121,7 +121,7 @@ def test_rows_with_nothing_to_run_are_noted_and_no_error() -> None:
 
 
 def test_a_job_that_cannot_be_is_a_bad_row() -> None:
-    def impossible(row: Row) -> TraceJob:
+    def impossible(row: TableRow) -> TraceJob:
         return TraceJob(JobId(row.text("id")), -1.0, JobSpec(), 1.0)
 
     reading = Reading(TextFile("x.csv", "id\na\n"))

@@ -17,7 +17,7 @@ from roost.sim.results import Results, Segment
 WHOLE = 1000
 
 
-class Clock(NamedTuple):
+class TickScale(NamedTuple):
     """Turns simulated seconds into whole ticks since the origin."""
 
     origin: float
@@ -53,7 +53,7 @@ def node_rows(runs: Iterable[Results]) -> dict[str, int]:
 
 
 def bars(
-    segments: Sequence[Segment], nodes: dict[str, int], clock: Clock, most: int
+    segments: Sequence[Segment], nodes: dict[str, int], clock: TickScale, most: int
 ) -> dict[str, Any]:
     """Columns of the largest ``most`` bars.
 
@@ -83,7 +83,7 @@ def bars(
     }
 
 
-def _gangs(segments: Sequence[Segment], first: dict[str, int], clock: Clock) -> list[_Bar]:
+def _gangs(segments: Sequence[Segment], first: dict[str, int], clock: TickScale) -> list[_Bar]:
     """Join whole devices side by side that one run held for the same time."""
     whole = sorted(
         (one.node, one.job, one.start, one.end, one.gpu)
@@ -107,7 +107,7 @@ def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return [(numbers[low], high - low) for low, high in pairwise(edges)]
 
 
-def _shares(segments: Sequence[Segment], first: dict[str, int], clock: Clock) -> list[_Bar]:
+def _shares(segments: Sequence[Segment], first: dict[str, int], clock: TickScale) -> list[_Bar]:
     """Put shares of one device beside each other: each gets the lowest gap it fits in."""
     parts = [segment for segment in segments if segment.share_milli < WHOLE]
     parts.sort(key=attrgetter("node", "gpu", "start"))

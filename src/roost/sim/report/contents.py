@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from roost.sim.metrics import CAUSES, Row, Summary, compare, estimate
-from roost.sim.report.bars import Clock, bars, node_rows
+from roost.sim.metrics import CAUSES, ComparisonRow, Summary, compare, estimate
+from roost.sim.report.bars import TickScale, bars, node_rows
 from roost.sim.report.figures import FIGURES
 from roost.sim.report.intake import in_order, intakes
 from roost.sim.report.thin import compact, quantiles, thin_steps
@@ -74,24 +74,24 @@ def contents(runs: Sequence[Results]) -> dict[str, Any]:
     }
 
 
-def _is_of(run: Results, row: Row) -> bool:
+def _is_of(run: Results, row: ComparisonRow) -> bool:
     return (run.policy, run.placer) == (row.policy, row.placer)
 
 
-def _shown(runs: Sequence[Results], row: Row) -> Results:
+def _shown(runs: Sequence[Results], row: ComparisonRow) -> Results:
     """Choose the run whose series are shown: that of the first run's workload and seed, if any."""
     own = [run for run in runs if _is_of(run, row)]
     wanted = (runs[0].workload, runs[0].seed)
     return next((run for run in own if (run.workload, run.seed) == wanted), own[0])
 
 
-def _name(row: Row, rows: Sequence[Row]) -> str:
+def _name(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> str:
     """Name a policy, with its placer where the same policy comes with several."""
     twice = sum(other.policy == row.policy for other in rows) > 1
     return f"{row.policy} · {row.placer}" if twice else row.policy
 
 
-def _clock(runs: Sequence[Results]) -> tuple[Clock, float]:
+def _clock(runs: Sequence[Results]) -> tuple[TickScale, float]:
     """Choose the origin, a tick of which about a million cover everything, and the end."""
     times = [run.series.time for run in runs if run.series.time]
     begins = [job.submitted_at for run in runs for job in run.jobs] or [at[0] for at in times]
@@ -102,7 +102,7 @@ def _clock(runs: Sequence[Results]) -> tuple[Clock, float]:
     origin = min(begins, default=0.0)
     end = max(ends, default=origin)
     span = max(end - origin, 1e-3)
-    return Clock(origin, 10.0 ** min(0, math.ceil(math.log10(span / 1e6)))), end
+    return TickScale(origin, 10.0 ** min(0, math.ceil(math.log10(span / 1e6)))), end
 
 
 def _queues(runs: Sequence[Results]) -> list[str]:
@@ -114,7 +114,7 @@ def _queues(runs: Sequence[Results]) -> list[str]:
     return sorted(held, key=lambda queue: (-held[queue], queue))
 
 
-def _figures(row: Row) -> dict[str, Any]:
+def _figures(row: ComparisonRow) -> dict[str, Any]:
     """Every figure with its interval and its difference to the first policy, and by group."""
     own = [row.figures[figure.key] for figure in FIGURES]
     against = [row.against_first.get(figure.key) for figure in FIGURES]
@@ -168,7 +168,7 @@ def _totals(own: Sequence[Results]) -> dict[str, Any]:
     }
 
 
-def _series(run: Results, clock: Clock, end: float) -> dict[str, Any]:
+def _series(run: Results, clock: TickScale, end: float) -> dict[str, Any]:
     at, columns = thin_steps(
         run.series.time, {name: getattr(run.series, name) for name in SERIES}, end
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 
-class Figure(NamedTuple):
+class FigureFormat(NamedTuple):
     """How to present one figure of a summary: its name, its unit, and which way is better."""
 
     key: str
@@ -17,7 +17,7 @@ class Figure(NamedTuple):
 
 
 FIGURES = tuple(
-    Figure(*row)
+    FigureFormat(*row)
     for row in (
         ("jct_mean", "Mean JCT", "Completion", "s", "low", "from submission to the end"),
         ("jct_median", "Median JCT", "Completion", "s", "low", "half of the jobs took less"),

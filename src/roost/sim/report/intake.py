@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from roost.sim.report.bars import Clock
+from roost.sim.report.bars import TickScale
 from roost.sim.report.thin import compact, pick
-from roost.sim.results import JobRow, Results
+from roost.sim.results import JobResult, Results
 
 MAX_ROWS = 20_000
 LONGEST = 5_000
@@ -27,7 +27,7 @@ class Intake:
     ``table`` are the places of those in the table: all, or the longest and each ``every``-th.
     """
 
-    jobs: list[JobRow]
+    jobs: list[JobResult]
     table: list[int]
     every: int
     named: set[int] = field(default_factory=set)
@@ -41,7 +41,7 @@ class Intake:
         found: list[int] = np.searchsorted(self._names(), places).tolist()
         return found
 
-    def columns(self, clock: Clock, queues: Sequence[str]) -> dict[str, Any]:
+    def columns(self, clock: TickScale, queues: Sequence[str]) -> dict[str, Any]:
         """List what does not depend on the policy, for all jobs that the page names."""
         number = {queue: index for index, queue in enumerate(queues)}
         jobs = [self.jobs[place] for place in self._names()]
@@ -57,7 +57,7 @@ class Intake:
             "work": [clock.ticks(job.work_s) for job in jobs],
         }
 
-    def outcomes(self, run: Results, clock: Clock, names: Sequence[str]) -> dict[str, Any]:
+    def outcomes(self, run: Results, clock: TickScale, names: Sequence[str]) -> dict[str, Any]:
         """List what became of the jobs in the table under one policy; lengths in ticks."""
         jobs = [run.jobs[place] for place in self.table]
         return {
@@ -108,10 +108,10 @@ def _intake(runs: Sequence[Results]) -> Intake:
     return Intake(runs[0].jobs, table, every)
 
 
-def _fixed(job: JobRow) -> tuple[object, ...]:
+def _fixed(job: JobResult) -> tuple[object, ...]:
     """Tell what a job brings along, whatever the policy does with it."""
     return job.id, job.queue, job.gpus, job.submitted_at, job.work_s
 
 
-def _waits(job: JobRow) -> tuple[float, float, float, float]:
+def _waits(job: JobResult) -> tuple[float, float, float, float]:
     return job.wait_quota_s, job.wait_fragmentation_s, job.wait_capacity_s, job.wait_turn_s

@@ -1,6 +1,6 @@
-"""The processes of their own: ``python -I -S`` and this folder, then ``daemon`` or ``measure``.
+"""A process of its own: ``python -I -S`` and this folder, then ``daemon``.
 
-They need the standard library alone. The packages above this one are stood in for by empty ones,
+It needs the standard library alone. The packages above this one are stood in for by empty ones,
 so that nothing else of Roost is loaded: such a process starts at once, and an update of Roost does
 not reach into one that runs.
 """
@@ -23,10 +23,9 @@ def main() -> None:
         bare = sys.modules[name] = ModuleType(name)
         bare.__path__ = [str(_HERE.parents[depth - 1])]
     what = sys.argv.pop(1) if len(sys.argv) > 1 else ""
-    if what not in {"daemon", "measure"}:
-        sys.exit("usage: python gpu daemon HOME | measure --json FILE")
-    module = {"daemon": "sharing_daemon", "measure": "measure.__main__"}[what]
-    import_module(f"roost.engines.local.gpu.{module}").main()
+    if what != "daemon":
+        sys.exit("usage: python gpu daemon HOME")
+    import_module("roost.engines.local.gpu.sharing_daemon").main()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,11 @@
+"""Benchmarks of Roost: ``roost bench``. They run from a checkout and are in no wheel of Roost.
+
+command       the group ``roost bench``, with ``sim`` and ``decide``
+simulator     what a simulation costs
+decisions     what a single decision costs
+sia, gavel, optimus   policies beside their published figures
+sensitivity   how much those figures depend on their conditions
+live          a real server on this machine
+gpu           shares of a real GPU
+kubernetes    the operator beside kube-scheduler
+"""

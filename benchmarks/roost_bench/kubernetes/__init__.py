@@ -1,0 +1,1 @@
+"""The operator beside kube-scheduler on a real API server."""

@@ -1,0 +1,1 @@
+"""A real server on this machine, measured from outside."""
