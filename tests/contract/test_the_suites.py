@@ -10,6 +10,7 @@ from roost.core import Core, Ledger, Part, Plan, Shape
 from roost.placement import placer
 from roost.policies import policy
 from roost.policies.fifo import fifo
+from roost.policies.kit.order import displace
 from roost.testing.conformance import PlacerConformance, PolicyConformance
 from roost.testing.situations import SITUATIONS, Situation, gangs, tenants
 
@@ -34,6 +35,15 @@ def impatient(plan: Plan) -> None:
         if run.settled and not run.job.preemptions:
             plan.evict(run, "no patience")
     plan.wake(plan.now + 1.0)
+
+
+def oversleeping(plan: Plan) -> None:
+    """Leaves runs alone for a minute, and does not ask to be woken when that is over."""
+    fifo(plan)
+    old = [run for run in plan.running if run.settled and plan.now >= (run.started_at or 0) + 60.0]
+    for job in plan.pending if old else ():
+        if displace(plan, job, [run for run in old if run.job.preemptible]):
+            return
 
 
 def sleepless(plan: Plan) -> None:
@@ -74,6 +84,11 @@ def test_a_run_that_is_stopped_too_soon_is_found() -> None:
 def test_a_policy_that_never_sleeps_is_found() -> None:
     with pytest.raises(AssertionError, match="this very moment"):
         SUITE.test_every_gang_ends(sleepless)
+
+
+def test_a_policy_that_oversleeps_is_found() -> None:
+    with pytest.raises(AssertionError, match="did not ask to be woken"):
+        SUITE.test_it_asks_to_be_woken(oversleeping)
 
 
 def test_a_policy_that_changes_its_mind_is_found() -> None:

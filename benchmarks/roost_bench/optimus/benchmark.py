@@ -39,7 +39,7 @@ from roost.core.spec import (
 from roost.errors import InvalidSpec
 from roost.perf.servers import Mode
 from roost.placement import placer
-from roost.policies import RESIZING, policy
+from roost.policies import policy, resizes
 from roost.sim.metrics import Estimate, estimate, summarise
 from roost.sim.parallel import workers as processes_of
 from roost.sim.simulation import Setup, Simulation
@@ -151,7 +151,7 @@ class OptimusBench:
 
     def setup(self, policy_text: str, seed: int) -> Setup:
         """One run under one policy; what is random is the same for all of them."""
-        sizing = policy_text.partition(":")[0] in RESIZING
+        sizing = resizes(policy(policy_text))
         workload, truth = _workload(self, seed, sizing=sizing)
         return Setup(
             workload,

@@ -151,6 +151,8 @@ def _start(given: Mapping[str, Any]) -> ServerSettings:
         if not file.is_file():
             raise NotFound(f"no such file: {file}")
     policies.policy(values["policy"])
+    # The server may run in another folder.
+    values["policy"] = policies.absolute(values["policy"])
     placement.placer(values["placer"])
     start = ServerSettings(tls=None if cert is None else Tls(cert, key), **values)
     home = Home(start.home, start.token_file)

@@ -63,7 +63,6 @@ from roost.live.intake import Command
 from roost.live.private_files import PrivateFiles
 from roost.live.snapshot_files import SnapshotFiles, reference
 from roost.live.snapshots import SnapshotService
-from roost.policies import RESIZING
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
 
@@ -372,7 +371,7 @@ class Cluster:
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
         notes += filter(None, (known(self.core, spec), unheld(self.core, spec)))
-        if spec.elastic and self.policy_name.partition(":")[0] not in RESIZING:
+        if spec.elastic and not policies.resizes(driver.policy):
             notes.append(
                 f"policy {self.policy_name} starts it with {counted(spec.workers.min, 'worker')} "
                 "and leaves it at that; roost scale changes it, and policies such as roost and "

@@ -43,6 +43,7 @@ from roost.policies.kit.speeds import (
     start_others,
 )
 
+_MEMO = "allox"
 #: What a run time that nobody knows is taken to be, where nobody knows any.
 _UNKNOWN_S = 3600.0
 #: How many waiting jobs are looked at at most: matching is cubic in them.
@@ -84,7 +85,7 @@ class AlloX:
         carry_on(plan)
         measured_rates(plan)
         waiting = [job for job in plan.pending if job.gpu_milli]
-        if plan.ledger.free_milli and waiting:
+        if plan.ledger.free_milli and waiting and plan.memo.get(_MEMO) != _situation(plan):
             kinds = Kinds.of(plan)
             jobs = self._considered(plan, waiting)
             rates = rates_by_kind(plan, jobs, kinds)
@@ -95,6 +96,7 @@ class AlloX:
         start_others(plan)
         start_if_idle(plan)
         explain_all(plan, _WHY)
+        plan.memo[_MEMO] = _situation(plan)
 
     def _considered(self, plan: Plan, waiting: Sequence[Job]) -> list[Job]:
         """Those who have had the least for their weight, at least as many as GPUs are free."""
@@ -187,6 +189,13 @@ def _starts(plan: Plan, turns: Sequence[_Turn], kinds: Kinds) -> dict[JobId, Wis
         else:
             closed.add(turn.kind)
     return found
+
+
+def _situation(plan: Plan) -> object:
+    """What the lines are drawn by; time alone does not change them."""
+    queues = [queue.spec for queue in plan.queues.values()]
+    ledger = plan.ledger
+    return ledger.releases, ledger.capacity_milli, [job.id for job in plan.waiting], queues
 
 
 def _progress(job: Job) -> float:

@@ -11,6 +11,7 @@ the moment a job ends, who has to start again for it is left in peace.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from roost.core.plan import Plan
 from roost.core.state import Job, Run
@@ -26,6 +27,8 @@ _WHY = "waits for jobs that can shrink: they are left alone for a while after th
 @dataclass(frozen=True, slots=True)
 class Alnair:
     """Alnair's elastic allocator: grow into what is idle, shrink to let others in."""
+
+    resizes: ClassVar[bool] = True
 
     calm_s: float = 60.0
 

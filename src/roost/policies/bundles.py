@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from roost.core.plan import Plan
 from roost.core.spec import JobId
@@ -48,6 +49,8 @@ class _Notes:
 @dataclass(frozen=True, slots=True)
 class Bundles:
     """All of the cluster in bundles of a worker and a server, dealt out anew in every slot."""
+
+    resizes: ClassVar[bool] = True
 
     order: str = "drf"
     slot_s: float = 600.0

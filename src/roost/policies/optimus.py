@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from roost.core.plan import Plan
 from roost.core.spec import JobId
@@ -45,6 +46,8 @@ class _Notes:
 @dataclass(frozen=True, slots=True)
 class Optimus:
     """Workers and servers by marginal gain in remaining time, decided anew in every slot."""
+
+    resizes: ClassVar[bool] = True
 
     slot_s: float = 600.0
     per_hour: int = 3

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,8 @@ class Pollux:
     ``restart_s`` is what a restart is taken to cost. The search ends early when the best has not
     changed for ``patience`` generations.
     """
+
+    resizes: ClassVar[bool] = True
 
     round_s: float = 60.0
     population: int = 100

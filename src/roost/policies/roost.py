@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -132,6 +133,8 @@ class Roost:
     ``library=no`` leaves out what other jobs of an application showed, and how much is left of a
     job by its epochs: what is then known is what Sia knows.
     """
+
+    resizes: ClassVar[bool] = True
 
     library: bool = True
     least_s: float = 120.0

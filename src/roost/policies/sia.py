@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,8 @@ _STAYS, _OLDER = 0.004, 0.003
 @dataclass(frozen=True, slots=True)
 class Sia:
     """Sia's integer program: a kind and number of GPUs for each job in every round."""
+
+    resizes: ClassVar[bool] = True
 
     round_s: float = 60.0
     p: float = -0.5

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -94,6 +94,8 @@ class _Standing:
 @dataclass(frozen=True, slots=True)
 class Themis:
     """Themis: GPUs on leases to the jobs whose finish time suffers most from sharing."""
+
+    resizes: ClassVar[bool] = True
 
     fairness: float = 0.8
     lease_s: float = 600.0

@@ -14,7 +14,9 @@ loses its notes does no harm.
 
 from __future__ import annotations
 
+import math
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from roost.core import (
@@ -35,6 +37,7 @@ from roost.core import (
 )
 from roost.placement import placer as placer_named
 from roost.sim.results import Results
+from roost.sim.simulation import Simulation
 from roost.testing.builders import core_with, job, node, part, role, spec, worker
 from roost.testing.checks import rough_decisions, validate
 from roost.testing.engine import JournalBatch
@@ -58,6 +61,11 @@ from roost.testing.situations import (
 #: More virtual time and more decisions than any situation needs.
 _HORIZON_S = 1e7
 _MOST_BATCHES = 20_000
+
+#: How long a cluster is looked at in which nothing happens any more.
+_DAY_S = 86_400.0
+#: Parts of the time until the next event after which a policy is woken unasked.
+_WOKEN_AT = (0.5, 0.999)
 
 Watch = Callable[[Core], None]
 
@@ -138,6 +146,15 @@ class PolicyConformance:
         results = simulation.run(until=_HORIZON_S, observer=Watcher(simulation.core))
         _require(simulation.over, f"never over: {_unfinished(results)}")
 
+    def test_it_asks_to_be_woken(self, policy: Policy) -> None:
+        """It asks with ``plan.wake`` for the moments at which it would act though nothing happens.
+
+        A policy that asked for nothing is woken all the same, shortly before the next event.
+        """
+        for situation in (gangs(), elastic(), tenants()):
+            simulation = situation.simulation(policy, self.placer)
+            simulation.run(until=_HORIZON_S, observer=UnaskedWakes(simulation, situation))
+
     def test_it_weathers_a_storm(self, policy: Policy) -> None:
         """Users, machines and reports at their worst; afterwards nobody is lost."""
         for seed in (1, 2):
@@ -188,6 +205,34 @@ class Watcher:
         rough = rough_decisions(core)
         _require(not rough, "; ".join(rough))
         self.watch(core)
+
+
+class UnaskedWakes:
+    """Wakes a policy that asked for nothing, and sees that it then does nothing."""
+
+    def __init__(self, simulation: Simulation, situation: Situation) -> None:
+        self.simulation = simulation
+        self.arrivals = sorted(job.submitted_at for job in situation.jobs)
+
+    def __call__(
+        self, events: Sequence[Event], decisions: Sequence[Decision], actions: Sequence[Action]
+    ) -> None:
+        """Look at the time until the next event; nothing of the batch itself is needed."""
+        del events, decisions, actions
+        simulation, core = self.simulation, self.simulation.core
+        index = bisect_right(self.arrivals, simulation.now)
+        arrival = self.arrivals[index] if index < len(self.arrivals) else math.inf
+        until = min(arrival, simulation.world.next_time, simulation.now + _DAY_S)
+        for fraction in _WOKEN_AT:
+            moment = simulation.now + fraction * (until - simulation.now)
+            if core.wake_at < math.inf or not core.now < moment < until:
+                return
+            core.handle(Woke(moment))
+            _require(
+                not core.decisions,
+                f"at {moment:g} s it decides {core.decisions}, but at {simulation.now:g} s it did "
+                "not ask to be woken for that: see plan.wake",
+            )
 
 
 class PlacerConformance:

@@ -195,6 +195,34 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_users_are_told_whether_the_policy_resizes(tmp_path: Path) -> None:
+    """Also of policies that are not Roost's own: they say it themselves."""
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from roost.policies.fifo import fifo\nfrom roost.policies.kit import resizing\n"
+        "def rigid(plan):\n    fifo(plan)\n"
+        "@resizing\ndef growing(plan):\n    fifo(plan)\n"
+    )
+
+    async def notes(name: str) -> list[str]:
+        home = tmp_path / name
+        home.mkdir()
+        store = open_store(f"sqlite:///{home}/roost.db")
+        it = Cluster(store, RecordingEngine(), home, policy=f"{mine}:{name}")
+        await it.start()
+        try:
+            told = await it.plan(JobSubmission(file(workers="1..2"), "ada"))
+        finally:
+            await it.close()
+        return [note for note in told["notes"] if "leaves it at that" in note]
+
+    async def scenario() -> None:
+        assert len(await notes("rigid")) == 1
+        assert await notes("growing") == []
+
+    run(scenario)
+
+
 def test_a_waiting_job_says_why_who_is_ahead_and_when(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, gpus=1) as (it, engine):
