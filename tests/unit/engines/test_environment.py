@@ -33,7 +33,7 @@ def setting(
 
 def test_a_worker_sees_its_own_devices_only() -> None:
     made = setting(Part(NODE, (0, 1, 4, 5), workers=2))
-    first, second = (made.worker(seat) for seat in made.state.seats)
+    first, second = (made.worker(seat) for seat in made.record.seats)
 
     assert (first["CUDA_VISIBLE_DEVICES"], second["CUDA_VISIBLE_DEVICES"]) == ("0,1", "4,5")
     assert (second["RANK"], second["NODE_RANK"], second["LOCAL_RANK"]) == ("1", "1", "0")
@@ -49,8 +49,8 @@ def test_a_worker_sees_its_own_devices_only() -> None:
 def test_shares_are_told() -> None:
     made = setting(*[Part(NODE, (3,), 250)] * 2)
 
-    assert [made.worker(seat)["ROOST_SHARE"] for seat in made.state.seats] == ["0.25", "0.25"]
-    assert [made.worker(seat)["CUDA_VISIBLE_DEVICES"] for seat in made.state.seats] == ["3", "3"]
+    assert [made.worker(seat)["ROOST_SHARE"] for seat in made.record.seats] == ["0.25", "0.25"]
+    assert [made.worker(seat)["CUDA_VISIBLE_DEVICES"] for seat in made.record.seats] == ["3", "3"]
 
 
 def test_what_runs_before_the_workers_sees_no_device_of_others() -> None:
@@ -61,7 +61,7 @@ def test_what_runs_before_the_workers_sees_no_device_of_others() -> None:
 
 def test_roles_find_each_other() -> None:
     made = setting(Part(NODE, (), workers=1, role="ps"), Part(NODE, (0, 1), workers=2))
-    workers = {seat.name: made.worker(seat) for seat in made.state.seats}
+    workers = {seat.name: made.worker(seat) for seat in made.record.seats}
 
     assert list(workers) == ["worker-0", "worker-1", "ps-0"]
     config = json.loads(workers["ps-0"]["TF_CONFIG"])
@@ -76,7 +76,7 @@ def test_roles_find_each_other() -> None:
 def test_one_worker_alone_needs_no_cluster() -> None:
     made = setting(Part(NODE, (0,)))
 
-    assert "TF_CONFIG" not in made.worker(made.state.seats[0])
+    assert "TF_CONFIG" not in made.worker(made.record.seats[0])
 
 
 def test_nothing_else_comes_from_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_nothing_else_comes_from_the_server(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("LANG", "C.UTF-8")
     monkeypatch.delenv("PATH")
     made = setting(Part(NODE, (0,)), own={"RANK": "7"}, account=ADA)
-    env = made.worker(made.state.seats[0])
+    env = made.worker(made.record.seats[0])
 
     assert "secret" not in env.values()
     assert (env["HOME"], env["USER"], env["LANG"]) == ("/home/ada", "ada", "C.UTF-8")

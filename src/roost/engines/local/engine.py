@@ -98,7 +98,7 @@ class LocalEngine:
         self._ear_at: tuple[int, int] | None = None
         self._machine: Machine | None = None
         self._limits: limits.ProcessLimits | None = None
-        self._care: EngineContext | None = None
+        self._context: EngineContext | None = None
         self._sharing: GpuSharing | None = None
         self._observing: asyncio.Task[None] | None = None
 
@@ -137,13 +137,13 @@ class LocalEngine:
             self._sharing,
             self._closing,
         )
-        self._care = EngineContext(
+        self._context = EngineContext(
             report, self._clock, self._runs, launcher, self._work, self._sharing, self._slow
         )
         self._listen()
         self._pool.submit(self._runs.clean)
         report(NodeJoined(self._clock(), self._machine.node))
-        await self._adopt(alive, self._care)
+        await self._adopt(alive, self._context)
         self._observing = asyncio.create_task(self._observe(report, UsageSampler(self._machine)))
 
     async def perform(self, order: Order) -> None:
@@ -158,11 +158,11 @@ class LocalEngine:
         keeper = self._keepers.get(run)
         fresh = keeper is not None and await keeper.save(timeout_s)
         with _now(run):
-            state = await self._work(run_status.wanted, self._runs, run)
+            record = await self._work(run_status.wanted, self._runs, run)
         own = self._runs.path / run.job / "checkpoints"
-        account = await self._work(accounts.resolve, state.unix)
-        source = Path(state.checkpoints) if state.checkpoints else own
-        if state.checkpoints and account is None:  # of the user's own making: it may be a link
+        account = await self._work(accounts.resolve, record.unix)
+        source = Path(record.checkpoints) if record.checkpoints else own
+        if record.checkpoints and account is None:  # of the user's own making: it may be a link
             source = await self._work(source.resolve)
         by = snapshots.CopyContext(account, self._python, self._closing)
         loop = asyncio.get_running_loop()
@@ -207,7 +207,7 @@ class LocalEngine:
         """Say now and then how busy runs are."""
         while True:
             await asyncio.sleep(usage_sampler.EVERY_S)
-            runs = {run: up for run, one in self._keepers.items() if (up := one.watched)}
+            runs = {run: up for run, one in self._keepers.items() if (up := one.sampled)}
             if runs:
                 try:
                     usage = await self._work(
@@ -300,7 +300,7 @@ class LocalEngine:
                 if keeper is not None:
                     keeper.inbox.put_nowait(hint)
 
-    async def _adopt(self, alive: Mapping[RunId, Assigned], care: EngineContext) -> None:
+    async def _adopt(self, alive: Mapping[RunId, Assigned], context: EngineContext) -> None:
         known = {run for run, assigned in alive.items() if assigned.launched or assigned.parked}
         strays = set(self._runs.marked()) - known
         keepers = [
@@ -313,26 +313,26 @@ class LocalEngine:
             if keeper.error is not None:
                 raise keeper.error
         for keeper in keepers[len(known) :]:
-            if keeper.found.kind == "alive":
+            if keeper.status.kind == "alive":
                 _log.warning("run %s is alive and nobody asked for it: it is stopped", keeper.run)
                 await self.perform(Order(Stop(keeper.run, "nobody asked for it")))
             else:
                 self._runs.unmark(keeper.run)
-        gone = {keeper.run for keeper in keepers if keeper.found.kind == "nothing"}
+        gone = {keeper.run for keeper in keepers if keeper.status.kind == "nothing"}
         for run, assigned in alive.items():
             order = assigned.order
             if order is not None and not (assigned.foreign and run in gone):
                 await self.perform(order)
             elif run in gone:
                 why = "nothing is left of it in this home"
-                care.report(Ended(self._clock(), run, (), "lost", why))
+                context.report(Ended(self._clock(), run, (), "lost", why))
 
     def _keeper(self, run: RunId, *, adopt: bool = False, within_s: float = math.inf) -> Keeper:
-        if self._care is None:
+        if self._context is None:
             raise Fatal("the engine has not been started")
         keeper = self._keepers.get(run)
         if keeper is None:
-            keeper = self._keepers[run] = Keeper(run, self._care, within_s)
+            keeper = self._keepers[run] = Keeper(run, self._context, within_s)
             task = asyncio.create_task(self._keep(keeper, adopt=adopt))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

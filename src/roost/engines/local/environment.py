@@ -63,7 +63,7 @@ class GenerationEnvironment:
     ``members`` is the file that tells the main workers who trains together.
     """
 
-    state: RunRecord
+    record: RunRecord
     machine: Machine
     ports: Sequence[int]
     user: str
@@ -74,13 +74,13 @@ class GenerationEnvironment:
 
     def base(self) -> dict[str, str]:
         """For what runs before the workers: it sees what the first has to itself, if anything."""
-        first = self.state.seats[0]  # nobody holds shares yet
+        first = self.record.seats[0]  # nobody holds shares yet
         mine = first if first.share_milli >= WHOLE else replace(first, gpus=())
         return {**self._clean(), **self._roost(), **self._devices(mine), **self.own}
 
     def worker(self, seat: Seat) -> dict[str, str]:
         """For one worker."""
-        threads = self.machine.threads(len(seat.gpus), self.state.needs[seat.role].cpu_milli)
+        threads = self.machine.threads(len(seat.gpus), self.record.needs[seat.role].cpu_milli)
         return {
             **self._clean(),
             "OMP_NUM_THREADS": str(threads),
@@ -99,7 +99,7 @@ class GenerationEnvironment:
 
         Where to meet is not part of it: that is said in the file of the members.
         """
-        threads = self.machine.threads(len(seat.gpus), self.state.needs[seat.role].cpu_milli)
+        threads = self.machine.threads(len(seat.gpus), self.record.needs[seat.role].cpu_milli)
         ranks = {name: text for name, text in self._ranks(seat).items() if "MASTER" not in name}
         common = {"OMP_NUM_THREADS": str(threads), **ranks, **self._devices(seat)}
         kept = {name: text for name, text in common.items() if name not in self.own}
@@ -107,12 +107,12 @@ class GenerationEnvironment:
 
     def hostfile(self) -> str:
         """The machines as Open MPI wants them."""
-        return hostfile("localhost" for seat in self.state.seats if seat.role == WORKER)
+        return hostfile("localhost" for seat in self.record.seats if seat.role == WORKER)
 
     @property
     def _gang(self) -> RankEnvironment:
         meet, *others = (Address(_HOST, port) for port in self.ports)
-        return RankEnvironment(self.state.run, self.user, self.state.seats, meet, others)
+        return RankEnvironment(self.record.run, self.user, self.record.seats, meet, others)
 
     def _clean(self) -> dict[str, str]:
         found = {name: os.environ[name] for name in _FROM_SERVER if name in os.environ}
@@ -123,8 +123,8 @@ class GenerationEnvironment:
 
     def _roost(self) -> dict[str, str]:
         return {
-            **run_variables(self.state.run, self.state.generation),
-            "ROOST_RUN_TOKEN": self.state.token,
+            **run_variables(self.record.run, self.record.generation),
+            "ROOST_RUN_TOKEN": self.record.token,
             **{name: str(path) for name, path in self.paths.items()},
         }
 

@@ -1,13 +1,12 @@
 """One run in the engine's care: orders come in one after the other, what becomes of them goes out.
 
 The folder says what is true (``run_status``); a keeper holds what is under way: what to report once
-the workers are up or frozen, and what to start once this generation has ended. It lives as long as
-its run has a process; after that, the folder is enough.
+the workers are up or frozen, and what to start once this generation has ended.
 
 A resize is first asked of the shim, which changes the members of a job that can do that while it
 runs and ends the generation otherwise: then the next one starts with what was wanted. Both are
-written down as one intent before the shim hears of it, so whoever is killed, the next server finds
-either the old size, the new one, or an end that is to be followed by a start.
+written down as one intent before the shim hears of it. So after a crash of either process the next
+server finds the old size, the new one, or an end that is to be followed by a start.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import math
 import secrets
 import signal
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, assert_never
@@ -28,10 +28,13 @@ from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import RunId
 from roost.engines import Order, Stuck
 from roost.engines.local import run_status
-from roost.engines.local.generations import Generations, NextGeneration, told, uptime
+from roost.engines.local.generations import Generations, NextGeneration, progress_report, uptime
+from roost.engines.local.job_wishes import SaveRequest
 from roost.engines.local.run_record import MemberWish, RunRecord, needs_of
+from roost.engines.local.run_status import RunStatus
 from roost.engines.local.seating import can_change, without_lost
-from roost.engines.local.shim_handle import GONE, EngineContext, Message, SaveRequest, is_ours, why
+from roost.engines.local.shim_handle import EngineContext, ShimHandle, is_ours, why
+from roost.engines.local.usage_sampler import SampledRun
 from roost.engines.seating import Seating
 from roost.errors import RoostError
 from roost.failpoints import hit
@@ -41,13 +44,82 @@ _log = logging.getLogger(__name__)
 _OFFLOAD_S = 10.0
 
 
-class Keeper(Generations):
-    """Takes care of one run."""
+#: What a keeper is told: an order, a request, a datagram of its shim, or that the shim is gone.
+Message = Order | SaveRequest | Mapping[str, Any] | str
+_GONE = "gone"
 
-    def __init__(self, run: RunId, care: EngineContext, within_s: float = math.inf) -> None:
-        super().__init__(run, care, within_s)
+
+class Keeper:
+    """Takes care of one run, in one task of the engine's loop.
+
+    1. It looks into the folder (``ShimHandle.look``). If a shim lives, it holds it by a pidfd; if
+       one was lost, it kills what is left and writes down the end.
+    2. It catches up: a change or a loss of members that the shim finished while no server listened
+       is read from ``start.json`` and reported.
+    3. Messages come in through ``inbox``, one after the other: orders of the driver, datagrams of
+       the shim, and the news that the shim has ended. The engine puts them there on the same loop.
+    4. An order is written to ``run.json`` before the shim gets a signal about it; the shim answers
+       with a datagram, and the answer is reported. A report is made once its cause is on disk.
+    5. When the shim has ended, the folder says what that means: the next generation begins, or the
+       run is parked, or it is over and that is reported.
+    6. The keeper ends when nothing is alive and no message is left. The folder is enough then.
+    """
+
+    def __init__(self, run: RunId, context: EngineContext, within_s: float = math.inf) -> None:
+        self.run, self._context = run, context
+        self.inbox: asyncio.Queue[Message] = asyncio.Queue()
+        #: Messages that came while an answer was waited for; they are next.
+        self._postponed: deque[Message] = deque()
+        self._shim = ShimHandle(run, context, lambda: self.inbox.put_nowait(_GONE), within_s)
+        self._generations = Generations(run, context, self._shim)
+        self._wishes, self._parking = self._generations.wishes, self._generations.parking
         self._when_frozen = False
         self._returning: NextGeneration | None = None
+        #: What ended the keeper, if that was no end of the run.
+        self.error: Exception | None = None
+
+    @property
+    def ready(self) -> asyncio.Event:
+        """Set once the run is known, or can be left alone."""
+        return self._shim.ready
+
+    @property
+    def status(self) -> RunStatus:
+        """What was last seen of the run."""
+        return self._shim.status
+
+    @property
+    def pid(self) -> int:
+        """The number of its shim; 0 if there was none."""
+        return self._shim.pid
+
+    @property
+    def idle(self) -> bool:
+        """Whether every message was dealt with."""
+        return not self._postponed and self.inbox.empty()
+
+    @property
+    def cgroup(self) -> str:
+        """Where its processes are kept together, if anywhere."""
+        return self.status.record.cgroup if self.status.record else ""
+
+    @property
+    def sampled(self) -> SampledRun | None:
+        """Where it runs, while it does."""
+        record = self.status.record
+        up = self._shim.phase == "running" and self.pid and record is not None
+        return SampledRun(self.pid, record) if up and record is not None else None
+
+    def let_go(self) -> None:
+        """Stop watching; the run goes on."""
+        self._generations.let_go()
+
+    async def save(self, within_s: float) -> bool:
+        """Have the job save itself now; False if it cannot, or takes too long."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.inbox.put_nowait(SaveRequest(done))
+        finished, _ = await asyncio.wait([done], timeout=within_s)
+        return bool(finished) and done.result()
 
     async def live(self, *, adopt: bool) -> None:
         """See what is true, then obey until nothing is alive.
@@ -56,38 +128,38 @@ class Keeper(Generations):
         """
         if adopt:
             hit("adopt.before")
-        await self._look()
+        await self._shim.look()
         await self._catch_up()
         if adopt:
-            await self._tell()
+            await self._generations.tell()
             hit("adopt.after")
-        self._is_ready()
-        while self.found.kind == "alive" or not self.idle:
-            message = await self._message()
+        self._shim.mark_ready()
+        while self._shim.status.kind == "alive" or not self.idle:
+            message = self._postponed.popleft() if self._postponed else await self.inbox.get()
             try:
                 await self._handle(message)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must have an end
                 _log.warning("run %s: %s", self.run, why(error), exc_info=is_ours(error))
-                if self.found.kind not in {"alive", "over"}:
-                    await self._fail("never-started", why(error))
+                if self._shim.status.kind not in {"alive", "over"}:
+                    await self._generations.fail("never-started", why(error))
 
     async def _handle(self, message: Message) -> None:
         if isinstance(message, Order):
             await self._obey(message)
         elif isinstance(message, SaveRequest):
-            await self._save(message)
-        elif message == GONE:
-            await self._gone()
-        elif isinstance(message, Mapping) and self._is_current(message):
+            await self._wishes.save(message)
+        elif message == _GONE:
+            await self._generations.ended()
+        elif isinstance(message, Mapping) and self._shim.is_current(message):
             await self._hear(message)
 
     async def _obey(self, order: Order) -> None:
-        action, self._asked_at, self._hindrance = order.action, uptime(), ""
+        action, self._generations.asked_at, self._generations.hindrance = order.action, uptime(), ""
         match action:
             case Launch():
                 await self._launch(order, action)
             case Stop():
-                await self._stop()
+                await self._generations.stop()
             case Suspend():
                 await self._suspend(order)
             case Resume():
@@ -98,295 +170,315 @@ class Keeper(Generations):
                 assert_never(action)
 
     async def _launch(self, order: Order, action: Launch) -> None:
-        if self.found.kind != "nothing":
-            await self._tell()
+        if self._shim.status.kind != "nothing":
+            await self._generations.tell()
             return
-        state = self.found.state or RunRecord(self.run, secrets.token_hex(8))
-        state.needs = needs_of(action.spec)
-        state.least, state.most = action.spec.workers
-        await self._begin(order, state, action.allocation, Started)
+        record = self._shim.status.record or RunRecord(self.run, secrets.token_hex(8))
+        record.needs = needs_of(action.spec)
+        record.least, record.most = action.spec.workers
+        await self._generations.begin(order, record, action.allocation, Started)
 
     async def _suspend(self, order: Order) -> None:
-        if self.found.kind == "between":
-            await self._want("suspend")
-            await self._look()
-        state = self.found.state
-        if self.found.kind != "alive" or self._phase == "frozen" or state is None:
-            await self._tell()
-        elif await self._can_freeze(order, state):
+        if self._shim.status.kind == "between":
+            await self._generations.intend("suspend")
+            await self._shim.look()
+        record = self._shim.status.record
+        if self._shim.status.kind != "alive" or self._shim.phase == "frozen" or record is None:
+            await self._generations.tell()
+        elif await self._can_freeze(order, record):
+            # It is off its devices already, so a freeze cannot keep a neighbour from them.
             self._when_frozen = True
-            self._signal(signal.SIGUSR1)
+            self._shim.signal(signal.SIGUSR1)
         else:
-            self._next = None
-            await self._want("suspend")
-            self._signal(signal.SIGTERM)
+            self._generations.next = None
+            await self._generations.intend("suspend")
+            self._shim.signal(signal.SIGTERM)
 
     async def _resume(self, order: Order, allocation: Allocation) -> None:
-        state = self.found.state
-        if self.found.kind == "alive" and self._phase == "frozen" and state:
-            if self._same_gang(allocation):
-                await self._thaw(order, allocation, state)
+        record = self._shim.status.record
+        if self._shim.status.kind == "alive" and self._shim.phase == "frozen" and record:
+            if self._generations.same_workers(allocation):
+                await self._thaw(order, allocation, record)
             else:
-                await self._replace(order, allocation, Started)
-        elif self.found.kind == "alive" and state and state.parked:
+                await self._generations.replace(order, allocation, Started)
+        elif self._shim.status.kind == "alive" and record and record.parked:
             self._returning = NextGeneration(order, allocation, Started)
-            await self._return(state)
-        elif self.found.kind in {"parked", "between"} and state:
-            await self._begin(order, state, allocation, Started)
+            await self._return(record)
+        elif self._shim.status.kind in {"parked", "between"} and record:
+            await self._generations.begin(order, record, allocation, Started)
         else:
-            await self._tell()
+            await self._generations.tell()
 
     async def _resize(self, order: Order, allocation: Allocation) -> None:
-        state = self.found.state
-        if self.found.kind == "alive" and state:
-            if state.wish and state.wish.parts == allocation.parts:
-                await self._change(order, allocation, state, state.wish)
-            elif state.parts != allocation.parts or state.intent:
-                await self._alter(order, allocation, state)
-            elif self._phase == "running":
-                self._care.report(self._as_told(state))
+        record = self._shim.status.record
+        if self._shim.status.kind == "alive" and record:
+            if record.wish and record.wish.parts == allocation.parts:
+                await self._change(order, allocation, record, record.wish)
+            elif record.parts != allocation.parts or record.intent:
+                await self._alter(order, allocation, record)
+            elif self._shim.phase == "running":
+                self._context.report(self._as_told(record))
             else:
-                self._when_running = Resized
-        elif self.found.kind in {"parked", "between"} and state:
-            self._asked_at = state.wish.asked_at if state.wish else self._asked_at
-            await self._begin(order, state, allocation, Resized)
+                self._generations.when_running = Resized
+        elif self._shim.status.kind in {"parked", "between"} and record:
+            if record.wish:  # it was asked for while the last generation ran
+                self._generations.asked_at = record.wish.asked_at
+            await self._generations.begin(order, record, allocation, Resized)
         else:
-            await self._tell()
+            await self._generations.tell()
 
-    async def _alter(self, order: Order, allocation: Allocation, state: RunRecord) -> None:
+    async def _alter(self, order: Order, allocation: Allocation, record: RunRecord) -> None:
         """Change the members of a run that is up, or start it anew where that cannot be."""
-        settled = self._phase == "running" and not state.intent and not state.wish
-        if settled and await self._move(order, allocation, state):
+        settled = self._shim.phase == "running" and not record.intent and not record.wish
+        if settled and await self._move(order, allocation, record):
             return
-        if not settled or not can_change(state, allocation):
-            await self._replace(order, allocation, Resized)
+        if not settled or not can_change(record, allocation):
+            await self._generations.replace(order, allocation, Resized)
             return
-        seating = Seating(state, allocation)
-        number, asked_at = state.changes + 1, self._asked_at
+        seating = Seating(record, allocation)
+        number, asked_at = record.changes + 1, self._generations.asked_at
         wish = MemberWish(number, allocation.parts, seating.ranks, seating.members, asked_at)
-        await self._change(order, allocation, state, wish)
+        await self._change(order, allocation, record, wish)
 
-    async def _move(self, order: Order, allocation: Allocation, state: RunRecord) -> bool:
+    async def _move(self, order: Order, allocation: Allocation, record: RunRecord) -> bool:
         """Let the driver move processes that know nothing of it to other GPUs; False if it cannot.
 
         A job that can change its members does that: it goes on while the new ones get ready.
         """
-        if self._elastic or not self._same_gang(allocation) or not self._is_movable(order, state):
+        same = self._generations.same_workers(allocation)
+        if self._wishes.elastic or not same or not self._is_movable(order, record):
             return False
         begun = uptime()
-        await self._note_parked(state)
-        problem = await self._parking.leave(state)
-        moved = replace(state, parts=allocation.parts)
+        await self._note_parked(record)
+        problem = await self._parking.leave(record)
+        moved = replace(record, parts=allocation.parts)
         problem = problem or await self._parking.come_back(moved)
         if problem:
             _log.info("run %s starts anew elsewhere: %s", self.run, problem)
-            self._hindrance = problem
+            self._generations.hindrance = problem
             return False
-        state.parts, state.parked = allocation.parts, False
-        await self._settle(state)
+        record.parts, record.parked = allocation.parts, False
+        await self._settle(record)
         stood = uptime() - begun
-        self._care.report(Resized(self._care.clock(), self.run, self._took(), stood))
+        self._context.report(
+            Resized(self._context.clock(), self.run, self._generations.took_s(), stood)
+        )
         return True
 
-    def _is_movable(self, order: Order, state: RunRecord) -> bool:
+    def _is_movable(self, order: Order, record: RunRecord) -> bool:
         """Whether the driver can take a run off its GPUs while its processes live on."""
         freezes = order.program is None or order.program.suspend == "freeze"
-        theirs = self._parking.concerns(state) and not self._parking.stays(state)
-        return freezes and theirs and self._care.launcher.machine.real
+        theirs = self._parking.concerns(record) and not self._parking.stays(record)
+        return freezes and theirs and self._context.launcher.machine.real
 
-    async def _note_parked(self, state: RunRecord) -> None:
-        """Write down that a run is about to leave its devices."""
-        state.parked = True
-        await self._care.work(run_status.save, self._care.runs, state)
+    async def _note_parked(self, record: RunRecord) -> None:
+        """Write down that a run is about to leave its devices, before it does.
+
+        A server that dies meanwhile leaves a run that its successor brings back.
+        """
+        record.parked = True
+        await self._context.work(run_status.save, self._context.runs, record)
 
     async def _change(
-        self, order: Order, allocation: Allocation, state: RunRecord, wish: MemberWish
+        self, order: Order, allocation: Allocation, record: RunRecord, wish: MemberWish
     ) -> None:
         """Have the shim bring about a wish; if it ends instead, the next generation does."""
-        self._next, self._when_running = NextGeneration(order, allocation, Resized), None
-        state.wish, state.changes, self._asked_at = wish, wish.number, wish.asked_at
+        generations = self._generations
+        generations.next = NextGeneration(order, allocation, Resized)
+        generations.when_running = None
+        record.wish, record.changes, generations.asked_at = wish, wish.number, wish.asked_at
         try:
-            seated = await self._care.work(self._care.launcher.wanted, order, state)
+            seated = await self._context.work(self._context.launcher.wanted, order, record)
         except (RoostError, OSError) as error:
             _log.info("run %s starts anew: %s", self.run, why(error))
-            self._hindrance = why(error)
-            await self._replace(order, allocation, Resized)
+            self._generations.hindrance = why(error)
+            await self._generations.replace(order, allocation, Resized)
             return
         hit("resize.before-wanted")
-        state.intent = "resize"
-        await self._care.work(run_status.save, self._care.runs, state)
+        # run.json, then wanted.json, then the signal. If the server dies in between, the next one
+        # knows that a change is under way, and gives the same wish again: its number tells the shim
+        # whether it knows it already.
+        record.intent = "resize"
+        await self._context.work(run_status.save, self._context.runs, record)
         try:
-            await self._care.work(self._care.launcher.want, state, seated)
+            await self._context.work(self._context.launcher.want, record, seated)
         except (OSError, ValueError) as error:  # no room for it: the old way needs none
             _log.info("run %s starts anew: %s", self.run, why(error))
-            self._hindrance = why(error)
-            self._signal(signal.SIGTERM)
+            self._generations.hindrance = why(error)
+            self._shim.signal(signal.SIGTERM)
             return
         hit("resize.after-wanted")
-        self._signal(signal.SIGHUP)
+        self._shim.signal(signal.SIGHUP)
         hit("resize.after-signal")
 
     async def _changed(self, answer: object) -> None:
         """The shim says that a wish has come true."""
-        state = self.found.state
-        wish = state.wish if state else None
+        record = self._shim.status.record
+        wish = record.wish if record else None
         members = _ids(answer)
-        if not isinstance(answer, dict) or state is None or wish is None:
+        if not isinstance(answer, dict) or record is None or wish is None:
             return
         if answer.get("number") != wish.number or len(members) != len(wish.members):
             return
-        state.parts, state.ranks, state.members = wish.parts, wish.ranks, members
-        state.wish, state.intent, state.shrank = None, "", ""
-        self._next = None
-        await self._settle(state)
+        record.parts, record.ranks, record.members = wish.parts, wish.ranks, members
+        record.wish, record.intent, record.shrank = None, "", ""
+        self._generations.next = None
+        # On disk before it is reported: the journal must not know more than the folder.
+        await self._settle(record)
         hit("resize.before-answer")
         took = max(uptime() - wish.asked_at, 0.0)
-        self._care.report(Resized(self._care.clock(), self.run, took, _seconds(answer, "pause_s")))
+        self._context.report(
+            Resized(self._context.clock(), self.run, took, _seconds(answer, "pause_s"))
+        )
 
-    def _as_told(self, state: RunRecord) -> Resized:
-        """The answer to an order that was carried out, for whom the first one did not reach."""
-        answer = self.found.start.get("change") if self.found.start else None
-        if not isinstance(answer, dict) or answer.get("number") != state.changes:
-            return Resized(self._care.clock(), self.run)
+    def _as_told(self, record: RunRecord) -> Resized:
+        """The answer to an order that was carried out, given again: the first may be lost."""
+        answer = self._shim.status.start.get("change") if self._shim.status.start else None
+        if not isinstance(answer, dict) or answer.get("number") != record.changes:
+            return Resized(self._context.clock(), self.run)
         took, pause = _seconds(answer, "took_s"), _seconds(answer, "pause_s")
-        return Resized(self._care.clock(), self.run, took, pause)
+        return Resized(self._context.clock(), self.run, took, pause)
 
     async def _lost(self, members: tuple[str, ...], reason: str) -> None:
         """The shim says that workers are gone and the others go on."""
-        state = self.found.state
-        if state is None or state.wish or state.intent or not members:
+        record = self._shim.status.record
+        if record is None or record.wish or record.intent or not members:
             return
-        if len(members) >= len(state.members) or not set(members) <= set(state.members):
+        if len(members) >= len(record.members) or not set(members) <= set(record.members):
             return
-        state.parts, state.ranks = without_lost(state, members)
-        state.members, state.shrank = members, reason[:500] or "workers were lost"
-        await self._settle(state)
-        self._tell_shrank(state)
+        record.parts, record.ranks = without_lost(record, members)
+        record.members, record.shrank = members, reason[:500] or "workers were lost"
+        await self._settle(record)
+        self._generations.tell_shrank(record)
 
-    async def _settle(self, state: RunRecord) -> None:
-        """Write down who is where now, and have their limits held."""
-        state.cpus = self._care.launcher.pins(state)
-        await self._surely(run_status.save, state)
-        await self._enrol()
+    async def _settle(self, record: RunRecord) -> None:
+        """Write down where each worker is now, and have their limits held."""
+        record.cpus = self._context.launcher.pins(record)
+        await self._shim.surely(run_status.save, record)
+        await self._generations.enrol()
 
     async def _catch_up(self) -> None:
-        """Learn what the shim did while nobody listened."""
-        start, state = self.found.start, self.found.state
-        if self.found.kind != "alive" or start is None or state is None:
+        """Learn what the shim did while no server listened."""
+        start, record = self._shim.status.start, self._shim.status.record
+        if self._shim.status.kind != "alive" or start is None or record is None:
             return
-        self._elastic = start.get("elastic") is True
+        self._wishes.elastic = start.get("elastic") is True
         await self._changed(start.get("change"))
-        if not state.wish:
+        if not record.wish:
             lost = start.get("lost")
             reason = str(lost.get("why", "")) if isinstance(lost, dict) else ""
             await self._lost(_ids(start), reason)
-        await self._enrol(up=self._phase in {"running", "frozen"})
+        await self._generations.enrol(up=self._shim.phase in {"running", "frozen"})
 
-    async def _can_freeze(self, order: Order, state: RunRecord) -> bool:
+    async def _can_freeze(self, order: Order, record: RunRecord) -> bool:
         """Take a run off its devices as far as need be; False if it has to be stopped for that."""
         freezes = order.program is None or order.program.suspend == "freeze"
-        if not freezes or state.wish or state.intent:
+        if not freezes or record.wish or record.intent:
             return False
-        if self._parking.concerns(state) and not self._parking.stays(state):
-            await self._note_parked(state)
-            if self._care.launcher.machine.real:
-                await self._offload(state, out=True)
-        problem = await self._parking.leave(state)
+        if self._parking.concerns(record) and not self._parking.stays(record):
+            await self._note_parked(record)
+            if self._context.launcher.machine.real:
+                await self._offload(record, out=True)
+        problem = await self._parking.leave(record)
         if problem:
             _log.info("run %s is stopped to suspend it: %s", self.run, problem)
-            self._hindrance = problem
+            self._generations.hindrance = problem
         return not problem
 
-    async def _thaw(self, order: Order, allocation: Allocation, state: RunRecord) -> None:
-        state.parts = allocation.parts
-        state.cpus = self._care.launcher.pins(state)
-        await self._care.work(run_status.save, self._care.runs, state)
-        if state.parked:
+    async def _thaw(self, order: Order, allocation: Allocation, record: RunRecord) -> None:
+        record.parts = allocation.parts
+        record.cpus = self._context.launcher.pins(record)
+        await self._context.work(run_status.save, self._context.runs, record)
+        # Frozen processes cannot be put back on a GPU: first they go on, then they return.
+        if record.parked:
             self._returning = NextGeneration(order, allocation, Started)
-        self._when_running, self._when_frozen = Started, False
-        self._signal(signal.SIGUSR2)
+        self._generations.when_running, self._when_frozen = Started, False
+        self._shim.signal(signal.SIGUSR2)
 
-    async def _return(self, state: RunRecord) -> None:
+    async def _return(self, record: RunRecord) -> None:
         """Put a run that was parked back on its devices; then it has started."""
         back, self._returning = self._returning, None
         if back is None:
             return
-        problem = await self._parking.come_back(state)
-        if not problem and not await self._offload(state, out=False):
+        problem = await self._parking.come_back(record)
+        if not problem and not await self._offload(record, out=False):
             problem = "it cannot be told to return to its GPU"
         if problem:
             _log.info("run %s starts anew: %s", self.run, problem)
-            self._hindrance = problem
-            await self._replace(*back)
+            self._generations.hindrance = problem
+            await self._generations.replace(*back)
             return
-        state.parked = False
-        await self._care.work(run_status.save, self._care.runs, state)
-        self._when_running = None
-        self._care.report(Started(self._care.clock(), self.run, self._took()))
+        record.parked = False
+        await self._context.work(run_status.save, self._context.runs, record)
+        self._generations.when_running = None
+        self._context.report(Started(self._context.clock(), self.run, self._generations.took_s()))
 
-    async def _offload(self, state: RunRecord, *, out: bool) -> bool:
+    async def _offload(self, record: RunRecord, *, out: bool) -> bool:
         """Have a job that can do that move its state off the GPU, or back; wait a little for it.
 
-        Nobody waits for one to come back that did not say it had left. False if it cannot even be
-        asked.
+        A job that did not say it had left is not waited for when it is to come back. False if it
+        cannot even be asked.
         """
-        if not self._elastic:
+        if not self._wishes.elastic:
             return True
-        number = await self._ask_job(state, "offload", wanted=out)
+        number = await self._wishes.ask(record, "offload", wanted=out)
         if number is None:
             return False
-        self._signal(signal.SIGHUP)
-        answers = out or self._offloaded == number - 1
+        self._shim.signal(signal.SIGHUP)
+        answers = out or self._wishes.offloaded == number - 1
         deadline = time.monotonic() + (_OFFLOAD_S if answers else 0.0)
-        while self._offloaded < number and (left := deadline - time.monotonic()) > 0:
+        while self._wishes.offloaded < number and (left := deadline - time.monotonic()) > 0:
             try:
                 message = await asyncio.wait_for(self.inbox.get(), left)
             except TimeoutError:
                 break
+            # An order, or the end of the shim, comes before the answer: it is dealt with next.
             if not isinstance(message, Mapping):
-                self._later.append(message)
+                self._postponed.append(message)
                 break
-            if self._is_current(message):
+            if self._shim.is_current(message):
                 await self._hear(message)
         return True
 
     async def _hear(self, hint: Mapping[str, Any]) -> None:
-        """A word of the shim."""
+        """Take in a datagram of the shim."""
         match hint:
             case {"told": words}:
-                self._care.report(told(self._care.clock(), self.run, words))
+                self._context.report(progress_report(self._context.clock(), self.run, words))
             case {"stuck": [*pids]} if all(isinstance(pid, int) for pid in pids):
-                self._care.report(Stuck(self._care.clock(), self.run, tuple(pids)))
+                self._context.report(Stuck(self._context.clock(), self.run, tuple(pids)))
             case {"change": answer}:
                 await self._changed(answer)
             case {"lost": {"why": str(reason)} as lost}:
                 await self._lost(_ids(lost), reason)
             case {"saved_for": int(number)}:
-                self._has_saved(number, done=True)
+                self._wishes.saved(number)
             case {"offloaded": int(number)}:
-                self._offloaded = number
+                self._wishes.offloaded = number
             case {"elastic": True}:
-                self._elastic = True
+                self._wishes.elastic = True
             case {"phase": str(phase)}:
-                self._phase = phase
+                self._shim.phase = phase
                 await self._on_phase()
 
     async def _on_phase(self) -> None:
-        state, now = self.found.state, self._care.clock()
-        if self._phase == "running" and self._when_running and state:
+        record, now = self._shim.status.record, self._context.clock()
+        if self._shim.phase == "running" and self._generations.when_running and record:
             if self._returning:
-                await self._return(state)
+                await self._return(record)
                 return
-            await self._enrol()
-            answer, self._when_running = self._when_running, None
-            took = self._took()
+            await self._generations.enrol()
+            answer, self._generations.when_running = self._generations.when_running, None
+            took = self._generations.took_s()
             if answer is Resized:  # by a new generation: it stood still all the while
-                self._care.report(Resized(now, self.run, took, took, self._hindered()))
+                self._context.report(
+                    Resized(now, self.run, took, took, self._generations.hindered())
+                )
             else:
-                self._care.report(Started(now, self.run, took, self._hindered()))
-        elif self._phase == "frozen" and self._when_frozen:
+                self._context.report(Started(now, self.run, took, self._generations.hindered()))
+        elif self._shim.phase == "frozen" and self._when_frozen:
             self._when_frozen = False
-            self._care.report(Suspended(now, self.run, math.inf, self._took()))
+            self._context.report(Suspended(now, self.run, math.inf, self._generations.took_s()))
 
 
 def _seconds(answer: Mapping[str, Any], name: str) -> float | None:

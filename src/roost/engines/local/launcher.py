@@ -75,49 +75,49 @@ class Launcher:
     shares: ShareEnvironment | None = None
     closing: threading.Event = field(default_factory=threading.Event)
 
-    def launch(self, order: Order, state: RunRecord, allocation: Allocation) -> tuple[int, int]:
+    def launch(self, order: Order, record: RunRecord, allocation: Allocation) -> tuple[int, int]:
         """Start the next generation of a run; the number of its shim, and a pidfd of it.
 
-        ``state`` is brought up to date. Raises RoostError or OSError if nothing was started.
+        ``record`` is brought up to date. Raises RoostError or OSError if nothing was started.
         """
         program = order.program
         if program is None:
-            raise InvalidSpec(f"run {state.run}: nothing to run was given")
+            raise InvalidSpec(f"run {record.run}: nothing to run was given")
         if self.by_account and not order.unix:
             raise InvalidSpec(f"{order.user} has no Unix account here; ask an admin for one")
         account = accounts.resolve(order.unix)
         own = own_variables(program.env, program.secret_names, order.secrets)
-        with self.runs.make(state.run, account) as folder:
+        with self.runs.make(record.run, account) as folder:
             if account:
                 accounts.check_reach(account, folder.path)
             lock = folder.lock()
             if lock is None:
-                raise InvalidSpec(f"run {state.run} is alive already")
+                raise InvalidSpec(f"run {record.run} is alive already")
             try:
-                if order.restore is not None and not state.generation:
+                if order.restore is not None and not record.generation:
                     by = CopyContext(account, self.python, self.closing)
                     restore(order.restore, folder, program.checkpoint_dir, by)
-                self._enter(folder, state, allocation, order)
+                self._enter(folder, record, allocation, order)
                 if order.payload is not None:
                     self.runs.give(folder, "payload.pkl", order.payload, account)
-                setting = self._setting(folder, state, order, own, account)
+                setting = self._setting(folder, record, order, own, account)
                 self.runs.give(folder, "hostfile", setting.hostfile().encode(), account)
                 text = json.dumps(self._shim_order(folder, setting, program)).encode()
                 return self._spawn(folder, lock, text)
             finally:
                 os.close(lock)
 
-    def pins(self, state: RunRecord) -> dict[str, list[int]]:
+    def pins(self, record: RunRecord) -> dict[str, list[int]]:
         """The cores of each worker."""
-        return {seat.name: cpus for seat in state.seats if (cpus := self.machine.cpus(seat.gpus))}
+        return {seat.name: cpus for seat in record.seats if (cpus := self.machine.cpus(seat.gpus))}
 
-    def wanted(self, order: Order, state: RunRecord) -> dict[str, Any]:
+    def wanted(self, order: Order, record: RunRecord) -> dict[str, Any]:
         """What the shim has to know to bring about the wish of a run; without secrets."""
-        wish = state.wish
+        wish = record.wish
         program = order.program
         if wish is None or program is None:
-            raise InvalidSpec(f"run {state.run}: nothing to run was given")
-        then = replace(state, parts=wish.parts, ranks=wish.ranks)
+            raise InvalidSpec(f"run {record.run}: nothing to run was given")
+        then = replace(record, parts=wish.parts, ranks=wish.ranks)
         own = dict.fromkeys((*program.env, *program.secret_names), "")
         setting = GenerationEnvironment(then, self.machine, (0,), order.user, {}, own)
         pins = self.pins(then)
@@ -131,37 +131,38 @@ class Launcher:
         }
 
     def want(
-        self, state: RunRecord, seated: Mapping[str, Any], ask: Mapping[str, bool] | None = None
+        self, record: RunRecord, seated: Mapping[str, Any], ask: Mapping[str, bool] | None = None
     ) -> dict[str, Any]:
         """Write down what the shim shall bring about, beside what it was asked before.
 
         To ``save`` is asked for once more each time; to ``offload`` until it is taken back.
         """
         ask = ask or {}
-        with self.runs.open(state.run) as folder:
+        with self.runs.open(record.run) as folder:
             old = folder.read("wanted.json") or {}
-            ours = {"token": state.token, "generation": state.generation}
+            ours = {"token": record.token, "generation": record.generation}
             if any(old.get(name) != value for name, value in ours.items()):
                 old = {}
             counts = {name: _count(old.get(name)) for name in ("number", "save", "offload")}
             counts["save"] += ask.get("save", False)
             if "offload" in ask:
                 counts["offload"] += counts["offload"] % 2 != ask["offload"]
-            record = {"seats": old.get("seats", []), **counts, **seated, **ours}
-            folder.reserve("wanted.json", len(json.dumps(record)) + _FRAME)
-            folder.save("wanted.json", record)
-        return record
+            body = {"seats": old.get("seats", []), **counts, **seated, **ours}
+            # Space first: a full disk is noticed before the old wish is overwritten.
+            folder.reserve("wanted.json", len(json.dumps(body)) + _FRAME)
+            folder.save("wanted.json", body)
+        return body
 
     def _new(
         self, seat: Seat, setting: GenerationEnvironment, pins: Mapping[str, list[int]]
     ) -> dict[str, Any]:
-        shared = self._shared(seat, setting.state)
+        shared = self._shared(seat, setting.record)
         shared.pop(_SEARCH, None)  # that of the first worker has it, and what the job wants
         return {"env": {**setting.place(seat), **shared}, "cpus": pins.get(seat.name)}
 
-    def _shared(self, seat: Seat, state: RunRecord) -> dict[str, str]:
+    def _shared(self, seat: Seat, record: RunRecord) -> dict[str, str]:
         """What a worker needs to share its GPU; raises InvalidSpec if that cannot be."""
-        need = state.needs[seat.role]
+        need = record.needs[seat.role]
         if self.shares is None:
             return {}
         if why := self.shares.check(need):
@@ -169,34 +170,34 @@ class Launcher:
         return self.shares.env(seat, need)
 
     def _enter(
-        self, folder: RunFolder, state: RunRecord, allocation: Allocation, order: Order
+        self, folder: RunFolder, record: RunRecord, allocation: Allocation, order: Order
     ) -> None:
         """Write down what is about to begin: from here on the run is known."""
-        state.generation += 1
-        state.intent, state.unix = "", order.unix
-        state.parts, state.ranks = allocation.parts, ()
-        state.wish, state.changes, state.shrank = None, 0, ""
-        state.checkpoints = order.program.checkpoint_dir if order.program else ""
+        record.generation += 1
+        record.intent, record.unix = "", order.unix
+        record.parts, record.ranks = allocation.parts, ()
+        record.wish, record.changes, record.shrank = None, 0, ""
+        record.checkpoints = order.program.checkpoint_dir if order.program else ""
         main = sum(part.workers for part in allocation.parts if part.role == WORKER)
-        state.members = tuple(map(str, range(main)))
+        record.members = tuple(map(str, range(main)))
         for part in allocation.parts:
-            if part.role not in state.needs:
-                raise InvalidSpec(f"run {state.run}: nothing is known of role {part.role!r}")
-        state.cpus = self.pins(state)
-        state.cgroup = self.limits.group(state.run)
-        state.room = max(_ROOM, len(state.seats), 2 * state.most)
-        slot = slot_bytes(state.room)
+            if part.role not in record.needs:
+                raise InvalidSpec(f"run {record.run}: nothing is known of role {part.role!r}")
+        record.cpus = self.pins(record)
+        record.cgroup = self.limits.group(record.run)
+        record.room = max(_ROOM, len(record.seats), 2 * record.most)
+        slot = slot_bytes(record.room)
         for name in ("run.json", "start.json", "exit.json", "wanted.json"):
             folder.reserve(name, slot)
         folder.reserve("progress.json", slot_bytes(1))
-        folder.make_logs(seat.name for seat in state.seats)
-        folder.save("run.json", state.encode())
-        self.runs.mark(state.run)
+        folder.make_logs(seat.name for seat in record.seats)
+        folder.save("run.json", record.encode())
+        self.runs.mark(record.run)
 
     def _setting(
         self,
         folder: RunFolder,
-        state: RunRecord,
+        record: RunRecord,
         order: Order,
         own: Mapping[str, str],
         account: accounts.Account | None,
@@ -212,32 +213,32 @@ class Launcher:
             paths["ROOST_CHECKPOINT_DIR"] = Path(program.checkpoint_dir)
         if folder.has("payload.pkl"):
             paths["ROOST_PAYLOAD"] = folder.path / "payload.pkl"
-        ports = self.ports.take(1 + len(state.seats))
+        ports = self.ports.take(1 + len(record.seats))
         members = folder.path / "io" / "members.json"
         return GenerationEnvironment(
-            state, self.machine, ports, order.user, paths, own, account, members
+            record, self.machine, ports, order.user, paths, own, account, members
         )
 
     def _shim_order(
         self, folder: RunFolder, setting: GenerationEnvironment, program: Program
     ) -> dict[str, Any]:
-        state = setting.state
+        record = setting.record
         account = setting.account._asdict() if setting.account else None
         cwd = program.workdir or str(folder.path / "work")
         if not Path(cwd).is_absolute():
             raise InvalidSpec(f"workdir must be an absolute folder, got {cwd!r}")
         make = [program.checkpoint_dir] if program.checkpoint_dir else []
-        self.limits.prepare(state.cgroup)
+        self.limits.prepare(record.cgroup)
         return {
-            "run": list(state.run),
-            "token": state.token,
-            "mark": state.mark,
-            "generation": state.generation,
+            "run": list(record.run),
+            "token": record.token,
+            "mark": record.mark,
+            "generation": record.generation,
             "boot": processes.boot_id(),
             "account": account,
-            "cgroup": state.cgroup if self.limits.controllers else "",
+            "cgroup": record.cgroup if self.limits.controllers else "",
             "address": f"127.0.0.1:{setting.ports[0]}",
-            "least": state.least,
+            "least": record.least,
             "patience": PATIENCE,
             "prepared": folder.has("prepared"),
             "prepare": [
@@ -245,12 +246,12 @@ class Launcher:
             ],
             "workers": [
                 {**self._worker(seat, setting, program), "cwd": cwd, "make": make}
-                for seat in state.seats
+                for seat in record.seats
             ],
             "stop_signal": _signal(program.stop_signal),
             "grace_s": program.grace_s,
             "limit_s": None if math.isinf(program.max_duration_s) else program.max_duration_s,
-            "max_duration_s": _left(program, state),
+            "max_duration_s": _left(program, record),
             "log_limit": program.log_limit_bytes,
         }
 
@@ -260,7 +261,7 @@ class Launcher:
         task = program.tasks.get(seat.role)
         if task is None:
             raise InvalidSpec(f"role {seat.role!r} has nothing to run")
-        need = setting.state.needs[seat.role]
+        need = setting.record.needs[seat.role]
         return {
             "name": seat.name,
             "role": seat.role,
@@ -268,8 +269,8 @@ class Launcher:
             "main": seat.role == WORKER,
             "member": str(seat.index) if seat.role == WORKER else "",
             "argv": _argv(task),
-            "env": _merged(setting.worker(seat), self._shared(seat, setting.state)),
-            "cpus": setting.state.cpus.get(seat.name),
+            "env": _merged(setting.worker(seat), self._shared(seat, setting.record)),
+            "cpus": setting.record.cpus.get(seat.name),
             "data_bytes": self.limits.data_bytes(need),
             "cgroup": self.limits.files(need),
         }
@@ -365,7 +366,7 @@ def _signal(name: str) -> int:
         raise InvalidSpec(f"unknown stop signal {name!r}") from None
 
 
-def _left(program: Program, state: RunRecord) -> float | None:
+def _left(program: Program, record: RunRecord) -> float | None:
     if math.isinf(program.max_duration_s):
         return None
-    return max(program.max_duration_s - state.used_s, 0.0)
+    return max(program.max_duration_s - record.used_s, 0.0)

@@ -71,37 +71,37 @@ class Parking:
         self._run, self._sharing, self._machine = run, sharing, machine
         self._enrolled = False
 
-    def concerns(self, state: RunRecord) -> bool:
+    def concerns(self, record: RunRecord) -> bool:
         """Whether there is anything to do for such a run."""
         if self._sharing is None:
             return False
-        held = [part for part in state.parts if part.gpus]
+        held = [part for part in record.parts if part.gpus]
         return any(self._machine.real or part.share_milli < WHOLE for part in held)
 
-    def stays(self, state: RunRecord) -> bool:
+    def stays(self, record: RunRecord) -> bool:
         """Whether its memory stays on the GPU whatever is done: it shares it the spatial way."""
         return any(
-            part.share_milli < WHOLE and state.needs[part.role].way is Way.SPATIAL
-            for part in state.parts
-            if part.gpus and part.role in state.needs
+            part.share_milli < WHOLE and record.needs[part.role].way is Way.SPATIAL
+            for part in record.parts
+            if part.gpus and part.role in record.needs
         )
 
-    async def enrol(self, state: RunRecord, workers: Mapping[str, Any]) -> None:
+    async def enrol(self, record: RunRecord, workers: Mapping[str, Any]) -> None:
         """Have slices and limits held for the processes of a run; raises RoostError."""
-        if self._sharing is None or not self.concerns(state):
+        if self._sharing is None or not self.concerns(record):
             return
-        known = {seat.name for seat in state.seats}
+        known = {seat.name for seat in record.seats}
         found = {
             name: (int(pid), int(ticks)) for name, (pid, ticks) in workers.items() if name in known
         }
         self._enrolled = True
-        await self._sharing.attach(self._run, state.seats, state.needs, found)
+        await self._sharing.attach(self._run, record.seats, record.needs, found)
 
-    async def leave(self, state: RunRecord) -> str:
+    async def leave(self, record: RunRecord) -> str:
         """Take a run off its GPUs; why it cannot be frozen then, or nothing."""
-        if self._sharing is None or not self.concerns(state):
+        if self._sharing is None or not self.concerns(record):
             return "its GPU memory would stay" if self._machine.real else ""
-        if self.stays(state):
+        if self.stays(record):
             return ""
         try:
             parked = await self._sharing.park(self._run)
@@ -111,12 +111,12 @@ class Parking:
             return parked.why or "it cannot leave its GPU"
         return ""
 
-    async def come_back(self, state: RunRecord) -> str:
+    async def come_back(self, record: RunRecord) -> str:
         """Put a run back on GPUs once it runs again; why it cannot be, or nothing."""
-        if self._sharing is None or not self.concerns(state) or self.stays(state):
+        if self._sharing is None or not self.concerns(record) or self.stays(record):
             return ""
         try:
-            back = await self._sharing.unpark(self._run, state.seats)
+            back = await self._sharing.unpark(self._run, record.seats)
         except (RoostError, OSError) as error:
             return str(error)
         if back.how == "none" and self._machine.real:

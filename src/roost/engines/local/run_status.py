@@ -45,7 +45,7 @@ class RunStatus(NamedTuple):
     """What is true of a run now."""
 
     kind: Kind
-    state: RunRecord | None = None
+    record: RunRecord | None = None
     start: dict[str, Any] | None = None
     end: dict[str, Any] | None = None
 
@@ -57,45 +57,45 @@ def examine(runs: RunFolders, run: RunId) -> RunStatus:
     except _NOT_THERE:
         return RunStatus("nothing")
     with folder:
-        state = _state(run, folder.read("run.json"))
-        start = _current(folder.read("start.json"), state, _START)
+        record = _state(run, folder.read("run.json"))
+        start = _current(folder.read("start.json"), record, _START)
         lock = folder.lock()
         if lock is None:
-            return RunStatus("alive", state, start)
+            return RunStatus("alive", record, start)
         try:
-            if state is None:
+            if record is None:
                 return RunStatus("nothing")
             # Once more: it may have ended after the first look.
-            start = _current(folder.read("start.json"), state, _START)
-            return _settled(state, start, _current(folder.read("exit.json"), state, _EXIT))
+            start = _current(folder.read("start.json"), record, _START)
+            return _settled(record, start, _current(folder.read("exit.json"), record, _EXIT))
         finally:
             os.close(lock)
 
 
 def conclude(runs: RunFolders, run: RunId, cause: str, detail: str = "") -> dict[str, Any]:
     """Write down, as far as that is possible, an end that no shim wrote."""
-    state = RunRecord(run, "")
+    record = RunRecord(run, "")
     with suppress(*_NOT_THERE), runs.open(run) as folder:
-        state = _state(run, folder.read("run.json")) or state
-        if state.generation:
+        record = _state(run, folder.read("run.json")) or record
+        if record.generation:
             with suppress(OSError):
-                folder.save("exit.json", _end(state, cause, detail))
-    return _end(state, cause, detail)
+                folder.save("exit.json", _end(record, cause, detail))
+    return _end(record, cause, detail)
 
 
-def save(runs: RunFolders, state: RunRecord) -> None:
+def save(runs: RunFolders, record: RunRecord) -> None:
     """Write down what is wanted of a run."""
-    with runs.open(state.run) as folder:
-        folder.save("run.json", state.encode())
+    with runs.open(record.run) as folder:
+        folder.save("run.json", record.encode())
 
 
 def wanted(runs: RunFolders, run: RunId) -> RunRecord:
     """What is wanted of a run, whatever is true of it; raises NotFound."""
     with runs.open(run) as folder:
-        state = _state(run, folder.read("run.json"))
-    if state is None:
+        record = _state(run, folder.read("run.json"))
+    if record is None:
         raise NotFound(f"nothing is kept of run {run}")
-    return state
+    return record
 
 
 def started(runs: RunFolders, run: RunId) -> dict[str, Any] | None:
@@ -137,18 +137,18 @@ def ended(run: RunId, end: dict[str, Any], now: float) -> Ended:
 
 
 def _settled(
-    state: RunRecord, start: dict[str, Any] | None, end: dict[str, Any] | None
+    record: RunRecord, start: dict[str, Any] | None, end: dict[str, Any] | None
 ) -> RunStatus:
     if end is not None:
-        if end["cause"] != "stopped" or not state.intent:
-            return RunStatus("over", state, start, end)
-        state.used_s += float(end["ran_s"])
-        return RunStatus("parked" if state.intent == "suspend" else "between", state, start, end)
+        if end["cause"] != "stopped" or not record.intent:
+            return RunStatus("over", record, start, end)
+        record.used_s += float(end["ran_s"])
+        return RunStatus("parked" if record.intent == "suspend" else "between", record, start, end)
     if start is not None:
-        return RunStatus("lost", state, start)
+        return RunStatus("lost", record, start)
     # It was written down that a generation would begin, and it did not.
-    state.generation -= 1
-    return RunStatus("between" if state.generation else "nothing", state)
+    record.generation -= 1
+    return RunStatus("between" if record.generation else "nothing", record)
 
 
 def _state(run: RunId, body: dict[str, Any] | None) -> RunRecord | None:
@@ -164,7 +164,7 @@ def _state(run: RunId, body: dict[str, Any] | None) -> RunRecord | None:
 
 
 def _current(
-    body: dict[str, Any] | None, state: RunRecord | None, kinds: Mapping[str, type | UnionType]
+    body: dict[str, Any] | None, record: RunRecord | None, kinds: Mapping[str, type | UnionType]
 ) -> dict[str, Any] | None:
     """A record of this generation; older ones have had their say.
 
@@ -172,17 +172,17 @@ def _current(
     """
     if body is None or not all(isinstance(body.get(name), kinds[name]) for name in kinds):
         return None
-    if state and (body["token"], body["generation"]) != (state.token, state.generation):
+    if record and (body["token"], body["generation"]) != (record.token, record.generation):
         return None
     fits = all(isinstance(one, list) and len(one) == _PARTS for one in body.get("exits", ()))
     return body if fits and body.get("cause", "lost") in get_args(Ending) else None
 
 
-def _end(state: RunRecord, cause: str, detail: str) -> dict[str, Any]:
+def _end(record: RunRecord, cause: str, detail: str) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "token": state.token,
-        "generation": state.generation,
+        "token": record.token,
+        "generation": record.generation,
         "boot": processes.boot_id(),
         "time": time.time(),
         "uptime": time.clock_gettime(time.CLOCK_BOOTTIME),

@@ -8,12 +8,12 @@ from roost.core.allocation import WORKER, Allocation, Part, keeping
 from roost.engines.local.run_record import RunRecord
 
 
-def can_change(state: RunRecord, allocation: Allocation) -> bool:
+def can_change(record: RunRecord, allocation: Allocation) -> bool:
     """Whether only the main workers differ, and the records have space for all who come and go."""
     main = sum(part.workers for part in allocation.parts if part.role == WORKER)
-    fits = len(state.seats) + main <= state.room
-    same = _others(state.parts) == _others(allocation.parts)
-    return bool(state.members) and main > 0 and fits and same
+    fits = len(record.seats) + main <= record.room
+    same = _others(record.parts) == _others(allocation.parts)
+    return bool(record.members) and main > 0 and fits and same
 
 
 class RemainingSeats(NamedTuple):
@@ -23,12 +23,12 @@ class RemainingSeats(NamedTuple):
     ranks: tuple[int, ...]
 
 
-def without_lost(state: RunRecord, members: tuple[str, ...]) -> RemainingSeats:
+def without_lost(record: RunRecord, members: tuple[str, ...]) -> RemainingSeats:
     """What is left of a run when only these of its members are."""
-    ranks = state.ranks or tuple(range(len(state.members)))
-    place_of = dict(zip(state.members, ranks, strict=False))
+    ranks = record.ranks or tuple(range(len(record.members)))
+    place_of = dict(zip(record.members, ranks, strict=False))
     kept = sorted(place_of[one] for one in members)
-    parts = keeping(Allocation(state.parts), kept).parts
+    parts = keeping(Allocation(record.parts), kept).parts
     return RemainingSeats(parts, tuple(kept.index(place_of[one]) for one in members))
 
 

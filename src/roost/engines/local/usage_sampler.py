@@ -28,7 +28,7 @@ class SampledRun(NamedTuple):
     """A run that is up: the number of its shim, and where it is."""
 
     pid: int
-    state: RunRecord
+    record: RunRecord
 
 
 class NvmlReader(Protocol):
@@ -80,16 +80,16 @@ class UsageSampler:
             if self._machine.real:
                 self._on_gpus(watched, seen, held, busy)
             else:
-                self._on_slots(watched.state, seen, used_s - seen.used_s, now - seen.at)
+                self._on_slots(watched.record, seen, used_s - seen.used_s, now - seen.at)
             seen.used_s, seen.at = used_s, now
             if seen.looks >= (LATER if seen.told else FIRST):
                 found.append(_told(run, seen, now))
         return found
 
-    def _on_slots(self, state: RunRecord, seen: _Seen, used_s: float, passed_s: float) -> None:
+    def _on_slots(self, record: RunRecord, seen: _Seen, used_s: float, passed_s: float) -> None:
         """The part of the time of its cores."""
         each = max(1, len(self._machine.cores) // max(1, self._machine.node.gpus))
-        cores = _devices(state) * each
+        cores = _devices(record) * each
         if cores and passed_s > 0:
             seen.busy += min(1.0, max(0.0, used_s) / (cores * passed_s))
             seen.looks += 1
@@ -102,10 +102,10 @@ class UsageSampler:
         busy: Mapping[int, Mapping[int, float]],
     ) -> None:
         """The part of the time of its GPUs, and what its largest process holds on one."""
-        devices, pids = _devices(watched.state), {one.pid for one in family(watched.pid)}
-        if not devices or any(need.way is Way.SPATIAL for need in watched.state.needs.values()):
+        devices, pids = _devices(watched.record), {one.pid for one in family(watched.pid)}
+        if not devices or any(need.way is Way.SPATIAL for need in watched.record.needs.values()):
             return
-        on = {gpu for part in watched.state.parts for gpu in part.gpus}
+        on = {gpu for part in watched.record.parts for gpu in part.gpus}
         used = sum(part for gpu in on for pid, part in busy.get(gpu, {}).items() if pid in pids)
         sizes = [size for gpu in on for pid, size in held.get(gpu, {}).items() if pid in pids]
         seen.memory_mib = max([seen.memory_mib, *sizes])
@@ -119,7 +119,7 @@ class UsageSampler:
         """What each process holds on each device, and which part of its time it uses."""
         held: dict[int, dict[int, int]] = {}
         busy: dict[int, dict[int, float]] = {}
-        for gpu in {gpu for run in runs for part in run.state.parts for gpu in part.gpus}:
+        for gpu in {gpu for run in runs for part in run.record.parts for gpu in part.gpus}:
             with suppress(DriverRefused, OSError):
                 self._nvml = self._nvml or Nvml()
                 held[gpu] = self._nvml.processes(gpu)
@@ -129,9 +129,9 @@ class UsageSampler:
         return held, busy
 
 
-def _devices(state: RunRecord) -> float:
+def _devices(record: RunRecord) -> float:
     """How many devices a run holds, shares counted as such."""
-    return sum(len(part.gpus) * part.share_milli / WHOLE for part in state.parts)
+    return sum(len(part.gpus) * part.share_milli / WHOLE for part in record.parts)
 
 
 def _latest(samples: Iterable[BusySample], before: int) -> int:
