@@ -136,7 +136,7 @@ def assigned(order: Order | None = None, *, parked: bool = False) -> Assigned:
 def state_of(home: Path, run: RunId) -> RunRecord:
     runs = RunFolders(home)
     try:
-        state = examine(runs, run).state
+        state = examine(runs, run).record
     finally:
         runs.close()
     assert state is not None

@@ -1,8 +1,8 @@
-"""What a change of members needs of those who can start and end workers, wherever they run.
+"""What the protocol needs of a host that can start and end workers, wherever they run.
 
-``change`` and ``turnover`` know members by their ids and ask no clock. On one machine the gang of a
-shim does what they want; in a cluster the operator does, and workers are pods. Read by type
-checkers alone: the shim has no time for ``typing``.
+``change`` and ``turnover`` know members by their ids and ask no clock. On one machine the host is
+the supervisor of a shim, and workers are processes; on Kubernetes it is the operator, and workers
+are pods. Read by type checkers alone: a shim has no time for ``typing``.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 from roost.elastic.members import MemberList
 
-#: A place for somebody new: its id, its rank, and what the order says of it.
+#: A member to start: its id, its rank, and what the order says of its place.
 NewMember = tuple[str, int, Any]
 
 
 class WorkerHost(Protocol):
-    """The workers of a generation."""
+    """Starts and ends the workers of a generation."""
 
     @property
     def members(self) -> MemberList:
-        """Who trains together."""
+        """The members that train together."""
 
     @property
     def now(self) -> float:
-        """Seconds that have passed, since whenever."""
+        """Seconds on a clock that only its host has to understand."""
 
     @property
     def is_running(self) -> bool:
@@ -33,7 +33,7 @@ class WorkerHost(Protocol):
 
     @property
     def present(self) -> Sequence[str]:
-        """Those who were started and are not parted with, by rank."""
+        """Members that were started and not removed, by rank."""
 
     @property
     def running(self) -> Collection[str]:
@@ -41,39 +41,52 @@ class WorkerHost(Protocol):
 
     @property
     def patience(self) -> Mapping[str, float]:
-        """How long others may take to get ready (``ready_s``) and to go on (``join_s``)."""
+        """Seconds until new members are ready (``ready_s``), and all train again (``join_s``)."""
 
     @property
     def grace_s(self) -> float:
-        """How long those who are asked to leave may take."""
+        """Seconds that a member which is asked to leave may take."""
 
-    def hire(self, seats: Sequence[NewMember]) -> str:
-        """Start new workers; why one could not be, or nothing."""
+    def add(self, members: Sequence[NewMember]) -> str:
+        """Start new members; why one could not be started, or nothing."""
 
-    def part(self, member: str) -> None:
-        """Forget a worker, and end what is left of it."""
+    def remove(self, member: str) -> None:
+        """Forget a member, and end what is left of it."""
 
-    def end(self, member: str) -> None:
-        """Kill a worker that does not leave."""
+    def kill(self, member: str) -> None:
+        """Kill a member that does not leave."""
 
-    def settle(self, ranked: Sequence[str]) -> None:
-        """These have the ranks now, in this order."""
+    def assign_ranks(self, ranked: Sequence[str]) -> None:
+        """These members have the ranks now, in this order."""
 
     def stop(self, cause: str, detail: str) -> None:
         """Ask all workers to end."""
 
     def note(self, text: str) -> None:
-        """Say something to whoever reads the first worker's log."""
+        """Write a line into the log of the first worker."""
 
-    def tell(self, fields: dict[str, object]) -> None:
+    def report(self, fields: dict[str, object]) -> None:
         """Say something in the name of the job."""
 
 
+class Publisher(Protocol):
+    """Makes versions of the members known to the workers."""
+
+    def can_meet(self, ids: Sequence[str]) -> bool:
+        """Whether it is known by now where these members would meet."""
+
+    def address(self, ids: Sequence[str], current: str) -> str:
+        """Where these members meet; ``current`` if they meet there already. Raises OSError."""
+
+    def publish(self, view: dict[str, Any]) -> None:
+        """Make a version known, all at once; raises OSError."""
+
+
 class NewsChannel(Protocol):
-    """Whoever is told what became of it."""
+    """Takes what became of changes and losses to the server or the operator."""
 
-    #: What the next one has to know as well.
-    more: dict[str, object]
+    #: What its successor has to know as well; written with the next announcement.
+    facts: dict[str, object]
 
-    def news(self, message: dict[str, object]) -> None:
-        """Tell, and let the next one know."""
+    def announce(self, message: dict[str, object]) -> None:
+        """Write down the facts, then tell."""

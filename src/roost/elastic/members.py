@@ -1,38 +1,47 @@
-"""Who trains together, and what is believed of what workers say about it: no file, no clock.
+"""The members of one generation: their versions, and what is believed of what they say.
 
 Any process of a job may speak, so only what fits is believed, and nothing that is kept can grow:
-ids are those that were given out here. How a version becomes known to the workers is for those who
-inherit: a file of this machine (``members``), or an answer that pods wait for (the operator).
+ids are those that were given out here. A ``Publisher`` makes versions known to the workers: by a
+file on one machine, by the answer to a request on Kubernetes.
 """
 
 from __future__ import annotations
-
-from abc import ABC, abstractmethod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: What the next one has to know of it.
-_PLAIN = ("ids", "address", "version", "lost", "save", "offload", "joined", "saved", "pause_s")
-_LONG_S = 1e9  # no pause is longer
+    from roost.elastic.host import Publisher
+
+#: What a successor has to know, by the names under which it is kept.
+_PLAIN = (
+    *("ids", "address", "version", "lost", "save", "offload", "joined", "saved", "pause_s"),
+    "over",
+)
+#: No pause is longer.
+_LONG_S = 1e9
+#: Digits of the longest id.
 _DIGITS = 9
 
 
-class MemberList(ABC):
-    """The members of one generation, in the order of their ranks."""
+class MemberList:
+    """The members of one generation, in the order of their ranks.
 
-    def __init__(self, ids: list[str], address: str) -> None:
-        self._given = len(ids)
+    ``lost`` are members that died since the others last trained together. ``save`` and ``offload``
+    are the numbers of the last wishes to the workers. ``ready`` are new members that wait to join.
+    ``joined`` is the version that the members said they train with, after ``pause_s`` seconds
+    without training; ``saved`` the last wish for a checkpoint that was fulfilled. ``over``: the
+    members said that the training has ended, and have not begun another.
+    """
+
+    def __init__(self, ids: list[str], address: str, publisher: Publisher) -> None:
+        self._given, self._publisher = len(ids), publisher
         self.ids, self.address, self.version = ids, address, 1
-        #: Those that died since the members last trained together.
         self.lost: list[str] = []
         self.save = self.offload = 0
-        #: What was said: who waits to join, what was trained with and after how long a pause.
         self.ready: set[str] = set()
         self.joined, self.pause_s = 0, 0.0
         self.saved = 0
-        #: Whether they said that the training is over, and have not begun another.
         self.over = False
         self._elastic: set[str] = set()
         self._offloaded: dict[str, int] = {}
@@ -52,18 +61,19 @@ class MemberList(ABC):
         """Whether every member did what ``offload`` last asked for."""
         return all(self._offloaded.get(one) == self.offload for one in self.ids)
 
-    def new(self) -> str:
+    def new_id(self) -> str:
         """An id that was never given out."""
         self._given += 1
         return str(self._given - 1)
 
-    def can_meet(self, ids: list[str]) -> bool:  # noqa: ARG002 - on one machine they always can
+    def can_meet(self, ids: list[str]) -> bool:
         """Whether it is known by now where these would meet."""
-        return True
+        return self._publisher.can_meet(ids)
 
     def change(self, ids: list[str], lost: list[str]) -> None:
         """Let these be the members from now on; raises OSError, and then nothing has changed."""
-        address = self._place(ids)
+        address = self._publisher.address(ids, self.address if ids == self.ids else "")
+        # Published before it is believed here: if that fails, workers and host still agree.
         self._publish(self.version + 1, address, ids, lost)
         self.version, self.address, self.ids, self.lost = self.version + 1, address, ids, lost
 
@@ -88,6 +98,8 @@ class MemberList(ABC):
         ready = said.get("ready")
         if isinstance(ready, str) and self.is_known(ready):
             self.ready.add(ready)
+        # The first member speaks for all, and for the current version alone: a line about an older
+        # one may still be under way.
         if self.ids and member == self.ids[0] and _number(said.get("joined")) == self.version:
             self.joined, self.pause_s = self.version, _seconds(said.get("pause_s"))
             self._elastic.update(self.ids)
@@ -98,19 +110,19 @@ class MemberList(ABC):
         if known and self.offload and _number(said.get("offloaded")) == self.offload:
             self._offloaded[str(member)] = self.offload
 
-    def kept(self) -> dict[str, Any]:
-        """All of it, for ``recall``, as JSON has it."""
+    def dump(self) -> dict[str, Any]:
+        """All of it, for ``load``, as JSON has it."""
         return {
-            **{name: getattr(self, name) for name in (*_PLAIN, "over")},
+            **{name: getattr(self, name) for name in _PLAIN},
             "given": self._given,
             "ready": sorted(self.ready),
             "elastic": sorted(self._elastic),
             "offloaded": dict(self._offloaded),
         }
 
-    def recall(self, kept: dict[str, Any]) -> None:
+    def load(self, kept: dict[str, Any]) -> None:
         """Be as it was."""
-        for name in (*_PLAIN, "over"):
+        for name in _PLAIN:
             setattr(self, name, kept[name])
         self._given = kept["given"]
         self.ready, self._elastic = set(kept["ready"]), set(kept["elastic"])
@@ -122,24 +134,17 @@ class MemberList(ABC):
             return False
         return str(int(member)) == member and int(member) < self._given
 
-    @abstractmethod
-    def _place(self, ids: list[str]) -> str:
-        """Where these meet; raises OSError."""
-
-    @abstractmethod
     def _publish(self, version: int, address: str, ids: list[str], lost: list[str]) -> None:
-        """Make a version known; raises OSError."""
-
-    def _body(self, version: int, address: str, ids: list[str], lost: list[str]) -> dict[str, Any]:
-        """What the workers are to read."""
-        return {
-            "version": version,
-            "address": address,
-            "members": ids,
-            "lost": lost,
-            "save": self.save,
-            "offload": self.offload,
-        }
+        self._publisher.publish(
+            {
+                "version": version,
+                "address": address,
+                "members": list(ids),
+                "lost": list(lost),
+                "save": self.save,
+                "offload": self.offload,
+            }
+        )
 
 
 def _number(value: object) -> int:

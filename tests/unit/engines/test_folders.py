@@ -156,8 +156,8 @@ def test_an_end_is_what_it_was_meant_for(
     found = run_status.examine(runs, RUN)
 
     assert found.kind == kind
-    assert found.state is not None
-    assert found.state.used_s == (0.0 if kind == "over" else 2.5)
+    assert found.record is not None
+    assert found.record.used_s == (0.0 if kind == "over" else 2.5)
 
 
 def test_a_generation_that_did_not_begin_can_begin(runs: RunFolders) -> None:
@@ -167,8 +167,8 @@ def test_a_generation_that_did_not_begin_can_begin(runs: RunFolders) -> None:
     found = run_status.examine(runs, RUN)
 
     assert found.kind == "between"
-    assert found.state is not None
-    assert found.state.generation == 1
+    assert found.record is not None
+    assert found.record.generation == 1
 
 
 def test_the_time_of_an_end_does_not_follow_the_clock() -> None:

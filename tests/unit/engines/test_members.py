@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from roost.elastic.members import MemberList
 from roost.engines.local.shim.members_file import MembersFile
 
 
 @pytest.fixture
-def members(tmp_path: Path) -> Iterator[MembersFile]:
+def members(tmp_path: Path) -> Iterator[MemberList]:
     (tmp_path / "io").mkdir()
     folder, io = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path / "io", os.O_RDONLY)
-    yield MembersFile(["0", "1"], "127.0.0.1:5000", folder, io)
+    yield MemberList(["0", "1"], "127.0.0.1:5000", MembersFile(folder, io))
     os.close(folder)
     os.close(io)
 
@@ -27,7 +28,7 @@ def published(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_version_is_published_as_a_whole(members: MembersFile, tmp_path: Path) -> None:
+def test_a_version_is_published_as_a_whole(members: MemberList, tmp_path: Path) -> None:
     members.publish()
     assert published(tmp_path) == {
         "version": 1,
@@ -37,7 +38,7 @@ def test_a_version_is_published_as_a_whole(members: MembersFile, tmp_path: Path)
         "save": 0,
         "offload": 0,
     }
-    members.change(["0", members.new()], ["1"])
+    members.change(["0", members.new_id()], ["1"])
     now = published(tmp_path)
 
     assert (now["version"], now["members"], now["lost"]) == (2, ["0", "2"], ["1"])
@@ -45,7 +46,7 @@ def test_a_version_is_published_as_a_whole(members: MembersFile, tmp_path: Path)
     assert [path.name for path in (tmp_path / "io").iterdir()] == ["members.json"]
 
 
-def test_what_cannot_be_published_has_not_changed(members: MembersFile, tmp_path: Path) -> None:
+def test_what_cannot_be_published_has_not_changed(members: MemberList, tmp_path: Path) -> None:
     (tmp_path / "io" / "members.json").mkdir()
 
     with pytest.raises(OSError, match="directory"):
@@ -54,7 +55,7 @@ def test_what_cannot_be_published_has_not_changed(members: MembersFile, tmp_path
 
 
 def test_a_link_in_its_place_is_replaced_and_not_followed(
-    members: MembersFile, tmp_path: Path
+    members: MemberList, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.write_text("mine")
@@ -66,7 +67,7 @@ def test_a_link_in_its_place_is_replaced_and_not_followed(
     assert published(tmp_path)["version"] == 1
 
 
-def test_the_next_version_has_its_space_already(members: MembersFile, tmp_path: Path) -> None:
+def test_the_next_version_has_its_space_already(members: MemberList, tmp_path: Path) -> None:
     members.publish()
     spare = tmp_path / ".members.json"
     assert spare.stat().st_size == 4096
@@ -77,15 +78,15 @@ def test_the_next_version_has_its_space_already(members: MembersFile, tmp_path: 
     assert published(tmp_path)["members"] == ["1"]
 
 
-def test_all_must_say_that_they_can_change(members: MembersFile) -> None:
+def test_all_must_say_that_they_can_change(members: MemberList) -> None:
     members.hear({"elastic": True, "member": "0"})
     assert not members.elastic
     members.hear({"elastic": True, "member": "1"})
     assert members.elastic
 
 
-def test_ids_are_never_given_twice(members: MembersFile) -> None:
-    assert [members.new() for _ in range(3)] == ["2", "3", "4"]
+def test_ids_are_never_given_twice(members: MemberList) -> None:
+    assert [members.new_id() for _ in range(3)] == ["2", "3", "4"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_ids_are_never_given_twice(members: MembersFile) -> None:
         {"offloaded": 3, "member": "0"},
     ],
 )
-def test_what_does_not_fit_is_not_believed(members: MembersFile, said: dict[str, Any]) -> None:
+def test_what_does_not_fit_is_not_believed(members: MemberList, said: dict[str, Any]) -> None:
     members.hear({"elastic": True, "member": "0"})
     members.hear(said)
 
@@ -120,7 +121,7 @@ def test_what_does_not_fit_is_not_believed(members: MembersFile, said: dict[str,
     assert (members.joined, members.saved, members._offloaded) == (0, 0, {})
 
 
-def test_the_first_member_says_when_all_train(members: MembersFile) -> None:
+def test_the_first_member_says_when_all_train(members: MemberList) -> None:
     members.change(["1", "0"], ["7"])
     assert not members.together
     members.hear({"joined": 2, "member": "1", "pause_s": 0.5, "world": 2})
@@ -130,14 +131,14 @@ def test_the_first_member_says_when_all_train(members: MembersFile) -> None:
 
 
 @pytest.mark.parametrize("pause", [-1, float("nan"), float("inf"), 10**400, "1", True, None])
-def test_a_pause_that_is_none_is_no_time(members: MembersFile, pause: object) -> None:
+def test_a_pause_that_is_none_is_no_time(members: MemberList, pause: object) -> None:
     members.hear({"joined": 1, "member": "0", "pause_s": pause})
 
     assert members.together
     assert members.pause_s == 0.0
 
 
-def test_what_was_asked_for_is_answered(members: MembersFile) -> None:
+def test_what_was_asked_for_is_answered(members: MemberList) -> None:
     members.save, members.offload = 2, 1
     members.hear({"saved_for": 2})
     members.hear({"offloaded": 1, "member": "0"})
@@ -150,7 +151,7 @@ def test_what_was_asked_for_is_answered(members: MembersFile) -> None:
     assert members.offloaded
 
 
-def test_what_is_kept_does_not_grow(members: MembersFile) -> None:
+def test_what_is_kept_does_not_grow(members: MemberList) -> None:
     for number in range(10_000):
         members.hear({"elastic": True, "member": str(number), "ready": str(number)})
         members.hear({"joined": number, "saved_for": number, "offloaded": number})

@@ -89,8 +89,8 @@ def test_what_is_new_is_written_down_before_it_is_told(
     ear: socket.socket, shim: StatusWriter, tmp_path: Path
 ) -> None:
     shim.phase("running")
-    shim.more["members"] = ["0", "2"]
-    shim.news({"change": {"number": 1}})
+    shim.facts["members"] = ["0", "2"]
+    shim.announce({"change": {"number": 1}})
     with (tmp_path / "start.json").open("rb") as file:
         body = slot_file.read(file.fileno())
 

@@ -142,9 +142,9 @@ class PodMembership:
         grace_s: float = 30.0,
         patience: Mapping[str, float] | None = None,
     ) -> None:
-        self._company = _Company(list(ids), grace_s, patience or PATIENCE)
-        self._turnover = Turnover(self._company, self._company, least)
-        self._company.mourned = self._stop
+        self._host = _PodHost(list(ids), grace_s, patience or PATIENCE)
+        self._turnover = Turnover(self._host, self._host, least)
+        self._host.pending_losses = self._stop
         self._least, self._grace_s = least, grace_s
 
     @classmethod
@@ -154,73 +154,73 @@ class PodMembership:
         self = cls(
             kept["roll"]["ids"], kept["least"], grace_s=kept["grace_s"], patience=kept["patience"]
         )
-        company, there = self._company, set(present)
-        company.members.recall(kept["roll"])
-        company.is_open, company.is_stopped = kept["open"], kept["stopped"]
-        company.people = {one: runs for one, runs in kept["people"].items() if one in there}
-        company.more = kept["more"]
+        host, there = self._host, set(present)
+        host.members.load(kept["roll"])
+        host.is_open, host.is_stopped = kept["open"], kept["stopped"]
+        host.people = {one: runs for one, runs in kept["people"].items() if one in there}
+        host.facts = kept["more"]
         # Members without a pod have died: whoever called says so, by ``ended``.
-        company.people |= {one: True for one in company.members.ids if one not in there}
-        self._turnover.recall(kept["turnover"])
-        if company.is_open:
-            company.members.publish()
+        host.people |= {one: True for one in host.members.ids if one not in there}
+        self._turnover.load(kept["turnover"])
+        if host.is_open:
+            host.members.publish()
         return self
 
     def saved(self) -> str:
         """All of it, to be kept before effects are carried out."""
-        company = self._company
+        host = self._host
         return json.dumps(
             {
                 "least": self._least,
                 "grace_s": self._grace_s,
-                "patience": dict(company.patience),
-                "open": company.is_open,
-                "stopped": company.is_stopped,
-                "people": company.people,
-                "more": company.more,
-                "roll": company.members.kept(),
-                "turnover": self._turnover.kept(),
+                "patience": dict(host.patience),
+                "open": host.is_open,
+                "stopped": host.is_stopped,
+                "people": host.people,
+                "more": host.facts,
+                "roll": host.members.dump(),
+                "turnover": self._turnover.dump(),
             }
         )
 
     @property
     def members(self) -> tuple[str, ...]:
         """Who trains together, by rank, as it was last published."""
-        return tuple(self._company.members.ids)
+        return tuple(self._host.members.ids)
 
     @property
     def people(self) -> tuple[str, ...]:
         """Whoever has, or shall have, a pod: members, those who come, those who leave."""
-        return tuple(self._company.people)
+        return tuple(self._host.people)
 
     @property
     def elastic(self) -> bool:
         """Whether all members said that they can change."""
-        return self._company.members.elastic
+        return self._host.members.elastic
 
     @property
     def version(self) -> int:
         """Of the view that was last published; 0 if none was."""
-        return self._company.members.version if self._company.is_open else 0
+        return self._host.members.version if self._host.is_open else 0
 
     @property
     def due(self) -> float:
         """When to call ``tick``, whatever happens."""
-        return math.inf if self._company.is_stopped else self._turnover.due
+        return math.inf if self._host.is_stopped else self._turnover.due
 
     def where(self, now: float, places: Mapping[str, str]) -> list[MemberEffect]:
         """Take note where members can be met, as ``host:port``; the first view waits for that."""
-        company = self._company
-        company.members.places = dict(places)
-        first = company.members.ids[0]
-        if not company.is_open and first in places:
-            company.members.address, company.is_open = places[first], True
-            company.members.publish()
+        host = self._host
+        host.publisher.places = dict(places)
+        first = host.members.ids[0]
+        if not host.is_open and first in places:
+            host.members.address, host.is_open = places[first], True
+            host.members.publish()
         return self._go_on(now)
 
     def hear(self, now: float, line: dict[str, Any]) -> list[MemberEffect]:
         """Take in a line that a worker told."""
-        self._company.now = now
+        self._host.now = now
         self._turnover.hear([line])
         return self._go_on(now)
 
@@ -230,40 +230,40 @@ class PodMembership:
         Each wish has a higher ``number``. One that is known is not begun again; if it has come
         true, that is said again.
         """
-        roll, self._company.now = self._company.members, now
-        if not self._company.is_stopped:
+        roll, self._host.now = self._host.members, now
+        if not self._host.is_stopped:
             wanted = {"number": number, "seats": [dict(seat) for seat in seats]}
             self._turnover.look({**wanted, "save": roll.save, "offload": roll.offload})
         return self._go_on(now)
 
     def ask(self, now: float, save: int = 0, offload: int = 0) -> list[MemberEffect]:
         """Ask the workers to save, or to leave the memory of the GPU (odd) and come back (even)."""
-        self._company.now = now
+        self._host.now = now
         self._turnover.look({"number": 0, "save": save, "offload": offload})
         return self._go_on(now)
 
     def ended(self, now: float, member: str, status: int, how: str) -> list[MemberEffect]:
         """A pod has ended, by an exit code or by minus a signal, or it is gone."""
-        company = self._company
-        company.now = now
-        if not company.people.get(member):
+        host = self._host
+        host.now = now
+        if not host.people.get(member):
             return self._go_on(now)
-        company.people[member] = False
-        if company.is_stopped:
+        host.people[member] = False
+        if host.is_stopped:
             return self._go_on(now)
         if self._turnover.takes(member, status, ([], how)):
-            company.effects.append(PodLeft(member))
+            host.effects.append(PodLeft(member))
         elif status:
-            company.stop("exit", how)
-        elif not company.running:
-            company.stop("exit", "")
+            host.stop("exit", how)
+        elif not host.running:
+            host.stop("exit", "")
         return self._go_on(now)
 
     def saw(self, now: float, version: int) -> list[MemberEffect]:
         """A worker has seen this version: if it is none of ours, ours has to be a later one."""
-        company, roll = self._company, self._company.members
-        company.now = now
-        if company.is_running and roll.version < version <= roll.version + _AHEAD:
+        host, roll = self._host, self._host.members
+        host.now = now
+        if host.is_running and roll.version < version <= roll.version + _AHEAD:
             roll.version = version
             roll.change(roll.ids, roll.lost)
         return self._go_on(now)
@@ -273,56 +273,55 @@ class PodMembership:
         return self._go_on(now)
 
     def _go_on(self, now: float) -> list[MemberEffect]:
-        company = self._company
-        company.now = now
-        if company.is_running:
+        host = self._host
+        host.now = now
+        if host.is_running:
             self._turnover.go_on()
-        effects, company.effects = company.effects, []
+        effects, host.effects = host.effects, []
         return effects
 
     def _stop(self) -> list[str]:
         """Nothing is waited for any more; the losses that nobody got over."""
-        losses = [how for _, how in self._turnover.mourned()]
+        losses = [how for _, how in self._turnover.pending_losses()]
         self._turnover.over()
         return losses
 
 
-class _Roll(MemberList):
-    """The members, met at the pod of the first of them."""
+class _PodPublisher:
+    """Makes versions known as effects; members are met at the pod of the first of them."""
 
-    def __init__(self, ids: list[str], publish: Callable[[dict[str, Any]], None]) -> None:
-        super().__init__(ids, "")
-        self._announce = publish
+    def __init__(self, publish: Callable[[dict[str, Any]], None]) -> None:
+        self._publish = publish
         self.places: dict[str, str] = {}
 
-    def can_meet(self, ids: list[str]) -> bool:
+    def can_meet(self, ids: Sequence[str]) -> bool:
         return ids[0] in self.places
 
-    def _place(self, ids: list[str]) -> str:
-        if ids == self.ids and self.address:
-            return self.places.get(ids[0], self.address)
-        if ids[0] not in self.places:
-            raise OSError(errno.EADDRNOTAVAIL, f"nobody knows where member {ids[0]} is")
-        return self.places[ids[0]]
+    def address(self, ids: Sequence[str], current: str) -> str:
+        found = self.places.get(ids[0], current)
+        if not found:
+            raise OSError(errno.EADDRNOTAVAIL, f"it is not known where member {ids[0]} is")
+        return found
 
-    def _publish(self, version: int, address: str, ids: list[str], lost: list[str]) -> None:
-        if address:
-            self._announce(self._body(version, address, list(ids), list(lost)))
+    def publish(self, view: dict[str, Any]) -> None:
+        if view["address"]:
+            self._publish(view)
 
 
-class _Company:
+class _PodHost:
     """Pods as ``Turnover`` sees workers: what it wants of them becomes effects."""
 
     def __init__(self, ids: list[str], grace_s: float, patience: Mapping[str, float]) -> None:
-        self.members = _Roll(ids, lambda view: self.effects.append(PublishView(view)))
+        self.publisher = _PodPublisher(lambda view: self.effects.append(PublishView(view)))
+        self.members = MemberList(ids, "", self.publisher)
         self.grace_s, self.patience = grace_s, patience
         self.now = 0.0
         self.effects: list[MemberEffect] = []
         #: Everybody who was started, and whether they have not ended.
         self.people = dict.fromkeys(ids, True)
         self.is_open = self.is_stopped = False
-        self.more: dict[str, object] = {}
-        self.mourned: Callable[[], list[str]] = list
+        self.facts: dict[str, object] = {}
+        self.pending_losses: Callable[[], list[str]] = list
 
     @property
     def is_running(self) -> bool:
@@ -336,27 +335,27 @@ class _Company:
     def running(self) -> set[str]:
         return {member for member, runs in self.people.items() if runs}
 
-    def hire(self, seats: Sequence[tuple[str, int, Any]]) -> str:
-        for member, rank, seat in seats:
+    def add(self, members: Sequence[tuple[str, int, Any]]) -> str:
+        for member, rank, seat in members:
             self.people[member] = True
             self.effects.append(CreatePod(member, rank, seat))
         return ""
 
-    def part(self, member: str) -> None:
+    def remove(self, member: str) -> None:
         if self.people.pop(member, False):
             self.effects.append(DeletePod(member, kill=False))
 
-    def end(self, member: str) -> None:
+    def kill(self, member: str) -> None:
         self.effects.append(DeletePod(member, kill=True))
 
-    def settle(self, ranked: Sequence[str]) -> None:
+    def assign_ranks(self, ranked: Sequence[str]) -> None:
         self.effects.append(RanksAssigned(tuple(ranked)))
 
     def stop(self, cause: str, detail: str) -> None:
         if self.is_stopped:
             return
         self.is_stopped = True
-        losses = self.mourned()
+        losses = self.pending_losses()
         if losses and cause == "exit":
             detail = f"{losses[0]}, and the others did not go on without it"
         self.effects.append(StopPods(cause, detail))
@@ -364,10 +363,10 @@ class _Company:
     def note(self, text: str) -> None:
         self.effects.append(MemberNote(text))
 
-    def tell(self, fields: dict[str, object]) -> None:
+    def report(self, fields: dict[str, object]) -> None:
         self.effects.append(JobFacts(fields))
 
-    def news(self, message: dict[str, Any]) -> None:
+    def announce(self, message: dict[str, Any]) -> None:
         match message:
             case {"change": {"number": number, "members": ids, "took_s": took_s, "pause_s": pause}}:
                 self.effects.append(ChangeDone(number, tuple(ids), took_s, pause))

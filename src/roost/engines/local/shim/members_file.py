@@ -1,8 +1,8 @@
-"""The file that workers look at to see who trains together.
+"""The file that tells workers which of them train together.
 
 ``members.json`` lies in the job's own folder and is replaced as a whole. Its ``version`` grows with
 every change of members; ``save`` and ``offload`` ask for something at the next step. The answers
-come by the pipe of the job's reports; what is believed of them is in ``roll``.
+come by the pipe of the job's reports; ``roost.elastic.members`` says what is believed of them.
 """
 
 from __future__ import annotations
@@ -10,27 +10,36 @@ from __future__ import annotations
 import os
 from _socket import AF_INET, SOCK_STREAM, socket
 
-from roost.elastic.members import MemberList
 from roost.engines.local.shim.stdlib_subset import dumps, ignoring
 
 _HOST = "127.0.0.1"
 _DRAFT, _NAME = ".members.json", "members.json"
 _SPACE = 4096
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-class MembersFile(MemberList):
-    """The members of one generation, and the file that tells them."""
 
-    def __init__(self, ids: list[str], address: str, folder: int, io: int) -> None:
-        super().__init__(ids, address)
+class MembersFile:
+    """Makes versions known by ``members.json``; ``folder`` is the run's, ``io`` the job's own."""
+
+    def __init__(self, folder: int, io: int) -> None:
         self._folder, self._io = folder, io
 
-    def _place(self, ids: list[str]) -> str:  # noqa: ARG002 - all of them are on this machine
+    def can_meet(self, ids: Sequence[str]) -> bool:  # noqa: ARG002 - on one machine they always can
+        """Whether it is known where these would meet."""
+        return True
+
+    def address(self, ids: Sequence[str], current: str) -> str:  # noqa: ARG002 - all of them are here
+        """A port that is free now: members of an older version may still listen at the last one."""
         return f"{_HOST}:{_free_port()}"
 
-    def _publish(self, version: int, address: str, ids: list[str], lost: list[str]) -> None:
+    def publish(self, view: dict[str, Any]) -> None:
+        """Replace the file; raises OSError."""
         # Made where the job cannot reach it, and then moved: it may have put anything there.
-        text = dumps(self._body(version, address, ids, lost)).encode()
+        text = dumps(view).encode()
         fd = self._draft(len(text))
         try:
             os.ftruncate(fd, len(text))

@@ -46,8 +46,8 @@ class StatusWriter:
         self._tell_at = 0.0
         self._phase = ""
         self.workers: dict[str, list[int]] = {}
-        #: What else the next server has to know: who the members are, how the last change went.
-        self.more: dict[str, object] = {}
+        #: What else the next server has to know: the members, and how the last change went.
+        self.facts: dict[str, object] = {}
         #: When ``flush`` has something to do.
         self.due = float("inf")
 
@@ -57,7 +57,7 @@ class StatusWriter:
         self._write()
         self._send({"phase": phase})
 
-    def news(self, message: dict[str, object]) -> None:
+    def announce(self, message: dict[str, object]) -> None:
         """Write down what is new about the members, and tell."""
         self._write()
         self._send(message)
@@ -100,7 +100,7 @@ class StatusWriter:
             os.fdatasync(self._exit)
 
     def _write(self) -> None:
-        body = {**self._me, "phase": self._phase, "workers": self.workers, **self.more}
+        body = {**self._me, "phase": self._phase, "workers": self.workers, **self.facts}
         slot_file.write(self._start, body)
 
     def _send(self, message: dict[str, object]) -> None:

@@ -11,6 +11,7 @@ import os
 import select
 import time
 
+from roost.elastic.members import MemberList
 from roost.elastic.protocol import take
 from roost.elastic.turnover import Turnover
 from roost.engines.local.shim import process_tree, slot_file, spawn
@@ -37,8 +38,8 @@ _DETAIL = 1000
 class Supervisor:
     """All workers of one generation."""
 
-    def __init__(self, order: dict[str, Any], folder: int, hints: StatusWriter) -> None:
-        self._order, self._folder, self._hints = order, folder, hints
+    def __init__(self, order: dict[str, Any], folder: int, status: StatusWriter) -> None:
+        self._order, self._folder, self._status = order, folder, status
         self._logs = os.open("logs", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         self.workers: list[WorkerProcess] = []
         self._log_of: dict[str, WorkerLog] = {}
@@ -51,8 +52,8 @@ class Supervisor:
         io = os.open("io", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         self._progress = ProgressPipe("progress", io)
         ids = [str(what["member"]) for what in order["workers"] if what["member"]]
-        self.members = MembersFile(ids, order["address"], folder, io)
-        self._turnover = Turnover(self, hints, order["least"])
+        self.members = MemberList(ids, order["address"], MembersFile(folder, io))
+        self._turnover = Turnover(self, status, order["least"])
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         for number in spawn.HANDLED[:6]:
@@ -65,7 +66,7 @@ class Supervisor:
     def run(self) -> None:
         """Go through the whole life, and write its end."""
         hit("shim.before-start-record")
-        self._hints.phase(self._phase)
+        self._status.phase(self._phase)
         hit("shim.after-start-record")
         if self._prepare() and self._launch():
             self._watch()
@@ -116,7 +117,7 @@ class Supervisor:
         hit("shim.after-spawn")
         self._phase = "running"
         self._count()
-        self._hints.phase(self._phase)
+        self._status.phase(self._phase)
         return True
 
     def _start(self, workers: list[WorkerProcess]) -> bool:
@@ -159,9 +160,9 @@ class Supervisor:
         found: dict[str, float] = self._order["patience"]
         return found
 
-    def hire(self, seats: Sequence[NewMember]) -> str:
+    def add(self, members: Sequence[NewMember]) -> str:
         """Start new members; why one could not be, or nothing."""
-        whats = [placed(self._pattern, seat, rank, member) for member, rank, seat in seats]
+        whats = [placed(self._pattern, seat, rank, member) for member, rank, seat in members]
         return self.start([self._newcomer(what) for what in whats])
 
     def start(self, workers: list[WorkerProcess]) -> str:
@@ -178,7 +179,7 @@ class Supervisor:
             failures = [f"cannot start a process: {error.strerror}"]
         return failures[0] if failures else ""
 
-    def settle(self, ranked: Sequence[str]) -> None:
+    def assign_ranks(self, ranked: Sequence[str]) -> None:
         """Number the main workers anew; the log of a number is of whoever has it."""
         for rank, worker in enumerate(map(self._worker, ranked)):
             name = f"{worker.what['role']}-{rank}"
@@ -189,19 +190,19 @@ class Supervisor:
         self.workers.sort(key=lambda one: (not one.member, one.what["index"]))
         self._count()
 
-    def part(self, member: str) -> None:
+    def remove(self, member: str) -> None:
         """Forget a worker, and end what is left of it."""
         worker = self._worker(member)
         self.workers.remove(worker)
         process_tree.kill_rest(worker.pid, b"ROOST_MEMBER=" + worker.member.encode())
 
-    def end(self, member: str) -> None:
+    def kill(self, member: str) -> None:
         """Kill a worker that does not leave."""
         self._worker(member).signal(signal.SIGKILL)
 
     def stop(self, cause: str, detail: str) -> None:
         """Ask all workers to end."""
-        losses = self._turnover.mourned()
+        losses = self._turnover.pending_losses()
         self._exits[:0] = [entry for entry, _ in losses]
         if losses and cause == "exit":
             detail = f"{losses[0][1]}, and the others did not go on without it"
@@ -211,10 +212,10 @@ class Supervisor:
         """Say something to whoever reads the first worker's log."""
         self._log(self._pattern["name"]).write(f"[roost: {text}]\n".encode())
 
-    def tell(self, fields: dict[str, object]) -> None:
+    def report(self, fields: dict[str, object]) -> None:
         """Say something in the name of the job."""
         take(self._progress.told, fields)
-        self._hints.tell(self._progress.told)
+        self._status.tell(self._progress.told)
 
     @property
     def _pattern(self) -> dict[str, Any]:
@@ -229,7 +230,7 @@ class Supervisor:
         return next(worker for worker in self.workers if worker.member == member)
 
     def _count(self) -> None:
-        self._hints.workers = {
+        self._status.workers = {
             one.what["name"]: [one.pid, _ticks(one.pid)] for one in self.workers if one.running
         }
 
@@ -247,7 +248,7 @@ class Supervisor:
             if not self._cause and now >= self._limit_at():
                 self._stop("timeout", f"ran longer than {self._order['limit_s']:g} s")
             due = float("inf") if self._cause or self._frozen_at else self._turnover.due
-            wait = min(self._kill_at, self._limit_at(), self._hints.due, due) - now
+            wait = min(self._kill_at, self._limit_at(), self._status.due, due) - now
             self._turn(min(wait, 3600.0))
 
     def _turn(self, wait: float) -> None:
@@ -256,13 +257,13 @@ class Supervisor:
                 self._answer(os.read(fd, 512))
             elif fd == self._progress.fd:
                 if self._progress.read():
-                    self._hints.tell(self._progress.told)
+                    self._status.tell(self._progress.told)
                 self._turnover.hear(self._progress.words)
             else:
                 self._pump(fd)
         if not self._cause and not self._frozen_at:
             self._turnover.go_on()
-        self._hints.flush()
+        self._status.flush()
 
     def _pump(self, pipe: int) -> bool:
         """Move some output to its log; False when there is none."""
@@ -332,7 +333,7 @@ class Supervisor:
             worker.signal(self._order["stop_signal"])
         self._thaw()
         if detail or cause != "exit":
-            self._hints.phase("stopping")
+            self._status.phase("stopping")
 
     def _freeze(self) -> None:
         if not self._frozen_at and not self._cause:
@@ -340,7 +341,7 @@ class Supervisor:
             process_tree.freeze()
             process_tree.settle(_SETTLE_S)
         if self._frozen_at:
-            self._hints.phase("frozen")
+            self._status.phase("frozen")
 
     def _thaw(self) -> None:
         if not self._frozen_at:
@@ -356,7 +357,7 @@ class Supervisor:
                 process_tree.pin(worker.pid, cpus[worker.what["name"]])
         process_tree.thaw()
         if not self._cause:
-            self._hints.phase(self._phase)
+            self._status.phase(self._phase)
 
     def _read(self, name: str) -> dict[str, Any]:
         """A record of the engine about this generation; empty if there is none."""
@@ -394,9 +395,9 @@ class Supervisor:
             self._poll_signals(pause)
             pause = min(pause * 1.5, 1.0)
             if not told and time.monotonic() - begun > _STUCK_S:
-                self._hints.stuck([one.pid for one in process_tree.descendants(os.getpid())])
+                self._status.stuck([one.pid for one in process_tree.descendants(os.getpid())])
                 told = True
-            self._hints.flush()
+            self._status.flush()
 
     def _poll_signals(self, pause: float) -> None:
         # Pipes are left alone: those who wrote to them are being killed.
@@ -412,10 +413,10 @@ class Supervisor:
         for log in self._log_of.values():
             log.close()
         while self._progress.read():
-            self._hints.tell(self._progress.told)
+            self._status.tell(self._progress.told)
         exits = [] if self._cause == "never-started" else self._exits
         hit("shim.before-exit-record")
-        self._hints.end(
+        self._status.end(
             {
                 "cause": self._cause,
                 "detail": self._detail[:_DETAIL],
