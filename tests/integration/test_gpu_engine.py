@@ -39,11 +39,11 @@ time.sleep(600)
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    book = StateFiles(tmp_path / "gpu")
+    files = StateFiles(tmp_path / "gpu")
     with suppress(ProcessLookupError, KeyError):
-        os.kill(book.status()["pid"], signal.SIGTERM)
+        os.kill(files.status()["pid"], signal.SIGTERM)
     deadline = time.monotonic() + 60
-    while book.guarded():
+    while files.has_daemon():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -58,7 +58,7 @@ def launch(world: World, job: str, share_milli: int, source: str = BUSY) -> RunI
 
 
 def worker(home: Path, run: RunId) -> int:
-    """The number of a run's worker, as the warden was told."""
+    """The number of a run's worker, as the sharing daemon was told."""
     table = json.loads((home / "gpu" / "tenants.json").read_text())["tenants"]
     return next(int(row["pid"]) for row in table if row["key"] == f"{run}/worker-0")
 

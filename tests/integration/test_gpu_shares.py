@@ -1,4 +1,4 @@
-"""Shares of CPU slots for real: busy processes, a warden of its own, and what happens to it."""
+"""Shares of CPU slots for real: busy processes, a sharing daemon, and what happens to it."""
 
 from __future__ import annotations
 
@@ -82,19 +82,19 @@ async def shared(home: Path) -> AsyncIterator[GpuSharing]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A home whose warden is told to end, and does."""
+    """A home whose daemon is told to end, and does."""
     yield tmp_path
     with suppress(ProcessLookupError, KeyError):
-        os.kill(warden(tmp_path), signal.SIGTERM)
+        os.kill(daemon(tmp_path), signal.SIGTERM)
     deadline = time.monotonic() + 60
-    while GpuSharing(tmp_path, Machine(NodeSpec(NODE), ()), "")._book.guarded():
+    while GpuSharing(tmp_path, Machine(NodeSpec(NODE), ()), "")._files.has_daemon():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def warden(home: Path) -> int:
+def daemon(home: Path) -> int:
     """The process that guards, which says so before it does anything."""
-    return int(GpuSharing(home, Machine(NodeSpec(NODE), ()), "")._book.status()["pid"])
+    return int(GpuSharing(home, Machine(NodeSpec(NODE), ()), "")._files.status()["pid"])
 
 
 async def until(true: Callable[[], bool], within_s: float = 60.0) -> None:
@@ -193,9 +193,9 @@ def test_a_killed_warden_is_replaced_and_nobody_stays_stopped(
             await parked.enter(sharing, RunId(JobId("c"), 1))
             await sharing.park(RunId(JobId("c"), 1))
             await until(lambda: one.stopped or other.stopped)
-            first = warden(home)
+            first = daemon(home)
             os.kill(first, signal.SIGKILL)
-            await until(lambda: warden(home) != first)
+            await until(lambda: daemon(home) != first)
             assert min(await spent(one, other)) > 0.35
             assert parked.stopped
 
@@ -209,9 +209,9 @@ def test_who_is_let_go_while_there_is_no_warden_goes_on(
         async with shared(home) as sharing:
             worker = busy(100)
             await worker.enter(sharing, A)
-            await until(lambda: worker.stopped and sharing._book.held() != [])
-            os.kill(warden(home), signal.SIGKILL)
-            await until(lambda: not sharing._book.guarded())
+            await until(lambda: worker.stopped and sharing._files.held() != [])
+            os.kill(daemon(home), signal.SIGKILL)
+            await until(lambda: not sharing._files.has_daemon())
             await sharing.detach(A)
             await until(lambda: not worker.stopped)
 
@@ -227,12 +227,12 @@ def test_the_warden_outlives_the_server_and_is_found_by_the_next(
             await one.enter(sharing, A)
             await other.enter(sharing, B)
             await until(lambda: one.stopped or other.stopped)
-            first = warden(home)
+            first = daemon(home)
         assert min(await spent(one, other, total_s=1.0)) > 0.3
         async with shared(home) as sharing:
             await one.enter(sharing, A)
             await other.enter(sharing, B)
-            assert warden(home) == first
+            assert daemon(home) == first
             assert (await sharing.park(B)).how == "stopped"
             await sharing.unpark(B, [other.seat])
 
@@ -245,8 +245,8 @@ def test_told_to_end_the_warden_lets_everybody_go(home: Path, busy: Callable[...
             worker = busy(100)
             await worker.enter(sharing, A)
             await until(lambda: worker.stopped)
-        os.kill(warden(home), signal.SIGTERM)
-        await until(lambda: not sharing._book.guarded())
+        os.kill(daemon(home), signal.SIGTERM)
+        await until(lambda: not sharing._files.has_daemon())
         assert not worker.stopped
 
     asyncio.run(go())

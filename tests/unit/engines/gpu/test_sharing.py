@@ -40,10 +40,10 @@ class NoNvml:
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuSharing]:
-    """A machine of eight GPUs, where no warden is ever started."""
+    """A machine of eight GPUs, where no daemon is ever started."""
     monkeypatch.setattr(sharing, "Nvml", NoNvml)
     monkeypatch.setattr(CudaDriver, "missing", staticmethod(lambda: ""))
-    monkeypatch.setattr(DaemonClient, "see_to_it", lambda _: None)
+    monkeypatch.setattr(DaemonClient, "ensure", lambda _: None)
     monkeypatch.setattr(DaemonClient, "is_missing", lambda _: False)
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -121,7 +121,7 @@ def test_a_lost_daemon_is_told_and_spatial_runs_cannot_be_parked(shared: GpuShar
         need = Resources(share_milli=500, way=Way.SPATIAL)
         env = shared.env(HALF, need)
         await attach(shared, RUN, HALF, need)
-        assert shared._book.wanted() == []  # nothing for a warden to do
+        assert shared._files.wanted() == []  # nothing for a sharing daemon to do
         assert shared.problem(RUN) == ""
         assert "spatial way" in (await shared.park(RUN)).why
         os.kill(int((Path(env["CUDA_MPS_PIPE_DIRECTORY"]) / "number").read_text()), signal.SIGKILL)
@@ -207,11 +207,11 @@ def test_what_could_not_be_written_down_is_written_the_next_time(
 
     async def during() -> None:
         with monkeypatch.context() as disk:
-            disk.setattr(type(shared._book), "want", full)
+            disk.setattr(type(shared._files), "want", full)
             with pytest.raises(OSError, match="No space"):
                 await attach(shared, RUN, HALF, Resources(share_milli=500))
         await attach(shared, RUN, HALF, Resources(share_milli=500))
-        assert len(shared._book.wanted()) == 1
+        assert len(shared._files.wanted()) == 1
 
     live(shared, during)
 
@@ -220,24 +220,24 @@ def test_what_the_warden_is_to_do(shared: GpuSharing) -> None:
     async def during() -> None:
         await attach(shared, RUN, HALF, Resources(share_milli=500, qos=Qos.EQUAL))
         await attach(shared, OTHER, WHOLE, Resources())
-        (entry,) = shared._book.wanted()
-        assert (entry.key, entry.pid, entry.ticks) == ("a#1/worker-0", *ME)
-        assert (entry.devices, entry.share_milli, entry.qos) == ((3,), 500, "equal")
-        assert (entry.memory_mib, entry.means, entry.want) == (50_000, "cuda", "run")
+        (request,) = shared._files.wanted()
+        assert (request.key, request.pid, request.ticks) == ("a#1/worker-0", *ME)
+        assert (request.devices, request.share_milli, request.qos) == ((3,), 500, "equal")
+        assert (request.memory_mib, request.means, request.want) == (50_000, "cuda", "run")
         await shared.detach(RUN)
-        assert shared._book.wanted() == []
+        assert shared._files.wanted() == []
 
     live(shared, during)
 
 
 def answer(shared: GpuSharing, **outcome: object) -> None:
-    """What a warden would write."""
+    """What a sharing daemon would write."""
     tenants = {
-        entry.key: {
-            "standing": "parked" if entry.want == "park" else "running",
+        request.key: {
+            "standing": "parked" if request.want == "park" else "running",
             "problem": "",
             "outcome": {
-                "turn": entry.turn,
+                "turn": request.turn,
                 "took_s": 1.5,
                 "freed_mib": 9,
                 "stays_mib": 0,
@@ -246,9 +246,9 @@ def answer(shared: GpuSharing, **outcome: object) -> None:
                 **outcome,
             },
         }
-        for entry in shared._book.wanted()
+        for request in shared._files.wanted()
     }
-    shared._book.tell({"pid": 0, "tenants": tenants})
+    shared._files.tell({"pid": 0, "tenants": tenants})
 
 
 async def answered(shared: GpuSharing, call: Awaitable[sharing.ParkResult]) -> sharing.ParkResult:
@@ -265,9 +265,9 @@ def test_a_share_that_the_driver_does_not_let_hold_is_told_once(shared: GpuShari
 
     async def during() -> None:
         await attach(shared, RUN, HALF, Resources(share_milli=500))
-        (entry,) = shared._book.wanted()
-        why = {entry.key: {"standing": "running", "problem": "cannot be locked: 801"}}
-        shared._book.tell({"pid": 0, "tenants": why})
+        (request,) = shared._files.wanted()
+        why = {request.key: {"standing": "running", "problem": "cannot be locked: 801"}}
+        shared._files.tell({"pid": 0, "tenants": why})
         assert shared.problem(RUN) == shared.problem(RUN) == "worker-0 cannot be locked: 801"
 
     live(shared, during)
@@ -279,17 +279,17 @@ def test_a_whole_run_is_parked_and_comes_back_elsewhere(shared: GpuSharing) -> N
         await attach(shared, RUN, WHOLE, Resources())
         parked = await answered(shared, shared.park(RUN))
         assert (parked.how, parked.took_s, parked.freed_mib) == ("checkpoint", 1.5, 9)
-        assert [(e.want, e.turn) for e in shared._book.wanted()] == [("park", 1)]
+        assert [(e.want, e.turn) for e in shared._files.wanted()] == [("park", 1)]
         seat = Seat("worker", 0, (5,), 1000, NODE)
         seen = []
         task = asyncio.ensure_future(shared.unpark(RUN, [seat]))
         while not task.done():
-            seen += [(e.want, e.devices, e.onto) for e in shared._book.wanted()]
+            seen += [(e.want, e.devices, e.onto) for e in shared._files.wanted()]
             answer(shared)
             await asyncio.sleep(0.01)
         assert seen[-1] == ("run", (3,), (5,))
         assert task.result().how == "checkpoint"
-        assert shared._book.wanted() == []
+        assert shared._files.wanted() == []
 
     live(shared, during)
 
@@ -304,7 +304,7 @@ def test_the_next_server_knows_who_is_parked(shared: GpuSharing, tmp_path: Path)
 
     async def later() -> None:
         await attach(again, RUN, WHOLE, Resources())
-        assert [(e.want, e.turn) for e in again._book.wanted()] == [("park", 1)]
+        assert [(e.want, e.turn) for e in again._files.wanted()] == [("park", 1)]
         assert (await answered(again, again.unpark(RUN, [WHOLE]))).how == "checkpoint"
 
     live(again, later)
@@ -316,8 +316,8 @@ def test_an_answer_of_long_ago_is_none_to_what_is_asked_now(shared: GpuSharing) 
         asked = asyncio.create_task(shared.park(RUN))
         await asyncio.sleep(0.1)
         assert not asked.done()
-        (entry,) = shared._book.wanted()
-        answer_turn(shared, entry.turn)
+        (request,) = shared._files.wanted()
+        answer_turn(shared, request.turn)
         assert (await asked).how == "checkpoint"
 
     shared._folder.mkdir()
@@ -326,10 +326,10 @@ def test_an_answer_of_long_ago_is_none_to_what_is_asked_now(shared: GpuSharing) 
 
 
 def answer_turn(shared: GpuSharing, turn: int) -> None:
-    """What a warden says that has parked the worker."""
+    """What a sharing daemon says that has parked the worker."""
     outcome = {"turn": turn, "took_s": 0.0, "freed_mib": 0, "stays_mib": 0}
     told = {"standing": "parked", "outcome": {**outcome, "how": "checkpoint", "why": ""}}
-    shared._book.tell({"pid": 0, "tenants": {f"{RUN}/worker-0": told}})
+    shared._files.tell({"pid": 0, "tenants": {f"{RUN}/worker-0": told}})
 
 
 def test_other_accounts_reach_what_they_need(shared: GpuSharing) -> None:
@@ -353,7 +353,7 @@ def test_processes_that_take_the_places_of_parked_ones_are_not_parked(shared: Gp
         others = {"worker-0": (os.getppid(), 1)}
         need = {"worker": Resources(share_milli=500)}
         await shared.attach(RUN, [HALF], need, others)
-        assert [e.want for e in shared._book.wanted()] == ["run"]
+        assert [e.want for e in shared._files.wanted()] == ["run"]
 
     live(shared, during)
 
@@ -366,7 +366,7 @@ def test_what_cannot_be_parked_is_wanted_to_run_again(shared: GpuSharing) -> Non
             answer(shared, how="none", why="not supported")
             await asyncio.sleep(0.01)
         assert task.result().why == "not supported"
-        assert [e.want for e in shared._book.wanted()] == ["run"]
+        assert [e.want for e in shared._files.wanted()] == ["run"]
 
     live(shared, during)
 
@@ -379,9 +379,9 @@ def test_workers_that_are_gone_need_no_warden(
     async def during() -> None:
         need = {"worker": Resources(share_milli=500)}
         await shared.attach(RUN, [HALF], need, {"worker-0": (ME[0], ME[1] + 1)})
-        assert len(shared._book.wanted()) == 1
+        assert len(shared._files.wanted()) == 1
         deadline = time.monotonic() + 60
-        while shared._book.wanted():
+        while shared._files.wanted():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         assert (await shared.park(OTHER)).how == "none"

@@ -20,14 +20,14 @@ class World:
         self.now = 0.0
         self.busy = set(pids)
         self.used = dict.fromkeys(pids, 0.0)
-        self.rota = SliceRunner(self, clock=lambda: self.now)
+        self.runner = SliceRunner(self, clock=lambda: self.now)
 
     def used_s(self, pids: Sequence[int]) -> float:
         return sum(self.used[pid] for pid in pids)
 
     def join(self, pid: int, claim: Claim) -> TenantProcesses:
         tenant = TenantProcesses(self.driver, lambda: [pid] if pid in self.driver.stages else [])
-        self.rota.join(str(pid), claim, tenant)
+        self.runner.join(str(pid), claim, tenant)
         return tenant
 
     def wait(self, for_s: float) -> None:
@@ -39,7 +39,7 @@ class World:
     def run(self, for_s: float) -> None:
         end = self.now + for_s
         while self.now < end:
-            self.rota.step(self.wait)
+            self.runner.step(self.wait)
 
 
 def test_one_at_a_time_and_each_its_part() -> None:
@@ -57,11 +57,11 @@ def test_an_idle_neighbour_is_noticed_and_comes_back() -> None:
     world.join(2, Claim(500, BEST_EFFORT))
     world.busy = {2}
     world.run(10.0)
-    assert world.rota.slices.part("2") == 1.0
+    assert world.runner.slices.part("2") == 1.0
     assert world.driver.stages[1] is Stage.RUNNING  # idle, and free to show that it is back
     world.busy = {1, 2}
     world.run(1.0)
-    assert world.rota.slices.part("2") == pytest.approx(0.5)
+    assert world.runner.slices.part("2") == pytest.approx(0.5)
 
 
 def test_what_cannot_be_locked_is_a_problem_of_its_tenant_alone() -> None:
@@ -115,7 +115,7 @@ def test_a_process_that_is_gone_is_no_problem() -> None:
 def test_a_new_process_of_a_locked_tenant_is_locked_too() -> None:
     world = World(1, 2, 3)
     pids = [1]
-    world.rota.join("a", Claim(500), TenantProcesses(world.driver, lambda: list(pids)))
+    world.runner.join("a", Claim(500), TenantProcesses(world.driver, lambda: list(pids)))
     world.join(2, Claim(500))
     world.run(1.0)
     pids.append(3)
@@ -130,7 +130,7 @@ def test_at_the_end_everybody_is_unlocked() -> None:
     world.join(2, Claim(500))
     world.run(1.0)
     assert Stage.LOCKED in world.driver.stages.values()
-    world.rota.close()
+    world.runner.close()
     assert set(world.driver.stages.values()) == {Stage.RUNNING}
 
 
@@ -139,8 +139,8 @@ def test_who_leaves_stays_as_it_is() -> None:
     world.join(1, Claim(500))
     world.join(2, Claim(500))
     world.run(1.0)
-    locked = next(name for name, one in world.rota.tenants.items() if one.locked)
-    tenant = world.rota.leave(locked)
+    locked = next(name for name, one in world.runner.tenants.items() if one.locked)
+    tenant = world.runner.leave(locked)
     assert tenant is not None
     assert world.driver.stages[int(locked)] is Stage.LOCKED
     world.run(1.0)

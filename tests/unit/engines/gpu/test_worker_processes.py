@@ -90,7 +90,7 @@ def test_another_reaper_has_other_children(pids: dict[str, int]) -> None:
 
 def test_all_of_a_worker_is_stopped_and_goes_on(pids: dict[str, int]) -> None:
     driver = SignalDriver()
-    driver.kin[pids["a"]] = WorkerProcesses(pids["a"], [pids["b"]])
+    driver.trees[pids["a"]] = WorkerProcesses(pids["a"], [pids["b"]])
 
     def states(worker: str) -> str:
         found = [process_tree.look(pids[name]) for name in NAMES if name.startswith(worker)]

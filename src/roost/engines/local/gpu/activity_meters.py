@@ -1,4 +1,4 @@
-"""How much work processes did, to tell those that are idle from those that are busy."""
+"""Meters of how much work processes did, to tell idle tenants from busy ones."""
 
 from __future__ import annotations
 

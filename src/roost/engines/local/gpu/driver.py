@@ -7,7 +7,7 @@ A *driver* knows processes by their number and moves each through four states:
 *Locked* stops the process's GPU work and keeps its memory on the device: a matter of
 milliseconds. *Checkpointed* brings its device memory to the host and lets go of the device.
 ``CudaDriver`` makes these calls of NVIDIA's driver by ``ctypes``; ``signals`` does the same with
-the processes of CPU slots. Nothing here decides when; that is for ``slices`` and ``warden``.
+the processes of CPU slots. Nothing here decides when; that is for ``slices`` and ``daemon``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DriverRefused(Conflict):
 
 
 class CheckpointDriver(Protocol):
-    """Who can stop the work of a process. Every call may raise Refused."""
+    """Stops the work of a process. Every call may raise Refused."""
 
     def state(self, pid: int) -> Stage:
         """Where a process stands; Refused if it has no work to stop."""

@@ -3,7 +3,7 @@
 A folder that comes first in ``PYTHONPATH`` holds a ``sitecustomize`` which tells PyTorch's
 allocator its limit the moment a process touches the GPU; over it, the job sees PyTorch's ordinary
 out-of-memory error. Its script is not changed, and an own ``sitecustomize`` is still loaded. JAX is
-told by a variable. What gets around all this is seen by the warden and stopped.
+told by a variable. What gets around all this is seen by the sharing daemon and stopped.
 
 The limit counts everything that the job holds on the device. What CUDA itself takes for a process
 (``CONTEXT_MIB``) is therefore kept from the allocator.

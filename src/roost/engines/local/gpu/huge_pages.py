@@ -4,7 +4,7 @@ The driver copies device memory into fresh host memory with one thread: two mill
 8 GiB. With transparent huge pages set to ``always`` there are a few thousand, and it takes little
 more than half as long. The setting is the whole machine's: it is changed for as long as something
 is being parked, where that is allowed, and put back afterwards. What it was is in a file, so that
-the next warden puts it back if this one is killed.
+the next daemon puts it back if this one is killed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the engine calls to have devices shared: checks, environments, tenants, parking.
 
-It writes down what is wanted (``book``), sees to it that a warden lives while there is somebody to
-guard, and reads what became of it. Its own knowledge is in those files too: the next server goes on
+It writes down what is wanted (``state_files``), keeps a sharing daemon alive while there are
+tenants, and reads what became of it. All it knows is in those files too: the next server goes on
 where this one ended.
 """
 
@@ -29,13 +29,15 @@ from roost.engines.local.gpu.tenant import TenantRequest
 from roost.errors import InvalidSpec, Retryable, RoostError
 
 _log = logging.getLogger(__name__)
+#: How often it looks after the daemon and its tenants, and for an answer that it waits for.
 _LOOK_S = 0.5
 _POLL_S = 0.02
 #: How long parking may take: 40 GiB need half a minute.
 _PARK_S = 600.0
+#: Problems of runs that are remembered.
 _REMEMBERED = 1000
-#: How long an MPS daemon waits for the next who needs it; when the server stops, only for those
-#: that are just being started.
+#: How long an MPS daemon stays without a run that needs it; when the server stops, only as long as
+#: a worker takes to start.
 _CLOSING_S = 2.0
 _DAEMON_S = 30.0
 _SPATIAL = "it shares its GPU the spatial way: it can only be stopped where it is"
@@ -67,19 +69,31 @@ class _Run:
 
 
 class GpuSharing:
-    """Shares of this machine's devices; one per engine."""
+    """Has the devices of this machine shared; one per engine.
+
+    1. ``env`` gives a worker what it needs to keep to its share: a limit for its framework, or the
+       MPS daemon of its GPU.
+    2. ``attach`` names the processes of a run once they are up. They become tenants in
+       ``tenants.json``, and the sharing daemon is told to look (SIGHUP).
+    3. ``park`` and ``unpark`` write a wish with a number, and wait until ``status.json`` has an
+       answer to that number.
+    4. ``detach`` takes the tenants out; the daemon lets go of them.
+
+    All of it runs on the engine's loop. MPS daemons start and end on other threads, under a lock.
+    """
 
     def __init__(self, home: Path, machine: Machine, python: str) -> None:
         self._machine = machine
         self._folder = home / "gpu"
-        self._book = StateFiles(self._folder)
-        self._guard = DaemonClient(self._book, python, lambda: bool(self._entries))
-        self._entries: dict[str, TenantRequest] = {}
+        self._files = StateFiles(self._folder)
+        self._client = DaemonClient(self._files, python, lambda: bool(self._requests))
+        self._requests: dict[str, TenantRequest] = {}
         self._runs: dict[RunId, _Run] = {}
         self._daemons: dict[int, mps.MpsDaemon] = {}
         self._spatial: dict[RunId, frozenset[int]] = {}
         self._needed_at: dict[int, float] = {}
-        #: Held while daemons begin or end: each is asked for on threads of its own.
+        #: Held while an MPS daemon begins or ends: threads of the engine ask for them, and one
+        #: that is just needed must not be ended.
         self._serving = threading.Lock()
         self._problems: dict[RunId, str] = {}
         #: Is told of every problem of a run as it is found.
@@ -88,25 +102,27 @@ class GpuSharing:
         self._minding: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Take up what the last server left, and mind the warden."""
+        """Take up what the last server left, and mind the sharing daemon."""
         self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self._folder.chmod(0o711)  # whatever the umask is: jobs of other accounts pass through it
+        self._folder.chmod(0o711)  # jobs of other accounts pass through it, whatever the umask is
         if self._machine.real:
             framework_memory.write_hook(self._folder / "hook")
             left = [mps.device_of(path) for path in self._folder.glob("mps-*-log")]
             self._needed_at = dict.fromkeys(left, time.monotonic())
-        self._entries = {entry.key: entry for entry in self._book.wanted() if entry.alive}
+        self._requests = {request.key: request for request in self._files.wanted() if request.alive}
         # An answer that was given before must not pass for one to what is asked next.
-        told = self._book.status().get("tenants", {}).values()
+        told = self._files.status().get("tenants", {}).values()
         turns = [one.get("outcome", {}).get("turn", 0) for one in told]
-        self._turn = max((*turns, *(entry.turn for entry in self._entries.values())), default=0)
-        if self._book.changed() is not None:
-            self._book.want(self._entries.values())
-        self._guard.see_to_it()
+        self._turn = max(
+            (*turns, *(request.turn for request in self._requests.values())), default=0
+        )
+        if self._files.changed() is not None:
+            self._files.want(self._requests.values())
+        self._client.ensure()
         self._minding = asyncio.create_task(self._mind())
 
     async def close(self) -> None:
-        """Let go: the warden and the daemons that serve somebody stay, slices and limits hold."""
+        """Let go: the sharing daemon and MPS daemons in use stay, slices and limits hold."""
         if self._minding is not None:
             self._minding.cancel()
             await asyncio.gather(self._minding, return_exceptions=True)
@@ -133,7 +149,7 @@ class GpuSharing:
         cannot do it, Retryable if it cannot just now.
         """
         limit = self._limit_mib(seat, need) if seat.gpus else 0
-        if not self._machine.real:  # nobody holds it there, but who asks can keep to it
+        if not self._machine.real:  # it is not held there, but a job that looks can keep to it
             return {framework_memory.VARIABLE: str(limit)} if limit else {}
         if not seat.gpus:
             return {}
@@ -161,7 +177,7 @@ class GpuSharing:
     ) -> None:
         """Hold slices and limits for these processes from now on; once more does no harm.
 
-        While nobody knows the workers of a run (it prepares itself, or ends), what serves it stays.
+        While its workers are not known (a run prepares itself, or ends), what serves it stays.
         Raises Retryable where its limits cannot be held.
         """
         self._spatial[run] = frozenset(
@@ -169,12 +185,14 @@ class GpuSharing:
         )
         if not workers:
             return
-        # Whoever was parked still is, but not processes that took their places.
+        # Processes that were parked still are, but not others that took their places.
         same = set(workers.values())
         parked = any(e.want == "park" and (e.pid, e.ticks) in same for e in self._of(run))
         self._runs[run] = _Run(tuple(seats), dict(needs), dict(workers), parked)
-        wanted = {entry.key: entry for entry in self._entries_of(run) if self._is_guarded(entry)}
-        gone = {entry.key for entry in self._of(run)} - set(wanted)
+        wanted = {
+            request.key: request for request in self._requests_of(run) if self._is_held(request)
+        }
+        gone = {request.key for request in self._of(run)} - set(wanted)
         self._publish({**self._without(gone), **wanted})
         if why := await asyncio.to_thread(self._unserved, run):
             raise Retryable(why, after=10.0)
@@ -183,7 +201,7 @@ class GpuSharing:
         """A run is over, or goes on unguarded."""
         self._runs.pop(run, None)
         devices = self._spatial.pop(run, frozenset())
-        gone = {entry.key for entry in self._of(run)}
+        gone = {request.key for request in self._of(run)}
         if gone:
             self._note_problems()
             self._publish(self._without(gone))
@@ -227,7 +245,7 @@ class GpuSharing:
         if back.how == "none":
             known.seats, known.parked = before, True
         else:
-            wanted = {e.key: e for e in self._entries_of(run) if self._is_guarded(e)}
+            wanted = {e.key: e for e in self._requests_of(run) if self._is_held(e)}
             self._publish({**self._without({e.key for e in self._of(run)}), **wanted})
         return back
 
@@ -243,10 +261,10 @@ class GpuSharing:
                 return f"the MPS daemon of GPU {device} is gone; what shared it has lost its GPU"
         return ""
 
-    def _entries_of(
+    def _requests_of(
         self, run: RunId, before: Mapping[str, tuple[int, ...]] | None = None
     ) -> Iterable[TenantRequest]:
-        """A run as the warden is to know it; ``before``: the devices that it was parked from."""
+        """A run as the daemon is to know it; ``before``: the devices that it was parked from."""
         known = self._runs[run]
         for seat in known.seats:
             if seat.name not in known.workers or not seat.gpus:
@@ -255,7 +273,7 @@ class GpuSharing:
             if self._is_spatial(seat, need):
                 continue
             pid, ticks = known.workers[seat.name]
-            last = self._entries.get(_key(run, seat.name))
+            last = self._requests.get(_key(run, seat.name))
             yield TenantRequest(
                 _key(run, seat.name),
                 pid,
@@ -272,9 +290,9 @@ class GpuSharing:
                 tuple(other for other, _ in known.workers.values() if other != pid),
             )
 
-    def _is_guarded(self, entry: TenantRequest) -> bool:
+    def _is_held(self, request: TenantRequest) -> bool:
         """Whether there is anything to hold for it."""
-        return entry.sliced or bool(entry.memory_mib) or entry.want == "park"
+        return request.sliced or bool(request.memory_mib) or request.want == "park"
 
     async def _wish(
         self, run: RunId, want: str, before: Mapping[str, tuple[int, ...]] | None = None
@@ -283,36 +301,36 @@ class GpuSharing:
         self._turn += 1
         turn = self._turn
         wanted = {
-            entry.key: replace(entry, want=want, turn=turn)
-            for entry in self._entries_of(run, before)
+            request.key: replace(request, want=want, turn=turn)
+            for request in self._requests_of(run, before)
         }
         if not wanted:
             return ParkResult(why="it has no process on a device")
-        self._publish({**self._entries, **wanted})
+        self._publish({**self._requests, **wanted})
         deadline = time.monotonic() + _PARK_S
         while time.monotonic() < deadline:
-            status = await asyncio.to_thread(self._book.status)
+            status = await asyncio.to_thread(self._files.status)
             told = [status.get("tenants", {}).get(key) for key in wanted]
             if all(one and one["outcome"]["turn"] >= turn for one in told):
                 return _summed(one["outcome"] for one in told if one)
             if all(one and one["standing"] == "gone" for one in told):
                 return ParkResult(why=self.problem(run) or "its processes are gone")
-            if not self._entries.keys() >= wanted.keys():
+            if not self._requests.keys() >= wanted.keys():
                 return ParkResult(why=self.problem(run) or "it ended meanwhile")
             await asyncio.sleep(_POLL_S)
-        return ParkResult(why=f"the warden did not answer within {_PARK_S:g} s")
+        return ParkResult(why=f"the sharing daemon did not answer within {_PARK_S:g} s")
 
     async def _take_back(self, run: RunId) -> None:
         """What could not be parked goes on, all of it."""
         if run in self._runs and self._of(run):
             await self._wish(run, "run")
 
-    def _publish(self, entries: Mapping[str, TenantRequest]) -> None:
-        """Write down what is wanted, and have the warden look."""
-        if dict(entries) != self._entries:
-            self._book.want(entries.values())
-            self._entries = dict(entries)  # only what is written is not written again
-        self._guard.see_to_it()
+    def _publish(self, requests: Mapping[str, TenantRequest]) -> None:
+        """Write down what is wanted, and have the sharing daemon look."""
+        if dict(requests) != self._requests:
+            self._files.want(requests.values())
+            self._requests = dict(requests)  # only what is written is not written again
+        self._client.ensure()
 
     async def _mind(self) -> None:
         while True:
@@ -321,20 +339,20 @@ class GpuSharing:
                 self._note_problems()
                 self._forget_dead()
                 await self._end_daemons(_DAEMON_S)
-                if self._guard.is_missing():
-                    _log.warning("the warden of shared devices is gone: another one takes over")
-                    self._guard.see_to_it()
+                if self._client.is_missing():
+                    _log.warning("the sharing daemon is gone: another one takes over")
+                    self._client.ensure()
             except (OSError, RoostError) as error:
                 _log.warning("cannot look after shared devices: %s", error)
 
     def _forget_dead(self) -> None:
-        """Nobody guards workers that are gone, whether or not anybody says so."""
-        dead = {key for key, entry in self._entries.items() if not entry.alive}
+        """Take out workers that are gone, whether or not the engine said so."""
+        dead = {key for key, request in self._requests.items() if not request.alive}
         if dead:
             self._publish(self._without(dead))
 
     async def _end_daemons(self, idle_s: float) -> None:
-        """End the MPS daemons that nobody has needed for a while."""
+        """End the MPS daemons that no run has needed for a while."""
         used = {device for held in self._spatial.values() for device in held}
         for device, needed_at in tuple(self._needed_at.items()):
             if device not in used and time.monotonic() - needed_at > idle_s:
@@ -342,12 +360,12 @@ class GpuSharing:
 
     def _end_daemon(self, device: int, needed_at: float) -> None:
         with self._serving:
-            if self._needed_at.get(device) == needed_at:  # nobody has asked for it since
+            if self._needed_at.get(device) == needed_at:  # no worker has needed it since
                 self._daemon(device).stop()
                 del self._needed_at[device]
 
     def _note_problems(self) -> None:
-        tenants = self._book.status().get("tenants", {})
+        tenants = self._files.status().get("tenants", {})
         for run in self._runs:
             for name in self._runs[run].workers:
                 told = tenants.get(_key(run, name), {})
@@ -359,11 +377,13 @@ class GpuSharing:
             del self._problems[run]
 
     def _of(self, run: RunId) -> list[TenantRequest]:
-        return [entry for entry in self._entries.values() if entry.key.startswith(_key(run, ""))]
+        return [
+            request for request in self._requests.values() if request.key.startswith(_key(run, ""))
+        ]
 
     def _without(self, keys: Iterable[str]) -> dict[str, TenantRequest]:
         gone = set(keys)
-        return {key: entry for key, entry in self._entries.items() if key not in gone}
+        return {key: request for key, request in self._requests.items() if key not in gone}
 
     def _limit_mib(self, seat: Seat, need: Resources) -> int:
         if need.gpu_memory_mib or seat.share_milli >= WHOLE:

@@ -1,12 +1,15 @@
-"""The warden: the one process that locks others, and that unlocks everybody when it ends.
+"""The sharing daemon: the one process that locks others, and that unlocks all when it ends.
 
-It makes true what the engine wrote down (``book``) and writes down what is so. Slices of time run
-on a thread for each shared device; parking and bringing back on threads of their own, for they
-take seconds. It needs no server, and outlives it. A warden that is killed is replaced by another,
-which finds everything in the files: whoever is to run is unlocked first of all.
+It makes true what the engine wrote down (``state_files``) and writes down what is so. It needs no
+server, and outlives it. A daemon that is killed is replaced by another, which finds everything in
+the files: tenants that are to run are unlocked first of all.
 
-It ends when it is told to (SIGTERM) or when there is nobody left to guard. What was parked stays
-parked, in the memory of the host, until a warden is told to bring it back.
+It ends when it is told to (SIGTERM) or when no tenant is left. What was parked stays parked, in the
+memory of the host, until a daemon is told to bring it back.
+
+    main thread      looks at the files, every quarter of a second and on SIGHUP
+    SliceThread      one for each shared device: locks and unlocks its tenants by turns
+    pool ``park``    parking and bringing back, which take seconds
 """
 
 from __future__ import annotations
@@ -43,28 +46,29 @@ from roost.engines.local.gpu.time_slices import ActivityMeter, TenantProcesses
 from roost.engines.local.gpu.worker_processes import WorkerProcesses
 from roost.engines.local.shim import process_tree
 
+#: How long it tries to get the lock, stays without tenants, and waits for a parking under way.
 _LOCK_S = 3.0
 _LINGER_S = 5.0
 _ANSWER_S = 30.0
 
 
 class DaemonDevices:
-    """What the warden works with, by means: made when first needed, replaced in tests."""
+    """Drivers, meters and NVML, by means: made when first needed, replaced in tests."""
 
     def __init__(self) -> None:
         self._drivers: dict[str, CheckpointDriver] = {}
         self._nvml: Nvml | None = None
 
     def driver(self, means: str) -> CheckpointDriver:
-        """Who locks processes; raises Refused."""
+        """What locks processes; raises DriverRefused."""
         if means not in self._drivers:
             self._drivers[means] = CudaDriver() if means == "cuda" else SignalDriver()
         return self._drivers[means]
 
     def meter(self, means: str, device: int) -> ActivityMeter:
-        """Who tells idle tenants of a device."""
+        """What tells idle tenants of a device."""
         if means == "cuda":
-            with suppress(DriverRefused):  # by CPU time where nobody knows better
+            with suppress(DriverRefused):  # by CPU time where NVML is missing
                 return GpuMeter(self.nvml(), device)
             return CpuMeter()
         driver = self.driver(means)
@@ -90,15 +94,24 @@ class DaemonDevices:
 
 
 class SharingDaemon:
-    """Makes true what is wanted."""
+    """Makes true what is wanted.
+
+    1. ``_adopt``: what the last daemon changed on the machine is put back, its answers are read,
+       tenants that stand parked stay so, all others are unlocked. Then processes in ``held.json``
+       that no tenant names are unlocked.
+    2. ``once``, again and again: if ``tenants.json`` changed, tenants come and go, and a wish to
+       park or to come back begins on the pool. Then finished wishes are taken note of, memory is
+       compared with its limit, and ``held.json`` and ``status.json`` are written if they changed.
+    3. ``close``: what is under way is finished, slices end, all that is not parked is unlocked.
+    """
 
     def __init__(
-        self, book: StateFiles, machinery: DaemonDevices, linger_s: float = _LINGER_S
+        self, files: StateFiles, devices: DaemonDevices, linger_s: float = _LINGER_S
     ) -> None:
-        self._book, self._machinery, self._linger_s = book, machinery, linger_s
-        self._wards: dict[str, Tenant] = {}
-        self._desks: dict[int, SliceThread] = {}
-        self._pages = machinery.pages(book.pages)
+        self._files, self._devices, self._linger_s = files, devices, linger_s
+        self._tenants: dict[str, Tenant] = {}
+        self._threads: dict[int, SliceThread] = {}
+        self._pages = devices.pages(files.pages)
         self._pool = ThreadPoolExecutor(8, "park")
         self._underway: dict[str, Future[ParkOutcome]] = {}
         self._seen: tuple[int, int] | None = None
@@ -111,17 +124,17 @@ class SharingDaemon:
         self.stopping = False
 
     def wake(self) -> None:
-        """Look again now; also from a handler of signals."""
+        """Look again now. Safe in a handler of signals: a SimpleQueue can be used there."""
         self._calls.put(None)
 
     def run(self) -> None:
-        """Guard until told to stop, or until there is nobody to guard."""
+        """Go on until told to stop, or until there is no tenant for a while."""
         self._adopt()
         try:
             while not self.stopping and not self._is_done():
                 try:
                     self.once()
-                except OSError:  # a full disk, for instance: what is locked stays on its rota
+                except OSError:  # a full disk, for instance: slices go on
                     traceback.print_exc()
                 with suppress(queue.Empty):
                     self._calls.get(timeout=SAMPLE_S)
@@ -129,217 +142,227 @@ class SharingDaemon:
             self.close()
 
     def once(self) -> None:
-        """Look at what is wanted and at how everybody stands, and do what there is to do."""
-        seen = self._book.changed()
+        """Look at what is wanted and at how each tenant stands, and do what there is to do."""
+        seen = self._files.changed()
         if seen != self._seen:
             self._seen = seen
-            self._heed(self._book.wanted())
+            self._heed(self._files.wanted())
         self._on_device.clear()
-        for ward in self._wards.values():
-            self._settle(ward)
-            self._watch(ward)
+        for tenant in self._tenants.values():
+            self._settle(tenant)
+            self._watch(tenant)
         self._note()
-        self._end_excess()  # once it is written down why
+        self._end_excess()  # after the note: the reason is on disk before the process is dead
 
     def close(self) -> None:
-        """Unlock everybody but those who are parked."""
+        """Unlock all but those that are parked."""
+        # The pool first, then the slices: a parking that fails puts its tenant back on a thread.
         self._pool.shutdown()
-        for ward in self._wards.values():
-            self._settle(ward, last=True)
-        for desk in self._desks.values():
-            desk.close()
-        for ward in self._wards.values():
-            if ward.standing == "running":
-                ward.release()
+        for tenant in self._tenants.values():
+            self._settle(tenant, last=True)
+        for thread in self._threads.values():
+            thread.close()
+        for tenant in self._tenants.values():
+            if tenant.standing == "running":
+                tenant.release()
         self._note(closing=True)
 
     def _adopt(self) -> None:
-        """Know what another warden left: its answers, and its locks on whom nobody names now."""
+        """Take over what another daemon left: its answers, and its locks."""
         self._pages.put_back()
-        wanted = self._book.wanted()
-        told = self._book.status().get("tenants", {})
-        self._book.tell({"pid": os.getpid(), "tenants": told})  # who guards, before anybody is
-        named = {(entry.pid, entry.ticks) for entry in wanted}
-        for entry in wanted:
-            done = told.get(entry.key, {}).get("outcome", {})
-            ward = self._take_in(entry)
-            if ward is not None and done.get("turn") == entry.turn and entry.turn:
-                ward.outcome = ParkOutcome.decode(done)
-            if ward is not None and ward.stands_parked():
-                ward.standing = "parked"
-            elif ward is not None:
-                ward.release()
-        ours = {pid for ward in self._wards.values() for pid in ward.tenant.pids}
-        for pid, ticks, means in self._book.held():
+        wanted = self._files.wanted()
+        told = self._files.status().get("tenants", {})
+        self._files.tell(
+            {"pid": os.getpid(), "tenants": told}
+        )  # its number first: the engine signals it by that
+        named = {(request.pid, request.ticks) for request in wanted}
+        for request in wanted:
+            done = told.get(request.key, {}).get("outcome", {})
+            tenant = self._take_in(request)
+            if tenant is not None and done.get("turn") == request.turn and request.turn:
+                tenant.outcome = ParkOutcome.decode(done)
+            if tenant is not None and tenant.stands_parked():
+                tenant.standing = "parked"
+            elif tenant is not None:
+                tenant.release()
+        ours = {pid for tenant in self._tenants.values() for pid in tenant.processes.pids}
+        for pid, ticks, means in self._files.held():
             if pid not in ours and (pid, ticks) not in named:
                 with suppress(DriverRefused):
-                    let_go(self._machinery.driver(means), pid, ticks)
+                    let_go(self._devices.driver(means), pid, ticks)
 
     def _heed(self, wanted: list[TenantRequest]) -> None:
-        names = {entry.key for entry in wanted}
-        for key in [key for key in self._wards if key not in names]:
-            self._let_go(self._wards[key])
-            del self._wards[key]
-        for entry in wanted:
-            ward = self._wards.get(entry.key)
-            if ward is not None and (ward.entry.pid, ward.entry.ticks) != (entry.pid, entry.ticks):
-                self._let_go(ward)
-                ward = None
-            if ward is None:
-                ward = self._take_in(entry)
-            if ward is not None:
-                self._change(ward, entry)
+        names = {request.key for request in wanted}
+        for key in [key for key in self._tenants if key not in names]:
+            self._let_go(self._tenants[key])
+            del self._tenants[key]
+        for request in wanted:
+            tenant = self._tenants.get(request.key)
+            if tenant is not None and (tenant.request.pid, tenant.request.ticks) != (
+                request.pid,
+                request.ticks,
+            ):
+                self._let_go(tenant)
+                tenant = None
+            if tenant is None:
+                tenant = self._take_in(request)
+            if tenant is not None:
+                self._change(tenant, request)
 
-    def _take_in(self, entry: TenantRequest) -> Tenant | None:
+    def _take_in(self, request: TenantRequest) -> Tenant | None:
         try:
-            driver = self._machinery.driver(entry.means)
+            driver = self._devices.driver(request.means)
         except DriverRefused as refusal:
             self._told = {}
             idle = SignalDriver()
-            ward = Tenant(
-                entry, idle, TenantProcesses(idle, list), WorkerProcesses(entry.pid), "gone"
+            tenant = Tenant(
+                request, idle, TenantProcesses(idle, list), WorkerProcesses(request.pid), "gone"
             )
-            ward.problem = str(refusal)
-            self._wards[entry.key] = ward
+            tenant.problem = str(refusal)
+            self._tenants[request.key] = tenant
             return None
-        kin = WorkerProcesses(entry.pid, entry.others)
+        tree = WorkerProcesses(request.pid, request.others)
         if isinstance(driver, SignalDriver):
-            driver.kin[entry.pid] = kin
-        ward = Tenant(entry, driver, TenantProcesses(driver, finder(entry, driver, kin)), kin)
-        ward.tenant.refresh()
-        self._wards[entry.key] = ward
-        return ward
+            driver.trees[request.pid] = tree
+        tenant = Tenant(
+            request, driver, TenantProcesses(driver, finder(request, driver, tree)), tree
+        )
+        tenant.processes.refresh()
+        self._tenants[request.key] = tenant
+        return tenant
 
-    def _change(self, ward: Tenant, entry: TenantRequest) -> None:
+    def _change(self, tenant: Tenant, request: TenantRequest) -> None:
         """Do as it is wanted now; what is under way is seen through first."""
-        ward.entry, ward.kin.others = entry, frozenset(entry.others)
-        if ward.standing == "gone" or entry.key in self._underway:
+        tenant.request, tenant.tree.others = request, frozenset(request.others)
+        if tenant.standing == "gone" or request.key in self._underway:
             return
-        if entry.want == "park" and ward.standing == "running":
-            self._park(ward)
-        elif entry.want == "run" and ward.standing == "parked":
-            self._unpark(ward)
-        elif ward.standing == "running":
-            if ward.devices != entry.devices:
-                self._off_rota(ward)
-                ward.devices = entry.devices
-            self._on_rota(ward)
-            if ward.outcome.turn < entry.turn:
-                ward.outcome = ParkOutcome(entry.turn, how="none", why="it runs already")
-        elif ward.outcome.turn < entry.turn:
-            ward.outcome = ParkOutcome(entry.turn, how=ward.how, why="it was parked already")
+        if request.want == "park" and tenant.standing == "running":
+            self._park(tenant)
+        elif request.want == "run" and tenant.standing == "parked":
+            self._unpark(tenant)
+        elif tenant.standing == "running":
+            if tenant.devices != request.devices:
+                self._leave_slices(tenant)
+                tenant.devices = request.devices
+            self._join_slices(tenant)
+            if tenant.outcome.turn < request.turn:
+                tenant.outcome = ParkOutcome(request.turn, how="none", why="it runs already")
+        elif tenant.outcome.turn < request.turn:
+            tenant.outcome = ParkOutcome(request.turn, how=tenant.how, why="it was parked already")
 
-    def _park(self, ward: Tenant) -> None:
-        ward.standing = "parking"
-        self._begin(ward, self._pool.submit(self._bring_off, ward))
+    def _park(self, tenant: Tenant) -> None:
+        tenant.standing = "parking"
+        self._begin(tenant, self._pool.submit(self._bring_off, tenant))
 
-    def _bring_off(self, ward: Tenant) -> ParkOutcome:
-        if ward.entry.means != "cuda":
-            self._off_rota(ward)
-            return ward.park(lambda: 0)
-        ward.await_low(lambda: self._held_mib(ward))
-        self._off_rota(ward)
+    def _bring_off(self, tenant: Tenant) -> ParkOutcome:
+        if tenant.request.means != "cuda":
+            self._leave_slices(tenant)
+            return tenant.park(lambda: 0)
+        tenant.await_low(lambda: self._held_mib(tenant))
+        self._leave_slices(tenant)
         with self._pages.always():
-            return ward.park(lambda: self._held_mib(ward))
+            return tenant.park(lambda: self._held_mib(tenant))
 
-    def _unpark(self, ward: Tenant) -> None:
-        ward.standing = "unparking"
-        self._begin(ward, self._pool.submit(lambda: ward.unpark(self._moves(ward))))
+    def _unpark(self, tenant: Tenant) -> None:
+        tenant.standing = "unparking"
+        self._begin(tenant, self._pool.submit(lambda: tenant.unpark(self._moves(tenant))))
 
-    def _begin(self, ward: Tenant, future: Future[ParkOutcome]) -> None:
-        self._underway[ward.entry.key] = future
+    def _begin(self, tenant: Tenant, future: Future[ParkOutcome]) -> None:
+        self._underway[tenant.request.key] = future
+        # Called on the thread of the pool: it only wakes the main thread, which takes the result.
         future.add_done_callback(lambda _: self.wake())
 
-    def _settle(self, ward: Tenant, *, last: bool = False) -> None:
+    def _settle(self, tenant: Tenant, *, last: bool = False) -> None:
         """Take note of what was under way and is done."""
-        future = self._underway.get(ward.entry.key)
+        future = self._underway.get(tenant.request.key)
         if future is None or not future.done():
             return
-        del self._underway[ward.entry.key]
+        del self._underway[tenant.request.key]
         try:
-            ward.outcome = future.result()
+            tenant.outcome = future.result()
         except Exception as error:  # noqa: BLE001 - it must be answered
-            ward.outcome = ParkOutcome(ward.entry.turn, how="none", why=repr(error))
-        parking, worked = ward.standing == "parking", ward.outcome.how != "none"
-        ward.standing = "parked" if parking == worked else "running"
+            tenant.outcome = ParkOutcome(tenant.request.turn, how="none", why=repr(error))
+        parking, worked = tenant.standing == "parking", tenant.outcome.how != "none"
+        tenant.standing = "parked" if parking == worked else "running"
         if not last:
-            if ward.standing == "running":
-                self._on_rota(ward)
-            if ward.outcome.turn < ward.entry.turn:
-                self._change(ward, ward.entry)
+            if tenant.standing == "running":
+                self._join_slices(tenant)
+            if tenant.outcome.turn < tenant.request.turn:
+                self._change(tenant, tenant.request)
 
-    def _watch(self, ward: Tenant) -> None:
+    def _watch(self, tenant: Tenant) -> None:
         """Whether it is there, and keeps to its memory."""
-        if ward.standing == "gone":
+        if tenant.standing == "gone":
             return
-        if not ward.entry.alive and ward.entry.key not in self._underway:
-            self._off_rota(ward)
-            ward.standing = "gone"
+        if not tenant.request.alive and tenant.request.key not in self._underway:
+            self._leave_slices(tenant)
+            tenant.standing = "gone"
             return
-        ward.problem = ward.problem or ward.tenant.problem
-        if ward.entry.means != "cuda" or ward.standing != "running":
+        tenant.problem = tenant.problem or tenant.processes.problem
+        if tenant.request.means != "cuda" or tenant.standing != "running":
             return
-        if not ward.entry.sliced:  # nobody else looks: it is on no rota
-            ward.tenant.look(time.monotonic())
+        if not tenant.request.sliced:  # it is on no thread that would look for its processes
+            tenant.processes.look(time.monotonic())
         with suppress(DriverRefused):
-            for device in ward.devices:
+            for device in tenant.devices:
                 if device not in self._on_device:  # one question for all tenants of a device
-                    self._on_device[device] = self._machinery.held(device)
+                    self._on_device[device] = self._devices.held(device)
                 held = self._on_device[device]
-                ward.held.append(memory_limit.held_mib(held, ward.tenant.pids))
-                why = memory_limit.over(held, ward.tenant.pids, ward.entry.memory_mib)
+                tenant.held.append(memory_limit.held_mib(held, tenant.processes.pids))
+                why = memory_limit.over(held, tenant.processes.pids, tenant.request.memory_mib)
                 if why:
-                    ward.problem = why
-                    self._excess.update(ward.tenant.pids)
+                    tenant.problem = why
+                    self._excess.update(tenant.processes.pids)
 
-    def _let_go(self, ward: Tenant) -> None:
-        """It is not ours to guard any more: it goes on, whatever was done to it."""
-        self._off_rota(ward)
-        future = self._underway.pop(ward.entry.key, None)
+    def _let_go(self, tenant: Tenant) -> None:
+        """Give a tenant up: it goes on, whatever was done to it."""
+        self._leave_slices(tenant)
+        future = self._underway.pop(tenant.request.key, None)
         if future is not None:
             with suppress(Exception):
                 future.result(_ANSWER_S)
-        if ward.standing != "gone":
-            ward.release()
-        if isinstance(ward.driver, SignalDriver):
-            ward.driver.kin.pop(ward.entry.pid, None)
+        if tenant.standing != "gone":
+            tenant.release()
+        if isinstance(tenant.driver, SignalDriver):
+            tenant.driver.trees.pop(tenant.request.pid, None)
 
-    def _on_rota(self, ward: Tenant) -> None:
-        entry = ward.entry
-        if not entry.sliced:
+    def _join_slices(self, tenant: Tenant) -> None:
+        request = tenant.request
+        if not request.sliced:
             return
-        device = ward.devices[0]  # a share is one of one device
-        desk = self._desks.get(device)
-        if desk is None:
-            meter = self._machinery.meter(entry.means, device)
-            desk = self._desks[device] = SliceThread(device, meter)
-            desk.start()
-        rota, claim = desk.rota, ward.claim
-        desk.do(lambda: rota.join(entry.key, claim, ward.tenant))
+        device = tenant.devices[0]  # a share is one of one device
+        thread = self._threads.get(device)
+        if thread is None:
+            meter = self._devices.meter(request.means, device)
+            thread = self._threads[device] = SliceThread(device, meter)
+            thread.start()
+        runner, claim = thread.runner, tenant.claim
+        # On the thread of the device: a runner is used by one thread alone.
+        thread.do(lambda: runner.join(request.key, claim, tenant.processes))
 
-    def _off_rota(self, ward: Tenant) -> None:
-        for device in ward.devices:
-            desk = self._desks.get(device)
-            if desk is not None:
-                rota = desk.rota
-                desk.do(lambda rota=rota: rota.leave(ward.entry.key))  # type: ignore[misc]
+    def _leave_slices(self, tenant: Tenant) -> None:
+        for device in tenant.devices:
+            thread = self._threads.get(device)
+            if thread is not None:
+                runner = thread.runner
+                thread.do(lambda runner=runner: runner.leave(tenant.request.key))  # type: ignore[misc]
 
-    def _moves(self, ward: Tenant) -> list[Move]:
-        onto = ward.entry.onto
-        if ward.entry.means != "cuda" or not onto or onto == ward.devices:
+    def _moves(self, tenant: Tenant) -> list[Move]:
+        onto = tenant.request.onto
+        if tenant.request.means != "cuda" or not onto or onto == tenant.devices:
             return []
-        uuid = self._machinery.uuid
-        return [(uuid(a), uuid(b)) for a, b in zip(ward.devices, onto, strict=True)]
+        uuid = self._devices.uuid
+        return [(uuid(a), uuid(b)) for a, b in zip(tenant.devices, onto, strict=True)]
 
-    def _held_mib(self, ward: Tenant) -> int:
+    def _held_mib(self, tenant: Tenant) -> int:
         with suppress(DriverRefused):
-            pids = ward.tenant.pids
-            held = self._machinery.held
-            return sum(memory_limit.held_mib(held(device), pids) for device in ward.devices)
+            pids = tenant.processes.pids
+            held = self._devices.held
+            return sum(memory_limit.held_mib(held(device), pids) for device in tenant.devices)
         return 0
 
     def _end_excess(self) -> None:
-        """Kill those who hold more than they may: their neighbours would run out of memory."""
+        """Kill processes that hold more than they may: their neighbours would run out of memory."""
         for pid in self._excess:
             process = process_tree.look(pid)
             if process is not None:
@@ -347,58 +370,62 @@ class SharingDaemon:
         self._excess.clear()
 
     def _note(self, *, closing: bool = False) -> None:
-        """Write down whom we may have locked, and how everybody stands, where it changed."""
+        """Write down which processes may be locked, and how each tenant stands, where it changed.
+
+        A tenant is in ``held.json`` as long as it is known, not only while it is locked: turns
+        change too often to be written, and to unlock one that is not locked does no harm.
+        """
         held = set()
-        for ward in self._wards.values():
-            if closing and ward.standing == "running":
+        for tenant in self._tenants.values():
+            if closing and tenant.standing == "running":
                 continue
-            for pid in ward.tenant.pids:
+            for pid in tenant.processes.pids:
                 process = process_tree.look(pid)
                 if process is not None:
-                    held.add((pid, process.ticks, ward.entry.means))
+                    held.add((pid, process.ticks, tenant.request.means))
         if held != self._held:
             self._held = held
-            self._book.hold(sorted(held))
+            self._files.hold(sorted(held))
         status = {
             "pid": os.getpid(),
             "tenants": {
                 key: {
-                    "standing": ward.standing,
-                    "outcome": asdict(ward.outcome),
-                    "problem": ward.problem,
-                    "processes": len(ward.tenant.pids),
+                    "standing": tenant.standing,
+                    "outcome": asdict(tenant.outcome),
+                    "problem": tenant.problem,
+                    "processes": len(tenant.processes.pids),
                 }
-                for key, ward in self._wards.items()
+                for key, tenant in self._tenants.items()
             },
         }
         if status != self._told:
             self._told = status
-            self._book.tell(status)
+            self._files.tell(status)
 
     def _is_done(self) -> bool:
-        """Whether there is nobody left to guard, for a while now."""
-        if any(ward.standing != "gone" for ward in self._wards.values()):
+        """Whether there has been no tenant for a while."""
+        if any(tenant.standing != "gone" for tenant in self._tenants.values()):
             self._busy_at = time.monotonic()
         return time.monotonic() - self._busy_at > self._linger_s
 
 
 def main() -> None:
-    """Guard the tenants of a home: ``warden FOLDER``."""
-    book = StateFiles(Path(sys.argv[1]))
-    warden = SharingDaemon(book, DaemonDevices())
+    """Look after the tenants of a home: ``daemon FOLDER``."""
+    files = StateFiles(Path(sys.argv[1]))
+    daemon = SharingDaemon(files, DaemonDevices())
 
     def stop(*_: object) -> None:
-        warden.stopping = True
-        warden.wake()
+        daemon.stopping = True
+        daemon.wake()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    signal.signal(signal.SIGHUP, lambda *_: warden.wake())
-    # Whoever holds the lock is sent signals: it is ready for them by now.
+    signal.signal(signal.SIGHUP, lambda *_: daemon.wake())
+    # Handlers before the lock: the engine signals the process that holds it.
     deadline = time.monotonic() + _LOCK_S
-    while (lock := book.lock()) is None:  # somebody may only be looking whether there is a warden
+    while (lock := files.lock()) is None:  # an engine may only be looking whether there is one
         if time.monotonic() > deadline:
-            sys.exit("there is a warden already")
+            sys.exit("there is a sharing daemon already")
         time.sleep(0.01)
-    warden.run()
+    daemon.run()
     os.close(lock)

@@ -24,16 +24,16 @@ _LISTED = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 class SignalDriver:
-    """Stops a process and everything below it; of workers (``kin``), also what left their trees."""
+    """Stops a process and everything below it; of workers (``trees``), also what left them."""
 
     def __init__(self) -> None:
         self._parked: set[tuple[int, int]] = set()
         self._stopped: dict[int, list[process_tree.ProcessInfo]] = {}
-        self.kin: dict[int, Callable[[], list[process_tree.ProcessInfo]]] = {}
+        self.trees: dict[int, Callable[[], list[process_tree.ProcessInfo]]] = {}
 
     def family(self, pid: int) -> list[process_tree.ProcessInfo]:
         """Everything that goes with a process."""
-        return self.kin[pid]() if pid in self.kin else family(pid)
+        return self.trees[pid]() if pid in self.trees else family(pid)
 
     def state(self, pid: int) -> Stage:
         """Stopped, or running; Refused if it is gone."""
@@ -52,7 +52,7 @@ class SignalDriver:
             fresh = [one for one in now if (one.pid, one.ticks) not in stopped]
             for process in now:
                 stopped.add((process.pid, process.ticks))
-                if process.state not in "Tt":  # once more, too: somebody else may let it go on
+                if process.state not in "Tt":  # once more, too: the job itself may let it go on
                     process_tree.send(process, signal.SIGSTOP)
             # What waits for the kernel, and goes on doing so, stops when it returns.
             waited_s = time.monotonic() - begun
@@ -74,7 +74,7 @@ class SignalDriver:
         self._parked.add((pid, process.ticks))
 
     def restore(self, pid: int, moves: Sequence[Move] = ()) -> None:
-        """Make it ready to go on; where it goes on is for whoever pins it to cores."""
+        """Make it ready to go on; the shim pins it to the cores where it goes on."""
         del moves
         self._parked.discard((pid, _look(pid).ticks))
 
@@ -104,7 +104,7 @@ def family(
 
 
 def children() -> Callable[[int], list[process_tree.ProcessInfo]]:
-    """Who tells the live children of a process.
+    """A function that tells the live children of a process.
 
     By the kernel's lists of children where it keeps them: that costs as much as a tree is large,
     however many processes the machine has. Elsewhere all processes are looked at, once.
@@ -139,7 +139,7 @@ def _listed(pid: int) -> list[process_tree.ProcessInfo]:
 def _children(pid: int) -> list[int]:
     """Of all threads: each keeps those that it started."""
     found: list[int] = []
-    with suppress(OSError):  # one that ends just now: whoever is left belongs to another
+    with suppress(OSError):  # one that ends just now: its children belong to another
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - often
             with (
                 suppress(OSError),

@@ -1,15 +1,15 @@
-"""Who may use a shared device, and for how long: slices of time, decided without a clock.
+"""Slices of time: which tenant may use a shared device, and for how long, without a clock.
 
-Each tenant is entitled to a part of the time, which follows from its share, its policy and who
-else is active:
+Each tenant is entitled to a part of the time, which follows from its share, its policy and which
+others are active:
 
     fixed        its share, whether the others are busy or idle; never more
     equal        what fixed tenants left, divided among those that run
     best-effort  what is left, the parts of idle owners included
 
-Parts that nobody is entitled to stay idle. Whoever has a part is owed that part of the time that
-passes and pays for the time it had; whoever is owed most is next. So whatever a turn really took,
-the error stays within one turn and does not grow.
+Parts that no tenant is entitled to stay idle. A tenant with a part ``p`` is owed ``p * t`` of the
+time ``t`` that passes, and pays for the time that it had; the one that is owed most is next. So
+whatever a turn really took, the error stays within one turn and does not grow.
 
 Best-effort tenants are promised nothing against each other and have their turn together: two that
 leave gaps fill each other's. Idle tenants need no turn: they are left unlocked, which costs
@@ -44,9 +44,9 @@ class Claim:
 
 
 class Turn(NamedTuple):
-    """Who has the device now, and for how long; nobody while it must stay idle.
+    """The holders of the device now, and for how long; none while it must stay idle.
 
-    ``free``: all who are unlocked meanwhile, the holders and those that are idle anyway.
+    ``free``: all that are unlocked meanwhile, the holders and those that are idle anyway.
     """
 
     holders: frozenset[str]
@@ -54,9 +54,9 @@ class Turn(NamedTuple):
     free: frozenset[str]
 
 
-#: Whose turn it is: a tenant's alone, that of all best-effort ones, or nobody's.
+#: Has a turn: a tenant alone, all best-effort ones together, or none.
 _Party = frozenset[str]
-_NOBODY: _Party = frozenset()
+_NONE: _Party = frozenset()
 
 
 class Slices:
@@ -71,7 +71,7 @@ class Slices:
 
     @property
     def tenants(self) -> frozenset[str]:
-        """Who shares the device."""
+        """The tenants that share the device."""
         return frozenset(self._claims)
 
     def part(self, tenant: str) -> float:
@@ -80,7 +80,7 @@ class Slices:
 
     @property
     def debt_s(self) -> float:
-        """How far the turns are from what everybody is entitled to, at most."""
+        """How far the turns are from what each tenant is entitled to, at most."""
         return max(map(abs, self._owed.values()), default=0.0)
 
     def join(self, tenant: str, claim: Claim) -> None:
@@ -103,10 +103,10 @@ class Slices:
             self._settle()
 
     def turn(self) -> Turn:
-        """Who is next: whoever is owed most."""
+        """The next turn: of the party that is owed most."""
         idle = frozenset(name for name, active in self._active.items() if not active)
         if not self._parts:
-            return Turn(_NOBODY, ALONE_S, idle)
+            return Turn(_NONE, ALONE_S, idle)
         party = max(self._parts, key=lambda one: (self._owed[one], sorted(one)))
         length = ALONE_S if len(self._parts) == 1 else self._length(party)
         return Turn(party, length, idle | party)
@@ -114,7 +114,7 @@ class Slices:
     def passed(self, holders: frozenset[str], had_s: float) -> None:
         """A turn is over: its holders had the device for so long."""
         if holders not in self._parts:
-            return  # somebody came or went meanwhile
+            return  # a tenant came or went meanwhile
         bound = 2 * max(LONGEST_S, had_s)  # debts of a tenant that was away are not paid for ever
         for party, part in self._parts.items():
             self._owed[party] += part * had_s
@@ -127,7 +127,7 @@ class Slices:
         return min(max(self._base_s * self._parts[party] / least, self._base_s), LONGEST_S)
 
     def _settle(self) -> None:
-        """Work out the parts again; who was owed something still is."""
+        """Work out the parts again; debts stay, but their sum is 0 again."""
         active = {name for name, active in self._active.items() if active}
         self._parts = entitled(self._claims, active)
         owed = {party: self._owed.get(party, 0.0) for party in self._parts}

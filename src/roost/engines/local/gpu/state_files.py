@@ -1,12 +1,14 @@
-"""The warden's files, in a folder of Roost's home: what is wanted, what is so, what is held.
+"""The files between the engine and the sharing daemon, in a folder of Roost's home.
 
     tenants.json  written by the engine: every tenant, and whether it is to run or to be parked
-    status.json   written by the warden: how each tenant stands, and what became of each wish
-    held.json     written by the warden before it locks: processes that must not be forgotten
-    pages         how huge pages were set before the warden changed that (``pages``)
-    warden.lock   locked by the warden as long as it lives
+    status.json   written by the daemon: how each tenant stands, and what became of each wish
+    held.json     written by the daemon: processes that it may have locked
+    pages         how huge pages were set before the daemon changed that (``huge_pages``)
+    warden.lock   locked by the daemon as long as it lives
+    warden.log    its errors
 
-All are replaced as a whole; whoever comes next knows everything that is needed.
+All are replaced as a whole, and each has one writer: neither process needs a lock of the other.
+What comes next, a server or a daemon, knows everything that is needed.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ class StateFiles:
         """What the engine wants."""
         return [TenantRequest.decode(row) for row in self._load("tenants.json").get("tenants", [])]
 
-    def want(self, entries: Iterable[TenantRequest]) -> None:
+    def want(self, requests: Iterable[TenantRequest]) -> None:
         """Write down what is wanted."""
-        self._save("tenants.json", {"tenants": [entry.encode() for entry in entries]})
+        self._save("tenants.json", {"tenants": [request.encode() for request in requests]})
 
     def changed(self) -> tuple[int, int] | None:
         """What differs after the engine wrote something down."""
@@ -47,7 +49,7 @@ class StateFiles:
         return found.st_ino, found.st_mtime_ns
 
     def status(self) -> dict[str, Any]:
-        """What the warden said last."""
+        """What the sharing daemon said last."""
         return self._load("status.json")
 
     def tell(self, status: dict[str, Any]) -> None:
@@ -55,13 +57,13 @@ class StateFiles:
         self._save("status.json", status)
 
     def held(self) -> list[tuple[int, int, str]]:
-        """Processes that a warden may have locked: number, start time, means."""
+        """Processes that a sharing daemon may have locked: number, start time, means."""
         return [
             (pid, ticks, means) for pid, ticks, means in self._load("held.json").get("held", [])
         ]
 
     def hold(self, held: Iterable[tuple[int, int, str]]) -> None:
-        """Write down whom the warden may lock."""
+        """Write down which processes the daemon may lock."""
         self._save("held.json", {"held": [list(one) for one in held]})
 
     @property
@@ -70,7 +72,7 @@ class StateFiles:
         return self.folder / "pages"
 
     def lock(self) -> int | None:
-        """Become the warden; None if there is one."""
+        """Become the sharing daemon; None if there is one."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.folder / "warden.lock", flags, 0o600)
         try:
@@ -80,8 +82,8 @@ class StateFiles:
             return None
         return fd
 
-    def guarded(self) -> bool:
-        """Whether a warden lives."""
+    def has_daemon(self) -> bool:
+        """Whether a sharing daemon lives."""
         fd = self.lock()
         if fd is None:
             return True

@@ -1,4 +1,4 @@
-"""One tenant of the warden: its processes, how it stands, how it is parked and brought back.
+"""One tenant: its processes, how it stands, how it is parked and brought back.
 
 Parking locks every process, then brings all of them off the device; if one refuses, those that
 went are brought back and all go on. Nothing here touches a process without knowing it by number
@@ -24,7 +24,7 @@ from roost.engines.local.shim import process_tree
 
 Standing = Literal["running", "parking", "parked", "unparking", "gone"]
 
-#: How often memory is looked at, and how long a rhythm is waited for.
+#: How often memory is looked at, how many looks are kept, how long a low is waited for at most.
 SAMPLE_S = 0.25
 _SAMPLES = 240
 _PATIENCE_S = 5.0
@@ -88,12 +88,12 @@ class ParkOutcome:
 
 @dataclass(slots=True)
 class Tenant:
-    """A tenant in the warden's care; ``devices``: those on which it is, or was when it left."""
+    """A tenant of the daemon; ``devices``: those on which it is, or was when it left."""
 
-    entry: TenantRequest
+    request: TenantRequest
     driver: CheckpointDriver
-    tenant: TenantProcesses
-    kin: WorkerProcesses
+    processes: TenantProcesses
+    tree: WorkerProcesses
     standing: Standing = "running"
     outcome: ParkOutcome = field(default_factory=ParkOutcome)
     problem: str = ""
@@ -102,17 +102,17 @@ class Tenant:
 
     def __post_init__(self) -> None:
         """It is where the engine says."""
-        self.devices = self.devices or self.entry.devices
+        self.devices = self.devices or self.request.devices
 
     @property
     def claim(self) -> Claim:
         """Its part of the device."""
-        return Claim(self.entry.share_milli, self.entry.qos)
+        return Claim(self.request.share_milli, self.request.qos)
 
     @property
     def how(self) -> str:
         """What parking is for it."""
-        return "checkpoint" if self.entry.means == "cuda" else "stopped"
+        return "checkpoint" if self.request.means == "cuda" else "stopped"
 
     def await_low(self, held_mib: Callable[[], int]) -> None:
         """Wait for the least memory of its rhythm; it goes on meanwhile, with its turns."""
@@ -121,12 +121,14 @@ class Tenant:
     def park(self, held_mib: Callable[[], int]) -> ParkOutcome:
         """Off the device; on failure everything goes on as before, and the outcome says why."""
         begun, before = time.monotonic(), held_mib()
-        self.tenant.refresh()
-        pids = self.tenant.pids
-        turn = self.entry.turn
+        self.processes.refresh()
+        pids = self.processes.pids
+        turn = self.request.turn
         if not pids:
             return ParkOutcome(turn, how=self.how, why="it had nothing on the device")
         try:
+            # All are locked before the first is brought off: workers wait for each other, so one
+            # that still ran could wait for a neighbour that is gone.
             for pid in pids:
                 if self.driver.state(pid) is Stage.RUNNING:
                     self.driver.lock(pid, LOCK_MS)
@@ -134,14 +136,14 @@ class Tenant:
         except DriverRefused as refusal:
             self.release()
             return ParkOutcome(turn, time.monotonic() - begun, 0, before, "none", str(refusal))
-        self.tenant.locked = True
+        self.processes.locked = True
         took, after = time.monotonic() - begun, held_mib()
         return ParkOutcome(turn, took, max(before - after, 0), after, self.how)
 
     def unpark(self, moves: Sequence[Move]) -> ParkOutcome:
         """Back on a device, and going on."""
         begun = time.monotonic()
-        pids = self.tenant.pids
+        pids = self.processes.pids
 
         def back(pid: int) -> None:
             if self.driver.state(pid) is Stage.CHECKPOINTED:
@@ -152,23 +154,23 @@ class Tenant:
             self.release()
         except DriverRefused as refusal:
             why = str(refusal)
-            return ParkOutcome(self.entry.turn, time.monotonic() - begun, why=why)
-        self.devices = self.entry.onto or self.devices
-        return ParkOutcome(self.entry.turn, time.monotonic() - begun, how=self.how)
+            return ParkOutcome(self.request.turn, time.monotonic() - begun, why=why)
+        self.devices = self.request.onto or self.devices
+        return ParkOutcome(self.request.turn, time.monotonic() - begun, how=self.how)
 
     def release(self) -> None:
         """Let every process go on, wherever it stands."""
-        self.tenant.refresh()
-        self.tenant.unlock()
+        self.processes.refresh()
+        self.processes.unlock()
 
     def stands_parked(self) -> bool:
         """Whether all of its processes are off the device."""
-        self.tenant.refresh()
+        self.processes.refresh()
         try:
-            stages = {self.driver.state(pid) for pid in self.tenant.pids}
+            stages = {self.driver.state(pid) for pid in self.processes.pids}
         except DriverRefused:
             return False
-        off = {Stage.CHECKPOINTED} if self.entry.means == "cuda" else {Stage.LOCKED}
+        off = {Stage.CHECKPOINTED} if self.request.means == "cuda" else {Stage.LOCKED}
         return bool(stages) and stages <= off | {Stage.CHECKPOINTED}
 
     def _checkpoint(self, pid: int) -> None:
@@ -177,21 +179,21 @@ class Tenant:
 
 
 def finder(
-    entry: TenantRequest, driver: CheckpointDriver, kin: WorkerProcesses
+    request: TenantRequest, driver: CheckpointDriver, tree: WorkerProcesses
 ) -> Callable[[], list[int]]:
     """How to find the processes of a tenant that are to be locked.
 
     On CPU slots the worker stands for all of them. On a GPU they are those that the driver knows.
     """
-    if entry.means == "signals":
-        return lambda: [entry.pid] if entry.alive else []
+    if request.means == "signals":
+        return lambda: [request.pid] if request.alive else []
     known: set[tuple[int, int]] = set()
 
     def find() -> list[int]:
-        if not entry.alive:
+        if not request.alive:
             return []
         found = []
-        for one in kin():
+        for one in tree():
             if (one.pid, one.ticks) in known or _computes(driver, one.pid):
                 known.add((one.pid, one.ticks))
                 found.append(one.pid)
@@ -201,7 +203,7 @@ def finder(
 
 
 def let_go(driver: CheckpointDriver, pid: int, ticks: int) -> None:
-    """Make sure that a process which may have been locked by another warden goes on."""
+    """Make sure that a process which may have been locked by another daemon goes on."""
     if process_tree.is_alive(pid, ticks):
         with suppress(DriverRefused):
             advance(driver, pid)

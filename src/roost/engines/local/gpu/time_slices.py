@@ -1,7 +1,7 @@
-"""Carry out the turns of one device: lock those whose turn is over, unlock those whose it is.
+"""Carries out the turns of one device: locks tenants whose turn is over, unlocks the next.
 
-``slices`` decides, a driver does, and a meter tells who is idle. Whatever goes wrong with one
-tenant is noted as its problem and does not stop the turns of the others.
+``slices`` decides, a driver does, and a meter tells which tenants are idle. What goes wrong with
+one tenant is noted as its problem and does not stop the turns of the others.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TenantProcesses:
                 if refusal.code == STOPPED:
                     continue  # it does nothing anyway
                 if refusal.code == NOT_READY:
-                    self.locked = False  # it goes on, and somebody tries again
+                    self.locked = False  # it goes on; the next turn tries again
                     continue
                 if pid in self._find():
                     self.problem = str(refusal)
@@ -146,7 +146,7 @@ class SliceRunner:
         self.slices.join(name, claim)
 
     def leave(self, name: str) -> TenantProcesses | None:
-        """A tenant is taken off the rota, as it is: locked or not."""
+        """A tenant has no more turns; it stays as it is, locked or not."""
         self.slices.leave(name)
         return self.tenants.pop(name, None)
 
@@ -156,7 +156,7 @@ class SliceRunner:
         begun = self._clock()
         self._change(turn.free)
         started = self._clock()
-        if self._before != turn.holders:  # it still worked while it was being stopped
+        if self._before != turn.holders:  # the last ones still worked while they were stopped
             self.slices.passed(self._before, started - begun)
         self._before = turn.holders
         wait(turn.length_s)
@@ -167,12 +167,12 @@ class SliceRunner:
             self._judge(name, had_s)
 
     def unlock(self) -> None:
-        """Unlock everybody, for now."""
+        """Unlock all, for now."""
         for tenant in self.tenants.values():
             tenant.unlock()
 
     def close(self) -> None:
-        """Unlock everybody, for good."""
+        """Unlock all, for good."""
         self.unlock()
         if self._locker is not None:
             self._locker.shutdown()
@@ -185,6 +185,7 @@ class SliceRunner:
         held = [one for name, one in self.tenants.items() if name not in free]
         stop = [one for one in held if not one.locked and now >= one.again_at]
         go_on = [self.tenants[name] for name in free if self.tenants[name].locked]
+        # Locking takes milliseconds: it is done on another thread while the next ones are unlocked.
         stopping = [self._locker.submit(one.lock) for one in stop] if self._locker else []
         if not self._locker:
             for tenant in stop:

@@ -1,8 +1,8 @@
 """The processes of a worker: its tree, and what left it to get away.
 
-Whoever forks twice is the shim's child then, beside the workers: the shim is the reaper of all that
-is below it. What is there and is no worker belongs to the worker in whose session it is; one that
-began a session of its own could be anybody's, and goes with every worker of its run.
+A process that forks twice becomes a child of the shim, beside the workers: the shim is the reaper
+of all that is below it. A child that is no worker belongs to the worker of its session. One that
+began a session of its own could belong to any, and goes with every worker of its run.
 """
 
 from __future__ import annotations

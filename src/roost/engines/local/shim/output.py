@@ -13,13 +13,15 @@ import stat
 from roost.elastic.protocol import checked, is_about_members, take
 from roost.engines.local.shim.stdlib_subset import ignoring, loads
 
+#: Bytes that are read at once, and kept of the end of a log that is too long.
 TAIL = 64 * 1024
+#: The longest line of a job, and lines that are looked at in one read.
 _LINE = 4096
 _LINES = 100
 
 
 class WorkerLog:
-    """The log of one worker; this process is the only one that writes to it."""
+    """The log of one worker; this process alone writes to it."""
 
     def __init__(self, name: str, folder: int, limit: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -96,7 +98,8 @@ class ProgressPipe:
             return False
         *lines, rest = text.split(b"\n")
         self._rest = rest if len(rest) <= _LINE else b""
-        # However much a job reports, what it says about its members is not pushed out by that.
+        # However much a job reports, what it says about its members is not pushed out by that: they
+        # are looked for in all lines, reports in the last few.
         about = [line for line in lines if is_about_members(line)][-_LINES:]
         self.words = [said for line in about if isinstance(said := _object(line), dict)]
         said = [fields for line in lines[-_LINES:] if (fields := checked(_object(line)))]

@@ -1,6 +1,6 @@
 """The processes below this one: find them, signal them, freeze them, kill every last one.
 
-This process is the reaper of its descendants: whoever loses its parent becomes its child, so
+This process is the reaper of its descendants: a process that loses its parent becomes its child. So
 nothing gets away by forking twice or by starting a session, and when there is no child left there
 is no descendant left. No signal goes to a bare number: a process is held by a pidfd and known by
 its start time, or it is left alone.
@@ -13,6 +13,7 @@ import time
 
 from roost.engines.local.shim.stdlib_subset import ignoring, signal
 
+#: Rounds over all processes before something is given up.
 _ROUNDS = 50
 #: More than there ever is in a file of one line of numbers.
 _LARGE = 8192
@@ -83,6 +84,7 @@ def send(process: ProcessInfo, number: int) -> bool:
     except OSError:
         return False
     try:
+        # Held first, then compared: a number cannot change hands while its pidfd is open.
         now = look(process.pid)
         if now is None or now.ticks != process.ticks:
             return False
@@ -96,6 +98,8 @@ def send(process: ProcessInfo, number: int) -> bool:
 
 def freeze() -> None:
     """Stop everything below, also what is forked meanwhile: a stopped process cannot fork."""
+    # Round after round: a process may fork between the list and its signal. One that was stopped
+    # cannot, so a round that finds none that is new is the last.
     stopped: set[tuple[int, int]] = set()
     for _ in range(_ROUNDS):
         fresh = [one for one in descendants(os.getpid()) if (one.pid, one.ticks) not in stopped]
@@ -126,6 +130,7 @@ def kill(cgroup: str) -> None:
     if cgroup:
         with ignoring(OSError):
             write(f"{cgroup}/cgroup.kill", "1")
+    # All are stopped before any is killed: else a parent could fork again for each dead child.
     freeze()
     for process in descendants(os.getpid()):
         send(process, signal.SIGKILL)

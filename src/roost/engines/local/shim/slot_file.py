@@ -1,7 +1,7 @@
 """Small JSON records written in place: space is set aside first, so a full disk cannot stop them.
 
-A file holds two slots of equal size; each write goes to the older one, in one call, with a
-checksum. Whoever reads takes the newest slot that is whole: a torn write leaves the one before.
+A file holds two slots of equal size. Each write goes to the older one, in one call and with a sum.
+A reader takes the newest slot that is whole: a torn write leaves the one before.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def create(name: str, folder: int, slot: int = PAGE) -> int:
 def write(fd: int, body: dict[str, object]) -> None:
     """Put a record in the place of the older of the two."""
     slot = os.fstat(fd).st_size // 2
+    # The older slot: the newest record is never touched while the next one is written.
     newest = max((number for number, _ in _slots(fd, slot)), default=0) + 1
     text = b"%010d %s" % (newest, dumps(body).encode())
     line = b"%08x %s\n" % (binascii.crc32(text), text)

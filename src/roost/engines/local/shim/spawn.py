@@ -30,10 +30,6 @@ HANDLED = (
 )
 
 
-class Failed(Exception):
-    """A process could not be started."""
-
-
 def adopt_orphans() -> None:
     """Become the parent of every descendant that loses its own."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -43,14 +39,18 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
     """Start a process in a session of its own; its number, and a pipe that tells how it went."""
     heard, tell = os.pipe()
     leaf = _leaf(order.get("cgroup", ""), what)
+    # Fork, not posix_spawn: limits, account and session are set in the child. This process has one
+    # thread, so the child finds no lock held.
     pid = os.fork()
     if pid:
         os.close(tell)
         return pid, heard
     step = "cannot start"
     try:
+        # A session of its own: signals to its group reach its children, and no other worker.
         os.setsid()
         _reset_signals()
+        # Into the cgroup and under the limits while still root; then the account is given up.
         if leaf:
             process_tree.write(f"{leaf}/cgroup.procs", "0")
         _connect(out)
@@ -58,6 +58,8 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
         _limit(order, what)
         step = f"cannot run as {order['account']['name']}" if order.get("account") else step
         _become(order.get("account"))
+        # After the change of account, which would reset it. The parent may have died before that:
+        # then no signal would come, so the child looks once itself.
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != order["pid"]:
             os._exit(127)
@@ -77,7 +79,10 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
 
 
 def outcome(heard: int) -> str:
-    """Wait until a process runs its program; why it does not, or nothing."""
+    """Wait until a process runs its program; why it does not, or nothing.
+
+    The pipe is closed by ``exec``: its end without a word means that all went well.
+    """
     text = b""
     try:
         while more := os.read(heard, 4096):
@@ -135,8 +140,8 @@ def _limit(order: dict[str, Any], what: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (what["data_bytes"], what["data_bytes"]))
     if order.get("mark"):
         # The limit for real-time threads, so high that it never matters: a mark that is
-        # inherited, outlives a change of environment, and tells whose process this is. Who means
-        # to hide can lower it: then only a cgroup tells.
+        # inherited, outlives a change of environment, and tells to which run a process belongs. A
+        # job that means to hide can lower it: then only a cgroup tells.
         with ignoring(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_RTTIME, (order["mark"], order["mark"]))
 

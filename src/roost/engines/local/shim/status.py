@@ -1,8 +1,8 @@
-"""What this process writes down (the truth) and tells the server about (hints, sent again if need).
+"""Writes the records of a run (the truth), and tells the server to look (datagrams).
 
-``start.json`` says who this is and how the run is doing, ``progress.json`` what the job said last,
-``exit.json`` how it all ended. The server is told to look by datagrams; if there is no server, the
-next one reads the files.
+``start.json`` says which process this is and how the run is doing, ``progress.json`` what the job
+said last, ``exit.json`` how it all ended. A record is always written before the datagram about it.
+If there is no server, datagrams are lost and the next server reads the files.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+#: How soon a datagram is sent again that the server had no room for.
 _AGAIN_S = 0.2
+#: How often reports of the job are passed on, at most.
 _TELL_EVERY_S = 0.5
 
 
 class StatusWriter:
-    """The records of a run, and the server's ear."""
+    """Writes the records of one generation, and sends datagrams to the server."""
 
     def __init__(self, order: dict[str, Any], folder: int, home: int) -> None:
+        # All space is set aside now: a disk that fills up later cannot keep the end from being
+        # written.
         self._start = slot_file.create("start.json", folder)
         self._exit = slot_file.create("exit.json", folder)
         self._said = slot_file.create("progress.json", folder)
+        # By the open folder: the path of a home may be longer than a socket's address can be.
         self._address = f"/proc/self/fd/{home}/engine.sock"
         self._socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK)
         me = process_tree.look(os.getpid())
@@ -96,6 +101,8 @@ class StatusWriter:
             self._send({"told": self._told})
         when = {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME)}
         slot_file.write(self._exit, {**self._me, **when, **body})
+        # To the disk before this process ends and lets go of the lock: a free lock without a record
+        # would mean that the run was lost.
         with ignoring(OSError):
             os.fdatasync(self._exit)
 
@@ -105,6 +112,7 @@ class StatusWriter:
 
     def _send(self, message: dict[str, object]) -> None:
         """Tell the server, after all that it was not told yet; of a kind the newest is enough."""
+        # In order: a newer message must not overtake one that waits.
         if self._waiting or not self._pass_on(message):
             self._waiting = [one for one in self._waiting if one.keys() != message.keys()]
             self._waiting.append(message)

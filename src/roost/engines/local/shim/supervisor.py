@@ -29,14 +29,37 @@ if TYPE_CHECKING:
 
     from roost.elastic.host import NewMember
 
+#: The first pause between two rounds of killing; each is longer than the last.
 _SWEEP_S = 0.01
+#: How long frozen processes may take to come to a stop.
 _SETTLE_S = 1.0
+#: After how long the server is told of processes that do not die.
 _STUCK_S = 5.0
+#: Characters of the sentence in the exit record.
 _DETAIL = 1000
 
 
 class Supervisor:
-    """All workers of one generation."""
+    """Supervises all workers of one generation; the host of the membership protocol here.
+
+    1. ``start.json`` says that this process exists: phase ``preparing``. From here on the engine
+       can adopt it.
+    2. The steps before the workers run, one after the other (``git``, ``setup``).
+    3. ``members.json`` is published, then all workers are started. If one cannot be, none stays:
+       the cause is ``never-started``. Else the phase is ``running``.
+    4. One loop waits for output of workers, lines of the job, and signals. Handlers do nothing:
+       Python writes the number of a signal to a pipe (``set_wakeup_fd``), and the loop reads it.
+           SIGTERM, SIGINT   stop all workers, for good        SIGUSR1   freeze all processes
+           SIGHUP            look at ``wanted.json``           SIGUSR2   let them go on
+           SIGCHLD           a process has ended
+    5. The first worker that fails, an order, or the time limit stops all workers: a signal, a
+       grace, then the end of the loop.
+    6. Everything below this process is killed until nothing is left. What a worker left behind was
+       inherited by this process, which is a subreaper.
+    7. Output that is still in the pipes goes to the logs. Then ``exit.json`` is written and synced.
+       The lock (fd 3) is let go by the end of this process, after that: a free lock means that the
+       record is complete.
+    """
 
     def __init__(self, order: dict[str, Any], folder: int, status: StatusWriter) -> None:
         self._order, self._folder, self._status = order, folder, status
@@ -56,8 +79,11 @@ class Supervisor:
         self._turnover = Turnover(self, status, order["least"])
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
+        # A handler that does nothing, so that the number is written to the pipe: an ignored signal
+        # would not be. All but SIGPIPE and SIGXFSZ.
         for number in spawn.HANDLED[:6]:
             signal.signal(number, lambda *_: None)
+        # The engine started this process with these signals blocked. Only now can none be lost.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._poll.register(self._wake, select.POLLIN)
         if self._progress.fd >= 0:
@@ -106,6 +132,7 @@ class Supervisor:
         return False
 
     def _launch(self) -> bool:
+        # Before the workers: each of them reads the file when it starts.
         try:
             self.members.publish()
         except OSError as error:
@@ -136,12 +163,12 @@ class Supervisor:
 
     @property
     def now(self) -> float:
-        """Seconds that have passed, since whenever."""
+        """Seconds on the monotonic clock."""
         return time.monotonic()
 
     @property
     def present(self) -> list[str]:
-        """Members who were started and are not parted with."""
+        """Members that were started and not removed."""
         return [worker.member for worker in self.workers if worker.member]
 
     @property
@@ -151,12 +178,12 @@ class Supervisor:
 
     @property
     def grace_s(self) -> float:
-        """How long those who are asked to leave may take."""
+        """Seconds that a member which is asked to leave may take."""
         return float(self._order["grace_s"])
 
     @property
     def patience(self) -> dict[str, float]:
-        """How long others may take to get ready and to go on."""
+        """How long new members may take to get ready, and all to train again."""
         found: dict[str, float] = self._order["patience"]
         return found
 
@@ -168,6 +195,7 @@ class Supervisor:
     def start(self, workers: list[WorkerProcess]) -> str:
         """Start workers; why one could not be, or nothing."""
         try:
+            # All are forked before any is waited for: they start side by side.
             heard = []
             for worker in workers:
                 heard.append(worker.start(self._order))
@@ -180,7 +208,7 @@ class Supervisor:
         return failures[0] if failures else ""
 
     def assign_ranks(self, ranked: Sequence[str]) -> None:
-        """Number the main workers anew; the log of a number is of whoever has it."""
+        """Number the main workers anew; a log belongs to a rank, not to a process."""
         for rank, worker in enumerate(map(self._worker, ranked)):
             name = f"{worker.what['role']}-{rank}"
             if worker.what["name"] != name:
@@ -194,6 +222,7 @@ class Supervisor:
         """Forget a worker, and end what is left of it."""
         worker = self._worker(member)
         self.workers.remove(worker)
+        # Its session, and whatever carries its id: the others' processes are not touched.
         process_tree.kill_rest(worker.pid, b"ROOST_MEMBER=" + worker.member.encode())
 
     def kill(self, member: str) -> None:
@@ -202,6 +231,7 @@ class Supervisor:
 
     def stop(self, cause: str, detail: str) -> None:
         """Ask all workers to end."""
+        # Members that were lost before come first in the record: they are the cause.
         losses = self._turnover.pending_losses()
         self._exits[:0] = [entry for entry, _ in losses]
         if losses and cause == "exit":
@@ -209,7 +239,7 @@ class Supervisor:
         self._stop(cause, detail)
 
     def note(self, text: str) -> None:
-        """Say something to whoever reads the first worker's log."""
+        """Write a line into the log of the first worker."""
         self._log(self._pattern["name"]).write(f"[roost: {text}]\n".encode())
 
     def report(self, fields: dict[str, object]) -> None:
@@ -252,6 +282,7 @@ class Supervisor:
             self._turn(min(wait, 3600.0))
 
     def _turn(self, wait: float) -> None:
+        # Signals and pipes in one wait: this thread is the only one, so nothing here has a lock.
         for fd, _ in self._poll.poll(max(wait, 0) * 1000):
             if fd == self._wake:
                 self._answer(os.read(fd, 512))
@@ -281,6 +312,7 @@ class Supervisor:
         return False
 
     def _answer(self, signals: bytes) -> None:
+        # An order to stop wins over all that came with it. Of freeze and thaw the last counts.
         if signal.SIGTERM in signals or signal.SIGINT in signals:
             self._stop("stopped", "")
         elif signal.SIGUSR1 in signals or signal.SIGUSR2 in signals:
@@ -289,12 +321,13 @@ class Supervisor:
                 self._freeze()
             else:
                 self._thaw()
+        # Ends before wishes: a change must not be built on a member that is dead already.
         self._reap()
         if signal.SIGHUP in signals and not self._cause:
             self._turnover.look(self._read("wanted.json"))
 
     def _reap(self) -> bool:
-        """Take leave of everything that has ended; True if nothing is left below."""
+        """Reap everything that has ended; True if nothing is left below."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -329,6 +362,7 @@ class Supervisor:
         self._cause, self._detail = cause, detail
         self._turnover.over()
         self._kill_at = time.monotonic() + self._order["grace_s"]
+        # The signal first, then SIGCONT: a frozen process sees it as soon as it runs again.
         for worker in self.workers:
             worker.signal(self._order["stop_signal"])
         self._thaw()
@@ -337,6 +371,7 @@ class Supervisor:
 
     def _freeze(self) -> None:
         if not self._frozen_at and not self._cause:
+            # From now on no time limit runs: what is frozen cannot be late.
             self._frozen_at = time.monotonic()
             process_tree.freeze()
             process_tree.settle(_SETTLE_S)
@@ -350,6 +385,7 @@ class Supervisor:
         self._thawed_s += frozen_s
         self._frozen_at = 0.0
         self._turnover.later(frozen_s)
+        # It may have been given other cores meanwhile: they are in run.json before SIGUSR2 comes.
         cpus = self._read("run.json").get("cpus")
         cpus = cpus if isinstance(cpus, dict) else {}
         for worker in self.workers:
@@ -371,6 +407,7 @@ class Supervisor:
             return {}
         finally:
             os.close(fd)
+        # A file of an earlier generation, or of the job's making, is as if it were not there.
         ours = [self._order["token"], self._order["generation"]]
         fits = isinstance(body, dict) and [body.get("token"), body.get("generation")] == ours
         return body if body and fits else {}
@@ -400,13 +437,14 @@ class Supervisor:
             self._status.flush()
 
     def _poll_signals(self, pause: float) -> None:
-        # Pipes are left alone: those who wrote to them are being killed.
+        # Pipes are left alone: what wrote to them is being killed.
         wake = select.poll()
         wake.register(self._wake, select.POLLIN)
         if wake.poll(pause * 1000):
             os.read(self._wake, 512)
 
     def _finish(self) -> None:
+        # Nothing is alive: each pipe can be read to its end without waiting.
         for pipe in list(self._pipes):
             while pipe in self._pipes and self._pump(pipe):
                 pass

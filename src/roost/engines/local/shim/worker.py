@@ -18,7 +18,7 @@ _FIXED = ("TF_CONFIG", "PAI_")
 
 
 class WorkerProcess:
-    """One process that was started, and where its output goes."""
+    """A process that was started, its id among the members, and the log of its output."""
 
     def __init__(self, what: dict[str, Any], log: WorkerLog) -> None:
         self.what, self.log = what, log
