@@ -82,7 +82,7 @@ class World:
     async def until(self, true: Callable[[], bool], within_s: float = 60.0) -> None:
         deadline = time.monotonic() + within_s
         while not true():
-            assert time.monotonic() < deadline, self.sharing._book.status()
+            assert time.monotonic() < deadline, self.sharing._files.status()
             await asyncio.sleep(0.02)
 
 
@@ -104,7 +104,7 @@ async def shared(home: Path) -> AsyncIterator[World]:
         for daemon in sharing._daemons.values():
             daemon.stop()
         with suppress(ProcessLookupError, KeyError):
-            os.kill(sharing._book.status()["pid"], signal.SIGTERM)
+            os.kill(sharing._files.status()["pid"], signal.SIGTERM)
         await sharing.close()
         nvml.close()
 
@@ -137,9 +137,9 @@ def test_a_killed_warden_is_replaced_and_turns_go_on(home: Path) -> None:
             for job in (one, other):
                 job.tell(RUN)
             await asyncio.sleep(1.0)
-            first = world.sharing._book.status()["pid"]
+            first = world.sharing._files.status()["pid"]
             os.kill(first, signal.SIGKILL)
-            await world.until(lambda: world.sharing._book.status()["pid"] != first)
+            await world.until(lambda: world.sharing._files.status()["pid"] != first)
             found = await asyncio.to_thread(rates, [one, other], [one, other], 6.0)
             assert found[0] / sum(found) == pytest.approx(0.5, abs=0.05)
 
