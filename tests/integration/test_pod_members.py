@@ -19,8 +19,6 @@ WIDTH = 8
 ENDLESS = "1000000000"
 NUMPY = [sys.executable, "-m", "roost.train.example", "--size", str(WIDTH), "--steps", ENDLESS]
 NUMPY += ["--save-every", "1000"]
-TORCH = [sys.executable, "-m", "roost.train.example_torch", "--size", "8", "--steps", ENDLESS]
-TORCH += ["--save-every", "1000"]
 
 
 def play(folder: Path, command: list[str], scene: Callable[[Nursery], Awaitable[None]]) -> None:
@@ -82,25 +80,6 @@ def test_a_training_grows_and_shrinks_and_reads_no_checkpoint(tmp_path: Path) ->
         assert {line["from"] for line in nursery.heard if "step" in line} == {"0"}
 
     play(tmp_path, NUMPY, scene)
-
-
-def test_a_training_in_torch_grows_and_shrinks(tmp_path: Path) -> None:
-    async def scene(nursery: Nursery) -> None:
-        await nursery.begin(2)
-        before = await nursery.trains_on()
-        assert (await nursery.resize(3)).members == ("0", "1", "2")
-        await nursery.trains_on()
-        assert (await nursery.resize(1)).members == ("0",)
-        after = await nursery.trains_on()
-        assert after > before
-        assert nursery.steps() == sorted(nursery.steps())
-        losses = [line["loss"] for line in nursery.heard if "loss" in line]
-        assert all(np.isfinite(losses))
-        assert losses[-1] < losses[0]
-        nursery.signal(signal.SIGTERM, "0")
-        assert await nursery.ended() == {"0": 143, "1": 0, "2": 0}
-
-    play(tmp_path, TORCH, scene)
 
 
 def test_an_operator_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> None:

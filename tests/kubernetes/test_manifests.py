@@ -20,7 +20,7 @@ from tests.support.effort import examples
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.unit.cli.told import roost
 from tests.unit.jobfile.test_model import VALUES
-from tests.unit.kubernetes.test_manifests import EXAMPLES
+from tests.unit.kubernetes.crds.test_definitions import EXAMPLES
 
 from roost.errors import InvalidSpec, RoostError
 from roost.jobfile import JobFile

@@ -41,6 +41,25 @@ from roost.core import (
 )
 from roost.placement import placer as placer_named
 
+__all__ = [
+    "NodeFields",
+    "QueueFields",
+    "SpecFields",
+    "WorkerFields",
+    "core_with",
+    "held",
+    "job",
+    "node",
+    "part",
+    "queue",
+    "role",
+    "run",
+    "shared",
+    "spec",
+    "started",
+    "worker",
+]
+
 
 class NodeFields(TypedDict, total=False):
     """What else a node may have; see ``NodeSpec``."""

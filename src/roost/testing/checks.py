@@ -38,6 +38,8 @@ from roost.testing.engine import overuse
 from roost.testing.gang_checks import gang_problems, strangers
 from roost.testing.usage import DeviceUsage, used, worst
 
+__all__ = ["impossible_decisions", "mask_problems", "rough_decisions", "validate"]
+
 
 def validate(core: Core, *, limits: bool = True) -> None:
     """Raise ``AssertionError`` with everything that is wrong about a core.

@@ -58,6 +58,8 @@ from roost.testing.situations import (
     tenants,
 )
 
+__all__ = ["PlacerConformance", "PolicyConformance", "Watch", "Watcher"]
+
 #: More virtual time and more decisions than any situation needs.
 _HORIZON_S = 1e7
 _MOST_BATCHES = 20_000

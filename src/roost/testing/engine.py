@@ -37,6 +37,8 @@ from roost.core import (
 )
 from roost.testing.usage import DeviceUsage, used, worst
 
+__all__ = ["FakeEngine", "JournalBatch", "RunProcess", "overuse"]
+
 
 class JournalBatch(NamedTuple):
     """What a journal keeps of one call of ``Core.handle``, and the actions that followed."""

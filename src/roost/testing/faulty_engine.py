@@ -59,6 +59,8 @@ from roost.testing.engine import FakeEngine, RunProcess
 from roost.testing.journal import check_journal, differ, snapshot
 from roost.testing.usage import used
 
+__all__ = ["POOLS", "QUEUES", "AdoptionFields", "FaultyEngine", "shortest"]
+
 QUEUES = ("red", "blue")
 POOLS = ("p", "q")
 

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 from roost.core import Core, Job, Ledger, Node, Plan, Queue, Run, Shape
 from roost.testing.engine import JournalBatch
 
+__all__ = ["check_journal", "differ", "snapshot"]
+
 
 def snapshot(core: Core) -> dict[str, Any]:
     """Everything of a core that a restart must bring back, ready to be compared."""

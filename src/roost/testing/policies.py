@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from roost.core import Allocation, Core, Job, Plan, Run, Shape, Woke
 from roost.core.actions import Action
 
+__all__ = ["Restless", "Scripted"]
+
 
 @dataclass(slots=True)
 class Scripted:

@@ -30,6 +30,8 @@ from roost.core.spec import CPU_SLOT
 from roost.testing.builders import node, queue, role, spec
 from roost.testing.faulty_engine import POOLS, QUEUES, FaultyEngine
 
+__all__ = ["RandomHistory"]
+
 _WAYS = tuple(Way)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from roost.core import Action, Decision, Event, Policy
 from roost.testing.situations import Situation
 
+__all__ = ["digest", "digest_elsewhere"]
+
 
 def digest(policy: Policy, placer: str, situation: Situation) -> str:
     """What a simulation reported, decided and did, in short; floats to the last bit."""

@@ -18,6 +18,21 @@ from roost.sim.simulation import Setup, Simulation
 from roost.testing.builders import node, queue, role, spec
 from roost.traces.workload import TraceJob, Workload
 
+__all__ = [
+    "COSTS",
+    "SITUATIONS",
+    "Situation",
+    "breakdowns",
+    "cpus",
+    "elastic",
+    "gangs",
+    "kinds",
+    "mixture",
+    "servers",
+    "shares",
+    "tenants",
+]
+
 COSTS = Costs(checkpoint_every_s=300.0, restart_s=50.0, resize_s=20.0, suspend_s=10.0)
 
 

@@ -11,6 +11,19 @@ from roost.core import Costs, JobSpec, Level, NodeSpec, QueueSpec, Resources, Ro
 from roost.core.spec import CPU_SLOT
 from roost.testing.builders import node, queue, role, spec, worker
 
+__all__ = [
+    "GPU_MEMORY_MIB",
+    "KINDS",
+    "POOLS",
+    "QUEUES",
+    "clusters",
+    "nodes",
+    "queues",
+    "roles",
+    "specs",
+    "workers",
+]
+
 KINDS = ("a", "b")
 QUEUES = ("red", "blue")
 POOLS = ("p", "q")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.kubernetes.faulty_server import Answer, Faulty, faulty, pod
+from tests.unit.kubernetes.client.faulty_server import Answer, Faulty, faulty, pod
 
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.kubernetes.client.api import Api, Disrupted, Expired, Unpermitted

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.kubernetes.faulty_server import pod
+from tests.unit.kubernetes.client.faulty_server import pod
 
 from roost.errors import NotFound, Retryable, RoostError
 from roost.kubernetes.client import mirror as module

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.engines.gpu.fakes import FakeDriver, FakeMachinery
+from tests.unit.engines.local.gpu.fakes import FakeDriver, FakeMachinery
 
 from roost.engines.local.gpu import tenant as tenant_module
 from roost.engines.local.gpu.driver import NOT_SUPPORTED, Stage

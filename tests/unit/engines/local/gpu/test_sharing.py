@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.engines.gpu.test_mps import CONTROL
+from tests.unit.engines.local.gpu.test_mps import CONTROL
 
 from roost.core.allocation import Seat
 from roost.core.spec import CPU_SLOT, JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.engines.gpu.fakes import FakeDriver
+from tests.unit.engines.local.gpu.fakes import FakeDriver
 
 from roost.engines.local.gpu import driver as module
 from roost.engines.local.gpu.driver import (

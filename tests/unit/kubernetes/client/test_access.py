@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.kubernetes.faulty_server import kubeconfig
+from tests.unit.kubernetes.client.faulty_server import kubeconfig
 
 from roost.errors import InvalidSpec
 from roost.kubernetes.client import access as ways

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.engines.gpu.fakes import FakeDriver
+from tests.unit.engines.local.gpu.fakes import FakeDriver
 
 from roost.engines.local.gpu.driver import NOT_READY, NOT_SUPPORTED, Stage
 from roost.engines.local.gpu.slices import BEST_EFFORT, Claim
