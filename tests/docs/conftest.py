@@ -32,7 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     workload = generate(Synthetic(jobs=40, gpus=16, max_run_s=7200.0))
     write_workload(tmp_path / "jobs.csv", workload)
     (tmp_path / "philly.csv").write_text(_flattened(workload), encoding="utf-8")
-    for name, text in JOBS.items():
+    loose = {name: files()[name] for name in ("biggest.py", "longest_queue.py")}
+    for name, text in {**JOBS, **loose}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     # With one core, runs stay in this process.

@@ -17,6 +17,20 @@ WITH_PYTHON = [
     if any(block.language == "python" and not block.title for block in page(name).blocks)
 ]
 
+#: The policies of loose files pass the suite, too.
+LOOSE = """
+import pytest
+from biggest import biggest
+from longest_queue import LongestQueue
+from roost.testing.conformance import PolicyConformance
+
+
+class TestLoose(PolicyConformance):
+    @pytest.fixture(params=[biggest, LongestQueue(), LongestQueue(budget=1, min_run_s=0.0)])
+    def policy(self, request):
+        return request.param
+"""
+
 
 @pytest.mark.parametrize("name", WITH_PYTHON)
 @pytest.mark.usefixtures("folder")
@@ -43,6 +57,7 @@ def test_every_block_says_its_language() -> None:
 
 
 def test_the_example_package_passes_the_tests_it_comes_with(package: Path) -> None:
+    (package / "test_longest_queue.py").write_text(LOOSE, encoding="utf-8")
     (package / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"],
