@@ -154,7 +154,7 @@ class _Stage:
             core.memo.clear()
         newcomer = self.crowd.newcomer(self.crowd.warm_up + number)
         events: list[Event] = [Submitted(now, JobId(f"new-{number}"), newcomer)]
-        working = [run for run in core.runs.values() if run.settled and not run.suspended]
+        working = [run for run in core.runs.values() if run.settled]
         if working:
             oldest = min(working, key=lambda run: run.placed_at)
             events.insert(0, Exited(now, oldest.id, Outcome.SUCCEEDED, oldest.done(now)))

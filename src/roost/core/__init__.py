@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         Way,
     )
     from roost.core.state import Job, JobState, Queue, Run
+    from roost.core.transitions import RunPhase
     from roost.core.waiting import Line, Waiting
 
 __all__ = [
@@ -132,6 +133,7 @@ __all__ = [
     "Role",
     "Run",
     "RunId",
+    "RunPhase",
     "ScaleRequested",
     "SetAside",
     "Setting",
@@ -152,7 +154,7 @@ __all__ = [
 #: The modules of these names, each after those that it imports.
 _MODULES = (
     *("spec", "allocation", "actions", "events", "decisions", "observed", "reasons"),
-    *("state", "node", "ledger", "waiting", "plan", "controller"),
+    *("transitions", "state", "node", "ledger", "waiting", "plan", "controller"),
 )
 
 

@@ -19,6 +19,7 @@ from roost.core.occupancy import pinned, uses
 from roost.core.reasons import Cause
 from roost.core.spec import JobSpec, RunId
 from roost.core.state import Job, JobState, Run, needs
+from roost.core.transitions import RunPhase, Trigger, advance
 
 # -- beginning and changing ----------------------------------------------------------------
 
@@ -27,8 +28,8 @@ def begin_run(state: ClusterState, job: Job, allocation: Allocation, cause: Even
     """Give a job a run, or its suspended run a place; it waits if the place is not idle yet."""
     run = job.run
     job.state = JobState.STARTING
-    if run is not None and run.suspended:
-        run.resuming = True
+    if run is not None:
+        advance(run, Trigger.PLACED)
         run.placed_at = state.now
     else:
         job.attempts += 1
@@ -55,6 +56,12 @@ def begin_reshape(state: ClusterState, run: Run, target: Allocation, cause: Even
 
 def proceed(state: ClusterState, run: Run, cause: Event | None) -> None:
     """Let a run begin or change: nothing is in its way any more."""
+    advance(run, Trigger.READY)
+    _order(state, run, cause)
+
+
+def _order(state: ClusterState, run: Run, cause: Event | None) -> None:
+    """Ask the world for what a run is to do."""
     action: Action
     if run.target is not None:
         same = run.target.workers == run.workers
@@ -62,8 +69,7 @@ def proceed(state: ClusterState, run: Run, cause: Event | None) -> None:
     else:
         run.job.waits[Cause.CAPACITY] += state.now - run.placed_at  # for others to leave
         run.foresee(state.now)
-        if run.resuming:
-            run.suspended = False
+        if run.phase is RunPhase.RESUMING:
             action = Resume(run.id, run.allocation, cause)
         else:
             action = Launch(run.id, run.job.spec, run.allocation, cause)
@@ -72,7 +78,7 @@ def proceed(state: ClusterState, run: Run, cause: Event | None) -> None:
 
 def come_up(state: ClusterState, run: Run, event: Event) -> None:
     """Note that a run works, unless it has to leave; suspend it if its user holds the job."""
-    if run.stopping is None:
+    if run.phase is RunPhase.RUNNING:
         run.job.state = JobState.RUNNING
         if run.job.held:
             set_aside(state, run, event)
@@ -84,7 +90,7 @@ def come_up(state: ClusterState, run: Run, event: Event) -> None:
 def lose(state: ClusterState, node: Node, event: Event, why: str, gpu: int | None = None) -> None:
     """End every run that a failure hit, or shrink it to the workers that are left."""
     for run in list(node.runs):
-        if run.stopping is None and (gpu is None or uses(run, node, gpu)):
+        if not run.leaves and (gpu is None or uses(run, node, gpu)):
             left = survivors(run.allocation, node.id, gpu)
             if run.settled and goes_on(run.job.spec, left):
                 _shrink(state, run, left, event)
@@ -96,9 +102,10 @@ def _shrink(state: ClusterState, run: Run, left: Allocation, event: Event) -> No
     """Let a run go on with less: what it loses is given back at once."""
     give_back(state, run, left)
     state.occupancy.leave(run, beyond(run.allocation, left))
+    advance(run, Trigger.RESHAPED)
     run.target = left
     run.job.state = JobState.RESIZING
-    state.actions.append(Resize(run.id, left, event))
+    proceed(state, run, event)
 
 
 def give_back(state: ClusterState, run: Run, left: Allocation) -> None:
@@ -117,10 +124,8 @@ def begin_to_leave(state: ClusterState, decision: Evict | SetAside, cause: Event
     """Stop or suspend a run because the policy wants its place."""
     run = state.run_of(decision.job)
     run.job.preemptions += 1
-    run.stopping = decision.reason
     state.occupancy.leave(run, run.allocation.parts)
     if isinstance(decision, SetAside):
-        run.suspending = True
         state.actions.append(Suspend(run.id, decision.reason, cause))
     else:
         state.actions.append(Stop(run.id, decision.reason, cause))
@@ -128,41 +133,42 @@ def begin_to_leave(state: ClusterState, decision: Evict | SetAside, cause: Event
 
 def end(state: ClusterState, run: Run, event: Event, why: str) -> None:
     """Stop a run for a reason outside any plan; one that never began is withdrawn."""
-    if run.stopping is not None:
+    if run.leaves:
         return
-    if run.after and run.target is None:
+    if run.phase in (RunPhase.RESERVED, RunPhase.RECALLED):
         withdraw(state, run, event)
         return
     _vacate(state, run)
-    run.stopping = why
+    advance(run, Trigger.STOP_ORDERED)
+    run.reason = why
     state.actions.append(Stop(run.id, why, event))
 
 
 def set_aside(state: ClusterState, run: Run, event: Event) -> None:
     """Suspend a run because its user wants it; one that is pinned keeps its place."""
     why = "suspended by its user"
-    run.suspending = True
     if pinned(run, state.ledger):
-        run.frozen = True
+        advance(run, Trigger.FREEZE_ORDERED)
     else:
         _vacate(state, run)
-        run.stopping = why
+        advance(run, Trigger.SUSPEND_ORDERED)
+    run.reason = why
     state.actions.append(Suspend(run.id, why, event))
 
 
 def thaw(state: ClusterState, run: Run, event: Event) -> None:
     """Let a run that was frozen in its place go on there."""
-    run.resuming = True
+    advance(run, Trigger.THAWED)
     run.placed_at = state.now
     run.job.state = JobState.STARTING
-    proceed(state, run, event)
+    _order(state, run, event)
 
 
 def _vacate(state: ClusterState, run: Run) -> None:
     """Promise to others what a run will give up soon."""
     release(state, run)
     held = (*run.allocation.parts, *(run.target.parts if run.target else ()))
-    run.target, run.after = None, set()
+    run.after = set()
     state.occupancy.leave(run, held)
 
 
@@ -174,8 +180,8 @@ def withdraw(state: ClusterState, run: Run, event: Event) -> None:
     release(state, run)
     state.occupancy.settle(run, None)
     run.after = set()
-    if run.resuming:
-        run.resuming = False
+    advance(run, Trigger.WITHDRAWN)
+    if run.parked:
         job.state = JobState.SUSPENDED
         if job.cancelling:
             state.actions.append(Stop(run.id, "cancelled", event))
@@ -193,7 +199,7 @@ def withdraw(state: ClusterState, run: Run, event: Event) -> None:
 
 def release(state: ClusterState, run: Run) -> None:
     """Give back in the books what a run holds, unless that was done when it had to leave."""
-    if run.stopping is None and not run.parked:
+    if run.booked:
         booked = run.target or run.allocation
         for part in booked.parts:
             state.ledger.release(part, needs(run.job, part))
@@ -217,6 +223,7 @@ def forget(state: ClusterState, run: Run, event: Event) -> None:
     del state.runs[run.id]
     run.after = set()
     state.occupancy.settle(run, None)
+    advance(run, Trigger.EXITED)
     free_waiters(state, run, event)
 
 

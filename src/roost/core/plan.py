@@ -19,6 +19,7 @@ from roost.core.occupancy import pinned
 from roost.core.reasons import Cause
 from roost.core.spec import WHOLE, JobId, NodeId, QueueId, Resources, RunId, Shape
 from roost.core.state import Job, Queue, Run, needs
+from roost.core.transitions import LEAVING, RESHAPING, Trigger, advance
 from roost.core.waiting import KeyOf, Line, Waiting
 from roost.errors import Fatal
 
@@ -223,6 +224,7 @@ class Plan:
             self.ledger.take(part, needs(job, part))
         job.queue.charge(job, old, -1)
         job.queue.charge(job, allocation)
+        advance(run, Trigger.RESHAPED)
         run.target = allocation
         self.decisions.append(Reshape(job.id, allocation, reason))
 
@@ -233,7 +235,7 @@ class Plan:
                 self.ledger.take(part, needs(job, part))
             job.queue.charge(job, allocation, -1)
             job.queue.charge(job, old)
-            run.target = None
+            advance(run, Trigger.KEPT)
             self.decisions.pop()
 
         self._undo.append(undo)
@@ -324,12 +326,14 @@ class Plan:
 
     def _clear(self, run: Run, decision: Evict | SetAside) -> bool:
         job = run.job
-        if not (run.settled or run.still) or job.protected:
+        suspends = isinstance(decision, SetAside)
+        if not (run.settled or (run.frozen and not suspends)) or job.protected:
             return False
         for part in run.allocation.parts:
             self.ledger.release(part, needs(job, part))
         job.queue.charge(job, run.allocation, -1)
-        run.stopping = decision.reason
+        advance(run, Trigger.SUSPEND_ORDERED if suspends else Trigger.STOP_ORDERED)
+        run.reason = decision.reason
         self.decisions.append(decision)
         self._undo.append(lambda: self._unclear(run))
         return True
@@ -338,7 +342,7 @@ class Plan:
         for part in run.allocation.parts:
             self.ledger.take(part, needs(run.job, part))
         run.job.queue.charge(run.job, run.allocation)
-        run.stopping = None
+        advance(run, Trigger.KEPT)
         self.decisions.pop()
 
     def _unplace(self, job: Job, allocation: Allocation) -> None:
@@ -357,7 +361,7 @@ class Plan:
 
     def _in_motion(self, part: Part) -> bool:
         runs = self.ledger.nodes[part.node].runs
-        return any(run.stopping is not None or run.target is not None for run in runs)
+        return any(run.phase in _UNSETTLED for run in runs)
 
     @staticmethod
     def _check_roles(job: Job, allocation: Allocation) -> None:
@@ -375,6 +379,8 @@ class Plan:
             raise Fatal(msg)
 
 
+#: Runs in these phases give something up or take something, on nodes where they are.
+_UNSETTLED = RESHAPING | LEAVING
 _NOTHING: tuple[None, None] = (None, None)
 
 

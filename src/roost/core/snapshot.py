@@ -34,12 +34,14 @@ from roost.core.history_codec import (
 )
 from roost.core.node import devices, mask_of
 from roost.core.plan import Placer
+from roost.core.snapshot_v1 import upgraded
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
+from roost.core.transitions import RESHAPING, UP, WAITING, RunPhase
 from roost.core.wire import canonical, decode, encode
 from roost.errors import Fatal, InvalidSpec, NotFound
 
-VERSION = 1
+VERSION = 2
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -60,7 +62,7 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         )
         for node in ledger.order
     )
-    state = _State(
+    state = _CoreRecord(
         VERSION,
         core.now,
         core.submitted,
@@ -71,7 +73,7 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         tuple(_job_record(core, job) for job in core.jobs.values() if over or not job.state.over),
         tuple(_run_record(run) for run in core.runs.values()),
         tuple(_leaving(core)),
-        tuple(job.id for job in core.out_of_range.values() if _misfit(core, job)),
+        tuple(job.id for job in core.out_of_range.values() if _is_out_of_range(core, job)),
         tuple(core.history.service),
         success_records(core.history),
         *_pending(core),
@@ -89,9 +91,12 @@ def load(data: Any, policy: Policy, placer: Placer) -> Core:
     Raises InvalidSpec where the data is of another version, is malformed or contradicts itself.
     """
     version = data.get("version") if isinstance(data, dict) else None
-    if type(version) is not int or version != VERSION:
-        raise InvalidSpec(f"a snapshot of version {version!r}; this Roost reads version {VERSION}")
-    state: _State = decode(_State, data)
+    if type(version) is not int or not 1 <= version <= VERSION:
+        known = f"versions 1 to {VERSION}"
+        raise InvalidSpec(f"a snapshot of version {version!r}; this Roost reads {known}")
+    if version == 1:
+        data = upgraded(data)
+    state: _CoreRecord = decode(_CoreRecord, data)
     core = Core(policy, placer)
     try:
         _fill(core, state)
@@ -108,8 +113,8 @@ def digest(core: Core) -> str:
     data = dump(core)
     for job in data["jobs"]:
         job.pop("waits", None)
-    if "misfits" in data:
-        data["misfits"].sort()
+    if "out_of_range" in data:
+        data["out_of_range"].sort()
     return hashlib.sha256(canonical(data).encode()).hexdigest()
 
 
@@ -172,11 +177,9 @@ class _RunRecord(NamedTuple):
     ends_at: float = math.inf
     measured_at: float = 0.0
     changed_at: float = 0.0
-    stopping: str | None = None
-    suspending: bool = False
-    suspended: bool = False
-    resuming: bool = False
-    frozen: bool = False
+    phase: RunPhase = RunPhase.RUNNING
+    was: RunPhase = RunPhase.RUNNING
+    reason: str = ""
     target: Allocation | None = None
     leaving: tuple[Part, ...] = ()
 
@@ -188,7 +191,7 @@ class _LeavingRecord(NamedTuple):
     waiters: tuple[RunId, ...] = ()
 
 
-class _State(NamedTuple):
+class _CoreRecord(NamedTuple):
     """A core. ``actions`` to ``moves`` are left behind by a batch refused in its middle."""
 
     version: int
@@ -201,7 +204,7 @@ class _State(NamedTuple):
     jobs: tuple[_JobRecord, ...]
     runs: tuple[_RunRecord, ...]
     leaving: tuple[_LeavingRecord, ...] = ()
-    misfits: tuple[JobId, ...] = ()
+    out_of_range: tuple[JobId, ...] = ()
     service: tuple[float, ...] = ()
     succeeded: tuple[SuccessRecord, ...] = ()
     actions: tuple[Action, ...] = ()
@@ -238,7 +241,7 @@ def _leaving(core: Core) -> Iterable[_LeavingRecord]:
         yield _LeavingRecord(run_id, tuple(here))
 
 
-def _misfit(core: Core, job: Job) -> bool:
+def _is_out_of_range(core: Core, job: Job) -> bool:
     """Whether a job's run really has too few or too many workers, or will: the core looks later."""
     run, (low, high) = job.run, job.spec.workers
     if core.jobs.get(job.id) is not job or run is None:
@@ -254,7 +257,7 @@ def _pending(core: Core) -> tuple[tuple[Action, ...], Event | None, tuple[Migrat
 # -- in --------------------------------------------------------------------------------------------
 
 
-def _fill(core: Core, state: _State) -> None:
+def _fill(core: Core, state: _CoreRecord) -> None:
     """Put the facts into an empty core, and work out what follows from them."""
     facts = core.state
     facts.now, facts.submitted, facts.finished = state.now, state.submitted, state.finished
@@ -280,7 +283,7 @@ def _fill(core: Core, state: _State) -> None:
             core.ledger.lose(place.spec.id)
     for record in state.jobs:
         _stand(core, record)
-    core.out_of_range.update((name, _known("job", core.jobs, name)) for name in state.misfits)
+    core.out_of_range.update((name, _known("job", core.jobs, name)) for name in state.out_of_range)
     core.history.service.extend(state.service)
     restore(core.history, state.succeeded, state.profiles, state.costs)
     facts.actions.extend(state.actions)
@@ -335,8 +338,20 @@ def _run(core: Core, record: _RunRecord) -> Run:
     for name in _RunRecord._field_defaults:
         setattr(run, name, getattr(record, name))
     run.after = set(record.after)
+    _check_phase(run)
     job.run = run
     return run
+
+
+def _check_phase(run: Run) -> None:
+    """Refuse a run that has not what its phase carries."""
+    carries = (
+        (bool(run.after), run.phase in WAITING),
+        (run.target is not None, run.phase in RESHAPING),
+        (run.started_at is not None, run.activity in UP),
+    )
+    if run.phase is RunPhase.ENDED or any(has != should for has, should in carries):
+        raise Fatal(f"run {run.id} cannot be {run.phase.name} as it stands")
 
 
 def _book(core: Core, run: Run) -> None:
@@ -345,7 +360,7 @@ def _book(core: Core, run: Run) -> None:
         node = _known("node", core.ledger.nodes, part.node)
         if not run.parked and not all(0 <= gpu < node.spec.gpus for gpu in part.gpus):
             raise Fatal(f"{part} is not on node {node.id} with {node.spec.gpus} GPUs")
-    if run.stopping is None and not run.parked:
+    if run.booked:
         booked = run.target or run.allocation
         for part in booked.parts:
             if part.share_milli != WHOLE and not (len(part.gpus) == 1 and part.share_milli > 0):
@@ -360,7 +375,7 @@ def _parts(run: Run) -> tuple[Part, ...]:
     return (*run.allocation.parts, *target, *run.leaving)
 
 
-def _settle(core: Core, state: _State) -> None:
+def _settle(core: Core, state: _CoreRecord) -> None:
     """Note who is on which node, and what they are leaving."""
     there: dict[NodeId, dict[RunId, int]] = {name: {} for name in core.ledger.nodes}
     for run in core.runs.values():

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.observed import Observed
 from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, RunId
+from roost.core.transitions import LEAVING, RETURNING, UNBOOKED, RunPhase
 from roost.errors import Fatal
 
 if TYPE_CHECKING:
@@ -62,16 +63,25 @@ class Queue:
                 self.used_memory_mib += sign * part.workers * need.memory_mib
 
 
+# Names of the module are found faster than members of an enumeration.
+_RUNNING: Final = RunPhase.RUNNING
+_SUSPENDED: Final = RunPhase.SUSPENDED
+_FROZEN: Final = RunPhase.FROZEN
+_STOPPING: Final = RunPhase.STOPPING
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """One attempt of a job.
 
-    ``after`` holds the runs that must leave first; while it is not empty the run is *reserved*.
+    ``phase`` says where it is between its place and its end; ``transitions`` has the table. While
+    it waits for a place, ``after`` holds the runs that must leave first. ``target`` is the other
+    allocation that it is to have, ``reason`` why it was asked to leave or to stand still, ``was``
+    the phase in which it was asked to stop.
     ``done_s`` is the work done at ``measured_at``; from there on ``rate`` extrapolates, to its end
     at ``ends_at``.
     ``changed_at`` is when it last started or changed size. ``leaving`` are parts that it still uses
-    but that are promised to others. ``frozen`` says that it is suspended in its place, or about to
-    be: it keeps what it holds until it goes on there.
+    but that are promised to others.
     """
 
     id: RunId
@@ -87,39 +97,41 @@ class Run:
     ends_at: float = math.inf
     measured_at: float = 0.0
     changed_at: float = 0.0
-    stopping: str | None = None
-    suspending: bool = False
-    suspended: bool = False
-    resuming: bool = False
-    frozen: bool = False
+    phase: RunPhase = RunPhase.RESERVED
+    was: RunPhase = RunPhase.RUNNING
+    reason: str = ""
     target: Allocation | None = None
     leaving: tuple[Part, ...] = ()
 
     @property
     def settled(self) -> bool:
-        """Up and running, with no change under way: only such runs may be disturbed."""
-        return (
-            self.started_at is not None
-            and self.stopping is None
-            and self.target is None
-            and not self.suspending
-        )
+        """Whether it is up and nothing is asked of it: only such runs may be disturbed."""
+        return self.phase is _RUNNING
 
     @property
     def parked(self) -> bool:
-        """Suspended, and not on its way back: it holds no device."""
-        return self.suspended and not self.resuming
+        """Whether it is suspended, and not on its way back: it holds no device."""
+        return self.phase is _SUSPENDED
 
     @property
-    def still(self) -> bool:
-        """Suspended where it is, with nothing under way: it holds its devices and does nothing."""
-        on_its_way = self.suspending or self.resuming or self.stopping is not None
-        return self.frozen and not on_its_way
+    def frozen(self) -> bool:
+        """Whether it is suspended where it is: it holds its devices and does nothing."""
+        return self.phase is _FROZEN
 
     @property
-    def steps_aside(self) -> bool:
-        """Asked to suspend, and not to end since."""
-        return self.suspending and not (self.frozen and self.stopping is not None)
+    def leaves(self) -> bool:
+        """Whether it was asked to give up its place; ``reason`` says why."""
+        return self.phase in LEAVING
+
+    @property
+    def booked(self) -> bool:
+        """Whether the books have what it holds: its target, or else its allocation."""
+        return self.phase not in UNBOOKED
+
+    @property
+    def activity(self) -> RunPhase:
+        """What its workers do: its phase, or the one in which it was asked to stop."""
+        return self.was if self.phase is _STOPPING else self.phase
 
     def account(self, now: float) -> None:
         """Settle work and service up to now."""
@@ -132,11 +144,11 @@ class Run:
     def foresee(self, now: float) -> None:
         """Work out when it will end, if it goes on like this from now."""
         total = self.job.run_time_s
-        if total is None or (self.frozen and self.still):
+        if total is None or self.phase is _FROZEN:
             self.ends_at = math.inf
             return
         self.ends_at = now + (total - self.done_s) / self.rate
-        if self.started_at is None and (self.id.attempt > 1 or self.resuming):
+        if self.started_at is None and (self.id.attempt > 1 or self.activity in RETURNING):
             self.ends_at += self.job.spec.costs.restart_s
 
     def done(self, now: float) -> float:

@@ -23,6 +23,7 @@ from roost.core import (
     Started,
     Suspended,
 )
+from roost.core.transitions import RunPhase
 from roost.jobs.record import JobRecord
 
 Kind = Literal["start", "resume", "suspend", "resize", "migrate", "shrink"]
@@ -153,17 +154,21 @@ def seconds(value: float) -> str:
 
 
 def _asked(run: Run) -> _PendingChange | None:
-    def asked(kind: Kind) -> _PendingChange:
-        return _PendingChange(kind, run.id, run.workers, run.target or run.allocation, run.frozen)
-
-    if run.suspending:
-        return asked("suspend")
-    if run.target is not None:
-        return asked("migrate" if run.target.workers == run.workers else "resize")
-    if run.resuming:
-        return asked("resume")
-    waits = run.parked or run.still
-    return asked("start") if run.started_at is None and not waits else None
+    """What was asked of a run and has not been answered."""
+    target = run.target or run.allocation
+    kind: Kind
+    match run.activity:
+        case RunPhase.SUSPENDING | RunPhase.FREEZING:
+            kind = "suspend"
+        case RunPhase.EXPECTING | RunPhase.CHANGING:
+            kind = "migrate" if target.workers == run.workers else "resize"
+        case RunPhase.RECALLED | RunPhase.RESUMING:
+            kind = "resume"
+        case RunPhase.RESERVED | RunPhase.STARTING:
+            kind = "start"
+        case _:
+            return None
+    return _PendingChange(kind, run.id, run.workers, target, run.activity is RunPhase.FREEZING)
 
 
 def _done(asked: _PendingChange, event: Started | Resized | Suspended) -> JobChange | None:

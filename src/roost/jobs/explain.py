@@ -178,8 +178,8 @@ def _situation(job: Job, now: float) -> tuple[str, str, dict[str, float | None]]
     since: dict[str, float | None] = {"since": job.queued_at}
     if job.state.over:
         return "over", _ended(job), {"since": job.finished_at}
-    if run is not None and (run.stopping is not None or job.cancelling):
-        return "leaving", f"its run is being stopped: {run.stopping or 'cancelled'}", since
+    if run is not None and (run.leaves or job.cancelling):
+        return "leaving", f"its run is being stopped: {run.reason or 'cancelled'}", since
     if job.held:
         return "held", f"suspended by its user; it goes on with: roost resume {job.id}", since
     if run is None and not job.waiting:

@@ -143,7 +143,7 @@ def _cancelled(core: Core, job: Job, placer: Placer) -> Iterator[_Remedy]:
     """The fewest runs of the same user that are in the way, the smallest of them."""
     user = job.spec.user
     runs = [run for run in core.runs.values() if user and run.job.spec.user == user]
-    held = [run for run in runs if run.stopping is None and run.target is None and not run.parked]
+    held = [run for run in runs if run.booked and run.target is None]
     held.sort(key=lambda run: (run.gpu_milli, run.job.seq))
     for group in _groups(held):
         if _room_without(core, group, job.spec, placer):

@@ -34,6 +34,7 @@ from roost.core import (
 )
 from roost.core.allocation import seats
 from roost.core.spec import CPU_SLOT
+from roost.core.transitions import RunPhase, Trigger, accepts
 from roost.engines import Ended, LogFile, ProgressReport, Report, Stuck
 from roost.errors import RoostError
 from roost.jobs.failures.blame import DeviceKey, Suspicions
@@ -137,7 +138,7 @@ class ReportTranslator:
         saved_s = _saved_s(run, record)
         if run.started_at is not None:
             record.ran_s += at - run.started_at
-        asked = run.stopping is not None and not run.suspending
+        asked = run.phase is RunPhase.STOPPING
         if asked and not _succeeded(ended):  # one that got there before its stop did succeed
             return [Exited(at, run.id, Outcome.STOPPED, saved_s)]
         found = self._verdict(ended, record)
@@ -290,14 +291,16 @@ def _saved_s(run: Run, record: JobRecord) -> float:
 
 def _suspended(core: Core, record: JobRecord | None, report: Suspended, now: float) -> list[Event]:
     run = core.runs.get(report.run)
-    if run is None or record is None or not run.suspending:
+    if run is None or record is None or not accepts(run, Trigger.SUSPENDED):
         return []
     if run.started_at is not None:
         record.ran_s += now - run.started_at
     nodes = core.ledger.nodes
     slots = all(nodes[part.node].spec.kind == CPU_SLOT for part in run.allocation.parts)
     freezes = slots and record.program.suspend == "freeze"
-    kept = freezes or run.frozen or math.isinf(report.done_s)  # else back to its checkpoint
+    kept = (
+        freezes or run.phase is not RunPhase.SUSPENDING or math.isinf(report.done_s)
+    )  # else back to its checkpoint
     return [replace(report, time=now, done_s=run.done(now) if kept else _saved_s(run, record))]
 
 

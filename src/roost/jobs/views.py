@@ -164,13 +164,13 @@ def why(core: Core, job: Job, record: JobRecord) -> tuple[str, str, float | None
         by = job.state is JobState.CANCELLED and record.cancelled_by
         return "", f"cancelled by {by}" if by else "", None
     run = job.run
-    if run is not None and run.stopping is not None:
-        return "leaving", f"is being stopped: {run.stopping}", None
+    if run is not None and run.leaves:
+        return "leaving", f"is being stopped: {run.reason}", None
     if run is not None and run.after:
         return "reserved", "waits until others have left its place", None
     if run is not None and run.target is not None:
         return "", under_way(run), None
-    if run is not None and run.still:
+    if run is not None and run.frozen:
         return "held", "suspended where it is: its place and its GPU memory stay taken", None
     if job.held and (run is None or run.parked):
         return "held", "suspended by its user", None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from roost.core import Action, Core, JobId, NodeJoined, NodeLost, RunId
+from roost.core.transitions import RunPhase
 from roost.engines import Assigned, Ended, Order, Report
 from roost.errors import Conflict
 from roost.jobs.record import JobRecord
@@ -46,9 +47,9 @@ def assigned(
     found: dict[RunId, Assigned] = {}
     for run in core.runs.values():
         action, record = pending(run), records[run.job.id]
-        reserved = bool(run.after) and run.target is None and not run.resuming
+        reserved = run.phase is RunPhase.RESERVED
         found[run.id] = Assigned(
-            parked=run.parked or run.still,
+            parked=run.parked or run.frozen,
             launched=not reserved,
             order=None if action is None else order(action, record),
             foreign=foreign,

@@ -27,6 +27,7 @@ from roost.core import (
     Suspend,
 )
 from roost.core import snapshot as core_snapshot
+from roost.core.transitions import RunPhase
 from roost.core.wire import decode_decision, decode_event
 from roost.errors import Fatal, InvalidSpec
 from roost.jobs.record import JobRecord
@@ -109,21 +110,20 @@ def _bases(store: Store, policy: Policy, placer: Placer) -> Iterator[tuple[Core,
 
 def pending(run: Run) -> Action | None:
     """What was asked of a run and has not been answered; None if nothing is."""
-    if run.steps_aside:
-        return Suspend(run.id, run.stopping or "suspended by its user")
-    if run.stopping is not None:
-        return Stop(run.id, run.stopping)
-    if run.still:
-        return None
-    if run.parked:
-        return Stop(run.id, "cancelled") if run.job.cancelling else None
-    if run.after:
-        return None
-    if run.target is not None:
-        same = run.target.workers == run.workers
-        return (Migrate if same else Resize)(run.id, run.target)
-    if run.started_at is None:
-        if run.resuming:
+    match run.phase:
+        case RunPhase.SUSPENDING | RunPhase.FREEZING:
+            return Suspend(run.id, run.reason)
+        case RunPhase.STOPPING:
+            return Stop(run.id, run.reason)
+        case RunPhase.SUSPENDED:
+            return Stop(run.id, "cancelled") if run.job.cancelling else None
+        case RunPhase.CHANGING:
+            target = run.target or run.allocation
+            same = target.workers == run.workers
+            return (Migrate if same else Resize)(run.id, target)
+        case RunPhase.RESUMING:
             return Resume(run.id, run.allocation)
-        return Launch(run.id, run.job.spec, run.allocation)
-    return None
+        case RunPhase.STARTING:
+            return Launch(run.id, run.job.spec, run.allocation)
+        case _:
+            return None

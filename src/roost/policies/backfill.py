@@ -140,7 +140,7 @@ def holds(plan: Plan) -> list[Hold]:
             expected_end(run, plan.now), run.job.seq, run.job, (run.target or run.allocation).parts
         )
         for run in plan.running
-        if run.stopping is None and not run.parked
+        if run.booked
     ]
     for decision in plan.decisions:
         if isinstance(decision, Place):

@@ -179,8 +179,4 @@ def _only_gpus_count(job: Job) -> bool:
 
 
 def _expected_ends(plan: Plan) -> dict[RunId, float]:
-    return {
-        run.id: expected_end(run, plan.now)
-        for run in plan.running
-        if run.stopping is None and not run.parked
-    }
+    return {run.id: expected_end(run, plan.now) for run in plan.running if run.booked}

@@ -175,7 +175,7 @@ class Timeslice:
 def _takes_turns(run: Run) -> bool:
     """Whether a run can be suspended for others; what shares a GPU the spatial way cannot."""
     spec = run.job.spec
-    if not run.job.preemptible or run.stopping is not None or run.parked or run.frozen:
+    if not run.job.preemptible or not run.booked or run.frozen:
         return False
     if _beside_others(spec.resources):
         return False

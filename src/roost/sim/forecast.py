@@ -269,7 +269,7 @@ class _Watch:
         self._starts: dict[JobId, float] = {}
         self.places: dict[JobId, Allocation] = {}
         for run in simulation.core.runs.values():
-            if run.started_at is not None and run.stopping is None:
+            if run.started_at is not None and not run.leaves:
                 self._starts[run.id.job] = run.started_at
 
     def until(self, job: Job, *, to_its_end: bool) -> None:

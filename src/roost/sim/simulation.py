@@ -209,7 +209,7 @@ class Simulation:
         if (
             self.world.next_time < math.inf
             or core.backing_off
-            or not all(run.parked or run.still for run in core.runs.values())
+            or not all(run.parked or run.frozen for run in core.runs.values())
         ):
             self._idle_since = None
         elif self._idle_since is None:

@@ -34,6 +34,7 @@ from roost.core.allocation import beyond
 from roost.core.node import devices, memory_on
 from roost.core.occupancy import pinned
 from roost.core.state import needs
+from roost.core.transitions import EXPLAINED, RESHAPING, UP, WAITING, RunPhase
 from roost.testing.engine import overuse
 from roost.testing.gang_checks import gang_problems, strangers
 from roost.testing.usage import DeviceUsage, used, worst
@@ -284,13 +285,13 @@ def _plausible(job: Job) -> bool:
         case JobState.STARTING:
             if run is None or run.parked:
                 return False
-            return run.started_at is None or run.stopping is not None
+            return run.started_at is None or run.leaves
         case JobState.RUNNING:
             return run is not None and run.started_at is not None and run.target is None
         case JobState.RESIZING:
-            return run is not None and (run.target is not None or run.stopping is not None)
+            return run is not None and (run.target is not None or run.leaves)
         case JobState.SUSPENDED:
-            return job.held if run is None else run.parked or run.frozen
+            return job.held if run is None else run.parked or run.activity is RunPhase.FROZEN
         case _:
             return run is None
 
@@ -300,17 +301,29 @@ def _runs(core: Core) -> Iterator[str]:
         job = run.job
         if job.run is not run or run.id != (job.id, job.attempts):
             yield f"run {run.id} belongs to {job.id}, which has {job.run and job.run.id}"
-        if run.suspending and run.stopping is None and not run.frozen:
-            yield f"run {run.id} is suspending but not stopping"
-        if run.frozen and (run.suspended or not pinned(run, core.ledger)):
+        yield from _phase(run)
+        frozen = run.activity in (RunPhase.FREEZING, RunPhase.FROZEN)
+        if frozen and not pinned(run, core.ledger):
             yield f"run {run.id} is frozen where nothing keeps it"
-        if run.parked and (run.stopping or run.target or run.after or run.started_at is not None):
-            yield f"run {run.id} is parked and still in motion"
-        if (run.stopping is not None or _shrinks(run)) != bool(run.leaving):
-            yield f"run {run.id} stops for {run.stopping!r} and leaves {run.leaving}"
+        if (run.leaves or _shrinks(run)) != bool(run.leaving):
+            yield f"run {run.id} is {run.phase.name} and leaves {run.leaving}"
         held = sum(part.gpu_milli for part in run.allocation.parts)
         if not run.parked and (run.gpu_milli, run.workers) != (held, run.allocation.workers):
             yield f"run {run.id} says it holds {run.gpu_milli} with {run.workers} workers"
+
+
+def _phase(run: Run) -> Iterator[str]:
+    """Whether a run has what its phase carries, and nothing else."""
+    carried = (
+        (bool(run.after), run.phase in WAITING, f"waits for {run.after}"),
+        (run.target is not None, run.phase in RESHAPING, f"changes to {run.target}"),
+        (run.started_at is not None, run.activity in UP, f"is up since {run.started_at}"),
+    )
+    for has, should, what in carried:
+        if has != should:
+            yield f"run {run.id} is {run.phase.name} and {what}"
+    if run.phase is RunPhase.ENDED or (run.reason and run.phase not in EXPLAINED):
+        yield f"run {run.id} is {run.phase.name} for {run.reason!r}"
 
 
 def _shrinks(run: Run) -> bool:
@@ -389,7 +402,7 @@ def _promises(core: Core) -> Iterator[str]:
 
 def _booked(run: Run) -> bool:
     """Whether the books have a run: it holds its place, and is not on its way out."""
-    return run.stopping is None and not run.parked
+    return run.booked
 
 
 def _now_used(run: Run) -> DeviceUsage:

@@ -35,6 +35,7 @@ from roost.core import (
     Suspend,
     Suspended,
 )
+from roost.core.transitions import RunPhase
 from roost.testing.usage import DeviceUsage, used, worst
 
 __all__ = ["FakeEngine", "JournalBatch", "RunProcess", "overuse"]
@@ -167,7 +168,7 @@ class FakeEngine:
             case Suspend():
                 run = self.core.runs.get(run_id)
                 process.parked = True
-                if run is None or not run.frozen:
+                if run is None or run.activity is not RunPhase.FREEZING:
                     process.uses = DeviceUsage()
                 process.saved_s = run.done(self.now) if run is not None else 0.0
                 return Suspended(self.now, run_id, process.saved_s, self.took_s)

@@ -150,7 +150,7 @@ class FaultyEngine(FakeEngine):
         """A job is said to be where another one is: that cannot be, and changes nothing."""
         self.tell(Woke(self.now))
         run, before = self.core.runs.get(run_id), snapshot(self.core)
-        if run is None or run.parked or run.stopping is not None or not run.gpu_milli:
+        if run is None or not run.booked or not run.gpu_milli:
             return
         name = JobId(f"j{self.core.submitted}")
         whole = replace(wanted, workers=run.job.spec.workers, roles=run.job.spec.roles)
@@ -190,7 +190,7 @@ class FaultyEngine(FakeEngine):
     def protect(self, name: JobId, why: str) -> None:
         """A job must not be evicted, or may be again; what it was to leave stays its own."""
         job = self.core.jobs.get(name)
-        if job is not None and job.run is not None and job.run.stopping is not None and why:
+        if job is not None and job.run is not None and job.run.leaves and why:
             self._allowed[job.spec.queue] = job.queue.used_milli + job.run.gpu_milli
         self.request(Protected(self.now, name, why))
 

@@ -60,7 +60,7 @@ def differ(one: dict[str, Any], other: dict[str, Any], path: str = "") -> list[s
 
 #: Links to other records (compared there), and how long a job waited for which reason: reasons are
 #: the policy's, and the journal does not keep them.
-_LINKS = {"job", "queue", "run", "line", "reason", "waits", "joined", "history"}
+_LINKS = {"job", "queue", "run", "line", "waits", "joined", "history"}
 
 
 def _record(item: Job | Run | Queue) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class RandomHistory:
             self.engine.adopt_in_vain(self._spec(), self.chance.choice(list(self.engine.core.runs)))
 
     def _protect(self) -> None:
-        leaving = [run.job.id for run in self.engine.core.runs.values() if run.stopping]
+        leaving = [run.job.id for run in self.engine.core.runs.values() if run.leaves]
         if name := self.chance.choice(leaving) if leaving else self._job():
             why = self.chance.choice(("", "its budget allows nothing", "its budget allows nothing"))
             self.engine.protect(name, why)

@@ -16,6 +16,7 @@ from roost.core import (
     Range,
     Resume,
     ResumeRequested,
+    RunPhase,
     ScaleRequested,
     Started,
     Stop,
@@ -62,7 +63,7 @@ def test_it_keeps_what_it_holds(core: Core) -> None:
     assert core.jobs[job("a")].state is JobState.SUSPENDED
     assert core.ledger.free_milli == 500
     assert core.jobs[job("a")].queue.used_milli == 500
-    assert core.runs[run("a")].still
+    assert core.runs[run("a")].frozen
     assert not core.runs[run("a")].parked
     assert core.runs[run("a")].remaining_s(50.0) == float("inf")
     assert core.waiting.count == 0
@@ -94,7 +95,7 @@ def test_who_goes_on_before_it_stands_still_goes_on_then() -> None:
 
 def test_a_late_start_does_not_wake_it(core: Core) -> None:
     assert core.handle(Started(12.0, run("a"))) == []
-    assert core.runs[run("a")].still
+    assert core.runs[run("a")].frozen
 
 
 def test_a_policy_cannot_suspend_it() -> None:
@@ -149,7 +150,7 @@ def test_cancelled_while_it_is_being_suspended_it_is_stopped() -> None:
     core.handle(SuspendRequested(1.0, job("a")))
 
     assert core.handle(CancelRequested(2.0, job("a"))) == [Stop(run("a"), "cancelled")]
-    assert not core.runs[run("a")].steps_aside
+    assert core.runs[run("a")].phase is RunPhase.STOPPING
     validate(core)
     assert core.handle(Suspended(3.0, run("a"), 1.0)) == []
     validate(core)
@@ -178,7 +179,7 @@ def test_a_snapshot_brings_it_back_as_it_stands(core: Core) -> None:
     again = load(dump(core), Scripted(), fifo)  # type: ignore[arg-type]
 
     assert dump(again) == dump(core)
-    assert again.runs[run("a")].still
+    assert again.runs[run("a")].frozen
     assert again.handle(ResumeRequested(50.0, job("a"))) == [Resume(run("a"), PLACE)]
     validate(again)
 
@@ -212,6 +213,6 @@ def test_a_role_is_enough_to_pin_a_run() -> None:
     core.handle(SuspendRequested(1.0, job("a")))
     core.handle(Suspended(2.0, run("a"), 1.0))
 
-    assert core.runs[run("a")].still
+    assert core.runs[run("a")].frozen
     assert core.ledger.free_milli == 500
     validate(core)

@@ -84,6 +84,6 @@ def test_snapshots_compare_by_value() -> None:
 
     assert differ(snapshot(one), snapshot(other)) == []
     other.handle(Submitted(2.0, job("b"), spec(1, 1.0)))
-    assert "/runs/a#1/stopping: None became 'makes room for b'" in differ(
+    assert "/runs/a#1/reason: '' became 'makes room for b'" in differ(
         snapshot(one), snapshot(other)
     )

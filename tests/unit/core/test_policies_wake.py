@@ -91,7 +91,7 @@ def test_las_swaps_once_per_quantum() -> None:
     core.handle(Started(0.0, run("a")))
     core.handle(Submitted(10.0, job("b"), spec(1)))
 
-    while core.runs[run("a")].stopping is None:
+    while not core.runs[run("a")].leaves:
         wake(core)
     assert 100.0 < core.now <= 200.0, "b has had nothing: a is a quantum ahead of it"
 
@@ -105,7 +105,7 @@ def test_levels_cross_their_limits_on_a_clock_of_large_numbers(name: str) -> Non
         core.handle(Submitted(start, job("a"), spec(8, workers=6)))
         core.handle(Started(start, run("a")))
         core.handle(Submitted(start + 1.0, job("b"), spec(8, workers=6)))
-        while core.runs[run("a")].stopping is None:
+        while not core.runs[run("a")].leaves:
             wake(core)
         assert core.now < start + 200.0
 
@@ -120,7 +120,7 @@ def test_tiresias_lets_new_jobs_pass_and_promotes_the_starved() -> None:
     assert core.now == 100.0
     core.handle(Exited(100.0, run("old"), Outcome.STOPPED, 100.0))
     core.handle(Started(100.0, run("new")))
-    while core.runs[run("new")].stopping is None:
+    while not core.runs[run("new")].leaves:
         wake(core)
     assert core.now == 300.0, "old has waited twice as long as it had run"
 
@@ -139,7 +139,7 @@ def test_tiresias_leaves_a_starving_job_alone_that_its_user_suspended() -> None:
     validate(core)
     core.handle(ResumeRequested(301.0, job("old")))
 
-    assert core.runs[run("new")].stopping is not None
+    assert core.runs[run("new")].leaves
     assert {found.id for found in core.waiting} | {r.job for r in core.runs} == set(core.jobs)
     validate(core)
 

@@ -65,11 +65,11 @@ def test_a_run_is_left_alone_for_its_minimum_time(name: str, placer: str) -> Non
     core.handle(Started(0.0, run("a")))
     core.handle(Submitted(4e4, SHORT, spec(1, 10.0)))
 
-    assert core.runs[run("a")].stopping is None
-    while core.now < 1e5 and core.runs[run("a")].stopping is None:
+    assert not core.runs[run("a")].leaves
+    while core.now < 1e5 and not core.runs[run("a")].leaves:
         assert core.wake_at < math.inf, "the end of the minimum time is woken for"
         core.handle(Woke(core.wake_at))
-    assert core.runs[run("a")].stopping == "makes room for short"
+    assert core.runs[run("a")].reason == "makes room for short"
     assert core.now == 5e4
 
 

@@ -268,9 +268,9 @@ def test_the_text_is_canonical() -> None:
     assert list(json.loads(text)) == sorted(json.loads(text))
 
 
-@pytest.mark.parametrize("data", [None, [], {}, {"version": 2, "x": 1}, {"version": True}, "x"])
+@pytest.mark.parametrize("data", [None, [], {}, {"version": 3, "x": 1}, {"version": True}, "x"])
 def test_another_version_is_refused_before_anything_else(data: Any) -> None:
-    with pytest.raises(InvalidSpec, match=f"this Roost reads version {VERSION}"):
+    with pytest.raises(InvalidSpec, match=f"this Roost reads versions 1 to {VERSION}"):
         load(data, FIFO, FIRST_FIT)
 
 
@@ -347,12 +347,12 @@ def _twice(name: str) -> Callable[[dict[str, Any]], None]:
         (_set("runs", 2, "allocation", "parts", 0, "share_milli", to=0), "is no share of a GPU"),
         (_set("runs", 2, "allocation", "parts", 0, "role", to="ps"), "has no role 'ps'"),
         (_set("runs", 3, "allocation", "parts", 0, "gpus", to=[-1, 1]), "is not on node n0"),
-        (_set("runs", 0, "stopping", to=None), "is not free"),
+        (_set("runs", 0, "phase", to="running"), "is not free"),
         (_set("leaving", to=[]), "nobody is to be told"),
         (_set("leaving", 0, "waiters", to=[]), "which does not know of it"),
         (_set("leaving", 0, "run", "attempt", to=9), "there is no run a#9"),
         (_set("jobs", 3, "waiting", to=True), "job d is running and stands in line"),
-        (_set("misfits", to=["z"]), "there is no job z"),
+        (_set("out_of_range", to=["z"]), "there is no job z"),
     ],
 )
 def test_what_contradicts_itself_is_refused(

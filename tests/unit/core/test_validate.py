@@ -67,7 +67,7 @@ TAMPERING: list[tuple[Callable[[Core], object], str]] = [
     (lambda core: setattr(core.jobs[A], "state", JobState.QUEUED), "job a is queued"),
     (lambda core: setattr(core.jobs[A], "run", None), "run a#1 belongs to a"),
     (lambda core: setattr(core.waiting, "count", 5), "5 jobs are counted as waiting"),
-    (lambda core: setattr(core.runs[run("a")], "leaving", ()), "a#1 stops for"),
+    (lambda core: setattr(core.runs[run("a")], "leaving", ()), "a#1 is STOPPING and leaves"),
     (lambda core: core.jobs[C].queue.__setattr__("used_milli", 0), "uses"),
 ]
 
@@ -75,7 +75,7 @@ TAMPERING: list[tuple[Callable[[Core], object], str]] = [
 def test_a_sound_core_passes() -> None:
     core = small_world()
 
-    assert core.runs[run("a")].stopping is not None
+    assert core.runs[run("a")].leaves
     assert core.runs[run("c")].after == {run("a")}
     assert core.waiting.count == 1
     validate(core)

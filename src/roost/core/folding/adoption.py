@@ -13,6 +13,7 @@ from roost.core.events import Adopted, Protected
 from roost.core.node import mask_of
 from roost.core.spec import WHOLE, JobSpec, Resources, RunId
 from roost.core.state import Job, JobState, Run, needs
+from roost.core.transitions import RunPhase, Trigger, advance
 from roost.errors import Conflict
 
 
@@ -80,7 +81,9 @@ def _take_over(state: ClusterState, job: Job, event: Adopted, allocation: Alloca
     if not low <= run.workers <= high:
         state.out_of_range[job.id] = job
     job.state = JobState.STARTING
+    advance(run, Trigger.READY)
     if event.running:
+        advance(run, Trigger.STARTED)
         job.started_at = run.started_at = since
         run.measured_at, run.changed_at = event.time, since
         job.attained_gpu_s = (event.time - since) * run.gpu_milli / WHOLE
@@ -109,15 +112,15 @@ def _stay(state: ClusterState, run: Run, event: Protected) -> bool:
     if not _may_stay(state, run) or any(waiter.leaving for waiter in waiters):
         return False
     for waiter in waiters:
-        if waiter.target is None:
-            lifecycle.withdraw(state, waiter, event)
-        else:
+        if waiter.phase is RunPhase.EXPECTING:
             _call_off(state, waiter, event)
+        else:
+            lifecycle.withdraw(state, waiter, event)
     parts = run.allocation.parts
     if state.ledger.claim((part, needs(run.job, part)) for part in parts):
         return True  # somebody who need not wait for it is there now
     run.job.queue.charge(run.job, run.allocation)
-    run.stopping = None
+    advance(run, Trigger.KEPT)
     lifecycle.free_waiters(state, run, event)
     state.touch(run)
     lifecycle.come_up(state, run, event)
@@ -128,9 +131,9 @@ def _may_stay(state: ClusterState, run: Run) -> bool:
     """Whether a run is up and was asked to leave for others, not because of what it is on."""
     nodes = state.ledger.nodes
     return (
-        run.stopping is not None
-        and run.started_at is not None
-        and not (run.suspending or run.frozen or run.job.cancelling)
+        run.phase is RunPhase.STOPPING
+        and run.was is RunPhase.RUNNING
+        and not run.job.cancelling
         and run.leaving == run.allocation.parts  # else a failure hit what it was to become
         and all(
             nodes[part.node].up and not mask_of(part.gpus) & ~nodes[part.node].healthy
@@ -149,7 +152,8 @@ def _call_off(state: ClusterState, run: Run, event: Protected) -> None:
     job.queue.charge(job, target, -1)
     job.queue.charge(job, run.allocation)
     state.occupancy.settle(run, run.allocation)
-    run.target, run.after = None, set()
+    run.after = set()
+    advance(run, Trigger.KEPT)
     state.touch(run)
     lifecycle.come_up(state, run, event)
 

@@ -22,6 +22,7 @@ from roost.core.events import (
 from roost.core.node import Node
 from roost.core.spec import NodeSpec, Resources
 from roost.core.state import Run, needs
+from roost.core.transitions import MOVING
 from roost.errors import Conflict
 
 
@@ -88,13 +89,13 @@ def _grows(old: NodeSpec, new: NodeSpec) -> bool:
 
 def _in_motion(run: Run) -> bool:
     """Whether a run uses less or more than the books say, until it has done what it was asked."""
-    return bool(run.leaving or run.after) or run.target is not None or run.stopping is not None
+    return run.phase in MOVING
 
 
 def _booked(node: Node) -> Iterator[tuple[Part, Resources]]:
     """What runs hold of a node in the books, and what a worker of each part needs."""
     for run in node.runs:
-        if run.stopping is None and not run.parked:
+        if run.booked:
             for part in (run.target or run.allocation).parts:
                 if part.node == node.id:
                     yield part, needs(run.job, part)

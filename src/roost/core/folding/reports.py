@@ -25,6 +25,7 @@ from roost.core.history import Spending
 from roost.core.lifecycle import whole_roles
 from roost.core.observed import Observed
 from roost.core.state import Job, JobState, Run
+from roost.core.transitions import RunPhase, Trigger, accepts, advance
 
 _ENDS = {
     Outcome.SUCCEEDED: JobState.SUCCEEDED,
@@ -36,16 +37,14 @@ _ENDS = {
 def started(state: ClusterState, event: Started) -> bool:
     """All workers of a run are up."""
     run = state.runs.get(event.run)
-    if run is None or run.started_at is not None or run.parked or run.after:
-        return False
-    if run.frozen and not run.resuming:
+    if run is None or not accepts(run, Trigger.STARTED):
         return False
     job = run.job
     if event.took_s is not None:
-        what = Spending.RESUME if run.resuming else Spending.START
+        what = Spending.RESUME if run.activity is RunPhase.RESUMING else Spending.START
         state.history.spend(job.spec, what, event.took_s)
     run.started_at = run.measured_at = run.changed_at = event.time
-    run.resuming = run.frozen = False
+    advance(run, Trigger.STARTED)
     if job.started_at is None:
         job.started_at = event.time
     run.foresee(state.now)
@@ -105,11 +104,12 @@ def exited(state: ClusterState, event: Exited) -> bool:
 def resized(state: ClusterState, event: Resized) -> bool:
     """Lets a run have the allocation that it was asked to change to."""
     run = state.runs.get(event.run)
-    if run is None or run.target is None or run.after:
+    if run is None or run.target is None or not accepts(run, Trigger.RESIZED):
         return False
     state.history.spend(run.job.spec, Spending.RESIZE, event.took_s)
     state.history.spend(run.job.spec, Spending.PAUSE, event.pause_s)
     _change_size(state, run, run.target)
+    advance(run, Trigger.RESIZED)
     lifecycle.free_waiters(state, run, event)
     lifecycle.come_up(state, run, event)
     return True
@@ -118,16 +118,15 @@ def resized(state: ClusterState, event: Resized) -> bool:
 def shrank(state: ClusterState, event: Shrank) -> bool:
     """Lets a run go on with the workers that it has left."""
     run = state.runs.get(event.run)
-    if run is None or run.stopping is not None or run.target is not None or run.parked:
+    if run is None or not accepts(run, Trigger.SHRANK):
         return False
     job, left = run.job, event.allocation
     gone = without(run.allocation, left)
-    if run.after or run.suspending or not gone or not left.workers:
-        return False
-    if not whole_roles(job.spec, left):
+    if not gone or not left.workers or not whole_roles(job.spec, left):
         return False
     lifecycle.give_back(state, run, left)
     _change_size(state, run, left)
+    advance(run, Trigger.SHRANK)
     low, high = job.spec.workers
     if not low <= left.workers <= high:
         state.out_of_range[job.id] = job
@@ -137,18 +136,18 @@ def shrank(state: ClusterState, event: Shrank) -> bool:
 def suspended(state: ClusterState, event: Suspended) -> bool:
     """Takes a run off its devices, or freezes it there."""
     run = state.runs.get(event.run)
-    if run is None or not run.suspending:
+    if run is None or not accepts(run, Trigger.SUSPENDED):
         return False
     job = run.job
     state.history.spend(job.spec, Spending.SUSPEND, event.took_s)
     run.account(state.now)
-    run.suspending, run.started_at = False, None
+    advance(run, Trigger.SUSPENDED)
+    run.started_at = None
     run.done_s = job.saved_s = event.done_s
-    if run.frozen:
+    if not run.parked:
         _froze(state, run, event)
         return True
     state.occupancy.settle(run, None)
-    run.suspended, run.stopping = True, None
     job.state = JobState.SUSPENDED
     lifecycle.free_waiters(state, run, event)
     if job.cancelling:
@@ -166,7 +165,7 @@ def _froze(state: ClusterState, run: Run, event: Event) -> None:
     run.foresee(state.now)
     state.touch(run)
     run.job.state = JobState.SUSPENDED
-    if run.still and not run.job.held:
+    if run.frozen and not run.job.held:
         lifecycle.thaw(state, run, event)
 
 
@@ -176,7 +175,6 @@ def _change_size(state: ClusterState, run: Run, allocation: Allocation) -> None:
     grown = run.job.speed_up(allocation.workers, run.workers)
     state.occupancy.settle(run, allocation)
     run.rate *= grown
-    run.target = None
     run.changed_at = state.now
     run.foresee(state.now)
     state.touch(run)

@@ -88,7 +88,7 @@ def resume_requested(state: ClusterState, event: ResumeRequested) -> bool:
         lifecycle.requeue(state, job)
     elif run.parked:
         state.waiting.join(job, event.time)
-    elif run.still:
+    elif run.frozen:
         lifecycle.thaw(state, run, event)
     return True
 

@@ -103,10 +103,10 @@ class GangBinder(GangPods):
 
     async def _evict(self, run: Run) -> None:
         """Ask all pods of a run to leave, again and again, until none is left."""
-        reason = run.stopping or "it has to move"
+        reason = run.reason or "it has to move"
         try:
             # The run itself and not its name: the next gang of this name begins to count anew.
-            while self._context.core.runs.get(run.id) is run and run.stopping is not None:
+            while self._context.core.runs.get(run.id) is run and run.leaves:
                 held = self._sorted()[0]
                 await asyncio.gather(*(self._evict_one(uid, reason) for uid in held))
                 await asyncio.sleep(AGAIN_S)

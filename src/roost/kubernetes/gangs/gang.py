@@ -165,7 +165,7 @@ class PodGang(GangBinder):
         self._homeless = 0.0
         if not held and not self._busy:
             return self._end(run, waits, now)
-        if run.stopping is not None:
+        if run.leaves:
             self._leave(run)
             return []
         if any(self._misplaced(uid) for uid in held):
@@ -227,7 +227,7 @@ class PodGang(GangBinder):
 
     def _outcome(self, run: Run) -> Outcome:
         phases = {pod["status"].get("phase") for pod in self.pods.values() if is_over(pod)}
-        if run.stopping is not None or not phases:
+        if run.leaves or not phases:
             return Outcome.CANCELLED
         return Outcome.FAILED if "Failed" in phases else Outcome.SUCCEEDED
 

@@ -37,9 +37,7 @@ class RunEviction:
     def stays(self) -> bool:
         """Whether the core has taken it back."""
         run = self._run
-        return (
-            self._context.core.runs.get(run.id) is run and run.stopping is None and not run.parked
-        )
+        return self._context.core.runs.get(run.id) is run and run.booked
 
     @property
     def is_gentle(self) -> bool:

@@ -73,7 +73,7 @@ class Levels:
         while crossings and crossings[0][0] <= now:
             _, _, job = heapq.heappop(crossings)
             run = job.run
-            if run is None or run.parked or run.stopping is not None:
+            if run is None or not run.booked:
                 continue
             attained, gpus = run.attained_gpu_s(now), run.gpu_milli / WHOLE
             level = self.level(job, attained)

@@ -45,7 +45,7 @@ def standing(plan: Plan) -> dict[JobId, Wish]:
     """What each job holds or was promised: where it is, or is on its way to."""
     found: dict[JobId, Wish] = {}
     for run in plan.running:
-        if run.stopping is None and not run.parked:
+        if run.booked:
             found[run.job.id] = held(plan, run)
     for name, promise in pending_moves(plan).items():
         found[name] = promise.wish
@@ -98,7 +98,7 @@ def carry_on(plan: Plan) -> None:
         if job is not None and job.waiting:
             del under_way[name]
             place(plan, job, promise)
-        elif job is None or job.run is None or job.run.stopping is None:
+        elif job is None or job.run is None or not job.run.leaves:
             del under_way[name]  # it is over, or its user holds it back
 
 

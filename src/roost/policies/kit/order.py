@@ -380,7 +380,7 @@ def _spare(plan: Plan, job: Job, mark: int, cleared: Iterable[tuple[Run, Clear, 
 
 def gives_way(run: Run, key: Key, order: Order, plan: Plan) -> bool:
     """Whether a run stands behind a key; one that is still starting will be looked at later."""
-    if not run.job.preemptible or run.stopping is not None or run.parked:
+    if not run.job.preemptible or not run.booked:
         return False
     if not order.running(run, plan.now) > key:  # type: ignore[operator]
         return False
@@ -392,7 +392,7 @@ def gives_way(run: Run, key: Key, order: Order, plan: Plan) -> bool:
 def may_disturb(plan: Plan, run: Run, min_run_s: float) -> bool:
     """Whether a run has had its minimum time; if not, the policy is woken when it has."""
     if not run.settled:
-        if run.stopping is None and not run.parked:
+        if run.booked:
             plan.await_starts()
         return False
     free_at = _protected_until(run, min_run_s)
@@ -410,7 +410,7 @@ def _rivals(node: Node, order: Order, now: float, min_run_s: float) -> _Rivals:
     memo = node.memo = _Rivals(order, [])
     for run, held in node.runs.items():
         spec = run.job.spec
-        if run.stopping is not None or not run.job.preemptible:
+        if run.leaves or not run.job.preemptible:
             continue
         key = order.running(run, now)
         if memo.top is None or key > memo.top:  # type: ignore[operator]

@@ -30,6 +30,7 @@ from roost.core.lifecycle import goes_on
 from roost.core.occupancy import lasting
 from roost.core.spec import CPU_SLOT, WHOLE, JobId, NodeId, NodeSpec, RunId
 from roost.core.state import Run
+from roost.core.transitions import RunPhase
 from roost.perf.speed import SpeedModel
 from roost.traces.workload import TraceJob
 
@@ -165,7 +166,7 @@ class World:
 
     def adopt(self, run: Run, now: float) -> None:
         """Go on with a run that began elsewhere: it works, or does now what it was asked last."""
-        if run.after and run.target is None and not run.resuming:
+        if run.phase is RunPhase.RESERVED:
             return  # nobody was asked to launch it yet
         job, costs = self.jobs[run.id.job], run.job.spec.costs
         done_s = run.done(now)
@@ -173,26 +174,26 @@ class World:
         true = TrueRun(run.id, job, run.allocation, run.gpu_milli / WHOLE, done_s, saved_s)
         true.rate, true.since, true.held_since = run.rate, now, now
         self.runs[run.id] = true
-        if run.suspended:
+        if run.phase in (RunPhase.SUSPENDED, RunPhase.RECALLED):
             true.allocation, true.gpus = Allocation(()), 0.0
             if run.job.cancelling:
                 self.schedule(Exited(now, run.id, Outcome.STOPPED, done_s))
             return
         self.gauges.allocated += true.gpus
-        if run.steps_aside:
+        if run.phase in (RunPhase.SUSPENDING, RunPhase.FREEZING):
             self.schedule(Suspended(now + costs.suspend_s, run.id, done_s))
-        elif run.still:
+        elif run.frozen:
             pass  # until its user lets it go on
-        elif run.stopping is not None:
+        elif run.leaves:
             self.schedule(Exited(now, run.id, Outcome.STOPPED, saved_s))
         elif run.started_at is None:
-            delay = costs.restart_s if run.id.attempt > 1 or run.resuming else 0.0
+            delay = costs.restart_s if run.id.attempt > 1 or run.phase is RunPhase.RESUMING else 0.0
             self.schedule(Started(max(now, run.placed_at + delay), run.id))
         else:
             true.working = True
             self.gauges.useful += true.gpus
             self._expect(true, now)
-            if run.target is not None and not run.after:
+            if run.target is not None and run.phase is RunPhase.CHANGING:
                 self._reshape(Resize(run.id, run.target), now)
 
     # -- actions -------------------------------------------------------------------------------

@@ -346,7 +346,7 @@ def test_those_who_waited_for_it_go_elsewhere() -> None:
     validate(core)
     core.handle(Protected(3.0, A, ""))
 
-    assert core.runs[run("a")].stopping == "makes room for b"
+    assert core.runs[run("a")].reason == "makes room for b"
     validate(core)
 
 
@@ -368,7 +368,7 @@ def test_a_run_that_its_user_or_a_failure_ends_does_not_stay() -> None:
 
     core.handle(Protected(2.0, A, WHY), Protected(2.0, B, WHY))
 
-    assert all(r.stopping is not None for r in core.runs.values())
+    assert all(r.leaves for r in core.runs.values())
     validate(core)
 
 
@@ -382,7 +382,7 @@ def test_a_run_that_a_failure_hit_while_it_grew_does_not_stay() -> None:
 
     core.handle(GpuRestored(3.0, node("n1").id, 0), Protected(3.0, A, WHY))
 
-    assert core.runs[run("a")].stopping is not None
+    assert core.runs[run("a")].leaves
     validate(core)
 
 

@@ -204,7 +204,7 @@ def held(run: Run) -> Size:
 
 def counts(run: Run) -> bool:
     """Whether a run holds something that will not soon be free."""
-    return run.stopping is None and not run.parked
+    return run.booked
 
 
 def usual_node(plan: Plan) -> NodeSpec | None:
