@@ -42,7 +42,7 @@ _LAST_LINES = 20
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: What looks after the processes of a run.
 _SHIM = os.fsencode(os.path.join("engines", "local", "shim"))  # noqa: PTH118 - a part of a path
-#: What supervisors and wardens have in their command lines.
+#: What shims and sharing daemons have in their command lines.
 _ENGINE = os.fsencode(os.path.join("engines", "local"))  # noqa: PTH118 - as above
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -225,7 +225,7 @@ def _belongs(pid: str, home: Path) -> bool:
             return True
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if _ENGINE in command and inside in command:
-            return True  # a warden
+            return True  # a sharing daemon
         if _SHIM not in command:
             return False
         folder = f"/proc/{pid}/fd"
