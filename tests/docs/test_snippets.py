@@ -46,7 +46,7 @@ def test_the_snippets_of_a_page_run(name: str, request: pytest.FixtureRequest) -
 
 
 def test_every_block_says_its_language() -> None:
-    known = {"python", "console", "toml", "yaml", "bash"}
+    known = {"python", "console", "toml", "yaml", "bash", "text"}
     wrong = [
         f"{name}:{block.line} is {block.language!r}"
         for name in NAMES
