@@ -72,7 +72,7 @@ def told(event: EventView) -> str:
 def _going_on(client: Client, found: list[EventView], job: str, kind: str) -> Iterator[EventView]:
     """Past lines, then new ones as they come, each once."""
     from roost.client import streams
-    from roost.client.views import happening
+    from roost.client.views import event_view
 
     seen = (0, 0)
     for event in found:
@@ -85,7 +85,7 @@ def _going_on(client: Client, found: list[EventView], job: str, kind: str) -> It
         elif what == "snapshot":
             news = client.history(job, kind, after=seen[0])
         else:
-            news = [happening(event) for event in data.get("events", ())]
+            news = [event_view(event) for event in data.get("events", ())]
         for event in news:
             if (event.seq, event.n) <= seen:
                 continue

@@ -29,7 +29,7 @@ from roost.client.views import (
     JobView,
     Page,
     SnapshotView,
-    happening,
+    event_view,
     items_of,
     job_page,
     job_view,
@@ -163,7 +163,7 @@ def snapshot(job: str, name: str = "") -> Steps[SnapshotView]:
     while True:
         reply = yield from ask(HttpRequest("POST", path, body=body, headers=headers, again=True))
         if reply.status != _UNDER_WAY:
-            return views.snapshot(reply.json())
+            return views.snapshot_view(reply.json())
         yield Pause(_FIRST_LOOK_S)
 
 
@@ -174,7 +174,7 @@ def snapshots(job: str = "", limit: int | None = None) -> Steps[list[SnapshotVie
         size = _PAGE if limit is None else min(_PAGE, limit - len(found))
         asked = [("job", job), ("offset", len(found)), ("limit", size)]
         told = (yield from ask(get("/snapshots", asked))).json()
-        items = [views.snapshot(item) for item in items_of(told)]
+        items = [views.snapshot_view(item) for item in items_of(told)]
         found += items
         if not items or len(found) >= int(_json(told).get("total", 0)):
             break
@@ -266,7 +266,7 @@ def history(
     while True:
         params = [*asked, ("offset", offset), ("limit", _PAGE)]
         told = (yield from ask(get("/events", params))).json()
-        items = [happening(event) for event in items_of(told)]
+        items = [event_view(event) for event in items_of(told)]
         found += items
         offset += len(items)
         if not items or offset >= int(_json(told).get("total", 0)):

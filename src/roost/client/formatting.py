@@ -80,7 +80,7 @@ def ran(view: JobView, now: float) -> float | None:
 
 def workers(view: JobView) -> str:
     """Workers now and allowed: 2/1..4, or 1/1."""
-    low, high, now = view.workers
+    low, high, now = view.workers.min, view.workers.max, view.workers.now
     return f"{now}/{low}" if low == high else f"{now}/{low}..{high}"
 
 

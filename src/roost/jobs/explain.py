@@ -13,6 +13,8 @@ import math
 from operator import itemgetter
 from typing import Any
 
+from roost.api.jobs import AheadView, ExplanationView, HolderView, PlanView
+from roost.api.schema import encode
 from roost.core.controller import Core, Policy
 from roost.core.events import Submitted
 from roost.core.ledger import Ledger
@@ -53,22 +55,19 @@ def explain(  # noqa: PLR0913 - the core, the question, and who decides
     why = said or core.explain(job_id, limit=core.waiting.count)
     if why is not None and job.waiting:
         cause, reason = why.reason.cause.token, why.reason.text
-    found = {
-        "job": job.id,
-        "state": job.state.value,
-        "cause": cause,
-        "reason": reason,
-        "since": None,
-        "not_before": None,
-        **times,
-        **_ahead(core, job, why),
-        "held_by": [],
-        "starts_at": None,
-        "starts_between": None,
-        "ends_at": None,
-        "assumptions": [],
-        "remedies": [],
-    }
+    ahead, ahead_count = _ahead(core, job, why)
+    found = encode(
+        ExplanationView(
+            job.id,
+            job.state.value,
+            cause,
+            reason,
+            since=times.get("since"),
+            not_before=times.get("not_before"),
+            ahead=ahead,
+            ahead_count=ahead_count,
+        )
+    )
     if job.state.over or job.held or job.cancelling:
         return found
     present = Present.of(core, now)
@@ -105,15 +104,7 @@ def plan(  # noqa: PLR0913 - as above
     ``quick`` only says whether it could ever run, and why not.
     """
     never = impossible(core, spec, placer)
-    found: dict[str, Any] = {
-        "fits": False,
-        "never": never is not None,
-        "reason": never or "",
-        "starts_at": None,
-        "ends_at": None,
-        "placement": [],
-        "assumptions": [],
-    }
+    found = encode(PlanView(fits=False, never=never is not None, reason=never or ""))
     if never is not None or quick:
         return found
     copy = Present.of(core, now).core(policy, placer)
@@ -128,7 +119,7 @@ def plan(  # noqa: PLR0913 - as above
         "reason": _planned_reason(run, why),
         "starts_at": copy.now if fits else times.starts_at,
         "ends_at": times.ends_at,
-        "placement": [] if place is None else placement_of(place),
+        "placement": [] if place is None else [encode(part) for part in placement_of(place)],
         "assumptions": list(expected.assumptions),
     }
 
@@ -221,18 +212,13 @@ def _starting(run: Run) -> str:
     return f"a place is reserved for it, as soon as {others} left"
 
 
-def _ahead(core: Core, job: Job, why: Explanation | None) -> dict[str, Any]:
-    """Those that go first or have to leave, nearest to the front first, and how many they are."""
+def _ahead(core: Core, job: Job, why: Explanation | None) -> tuple[tuple[AheadView, ...], int]:
+    """Jobs that go first or have to leave, nearest to the front first, and how many they are."""
     names = list(why.ahead) if why is not None and job.waiting else []
     if job.run is not None:
         names += sorted({run_id.job for run_id in job.run.after})
-    return {
-        "ahead": [
-            {"job": name, "gpus": core.jobs[name].spec.gpus, "user": core.jobs[name].spec.user}
-            for name in names[:_AHEAD]
-        ],
-        "ahead_count": len(names),
-    }
+    specs = ((name, core.jobs[name].spec) for name in names[:_AHEAD])
+    return tuple(AheadView(name, spec.gpus, spec.user) for name, spec in specs), len(names)
 
 
 def _holders(core: Core, job: Job, cause: Cause, expected: Forecast) -> list[dict[str, Any]]:
@@ -243,12 +229,14 @@ def _holders(core: Core, job: Job, cause: Cause, expected: Forecast) -> list[dic
             end = expected.times[run.id.job].ends_at
             found.append((math.inf if end is None else end, run.job.seq, run))
     return [
-        {
-            "job": run.id.job,
-            "user": run.job.spec.user,
-            "gpus": run.gpu_milli / WHOLE,
-            "ends_at": None if math.isinf(end) else end,
-        }
+        encode(
+            HolderView(
+                run.id.job,
+                run.job.spec.user,
+                run.gpu_milli / WHOLE,
+                None if math.isinf(end) else end,
+            )
+        )
         for end, _, run in sorted(found, key=itemgetter(0, 1))[:_HOLDERS]
     ]
 

@@ -14,6 +14,14 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from roost.api.profiles import (
+    ChangeCostView,
+    PredictionView,
+    ProfileView,
+    SizeView,
+    SpeedModelView,
+)
+from roost.api.schema import encode
 from roost.core import WHOLE, Core, JobSpec
 from roost.core.history import Profile, Spent
 from roost.core.observed import Observed, Setting
@@ -43,38 +51,33 @@ def profile_views(core: Core, user: str | None, application: str = "") -> list[d
     views = []
     for whose in found:
         profile = history.profiles.get(whose) or Profile()
+        many = len(found) > _MODELS
         views.append(
-            {
-                "user": whose[0],
-                "application": whose[1],
-                **_measured(profile),
-                "models": (
-                    _models(core, profile.observed, specs.get(whose))
-                    if len(found) <= _MODELS
-                    else []
-                ),
-                "costs": _costs(history.costs.get(whose) or Spent()),
-            }
+            ProfileView(
+                user=whose[0],
+                application=whose[1],
+                memory_mib=profile.memory_mib,
+                noise=profile.noise,
+                busy=profile.busy.mean if profile.busy.count else None,
+                sizes=_sizes_seen(profile),
+                models=() if many else _models(core, profile.observed, specs.get(whose)),
+                costs=_costs(history.costs.get(whose) or Spent()),
+            )
         )
-    return views
+    return [encode(view) for view in views]
 
 
-def _measured(profile: Profile) -> dict[str, Any]:
-    return {
-        "memory_mib": profile.memory_mib,
-        "noise": profile.noise,
-        "busy": profile.busy.mean if profile.busy.count else None,
-        "sizes": [
-            {
-                "workers": workers,
-                "share": share / WHOLE,
-                "step_s": steps.mean,
-                "count": steps.count,
-                "speed": profile.rate(workers, share),
-            }
-            for (workers, share), steps in sorted(profile.steps.items())
-        ],
-    }
+def _sizes_seen(profile: Profile) -> tuple[SizeView, ...]:
+    return tuple(
+        SizeView(
+            workers=workers,
+            share=share / WHOLE,
+            step_s=steps.mean,
+            count=steps.count,
+            speed=profile.rate(workers, share),
+        )
+        for (workers, share), steps in sorted(profile.steps.items())
+    )
 
 
 def _specs(core: Core) -> dict[tuple[str, str], JobSpec]:
@@ -83,7 +86,7 @@ def _specs(core: Core) -> dict[tuple[str, str], JobSpec]:
     return {(spec.user, spec.application): spec for spec in specs if spec.training is not None}
 
 
-def _models(core: Core, observed: Observed, last: JobSpec | None) -> list[dict[str, Any]]:
+def _models(core: Core, observed: Observed, last: JobSpec | None) -> tuple[SpeedModelView, ...]:
     """What a step is expected to take by kind and size, beside what it was seen to take.
 
     The batch of all workers is the one that was seen most often on that kind. ``error`` is relative
@@ -91,12 +94,12 @@ def _models(core: Core, observed: Observed, last: JobSpec | None) -> list[dict[s
     there is a pipeline is told by the ``last`` job of the application.
     """
     if not observed.timings:
-        return []
+        return ()
     from roost.perf.kinds import shape_of  # noqa: PLC0415 - as below
 
     split = None if last is None else shape_of(last.training, last.resources.gpus)
     fits = _estimates().fits(observed, shape=split)
-    return [_model(core, observed, kind, fit) for kind, fit in sorted(fits.items())]
+    return tuple(_model(core, observed, kind, fit) for kind, fit in sorted(fits.items()))
 
 
 @cache
@@ -106,7 +109,7 @@ def _estimates() -> Estimates:
     return Estimates(_MODELS)
 
 
-def _model(core: Core, observed: Observed, kind: str, fit: Fit) -> dict[str, Any]:
+def _model(core: Core, observed: Observed, kind: str, fit: Fit) -> SpeedModelView:
     import numpy as np  # noqa: PLC0415 - as above
 
     from roost.perf.uncertainty import believe  # noqa: PLC0415 - as above
@@ -125,18 +128,18 @@ def _model(core: Core, observed: Observed, kind: str, fit: Fit) -> dict[str, Any
         setting = Setting(kind, int(spread), int(size), int(each))
         timing = seen.get(setting)
         rows.append(
-            {
-                "nodes": setting.nodes,
-                "workers": setting.workers,
-                "local_batch": setting.local_batch,
-                "step_s": step_s,
-                "error": error,
-                "samples_per_s": batch / step_s,
-                "measured_s": None if timing is None else timing.step.mean,
-                "count": 0 if timing is None else timing.step.count,
-            }
+            PredictionView(
+                nodes=setting.nodes,
+                workers=setting.workers,
+                local_batch=setting.local_batch,
+                step_s=step_s,
+                error=error,
+                samples_per_s=batch / step_s,
+                measured_s=None if timing is None else timing.step.mean,
+                count=0 if timing is None else timing.step.count,
+            )
         )
-    return {"kind": kind, "batch": batch, "sizes": rows}
+    return SpeedModelView(kind, batch, tuple(rows))
 
 
 def _sizes(
@@ -153,12 +156,10 @@ def _sizes(
     return sorted(known | {(-(-size // here), size) for size in more if size not in sizes})
 
 
-def _costs(spent: Spent) -> dict[str, Any]:
+def _costs(spent: Spent) -> dict[str, ChangeCostView]:
     means = {one.name: getattr(spent, one.name) for one in fields(spent)}
     return {
-        name: {"mean_s": mean.mean, "count": mean.count}
-        for name, mean in means.items()
-        if mean.count
+        name: ChangeCostView(mean.mean, mean.count) for name, mean in means.items() if mean.count
     }
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from roost.api.jobs import RemedyView
+from roost.api.schema import encode
 from roost.core.controller import Core, Policy
 from roost.core.events import CancelRequested, Exited, Outcome, Woke
 from roost.core.plan import Placer
@@ -59,9 +61,7 @@ def remedies(
     for change in fitting[:_TRIED]:
         helps = _helpful(present, job, change, policy, placer)
         if helps is not None:
-            found.append(
-                {"kind": helps.kind, "value": helps.value, "change": helps.text, "starts": "now"}
-            )
+            found.append(encode(RemedyView(helps.kind, helps.value, helps.text, "now")))
         if len(found) == _NAMED:
             break
     return found

@@ -1,7 +1,6 @@
-"""How jobs, nodes and queues are shown: the same keys in every interface.
+"""Jobs, nodes and queues as every interface shows them: the core and the records become views.
 
-One view of a job serves the API, the streams, the command line and the portal. Who may see what is
-the server's business.
+The keys are those of ``roost.api``. The server decides who may see what.
 """
 
 from __future__ import annotations
@@ -11,6 +10,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from roost.api.jobs import (
+    ChangeView,
+    ExplanationView,
+    JobView,
+    PlacementView,
+    VerdictView,
+    WorkersView,
+)
+from roost.api.nodes import DeviceJobView, DeviceView, NodeView, StateView
+from roost.api.queues import QueueView
+from roost.api.schema import decode, encode
 from roost.core import (
     WHOLE,
     Allocation,
@@ -52,57 +62,58 @@ def row_of(core: Core, job: Job, record: JobRecord, seq: int) -> JobRow:
 
 
 def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]:
-    """A job as everybody sees it: the same keys in every interface."""
+    """A job as every interface shows it, ready for JSON."""
     spec, run = job.spec, job.run
     cause, reason, starts_at = why(core, job, record)
     held = run.allocation if run is not None and not run.parked else Allocation(())
-    return {
-        "id": job.id,
-        "name": record.file.name,
-        "user": record.user,
-        "unix": record.unix,
-        "queue": spec.queue,
-        "state": job.state.value,
-        "cause": cause,
-        "reason": reason,
-        "starts_at": starts_at,
-        "priority": spec.priority,
-        "labels": dict(record.file.labels),
-        "application": spec.application,
-        "workers": {"min": spec.workers.min, "max": spec.workers.max, "now": held.workers},
-        "gpus": spec.gpus,
-        "gpus_held": held.gpu_milli / WHOLE,
-        "kinds": list(spec.resources.kinds),
+    view = JobView(
+        id=job.id,
+        name=record.file.name,
+        user=record.user,
+        unix=record.unix,
+        queue=spec.queue,
+        state=job.state.value,
+        cause=cause,
+        reason=reason,
+        starts_at=starts_at,
+        priority=spec.priority,
+        labels=record.file.labels,
+        application=spec.application,
+        workers=WorkersView(spec.workers.min, spec.workers.max, held.workers),
+        gpus=spec.gpus,
+        gpus_held=held.gpu_milli / WHOLE,
+        kinds=spec.resources.kinds,
         **sharing_of(core, spec, held),
-        "placement": placement_of(held),
-        "target": None if run is None or run.target is None else placement_of(run.target),
-        "attempt": job.attempts,
-        "failures": job.failures,
-        "platform_failures": record.platform_failures,
-        "preemptions": job.preemptions,
-        "resizes": job.resizes,
-        "submitted_at": job.submitted_at,
-        "started_at": job.started_at,
-        "finished_at": job.finished_at,
-        "ran_s": record.ran_s,
-        "running_since": None if run is None else run.started_at,
-        "not_before": job.not_before or None,
-        "progress": record.progress,
-        "saved": record.saved,
-        "step": record.step,
-        "loss": record.loss if record.loss is None or math.isfinite(record.loss) else None,
+        placement=placement_of(held),
+        target=None if run is None or run.target is None else placement_of(run.target),
+        attempt=job.attempts,
+        failures=job.failures,
+        platform_failures=record.platform_failures,
+        preemptions=job.preemptions,
+        resizes=job.resizes,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        ran_s=record.ran_s,
+        running_since=None if run is None else run.started_at,
+        not_before=job.not_before or None,
+        progress=record.progress,
+        saved=record.saved,
+        step=record.step,
+        loss=record.loss if record.loss is None or math.isfinite(record.loss) else None,
         **_observed(record),
-        "run_time_s": job.run_time_s,
-        "exit_code": record.exit_code,
-        "verdict": record.verdict,
-        "held": job.held,
-        "cancelling": job.cancelling,
-        "cancelled_by": record.cancelled_by,
-        "elastic": spec.elastic,
-        "clone_of": record.clone_of,
-        "restored": record.restored,
-        "rev": seq,
-    }
+        run_time_s=job.run_time_s,
+        exit_code=record.exit_code,
+        verdict=None if record.verdict is None else decode(VerdictView, record.verdict),
+        held=job.held,
+        cancelling=job.cancelling,
+        cancelled_by=record.cancelled_by,
+        elastic=spec.elastic,
+        clone_of=record.clone_of,
+        restored=record.restored,
+        rev=seq,
+    )
+    return encode(view)
 
 
 def sharing_of(core: Core, spec: JobSpec, held: Allocation) -> dict[str, Any]:
@@ -138,22 +149,16 @@ def _observed(record: JobRecord) -> dict[str, Any]:
         "resizable": record.resizable,
         "busy": record.busy,
         "note": record.note,
-        "change": None if record.change is None else dict(record.change),
+        "change": None if record.change is None else decode(ChangeView, record.change),
     }
 
 
-def placement_of(allocation: Allocation) -> list[dict[str, Any]]:
-    """Where a job runs, for JSON."""
-    return [
-        {
-            "node": part.node,
-            "gpus": list(part.gpus),
-            "share": part.share_milli / WHOLE,
-            "workers": part.workers,
-            "role": part.role,
-        }
+def placement_of(allocation: Allocation) -> tuple[PlacementView, ...]:
+    """Where a job runs."""
+    return tuple(
+        PlacementView(part.node, part.gpus, part.share_milli / WHOLE, part.workers, part.role)
         for part in allocation.parts
-    ]
+    )
 
 
 def why(core: Core, job: Job, record: JobRecord) -> tuple[str, str, float | None]:
@@ -186,52 +191,45 @@ def why(core: Core, job: Job, record: JobRecord) -> tuple[str, str, float | None
 
 def over_view(row: JobRow) -> dict[str, Any]:
     """What there is to say of a job that is over."""
-    verdict = row.view.get("verdict")
-    return {
-        "job": row.id,
-        "state": row.state,
-        "cause": "over",
-        "reason": verdict["sentence"]
-        if verdict and row.state == "failed"
-        else row.view.get("reason") or row.state,
-        "since": row.finished_at,
-        "not_before": None,
-        "ahead": [],
-        "ahead_count": 0,
-        "held_by": [],
-        "starts_at": None,
-        "starts_between": None,
-        "ends_at": None,
-        "assumptions": [],
-        "remedies": [],
-        "verdict": verdict,
-    }
+    view = decode(JobView, row.view)
+    failed = view.verdict if row.state == "failed" else None
+    return encode(
+        ExplanationView(
+            row.id,
+            view.state,
+            "over",
+            failed.sentence if failed is not None else view.reason or row.state,
+            since=row.finished_at,
+            verdict=view.verdict,
+        )
+    )
 
 
 def node_view(node: Node) -> dict[str, Any]:
-    """A node with its devices and who is on them."""
+    """A node with its devices and the jobs on them."""
     spec = node.spec
-    used: dict[int, list[dict[str, Any]]] = {gpu: [] for gpu in range(spec.gpus)}
+    used: dict[int, list[DeviceJobView]] = {gpu: [] for gpu in range(spec.gpus)}
     for run in node.runs:
-        for part in placement_of(run.allocation):
-            if part["node"] == spec.id:
-                for gpu in part["gpus"]:
-                    used[gpu].append({"job": run.job.id, "share": part["share"]})
+        for part in run.allocation.parts:
+            for gpu in part.gpus if part.node == spec.id else ():
+                used[gpu].append(DeviceJobView(run.job.id, part.share_milli / WHOLE))
     broken = set(devices(((1 << spec.gpus) - 1) & ~node.healthy))
-    return {
-        "id": spec.id,
-        "state": "up" if node.up else "lost",
-        "kind": spec.kind,
-        "gpus": spec.gpus,
-        "gpus_free": node.shown_milli / WHOLE,
-        "gpus_failed": len(broken),
-        "gpu_memory_mib": spec.gpu_memory_mib,
-        "cpus": spec.cpu_milli / 1000,
-        "memory_mib": spec.memory_mib,
-        "devices": [
-            {"index": gpu, "healthy": gpu not in broken, "jobs": used[gpu]} for gpu in used
-        ],
-    }
+    return encode(
+        NodeView(
+            id=spec.id,
+            state="up" if node.up else "lost",
+            kind=spec.kind,
+            gpus=spec.gpus,
+            gpus_free=node.shown_milli / WHOLE,
+            gpus_failed=len(broken),
+            gpu_memory_mib=spec.gpu_memory_mib,
+            cpus=spec.cpu_milli / 1000,
+            memory_mib=spec.memory_mib,
+            devices=tuple(
+                DeviceView(gpu, gpu not in broken, tuple(jobs)) for gpu, jobs in used.items()
+            ),
+        )
+    )
 
 
 def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
@@ -239,28 +237,23 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
     waiting = Counter(job.spec.queue for line in core.waiting.open for _, _, job in line.entries)
     running = Counter(run.job.spec.queue for run in core.runs.values())
     used = {name: queue.used_milli for name, queue in core.queues.items()}
-    return [
-        {
-            "id": row.id,
-            "quota": None if row.quota_milli is None else row.quota_milli / WHOLE,
-            "limit": None if row.limit_milli is None else row.limit_milli / WHOLE,
-            "weight": row.weight,
-            "priority": row.priority,
-            "submitters": list(row.submitters),
-            "gpus_used": used.get(QueueId(row.id), 0) / WHOLE,
-            "waiting": waiting[QueueId(row.id)],
-            "running": running[QueueId(row.id)],
-        }
+    views = (
+        QueueView(
+            id=row.id,
+            quota=None if row.quota_milli is None else row.quota_milli / WHOLE,
+            limit=None if row.limit_milli is None else row.limit_milli / WHOLE,
+            weight=row.weight,
+            priority=row.priority,
+            submitters=row.submitters,
+            gpus_used=used.get(QueueId(row.id), 0) / WHOLE,
+            waiting=waiting[QueueId(row.id)],
+            running=running[QueueId(row.id)],
+        )
         for row in rows
-    ]
+    )
+    return [encode(view) for view in views]
 
 
 def state_view(core: Core, seq: int, policy: str, placer: str) -> dict[str, Any]:
-    """Everything that a core knows and who decides in it, for ``roost simulate --from``."""
-    return {
-        "seq": seq,
-        "policy": policy,
-        "placer": placer,
-        "digest": snapshot.digest(core),
-        "core": snapshot.dump(core),
-    }
+    """Everything that a core knows, and its policy, for ``roost simulate --from``."""
+    return encode(StateView(seq, policy, placer, snapshot.digest(core), snapshot.dump(core)))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from roost import placement, policies
+from roost.api.snapshots import reference
 from roost.core import (
     CancelRequested,
     Core,
@@ -61,7 +62,7 @@ from roost.live.batches import DecidedBatch
 from roost.live.driver import Driver
 from roost.live.intake import Command
 from roost.live.private_files import PrivateFiles
-from roost.live.snapshot_files import SnapshotFiles, reference
+from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User

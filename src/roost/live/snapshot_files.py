@@ -19,13 +19,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from roost import files
+from roost.api.snapshots import NAME
 from roost.errors import Conflict, InvalidSpec
 from roost.store import StoreFull
 
 _log = logging.getLogger(__name__)
 
-#: What a snapshot may be called, as a pattern.
-NAME = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DRAFT = ".draft-"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -38,11 +37,6 @@ def check_name(name: str) -> str:
             "before-decay"
         )
     return name
-
-
-def reference(job: str, name: str) -> str:
-    """How a snapshot is written."""
-    return f"{job}@{name}"
 
 
 class SnapshotFiles:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from roost.api.snapshots import reference
 from roost.core import JobId, RunId
 from roost.engines import SnapshotInfo
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
@@ -24,7 +25,7 @@ from roost.failpoints import hit
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
 from roost.jobs.requests import CloneRequest
-from roost.live.snapshot_files import SnapshotFiles, check_name, reference, trouble
+from roost.live.snapshot_files import SnapshotFiles, check_name, trouble
 from roost.store.rows import JobRow, RestorePointRow
 
 if TYPE_CHECKING:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
+from roost.api.accounts import CallerView, NewToken, TokenList, TokenView, UserList, UserView
+from roost.api.schema import encode, project
 from roost.errors import Conflict, NotFound
-from roost.server import models
+from roost.server import requests
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.context import Context
@@ -27,52 +29,42 @@ Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}$")]
 _MOST_TOKENS = 200
 
 
-@router.get("/whoami", response_model=models.CallerView, responses=answers(), operation_id="whoami")
+@router.get("/whoami", response_model=CallerView, responses=answers(), operation_id="whoami")
 async def whoami(caller: Self) -> Response:
     """Who the caller is, and what that allows."""
-    return json(
-        {
-            "user": caller.user,
-            "role": caller.role,
-            "unix": caller.unix,
-            "token": caller.token,
-            "expires_at": caller.expires_at,
-            "permissions": sorted(ROLES[caller.role]),
-        }
-    )
+    permissions = tuple(sorted(ROLES[caller.role]))
+    return json(encode(project(CallerView, caller, permissions=permissions)))
 
 
-@router.get(
-    "/users", response_model=models.UserList, responses=answers(), operation_id="list_users"
-)
+@router.get("/users", response_model=UserList, responses=answers(), operation_id="list_users")
 async def list_users(here: Here, _caller: Reader) -> Response:
     """Everybody who may use this server."""
     users = await here.read(here.cluster.store.accounts.users)
-    return json({"items": [asdict(user) for user in users]})
+    return json({"items": [encode(project(UserView, user)) for user in users]})
 
 
 @router.post(
     "/users",
     status_code=201,
-    response_model=models.UserView,
+    response_model=UserView,
     responses=answers(409, 507),
     operation_id="add_user",
 )
-async def add_user(here: Here, caller: Admin, body: models.AddUser) -> Response:
+async def add_user(here: Here, caller: Admin, body: requests.AddUser) -> Response:
     """Admit somebody; a token is made apart from that."""
     user = User(body.name, body.role, body.unix)
     await here.read(lambda: here.cluster.store.accounts.add_user(user, actor=caller.user))
     await here.cluster.user_changed(user, caller.user)
-    return json(asdict(user), 201)
+    return json(encode(project(UserView, user)), 201)
 
 
 @router.patch(
     "/users/{user}",
-    response_model=models.UserView,
+    response_model=UserView,
     responses=answers(404, 409, 507),
     operation_id="change_user",
 )
-async def change_user(here: Here, caller: Admin, user: Name, body: models.ChangeUser) -> Response:
+async def change_user(here: Here, caller: Admin, user: Name, body: requests.ChangeUser) -> Response:
     """Change a role or the Unix account, or switch somebody off with all tokens and jobs."""
     store = here.cluster.store
     known = await here.read(lambda: store.accounts.user(user))
@@ -85,12 +77,10 @@ async def change_user(here: Here, caller: Admin, user: Name, body: models.Change
     here.tokens.forget()
     await here.lines.check()
     await here.cluster.user_changed(changed, caller.user)
-    return json(asdict(changed))
+    return json(encode(project(UserView, changed)))
 
 
-@router.get(
-    "/tokens", response_model=models.TokenList, responses=answers(404), operation_id="list_tokens"
-)
+@router.get("/tokens", response_model=TokenList, responses=answers(404), operation_id="list_tokens")
 async def list_tokens(
     here: Here,
     caller: Self,
@@ -99,17 +89,17 @@ async def list_tokens(
     """The caller's tokens, or those of another user for an administrator."""
     owner = await _owner(here, caller, user)
     tokens = await here.read(lambda: here.cluster.store.accounts.tokens(owner))
-    return json({"items": [asdict(token) for token in tokens]})
+    return json({"items": [encode(project(TokenView, token)) for token in tokens]})
 
 
 @router.post(
     "/tokens",
     status_code=201,
-    response_model=models.NewToken,
+    response_model=NewToken,
     responses=answers(404, 409, 507),
     operation_id="add_token",
 )
-async def add_token(here: Here, caller: Self, body: models.AddToken) -> Response:
+async def add_token(here: Here, caller: Self, body: requests.AddToken) -> Response:
     """Make a token; its secret is told in this answer and never again.
 
     It expires no later than the one it was made with, and is revoked with it: lending one does not
@@ -130,7 +120,7 @@ async def add_token(here: Here, caller: Self, body: models.AddToken) -> Response
             owner, body.label, min(ends, default=None), parent=caller.token, actor=caller.user
         )
     )
-    return json({**asdict(token), "secret": secret}, 201)
+    return json(encode(project(NewToken, token, secret=secret)), 201)
 
 
 def _alive(token: Token) -> bool:
@@ -139,7 +129,7 @@ def _alive(token: Token) -> bool:
 
 @router.delete(
     "/tokens/{token}",
-    response_model=models.TokenView,
+    response_model=TokenView,
     responses=answers(404, 507),
     operation_id="revoke_token",
 )
@@ -157,7 +147,7 @@ async def revoke_token(
     revoked = await here.read(lambda: store.accounts.revoke_token(token, actor=caller.user))
     here.tokens.forget()
     await here.lines.check()
-    return json(asdict(revoked))
+    return json(encode(project(TokenView, revoked)))
 
 
 async def _owner(here: Context, caller: Caller, user: str) -> str:

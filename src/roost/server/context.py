@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
+from roost.api.jobs import CHANGING_KEYS
 from roost.core.spec import JobId, NodeId
 from roost.errors import Conflict, NotFound
 from roost.server.auth import Caller, Tokens
@@ -27,11 +28,6 @@ from roost.store.rows import MOST, JobQuery, JobRow
 
 T = TypeVar("T")
 
-#: Fields of a job that change between entries of the journal.
-_PASSING = (
-    *("cause", "reason", "starts_at", "progress", "saved", "step", "loss"),
-    *("step_s", "batch", "samples_per_s", "world", "memory_mib", "predicted_mib", "noise"),
-)
 _NAMED = 5
 _PAGES = 20
 
@@ -114,7 +110,7 @@ class Context:
         """A job as a caller sees it: what is durable, and what it says of itself just now."""
         view, now = row.view, self.cluster.view(row)
         if now["state"] == row.state:  # else it is about to change, which nobody may know yet
-            view = {**view, **{key: now[key] for key in _PASSING if key in now}}
+            view = {**view, **{key: now[key] for key in CHANGING_KEYS if key in now}}
         return self.eyes(caller).view(view)
 
     async def find(self, caller: Caller, name: str) -> JobRow:

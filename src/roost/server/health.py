@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 
 from roost import __version__
-from roost.server import models
+from roost.api.accounts import HealthView
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import ErrorBody, answers
@@ -21,21 +21,19 @@ Anybody = Annotated[Caller | None, needs(RoutePermission.OPEN)]
 _NOT_NOW: dict[int | str, dict[str, Any]] = {
     421: {"model": ErrorBody, "description": "The Host or Origin header names another server."},
     503: {
-        "model": models.HealthView,
+        "model": HealthView,
         "description": "It does not take new work; ``why`` says why.",
     },
 }
 
 
-@router.get(
-    "/healthz", response_model=models.HealthView, responses=_NOT_NOW, operation_id="healthz"
-)
+@router.get("/healthz", response_model=HealthView, responses=_NOT_NOW, operation_id="healthz")
 async def healthz(_caller: Anybody) -> Response:
     """The process is alive and answers."""
     return json({"ok": True, "why": "", "version": __version__})
 
 
-@router.get("/readyz", response_model=models.HealthView, responses=_NOT_NOW, operation_id="readyz")
+@router.get("/readyz", response_model=HealthView, responses=_NOT_NOW, operation_id="readyz")
 async def readyz(here: Here, caller: Anybody) -> Response:
     """New work is taken. Why it is not is told to those with a token, by /api/v1/health."""
     del caller
@@ -46,7 +44,7 @@ async def readyz(here: Here, caller: Anybody) -> Response:
 
 @router.get(
     "/api/v1/health",
-    response_model=models.HealthView,
+    response_model=HealthView,
     responses=answers(),
     operation_id="get_health",
 )

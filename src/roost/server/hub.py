@@ -25,6 +25,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from roost.api.jobs import WAITING_KEYS
 from roost.errors import Retryable
 from roost.server.options import ServerOptions
 from roost.server.streams import OpenStream, beats, message
@@ -38,8 +39,6 @@ log = logging.getLogger("roost.server")
 
 _OPEN = frozenset(OPEN_STATES)
 _WAITS = "queued"
-#: What is said of a job that waits changes between entries of the journal.
-_SAID = ("cause", "reason", "starts_at")
 #: Jobs that are looked at before others get their turn.
 _BATCH = 50
 #: At most one part in so many of the time is spent looking.
@@ -238,7 +237,7 @@ class StreamHub:
         now = self._sources.view(row)
         if now["state"] != row.state:  # it is about to change, which nobody may know yet
             return row
-        said = {key: now[key] for key in _SAID if key in now}
+        said = {key: now[key] for key in WAITING_KEYS if key in now}
         if all(row.view.get(key) == value for key, value in said.items()):
             return row
         return replace(row, cause=str(said.get("cause", row.cause)), view={**row.view, **said})

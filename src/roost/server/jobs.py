@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
+from roost.api.events import EventPage
+from roost.api.jobs import (
+    ExplanationView,
+    JobPage,
+    JobView,
+    ParsedJobFile,
+    PlanView,
+    StateName,
+    WorkerList,
+)
 from roost.core.spec import JobId, NodeId, Range, RunId
 from roost.errors import InvalidSpec, NotFound
 from roost.jobfile import JobFile, parse
 from roost.jobs.requests import JobSubmission
-from roost.server import models
+from roost.server import requests
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.context import Context, context
@@ -32,16 +42,6 @@ Offset = Annotated[int, Query(ge=0, le=10**9)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Filter = Annotated[list[str], Query(max_length=50)]
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=200)]
-States = Literal[
-    "queued",
-    "starting",
-    "running",
-    "suspended",
-    "resizing",
-    "succeeded",
-    "failed",
-    "cancelled",
-]
 
 
 def json(value: Any, status: int = 200) -> Response:
@@ -54,12 +54,12 @@ def shown(here: Context, caller: Caller, row: JobRow, status: int = 200) -> Resp
     return json(here.view(caller, row), status)
 
 
-@router.get("/jobs", response_model=models.JobPage, responses=answers(), operation_id="list_jobs")
+@router.get("/jobs", response_model=JobPage, responses=answers(), operation_id="list_jobs")
 async def list_jobs(  # noqa: PLR0913 - one parameter per filter
     here: Here,
     caller: Reader,
     *,
-    state: Annotated[list[States], Query(max_length=8)] = [],  # noqa: B006 - FastAPI copies it
+    state: Annotated[list[StateName], Query(max_length=8)] = [],  # noqa: B006 - FastAPI copies it
     user: Filter = [],  # noqa: B006
     queue: Filter = [],  # noqa: B006
     name: Annotated[str, Query(max_length=80)] = "",
@@ -101,14 +101,16 @@ def _labels(given: list[str]) -> dict[str, str]:
 @router.post(
     "/jobs",
     status_code=201,
-    response_model=models.JobView,
+    response_model=JobView,
     responses={
         **answers(404, 409, 507),
-        200: {"model": models.JobView, "description": "The same key again: the same job."},
+        200: {"model": JobView, "description": "The same key again: the same job."},
     },
     operation_id="submit_job",
 )
-async def submit_job(here: Here, caller: Writer, body: models.SubmitJob, key: Key = "") -> Response:
+async def submit_job(
+    here: Here, caller: Writer, body: requests.SubmitJob, key: Key = ""
+) -> Response:
     """Submit a job. The same Idempotency-Key again gives the same job with status 200."""
     request = await _submission(here, caller, body, key)
     row, new = await here.cluster.submit(request)
@@ -117,11 +119,11 @@ async def submit_job(here: Here, caller: Writer, body: models.SubmitJob, key: Ke
 
 @router.post(
     "/jobs/plan",
-    response_model=models.PlanView,
+    response_model=PlanView,
     responses=answers(404, 409, 429),
     operation_id="plan_job",
 )
-async def plan_job(here: Here, caller: Writer, body: models.SubmitJob) -> Response:
+async def plan_job(here: Here, caller: Writer, body: requests.SubmitJob) -> Response:
     """Say where, when and for how long a job would run, and why; nothing is changed."""
     request = await _submission(here, caller, body, "")
     told = await here.questions.ask(caller.user, lambda: here.cluster.plan(request))
@@ -129,7 +131,7 @@ async def plan_job(here: Here, caller: Writer, body: models.SubmitJob) -> Respon
 
 
 async def _submission(
-    here: Context, caller: Caller, body: models.SubmitJob, key: str
+    here: Context, caller: Caller, body: requests.SubmitJob, key: str
 ) -> JobSubmission:
     unix = account(caller)
     job = await here.read(lambda: JobFile.from_document(body.job))
@@ -153,12 +155,12 @@ def account(caller: Caller) -> str:
 
 @router.post(
     "/jobfiles/parse",
-    response_model=models.ParsedJobFile,
+    response_model=ParsedJobFile,
     responses=answers(),
     operation_id="parse_jobfile",
     tags=["jobs"],
 )
-async def parse_jobfile(here: Here, _caller: Reader, body: models.JobFileText) -> Response:
+async def parse_jobfile(here: Here, _caller: Reader, body: requests.JobFileText) -> Response:
     """Understand a job file, or one of another system; faults come with line and field."""
     parsed = await here.read(lambda: parse(body.text, body.name))
     return json({"job": parsed.job.document(), "notes": list(parsed.notes)})
@@ -166,7 +168,7 @@ async def parse_jobfile(here: Here, _caller: Reader, body: models.JobFileText) -
 
 @router.get(
     "/jobs/{job}",
-    response_model=models.JobView,
+    response_model=JobView,
     responses=answers(404, 409),
     operation_id="get_job",
 )
@@ -177,7 +179,7 @@ async def get_job(here: Here, caller: Reader, job: Name) -> Response:
 
 @router.delete(
     "/jobs/{job}",
-    response_model=models.JobView,
+    response_model=JobView,
     responses=answers(404, 409, 507),
     operation_id="delete_job",
 )
@@ -194,7 +196,7 @@ async def delete_job(here: Here, caller: Writer, job: Name) -> Response:
 
 @router.post(
     "/jobs/{job}/cancel",
-    response_model=models.JobView,
+    response_model=JobView,
     responses=answers(404, 409, 507),
     operation_id="cancel_job",
 )
@@ -206,7 +208,7 @@ async def cancel_job(here: Here, caller: Writer, job: Name) -> Response:
 
 @router.post(
     "/jobs/{job}/suspend",
-    response_model=models.JobView,
+    response_model=JobView,
     responses=answers(404, 409, 507),
     operation_id="suspend_job",
 )
@@ -218,7 +220,7 @@ async def suspend_job(here: Here, caller: Writer, job: Name) -> Response:
 
 @router.post(
     "/jobs/{job}/resume",
-    response_model=models.JobView,
+    response_model=JobView,
     responses=answers(404, 409, 507),
     operation_id="resume_job",
 )
@@ -230,11 +232,11 @@ async def resume_job(here: Here, caller: Writer, job: Name) -> Response:
 
 @router.post(
     "/jobs/{job}/scale",
-    response_model=models.JobView,
+    response_model=JobView,
     responses=answers(404, 409, 507),
     operation_id="scale_job",
 )
-async def scale_job(here: Here, caller: Writer, job: Name, body: models.ScaleJob) -> Response:
+async def scale_job(here: Here, caller: Writer, job: Name, body: requests.ScaleJob) -> Response:
     """Change how few and how many workers a job has."""
     if body.max < body.min:
         raise InvalidSpec(f"workers must satisfy min <= max, got {body.min}..{body.max}")
@@ -245,11 +247,11 @@ async def scale_job(here: Here, caller: Writer, job: Name, body: models.ScaleJob
 
 @router.post(
     "/jobs/{job}/migrate",
-    response_model=models.JobView,
+    response_model=JobView,
     responses=answers(404, 409, 507),
     operation_id="migrate_job",
 )
-async def migrate_job(here: Here, caller: Writer, job: Name, body: models.MigrateJob) -> Response:
+async def migrate_job(here: Here, caller: Writer, job: Name, body: requests.MigrateJob) -> Response:
     """Move a job to a node, or to any other place."""
     row = await here.find(caller, job)
     node = None if body.node is None else NodeId(body.node)
@@ -258,7 +260,7 @@ async def migrate_job(here: Here, caller: Writer, job: Name, body: models.Migrat
 
 @router.get(
     "/jobs/{job}/explain",
-    response_model=models.ExplanationView,
+    response_model=ExplanationView,
     responses=answers(404, 409, 429),
     operation_id="explain_job",
 )
@@ -282,7 +284,7 @@ async def get_jobfile(here: Here, caller: Reader, job: Name) -> Response:
 
 @router.get(
     "/jobs/{job}/events",
-    response_model=models.EventPage,
+    response_model=EventPage,
     responses=answers(404, 409),
     operation_id="list_job_events",
 )
@@ -296,7 +298,7 @@ async def list_job_events(
 
 @router.get(
     "/events",
-    response_model=models.EventPage,
+    response_model=EventPage,
     responses=answers(404, 409),
     operation_id="list_events",
 )
@@ -333,7 +335,7 @@ async def events(here: Context, caller: Caller, query: EventQuery) -> Response:
 
 @router.get(
     "/jobs/{job}/workers",
-    response_model=models.WorkerList,
+    response_model=WorkerList,
     responses=answers(404, 409),
     operation_id="list_workers",
 )

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from roost.api.nodes import NodeList, StateView, UsageList
 from roost.core.spec import NodeId
-from roost.server import models
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
@@ -20,9 +20,7 @@ Reader = Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
 Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
 
 
-@router.get(
-    "/nodes", response_model=models.NodeList, responses=answers(), operation_id="list_nodes"
-)
+@router.get("/nodes", response_model=NodeList, responses=answers(), operation_id="list_nodes")
 async def list_nodes(here: Here, caller: Reader) -> Response:
     """All machines with their devices: what is free, taken, failed."""
     eyes = here.eyes(caller)
@@ -31,7 +29,7 @@ async def list_nodes(here: Here, caller: Reader) -> Response:
 
 @router.post(
     "/nodes/{node}/gpus/{gpu}/restore",
-    response_model=models.NodeList,
+    response_model=NodeList,
     responses=answers(404, 409, 507),
     operation_id="restore_gpu",
 )
@@ -46,7 +44,7 @@ async def restore_gpu(
     return json({"items": here.cluster.nodes()})
 
 
-@router.get("/top", response_model=models.UsageList, responses=answers(), operation_id="top")
+@router.get("/top", response_model=UsageList, responses=answers(), operation_id="top")
 async def top(here: Here, caller: Reader) -> Response:
     """What runs use right now."""
     eyes = here.eyes(caller)
@@ -61,7 +59,7 @@ async def top(here: Here, caller: Reader) -> Response:
 
 @router.get(
     "/state",
-    response_model=models.StateView,
+    response_model=StateView,
     responses=answers(),
     operation_id="get_state",
 )

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from roost.api.queues import QueueList, QueueView
 from roost.core import QueueId
-from roost.server import models
+from roost.server import requests
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
@@ -22,9 +23,7 @@ Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")]
 
 
-@router.get(
-    "/queues", response_model=models.QueueList, responses=answers(), operation_id="list_queues"
-)
+@router.get("/queues", response_model=QueueList, responses=answers(), operation_id="list_queues")
 async def list_queues(here: Here, caller: Reader) -> Response:
     """The queues that the caller may know of: what they hold, who waits."""
     eyes = here.eyes(caller)
@@ -33,11 +32,11 @@ async def list_queues(here: Here, caller: Reader) -> Response:
 
 @router.put(
     "/queues/{queue}",
-    response_model=models.QueueView,
+    response_model=QueueView,
     responses=answers(404, 409, 507),
     operation_id="set_queue",
 )
-async def set_queue(here: Here, caller: Admin, queue: Name, body: models.SetQueue) -> Response:
+async def set_queue(here: Here, caller: Admin, queue: Name, body: requests.SetQueue) -> Response:
     """Create a queue, or change its promise and who may submit."""
     row = QueueRow(
         queue,

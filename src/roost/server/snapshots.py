@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
+from roost.api.jobs import JobView
+from roost.api.schema import encode, project
+from roost.api.snapshots import NAME, SnapshotPage, SnapshotProgress, SnapshotView, reference
 from roost.errors import NotFound
 from roost.jobs.requests import CloneRequest
-from roost.live.snapshot_files import NAME, reference
-from roost.server import models
+from roost.server import requests
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.context import Context
@@ -38,18 +39,18 @@ Point = Annotated[str, Path(pattern=f"^{NAME}$")]
 @router.post(
     "/jobs/{job}/snapshots",
     status_code=201,
-    response_model=models.SnapshotView,
+    response_model=SnapshotView,
     responses={
         **answers(404, 409, 507),
         202: {
-            "model": models.SnapshotProgress,
+            "model": SnapshotProgress,
             "description": "Under way: ask again with the same key.",
         },
     },
     operation_id="take_snapshot",
 )
 async def take_snapshot(
-    here: Here, caller: Writer, job: Name, body: models.TakeSnapshot, key: Key = ""
+    here: Here, caller: Writer, job: Name, body: requests.TakeSnapshot, key: Key = ""
 ) -> Response:
     """Take a snapshot: what the job has saved, freshly if it can save on demand.
 
@@ -58,13 +59,13 @@ async def take_snapshot(
     row = await here.find(caller, job)
     point = await here.cluster.snapshots.take(row, body.name, caller.user, key)
     if point is None:
-        return json({"job": row.id, "name": body.name, "state": "taking"}, 202)
+        return json(encode(SnapshotProgress(row.id, body.name)), 202)
     return json(_view(point), 201)
 
 
 @router.get(
     "/snapshots",
-    response_model=models.SnapshotPage,
+    response_model=SnapshotPage,
     responses=answers(404, 409),
     operation_id="list_snapshots",
 )
@@ -89,7 +90,7 @@ async def list_snapshots(
 
 @router.get(
     "/jobs/{job}/snapshots/{name}",
-    response_model=models.SnapshotView,
+    response_model=SnapshotView,
     responses=answers(404, 409),
     operation_id="get_snapshot",
 )
@@ -115,15 +116,15 @@ async def delete_snapshot(here: Here, caller: Writer, job: Name, name: Point) ->
 @router.post(
     "/jobs/{job}/clone",
     status_code=201,
-    response_model=models.JobView,
+    response_model=JobView,
     responses={
         **answers(404, 409, 507),
-        200: {"model": models.JobView, "description": "The same key again: the same job."},
+        200: {"model": JobView, "description": "The same key again: the same job."},
     },
     operation_id="clone_job",
 )
 async def clone_job(
-    here: Here, caller: Writer, job: Name, body: models.CloneJob, key: Key = ""
+    here: Here, caller: Writer, job: Name, body: requests.CloneJob, key: Key = ""
 ) -> Response:
     """Submit a new job of the caller's that begins from a snapshot, the newest by default.
 
@@ -161,6 +162,4 @@ async def _point(here: Context, caller: Caller, job: str, name: str) -> RestoreP
 
 def _view(point: RestorePointRow) -> dict[str, Any]:
     """A snapshot as the API shows it: without the job file, which is the job's."""
-    view = asdict(point)
-    del view["document"]
-    return {"id": reference(point.job, point.name), **view}
+    return encode(project(SnapshotView, point, id=reference(point.job, point.name)))

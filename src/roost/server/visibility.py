@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from roost.api.events import EventView
+from roost.api.jobs import OVER
+from roost.api.schema import encode, project
 from roost.server.auth import Caller
 from roost.store.rows import ALL_USERS, EventRow, JobRow, admits
 
@@ -30,7 +33,6 @@ _ASSUMED = (
 )
 #: Nodes are no secret.
 _OF_NODES = re.compile(r"[0-9]+ nodes? ")
-_OVER = frozenset({"succeeded", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +76,15 @@ class Visibility:
     def view(self, view: Mapping[str, Any]) -> Mapping[str, Any]:
         """A job as the API shows it."""
         reason = str(view.get("reason") or "")
-        own_words = view.get("state") in _OVER or view.get("cause") == "back-off"
+        own_words = view.get("state") in OVER or view.get("cause") == "back-off"
         told = self.text(reason, about=None if own_words else str(view.get("id")))
         return view if told == reason else {**view, "reason": told}
 
     def event(self, row: EventRow) -> dict[str, Any]:
         """An event as the API shows it."""
-        view = asdict(row)
-        view["text"] = self.text(row.text, about=None if row.kind == "state" else row.job)
-        if not self.sees(row.actor):
-            view["actor"] = row.actor if row.actor == "roost" else ""
-        return view
+        text = self.text(row.text, about=None if row.kind == "state" else row.job)
+        actor = row.actor if self.sees(row.actor) or row.actor == "roost" else ""
+        return encode(project(EventView, row, text=text, actor=actor))
 
     def node(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """A node, without the jobs on it that are not seen."""
@@ -95,7 +95,7 @@ class Visibility:
         if self.all:
             return told
         found: dict[str, Any] = self.without_others(told)
-        if told.get("state") not in _OVER:
+        if told.get("state") not in OVER:
             found["reason"] = self.text(str(told.get("reason") or ""), about=str(told.get("job")))
         if assumed := found.get("assumptions"):
             of_nodes = [text for text in assumed if _OF_NODES.match(text)]

@@ -54,7 +54,7 @@ def test_the_same_awaited(server: FakeServer) -> None:
     async def talk() -> list[str]:
         async with server.async_client() as client:
             handle = await client.submit(JOB)
-            states = [(await handle.status()).state, (await handle.cancel()).state]
+            states: list[str] = [(await handle.status()).state, (await handle.cancel()).state]
             states.append((await handle.wait()).state)
             assert [job.id async for job in client.jobs()] == [handle.id]
             return states

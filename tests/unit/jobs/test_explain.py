@@ -507,6 +507,7 @@ def test_a_job_that_fits_would_start_at_once() -> None:
         "ends_at": 65.0,
         "placement": [{"node": "n0", "gpus": [6, 7], "share": 1.0, "workers": 1, "role": "worker"}],
         "assumptions": ["no new jobs come, and nothing fails"],
+        "notes": [],
     }
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.wire_schema import strictly
 from tests.unit.server.worlds import World, eventually, job, looped, world
 
+from roost.api.jobs import JobView
+from roost.api.profiles import ProfileList
+from roost.api.snapshots import SnapshotProgress, SnapshotView
 from roost.core.spec import JobId, RunId
 from roost.core.state import JobState
 from roost.jobs import observations
 from roost.live import snapshots
-from roost.server import models, profiles
 
 
 async def running(here: World, client: httpx.AsyncClient, **fields: Any) -> str:
@@ -33,7 +36,7 @@ async def test_a_snapshot_is_taken_listed_cloned_and_deleted(tmp_path: Path) -> 
             name = await running(here, client)
             taken = await client.post(f"/api/v1/jobs/{name}/snapshots", json={"name": "one"})
             assert taken.status_code == 201
-            point = models.SnapshotView.model_validate(taken.json())
+            point = strictly(SnapshotView, taken.json())
             assert (point.id, point.user, point.size_bytes) == (f"{name}@one", "ada", 7)
             assert "document" not in taken.json()
 
@@ -50,7 +53,7 @@ async def test_a_snapshot_is_taken_listed_cloned_and_deleted(tmp_path: Path) -> 
             body = {"changes": {"name": "branch", "env": {"RATE": "0.1"}}}
             clone = await client.post(f"/api/v1/jobs/{name}/clone", json=body)
             assert clone.status_code == 201
-            view = models.JobView.model_validate(clone.json())
+            view = strictly(JobView, clone.json())
             assert (view.name, view.clone_of) == ("branch", f"{name}@one")
             file = (await client.get(f"/api/v1/jobs/{view.id}/file")).json()
             assert (file["env"], file["command"]) == ({"RATE": "0.1"}, ["true"])
@@ -163,7 +166,7 @@ async def test_a_long_copy_is_answered_later(
         path, body = f"/api/v1/jobs/{name}/snapshots", {"name": "one"}
         first = await client.post(path, json=body, headers=headers)
         assert first.status_code == 202
-        models.SnapshotProgress.model_validate(first.json())
+        strictly(SnapshotProgress, first.json())
         monkeypatch.setattr(snapshots, "WAIT_S", 5.0)
         assert (await client.post(path, json=body, headers=headers)).status_code == 201
 
@@ -181,7 +184,7 @@ async def test_profiles_are_those_of_the_caller(
             here.engine.observe(RunId(JobId(name), 1), step_s=0.5, memory_mib=100)
             await here.cluster.set_queue(here.cluster.store.accounts.queues()[0], "root")
             told = (await client.get("/api/v1/profiles")).json()
-            (profile,) = profiles.ProfileList.model_validate(told).items
+            (profile,) = strictly(ProfileList, told).items
             assert (profile.user, profile.application, profile.memory_mib) == ("ada", "resnet", 100)
             assert (await client.get("/api/v1/profiles", params={"application": "x"})).json() == {
                 "items": []

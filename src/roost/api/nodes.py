@@ -1,0 +1,79 @@
+"""Machines, what runs use of them, and the state of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from roost.api.schema import MaskedView, WireView
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceJobView(MaskedView):
+    """A job on a device, and the part of it that it has."""
+
+    job: str = ""
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView(WireView):
+    """A GPU of a node."""
+
+    index: int
+    healthy: bool = True
+    jobs: tuple[DeviceJobView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView(WireView):
+    """A machine and its devices."""
+
+    id: str
+    state: Literal["up", "lost"] = "up"
+    kind: str = ""
+    gpus: int = 0
+    gpus_free: float = 0.0
+    gpus_failed: int = 0
+    gpu_memory_mib: int = 0
+    cpus: float = 0.0
+    memory_mib: int = 0
+    devices: tuple[DeviceView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeList(WireView):
+    """All machines."""
+
+    items: tuple[NodeView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView(WireView):
+    """What a run uses now."""
+
+    job: str
+    attempt: int
+    cpu_s: float
+    rss_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageList(WireView):
+    """What runs use now, and the machines."""
+
+    jobs: tuple[UsageView, ...]
+    nodes: tuple[NodeView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateView(WireView):
+    """The state of the core, from which a simulation can go on."""
+
+    seq: int
+    policy: str
+    placer: str
+    digest: str
+    core: Mapping[str, Any] = field(default_factory=dict)

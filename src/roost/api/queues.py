@@ -1,0 +1,31 @@
+"""Queues: what they were promised, what they hold, how many jobs wait in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from roost.api.schema import WireView
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView(WireView):
+    """A queue, what it holds and how many jobs wait in it."""
+
+    id: str
+    quota: float | None = field(default=None, metadata={"description": "Promised, in GPUs."})
+    limit: float | None = field(default=None, metadata={"description": "At most, in GPUs."})
+    weight: float = 1.0
+    priority: int = 0
+    submitters: tuple[str, ...] = ("*",)
+    gpus_used: float = 0.0
+    waiting: int = 0
+    running: int | None = field(
+        default=0, metadata={"description": "``null`` for users, who see their own jobs only."}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueList(WireView):
+    """All queues that the caller may know of."""
+
+    items: tuple[QueueView, ...]

@@ -1,0 +1,107 @@
+"""Bodies of requests: FastAPI checks them against these, and describes them.
+
+The bodies of answers are views (``roost.api``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
+
+from roost.api.accounts import RoleName
+from roost.api.snapshots import NAME
+
+_MOST_WORKERS = 100_000
+_MOST_MILLI = 10**12
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}$")]
+Label = Annotated[str, StringConstraints(max_length=200)]
+SnapshotName = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
+SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+
+
+class RequestBody(BaseModel):
+    """The body of a request: what is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class SubmitJob(RequestBody):
+    """A job to be run: the job file as JSON, secrets apart from it, a pickled function."""
+
+    job: dict[str, Any] = Field(examples=[{"name": "hello", "command": ["echo", "hello"]}])
+    secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
+    payload: Base64Bytes | None = None
+
+
+class ScaleJob(RequestBody):
+    """How few and how many workers a job shall have from now on."""
+
+    min: int = Field(ge=1, le=_MOST_WORKERS)
+    max: int = Field(ge=1, le=_MOST_WORKERS)
+
+
+class MigrateJob(RequestBody):
+    """Where a job shall go; ``null``: anywhere else."""
+
+    node: Label | None = None
+
+
+class TakeSnapshot(RequestBody):
+    """A snapshot to be taken, and what to call it."""
+
+    name: SnapshotName
+
+
+class CloneJob(RequestBody):
+    """A job to be made from a snapshot (``null``: the newest), with changes to its job file."""
+
+    snapshot: SnapshotName | None = None
+    changes: dict[str, Any] = Field(default_factory=dict, max_length=50)
+    secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
+
+
+class JobFileText(RequestBody):
+    """A job file as text: YAML, or one of another system."""
+
+    text: str = Field(max_length=512 * 1024)
+    name: Label = "job file"
+
+
+class SetQueue(RequestBody):
+    """A queue's promise and cap in milli-GPUs, and who may submit (``*``: all)."""
+
+    quota_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
+    limit_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    submitters: list[Annotated[str, StringConstraints(max_length=64, min_length=1)]] = Field(
+        default=["*"], max_length=1000
+    )
+
+
+class AddUser(RequestBody):
+    """Somebody new."""
+
+    name: Name
+    role: RoleName = "user"
+    unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] = ""
+
+
+class ChangeUser(RequestBody):
+    """What shall be different about a user."""
+
+    role: RoleName | None = None
+    unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] | None = (
+        None
+    )
+    active: bool | None = None
+
+
+class AddToken(RequestBody):
+    """A token to be made: for whom (the caller), and for how long (as long as the caller's)."""
+
+    user: Name | None = None
+    label: Label = ""
+    expires_in_s: float | None = Field(default=None, gt=0, le=3.2e9)
