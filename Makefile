@@ -14,7 +14,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist=worksteal
 ROUNDS  ?= 100
 SEED    ?= 1
 
-.PHONY: install demo test test-faults test-torch test-kubernetes test-browser test-all chaos check format measure clean
+.PHONY: install demo test test-faults test-torch test-kubernetes test-browser test-benchmarks test-all chaos check format measure clean
 
 install: $(VENV)/.installed
 
@@ -41,7 +41,11 @@ test-kubernetes: $(VENV)/.with-kubernetes
 test-browser: $(VENV)/.with-browser
 	$(BIN)/python -m pytest tests/browser
 
-test-all: test test-faults test-torch test-kubernetes test-browser
+# The package in benchmarks/; some measures need PyTorch and are skipped without it.
+test-benchmarks: $(VENV)/.with-kubernetes
+	$(PYTEST) tests/benchmarks
+
+test-all: test test-faults test-torch test-kubernetes test-browser test-benchmarks
 
 # Kills the server, its shims and its workers at random moments and at every failpoint.
 chaos: $(VENV)/.with-test

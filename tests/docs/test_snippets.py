@@ -32,11 +32,22 @@ class TestLoose(PolicyConformance):
 """
 
 
-@pytest.mark.parametrize("name", WITH_PYTHON)
+#: Pages whose snippets need PyTorch: ``tests/torch`` runs them.
+WITH_TORCH = [
+    name for name in WITH_PYTHON if any("import torch" in one.text for one in page(name).blocks)
+]
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_PYTHON if name not in WITH_TORCH])
 @pytest.mark.usefixtures("folder")
 def test_the_snippets_of_a_page_run(name: str, request: pytest.FixtureRequest) -> None:
     if any("roost.job" in block.text for block in page(name).blocks):
         request.getfixturevalue("served")
+    run_snippets(name)
+
+
+def run_snippets(name: str) -> None:
+    """Run the Python blocks of a page one after the other."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in page(name).blocks:
         if block.language == "python" and not block.title:

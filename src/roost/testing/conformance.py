@@ -58,7 +58,7 @@ from roost.testing.situations import (
     tenants,
 )
 
-__all__ = ["PlacerConformance", "PolicyConformance", "Watch", "Watcher"]
+__all__ = ["PlacerConformance", "PolicyConformance", "UnaskedWakes", "Watch", "Watcher"]
 
 #: More virtual time and more decisions than any situation needs.
 _HORIZON_S = 1e7
