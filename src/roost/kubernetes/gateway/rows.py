@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from roost import placement
+from roost.api.jobs import JobView
+from roost.api.schema import decode, encode
 from roost.core import Core, JobId, Submitted
 from roost.core.plan import Plan
 from roost.jobs.record import JobRecord
@@ -58,7 +60,8 @@ def job_row(job: Object, rev: int) -> JobRow:
         view = {**_unseen(job, record, rev), **view}
     noted: Mapping[str, str] = job["metadata"].get("annotations") or {}
     name = noted.get(NAME, record.file.name)
-    view = {**view, "name": name, "rev": rev}
+    # An operator of another version may have written other keys.
+    view = encode(decode(JobView, {**view, "name": name, "rev": rev}))
     spec = record.file.spec(record.user)
     return JobRow(
         id=record.id,
