@@ -14,10 +14,11 @@ from roost.core.observed import Setting
 from roost.core.spec import JobId
 from roost.errors import InvalidSpec
 from roost.sim.failures import Failures
+from roost.sim.learning import Terms
 from roost.traces.generate import Arrivals
 from roost.traces.profiles import Tables
 from roost_bench.sia import benchmark
-from roost_bench.sia.benchmark import SiaOutcome, Terms
+from roost_bench.sia.benchmark import SiaOutcome
 from roost_bench.sia.conditions import Conditions
 
 ADAPTIVE = Terms(adaptive=True)

@@ -16,6 +16,7 @@ from roost.core.events import Event, Submitted
 from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.errors import Fatal
+from roost.placement import placer
 from roost.policies.allox import AlloX
 from roost.policies.gavel import Gavel
 from roost.policies.kit.assignment import assign
@@ -25,10 +26,11 @@ from roost.policies.pollux import Pollux
 from roost.policies.roost import Roost
 from roost.policies.sia import Sia
 from roost.policies.themis import Themis
+from roost.sim.learning import Terms, one_kind_placer
 from roost.traces.profiles import Tables, read_profiles
 from roost.traces.sia import SiaJob, read_rows
 from roost_bench.sia import benchmark
-from roost_bench.sia.benchmark import JobEnd, SiaOutcome, SiaRow, Terms
+from roost_bench.sia.benchmark import JobEnd, SiaOutcome, SiaRow
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("ROOST_DATA", ROOT.parent / "shared" / "data")) / "sia"
@@ -181,7 +183,8 @@ def same_without_a_world(
     recorder = Recorder()
     simulation, _ = benchmark.prepare(tables, rows, name, policy=make())
     simulation.run(observer=recorder)
-    core = Core(make(), benchmark.one_kind)
+    where = one_kind_placer(placer("first-fit"), tables, benchmark.cluster())
+    core = Core(make(), where)
     count = 0
     for events, decisions, actions in recorder.batches:
         for event in events:

@@ -18,17 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.core.allocation import Part
 from roost.core.controller import Policy
-from roost.core.ledger import Ledger
 from roost.core.plan import Plan
-from roost.core.spec import Costs, JobId, JobSpec, NodeId, NodeSpec, Range, Shape, Training
+from roost.core.spec import Costs, JobId, JobSpec, NodeId, NodeSpec
 from roost.errors import Fatal
 from roost.placement import placer
 from roost.policies import policy as find_policy
+from roost.sim.learning import Terms, adaptive, one_kind_placer, tuned
 from roost.sim.simulation import Progress, Setup, Simulation
-from roost.sim.worlds.learning import LearningWorld, limits_of, split, steps_at
-from roost.traces.profiles import PER_NODE, Application, Tables, contiguous
+from roost.sim.worlds.learning import LearningWorld, steps_at
+from roost.traces.profiles import PER_NODE, Tables
 from roost.traces.sia import SiaJob, read_rows
 from roost.traces.workload import TraceJob, Workload
 from roost_bench.sia.conditions import AS_PUBLISHED, Conditions
@@ -36,38 +35,12 @@ from roost_bench.sia.conditions import AS_PUBLISHED, Conditions
 #: Nodes of each GPU kind, in the order in which they join.
 HETEROGENEOUS = {"T4": 6, "A100": 2, "RTX2080Ti": 3}
 HOMOGENEOUS = {"T4": 16}
-#: Restart costs of which Sia's own policy is told, where they are not the true ones.
-DECLARED_S = {"cifar10": 30.0, "yolov3": 45.0}
-#: Policies whose jobs adapt; all others get tuned jobs.
-ADAPTIVE = frozenset({"sia", "pollux", "roost"})
 #: What a name stands for here: Gavel as the authors of Sia ran it, ours without its library.
 ALIASES = {"gavel": "gavel:objective=max_sum", "roost-blind": "roost:library=no"}
 
-_FASTEST = ("A100", "RTX2080Ti", "T4")
-_WORKERS = Range(1, 64)
 _PERCENT = 0.99
 _HOUR_S = 3600.0
 _SIZES = (1, 2, 4, 8, 16, 24)
-
-
-class Terms(NamedTuple):
-    """On what terms a policy takes part.
-
-    ``adaptive``: jobs choose their size and batch, else they are tuned jobs. ``library``: what was
-    seen of an application's jobs helps its later ones. ``capped``: the batch that a policy expects
-    a job to use is at most that of the tuned job, a quirk of Sia's own simulation.
-    """
-
-    adaptive: bool
-    library: bool = False
-    capped: bool = False
-
-    @classmethod
-    def of(cls, text: str) -> Terms:
-        """The terms of a policy by its name and parameters."""
-        name, _, settings = text.partition(":")
-        library = name == "roost" and "library=no" not in settings.split(",")
-        return cls(name in ADAPTIVE, library, capped=name == "sia")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,26 +167,13 @@ def prepare(  # noqa: PLR0913 - as above
         workload=Workload(name, jobs),
         nodes=nodes,
         policy=timed,
-        placer=one_kind,
+        placer=one_kind_placer(placer("first-fit"), tables, nodes),
         policy_name=label(text),
         failures=conditions.failures,
         seed=conditions.seed,
         world=world,
     )
     return Simulation(setup), timed
-
-
-def one_kind(ledger: Ledger, shape: Shape) -> tuple[Part, ...] | None:
-    """GPUs of one kind, the fastest on which there is room: for policies that know of no kinds."""
-    first_fit = placer("first-fit")
-    if shape.resources.kinds:
-        return first_fit(ledger, shape)
-    for kind in _FASTEST:
-        resources = replace(shape.resources, kinds=(kind,))
-        parts = first_fit(ledger, replace(shape, resources=resources))
-        if parts is not None:
-            return parts
-    return None
 
 
 class TimedPolicy:
@@ -249,38 +209,14 @@ def trace_jobs(
     for row in conditions.rows(rows):
         application = tables[row.application]
         if terms.adaptive and not conditions.stays(row.id):
-            spec = _adaptive(application, row, terms)
+            spec = adaptive(application, row, terms)
             work = application.work
         else:
-            spec = _tuned(application, row, gpus)
+            spec = tuned(application, row, gpus, PER_NODE)
             work = steps_at(application, row.batch)[-1]
             totals[row.id] = row.batch
         jobs.append(TraceJob(row.id, row.submitted_at, _declared(row.id, spec, conditions), work))
     return jobs, totals
-
-
-def _adaptive(application: Application, row: SiaJob, terms: Terms) -> JobSpec:
-    most = max(row.batch, application.batch) if terms.capped else application.batch_max
-    return JobSpec(
-        workers=_WORKERS,
-        application=application.name,
-        costs=_costs(application),
-        training=_training(application, application.batch, most),
-    )
-
-
-def _tuned(application: Application, row: SiaJob, gpus: Mapping[str, int]) -> JobSpec:
-    rates = []
-    for kind, count in gpus.items():
-        if row.workers <= count:
-            rates.append((kind, steps_per_s(application, kind, row.workers, row.batch)))
-    return JobSpec(
-        workers=Range(row.workers, row.workers),
-        application=application.name,
-        costs=_costs(application),
-        training=_training(application, row.batch, 0),
-        rates=tuple(rates),
-    )
 
 
 def _declared(name: JobId, spec: JobSpec, conditions: Conditions) -> JobSpec:
@@ -292,31 +228,6 @@ def _declared(name: JobId, spec: JobSpec, conditions: Conditions) -> JobSpec:
         epochs = conditions.declared_epochs(name, spec.training.epochs)
         spec = replace(spec, training=replace(spec.training, epochs=epochs))
     return spec
-
-
-def steps_per_s(application: Application, kind: str, workers: int, batch: int) -> float:
-    """Steps per second of a tuned job on as few nodes of a kind as can be."""
-    steps, counts = application.steps[kind], contiguous(kind, workers)
-    local, accumulation = split(batch, workers, limits_of(application, kind))
-    time = steps.time(counts, min(local, steps.most_local(counts)))
-    return 1 / time.accumulated(accumulation) / application.slowdown
-
-
-def _costs(application: Application) -> Costs:
-    declared_s = DECLARED_S.get(application.name, application.penalty_s)
-    return Costs(restart_s=declared_s, resize_s=declared_s)
-
-
-def _training(application: Application, batch: int, batch_max: int) -> Training:
-    steps = application.steps
-    return Training(
-        batch=batch,
-        batch_max=batch_max,
-        epochs=application.epochs,
-        local_min=min(own.local_min for own in steps.values()),
-        local_max=tuple((kind, own.local_max) for kind, own in steps.items()),
-        alone=tuple((kind, own.alone()) for kind, own in steps.items()),
-    )
 
 
 # -- figures -----------------------------------------------------------------------------------

@@ -120,6 +120,19 @@ _SCENARIO = (
     ),
     _costs("--min-run", type=Duration(endless=True), help="No preemption before that."),
     _physics(
+        "--world",
+        type=click.Choice(["rates", "learning"]),
+        default="rates",
+        show_default=True,
+        help="rates: jobs move at a speed; learning: they learn, with batches and epochs.",
+    ),
+    _physics(
+        "--profiles",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Profile tables of the applications that learn, instead of those built in.",
+    ),
+    _physics(
         "--speed", metavar="KIND=FACTOR,...", help="Speed by kind of GPU, e.g. V100=1,K80=0.25."
     ),
     _physics(

@@ -16,6 +16,7 @@ from roost.errors import InvalidSpec, unknown
 
 if TYPE_CHECKING:
     from roost.core.spec import Level, NodeSpec, QueueSpec
+    from roost.sim.learning import Learning
     from roost.sim.scenario import Scenario
     from roost.traces.generate import Synthetic
     from roost.traces.workload import Workload
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 #: Options that say something about a trace file, and those about nodes that are all alike.
 _OF_TRACES = ("trace_format", "limit", "skip_bad_rows", "throughputs")
 _OF_NODES = ("nodes", "gpus_per_node", "nodes_per_switch", "sockets", "kind")
+#: Options about the world of rates, which the world of learning has not.
+_OF_RATES = (
+    *("spread", "scaling", "interference", "resize", "checkpoint_cost", "checkpoint_every"),
+    *("estimate_error", "save"),
+)
+_LEARNING = "learning"
 _SYNTHETIC_NODES = 8
 
 
@@ -51,6 +58,8 @@ class SimulationOptions:
     checkpoint_cost: float | None
     checkpoint_every: float | None
     min_run: float | None
+    world: str
+    profiles: Path | None
     speed: str | None
     spread: str | None
     scaling: float
@@ -96,7 +105,37 @@ class SimulationOptions:
             estimate_error=self.estimate_error,
             skip_impossible=self.skip_impossible,
             timeline=timeline,
+            learning=self._learning(workload, nodes),
         )
+
+    def _learning(
+        self, workload: Workload | Synthetic, nodes: Collection[NodeSpec]
+    ) -> Learning | None:
+        """What the jobs learn with, in the world in which they do."""
+        from roost.sim.learning import Learning
+        from roost.traces import recognise
+        from roost.traces.applications import built_in
+        from roost.traces.generate import Synthetic
+        from roost.traces.profiles import read_profiles
+        from roost.traces.sia import read_rows
+
+        if self.world != _LEARNING:
+            self.refuse(("profiles",), f"goes with --world {_LEARNING} only")
+            return None
+        self.refuse(_OF_RATES, f"does not go with --world {_LEARNING}")
+        if self.profiles is not None:
+            self.refuse(("speed",), "does not go with --profiles, which tell the speed")
+            folder = self.profiles
+            found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+            tables = read_profiles(folder, [name for name in found if (folder / name).is_dir()])
+        else:
+            speeds = factors("--speed", self.speed)
+            tables = built_in(dict.fromkeys(node.kind for node in nodes), speeds)
+        rows = {}
+        if self.trace is not None and not isinstance(workload, Synthetic):
+            written = self.trace_format if self.trace_format != "auto" else recognise(self.trace)
+            rows = {row.id: row for row in read_rows(self.trace)} if written == "sia" else {}
+        return Learning(tables, rows, self.profiles is None, self.restart)
 
     def _read(self, trace: Path) -> Workload:
         from roost import traces

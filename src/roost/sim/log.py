@@ -133,6 +133,8 @@ def _line(now: float, what: str, item: Event | Decision | Action) -> str:
     for name in (entry.name for entry in dataclasses.fields(item)):
         if name not in ("time", "cause", "spec"):
             content[name] = _plain(getattr(item, name))
+    if "kind" in content:  # a GPU kind of an event's own, which must not hide that of the line
+        content["gpu_kind"] = content.pop("kind")
     return json.dumps({"kind": kind, **content}, separators=(",", ":")) + "\n"
 
 

@@ -22,6 +22,7 @@ from roost.errors import InvalidSpec
 from roost.files import load_bytes, save_bytes
 from roost.policies import GROUP
 from roost.sim.simulation import Simulation
+from roost.sim.worlds.rates import World
 
 _MAGIC = b"roost simulation\n"
 #: Whose classes and functions may be here: they compute, and touch nothing outside.
@@ -52,6 +53,8 @@ def save(simulation: Simulation, path: str | os.PathLike[str]) -> None:
     Raises InvalidSpec where that is not possible, also for a policy that ``load`` would refuse.
     """
     policy, name = simulation.setup.policy, simulation.setup.policy_name
+    if simulation.setup.world is not World:
+        raise InvalidSpec("a run in another world than that of rates cannot be saved")
     kind = policy if isinstance(policy, FunctionType) else type(policy)
     if not _policies(kind.__module__):
         raise InvalidSpec(

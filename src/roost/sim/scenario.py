@@ -17,7 +17,9 @@ from roost.perf.speed import Speed, SpeedModel
 from roost.placement import placer
 from roost.policies import policy
 from roost.sim.failures import Failures
-from roost.sim.simulation import Setup
+from roost.sim.learning import Learning, one_kind_placer
+from roost.sim.simulation import MakeWorld, Setup
+from roost.sim.worlds.rates import World
 from roost.traces.generate import Synthetic, generate
 from roost.traces.workload import TraceJob, Workload
 
@@ -31,7 +33,7 @@ class Scenario:
 
     ``costs`` (by the names of the fields of ``Costs``) and ``min_run_s`` replace those of every
     job. ``estimate_error`` is the spread of a log-normal error on declared run times, at most 10;
-    None: as the workload has them.
+    None: as the workload has them. With ``learning`` its jobs learn; ``speed`` is not used then.
     """
 
     workload: Workload | Synthetic
@@ -44,6 +46,7 @@ class Scenario:
     estimate_error: float | None = None
     skip_impossible: bool = False
     timeline: bool = False
+    learning: Learning | None = None
 
     def __post_init__(self) -> None:
         """Refuse errors that cannot be drawn, and two things of one name."""
@@ -67,11 +70,17 @@ class Scenario:
 
     def setup(self, policy_text: str, placer_name: str, seed: int) -> Setup:
         """One run of this scenario."""
+        workload, where = self._jobs(seed), placer(placer_name)
+        world: MakeWorld = World
+        if self.learning is not None:
+            workload, world = self.learning.prepare(workload, self.nodes, policy_text)
+            where = one_kind_placer(where, self.learning.tables, self.nodes)
         return Setup(
-            workload=self._jobs(seed),
+            workload=workload,
             nodes=self.nodes,
             policy=policy(policy_text),
-            placer=placer(placer_name),
+            placer=where,
+            world=world,
             policy_name=policy_text,
             placer_name=placer_name,
             queues=self.queues,

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from roost.errors import Fatal, InvalidSpec, NotFound
 from roost.traces.rows import Reading, TableRow
@@ -90,6 +90,27 @@ class Choice(NamedTuple):
     def total(self, workers: int) -> int:
         """Samples of a step with so many workers."""
         return workers * self.local * (self.accumulation + 1)
+
+
+class StepTimes(Protocol):
+    """Step times of an application on GPUs of one kind, and the samples that a GPU takes."""
+
+    @property
+    def local_min(self) -> int:
+        """The fewest samples per GPU."""
+
+    @property
+    def local_max(self) -> int:
+        """The most samples per GPU, wherever it is."""
+
+    def time(self, counts: Counts, local: int) -> StepTime:
+        """The time of a step on nodes with so many GPUs each, at so many samples per GPU."""
+
+    def most_local(self, counts: Counts) -> int:
+        """The most samples per GPU on nodes with so many GPUs each."""
+
+    def alone(self) -> float:
+        """Samples per second of one GPU."""
 
 
 @dataclass(slots=True)
@@ -194,7 +215,7 @@ class Application:
     penalty_s: float
     slowdown: float
     progress: list[float]
-    steps: dict[str, StepTable]
+    steps: Mapping[str, StepTimes]
     _batches: list[int]
     _gradients: list[list[tuple[float, float]]]
     _memo: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)

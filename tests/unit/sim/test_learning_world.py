@@ -17,11 +17,12 @@ from roost.core.events import Event, Exited, Measured, Progressed, Resized, Star
 from roost.core.plan import Plan
 from roost.core.spec import JobId, NodeId
 from roost.errors import Fatal
+from roost.sim.learning import Terms
 from roost.sim.simulation import Simulation
 from roost.sim.worlds.learning import LearningWorld, steps_at
 from roost.traces.profiles import Choice, Tables
 from roost.traces.sia import SiaJob
-from roost_bench.sia.benchmark import Terms, prepare
+from roost_bench.sia.benchmark import prepare
 
 ONE, TWO = JobId("one"), JobId("two")
 PENALTY_S = 30.0

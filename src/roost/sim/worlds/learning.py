@@ -298,6 +298,9 @@ class LearningWorld(World):
         application = self.tables[job.trace.spec.application]
         total = self.totals.get(job.trace.id, 0)
         bounds = steps_at(application, total) if total else application.progress
+        work = job.trace.work_s
+        if work and work != bounds[-1]:  # a job of another length: as many epochs, of other sizes
+            bounds = [bound * work / bounds[-1] for bound in bounds[:-1]] + [work]
         own = Observed()
         known = own
         if self.library is not None:
@@ -317,7 +320,7 @@ class LearningWorld(World):
         if len(kinds) != 1:
             raise Fatal(
                 f"a job was given GPUs of the kinds {', '.join(sorted(kinds))} at once: the "
-                "tables of this benchmark know of one kind at a time"
+                "tables know of one kind at a time"
             )
         return GpuLayout(
             kinds.pop(), tuple(counts[name] for name in sorted(counts, key=order.__getitem__))
