@@ -16,8 +16,8 @@ from typing import TypeAlias, overload
 import numpy as np
 
 from roost.errors import InvalidSpec
-from roost.perf.arrays import Integers, Numbers, Reals
-from roost.perf.goodput import BatchLimits, Tuned, tune
+from roost.perf.arrays import Numbers, Reals
+from roost.perf.goodput import BatchLimits
 from roost.perf.steps import LEAST, StepModel, StepSample, fit_steps
 
 
@@ -42,22 +42,6 @@ class ReplicaSplit:
     def slots(self, local: float | Numbers) -> Reals:
         """How long a step of so many samples per replica is, in turns of one stage."""
         return np.ceil(np.asarray(local) / self.micro) + (self.pipeline - 1)
-
-    def bubble(self, local: Numbers) -> Reals:
-        """The time in which stages wait, over that in which they work."""
-        return (self.pipeline - 1) / np.ceil(np.asarray(local) / self.micro)
-
-    def replicas(self, gpus: Numbers) -> Integers:
-        """Integers replicas on so many GPUs; 0 where they do not come out even."""
-        count, left = np.divmod(np.asarray(gpus, dtype=np.int64), self.gpus)
-        return np.where(left == 0, count, 0)
-
-    def nodes(self, replicas: Numbers, per_node: int) -> Integers:
-        """The fewest nodes that hold so many replicas, none torn more than it must be."""
-        count = np.asarray(replicas, dtype=np.int64)
-        if self.gpus <= per_node:
-            return -(-count // (per_node // self.gpus))
-        return count * -(-self.gpus // per_node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +120,3 @@ def bounded(limits: BatchLimits, micro: int) -> BatchLimits:
     that one replica needs no second round to see it.
     """
     return limits._replace(local_min=max(limits.local_min, micro), lone_rounds=1)
-
-
-def tune_hybrid(
-    hybrid: HybridModel, noise: float, limits: BatchLimits, gpus: Numbers, per_node: int
-) -> Tuned:
-    """Find the batch that learns fastest for each number of GPUs, on nodes of ``per_node``.
-
-    Numbers that are no multiple of the block go at rate 0.
-    """
-    shape = hybrid.shape
-    replicas = shape.replicas(gpus)
-    bounds = bounded(limits, shape.micro)
-    return tune(hybrid, noise, bounds, shape.nodes(replicas, per_node), replicas)

@@ -1,9 +1,9 @@
 """How far a step model can be trusted, and what to expect where nothing was measured.
 
-A fit knows only what its samples tell. Here, what other applications need to agree on gradients
+A fit knows only what its samples tell. Here, what known applications need to agree on gradients
 (``Prior``) fills the gaps, so that a job that ran on one GPU alone is not expected to scale
-perfectly; and each prediction gets a standard error (``Belief``): small near what was measured,
-wide where only the prior speaks.
+perfectly. Each prediction gets a standard error (``Belief``): small near what was measured, wide
+where only the prior speaks.
 
 All is in logarithms: an error or a width of 0.1 is a tenth. The logarithms of the parameters are
 taken as normal around their best values, with the curvature that samples and prior have there
@@ -13,18 +13,15 @@ together (Laplace's approximation).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from roost.core.observed import Observed
-from roost.core.state import Job
 from roost.perf.arrays import Numbers, Reals
 from roost.perf.hybrid import Model, ReplicaSplit, paced
-from roost.perf.kinds import Estimates, Fit, job_fits, slower, source
+from roost.perf.kinds import Fit
 from roost.perf.steps import StepModel
 
 #: Positions in a vector of parameters.
@@ -36,10 +33,6 @@ _OVERLAP = 1.6
 #: How far models of real applications are off their own samples, and how many samples that is
 #: worth against those of the job itself.
 _MISFIT, _MISFIT_WORTH = 0.08, 4.0
-#: How far models are off that were carried over from another kind by what one GPU does there.
-_ACROSS = 0.4
-#: How many samples of another application the prior of before counts for.
-_PRIOR_WORTH = 1.0
 
 
 class LogNormal(NamedTuple):
@@ -47,14 +40,6 @@ class LogNormal(NamedTuple):
 
     middle: float
     width: float
-
-    def updated(self, logs: Sequence[float]) -> LogNormal:
-        """The spread after these were seen."""
-        count = _PRIOR_WORTH + len(logs)
-        middle = (_PRIOR_WORTH * self.middle + math.fsum(logs)) / count
-        squares = math.fsum((log - middle) ** 2 for log in logs)
-        before = _PRIOR_WORTH * (self.width**2 + (self.middle - middle) ** 2)
-        return LogNormal(middle, math.sqrt((before + squares) / count))
 
 
 class Prior(NamedTuple):
@@ -98,27 +83,6 @@ def sights(fit: Fit) -> Measurements:
     batch = math.exp(math.fsum(logs) / len(logs))
     grows = (max(near, default=0) > 2, max(far, default=0) > 2)  # noqa: PLR2004
     return Measurements(bool(near), bool(far), *grows, float(fit.model.compute_s(batch)))
-
-
-def learnt(fits: Iterable[Fit], prior: Prior = PRIOR) -> Prior:
-    """The prior after these fits of other applications, all on one kind of GPU."""
-    near, far, growth = [], [], []
-    for fit in fits:
-        model, seen = fit.model, sights(fit)
-        if seen.near:
-            near.append(_log(model.ar, seen.compute_s))
-        if seen.near and seen.far:
-            far.append(_log(model.an, model.ar))
-        if seen.near_grows:
-            growth.append(_log(model.br, model.ar))
-        if seen.far_grows:
-            growth.append(_log(model.bn, model.an))
-    return Prior(prior.near.updated(near), prior.far.updated(far), prior.growth.updated(growth))
-
-
-def _log(time_s: float, over_s: float) -> float:
-    """How many times as long, as a logarithm; what vanished beside the other says no more."""
-    return math.log(min(max(time_s / over_s, 1e-3), 1e3))
 
 
 def hedged(fit: Fit, prior: Prior = PRIOR) -> StepModel:
@@ -185,11 +149,6 @@ class Belief:
             squares += np.maximum(*ways) ** 2
         return np.sqrt(squares)
 
-    def scaled(self, factor: float, doubt: float) -> Belief:
-        """The same on GPUs that take ``factor`` times as long, give or take ``doubt``."""
-        doubt = math.hypot(self.misfit, doubt)
-        return Belief(self.model.scaled(factor), self.axes, doubt, self.shape)
-
 
 def _moved(model: StepModel, logs: Reals) -> StepModel:
     """The model with its parameters moved by so much in logarithms."""
@@ -214,33 +173,6 @@ def believe(fit: Fit, prior: Prior = PRIOR) -> Belief:
     )
     sure, directions = np.linalg.eigh(rows.T @ rows)
     return Belief(model, (directions / np.sqrt(sure)).T, misfit, fit.shape)
-
-
-def priors(applications: Iterable[Observed], estimates: Estimates) -> dict[str, Prior]:
-    """What agreeing costs by kind, learnt from all applications that ran there."""
-    by_kind: dict[str, list[Fit]] = {}
-    for observed in applications:
-        for kind, fit in estimates.fits(observed).items():
-            by_kind.setdefault(kind, []).append(fit)
-    return {kind: learnt(fits) for kind, fits in by_kind.items()}
-
-
-def job_beliefs(
-    job: Job, kinds: Sequence[str], estimates: Estimates, known: Mapping[str, Prior]
-) -> dict[str, Belief]:
-    """What to believe of a job on each of ``kinds``, with ``known`` priors of them.
-
-    Empty when nobody has measured anything. A kind where neither the job nor its application ran
-    takes what is believed of the first of ``kinds`` where they did.
-    """
-    fits, found = job_fits(job, estimates), {}
-    for kind in kinds:
-        origin = source(fits, kinds, kind)
-        if origin is not None:
-            belief = believe(fits[origin], known.get(origin, PRIOR))
-            factor = slower(job.spec.training, kind, origin)
-            found[kind] = belief if kind == origin else belief.scaled(factor, _ACROSS)
-    return found
 
 
 def _misfit(errors: Reals, slopes: Reals) -> float:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from roost.errors import InvalidSpec
-from roost.perf.goodput import BatchLimits, gain
-from roost.perf.hybrid import HybridModel, ReplicaSplit, fit_hybrid, tune_hybrid
+from roost.perf.goodput import BatchLimits, gain, tune
+from roost.perf.hybrid import HybridModel, ReplicaSplit, bounded, fit_hybrid
 from roost.perf.steps import StepModel, StepSample
 
 SHAPE = ReplicaSplit(tensor=2, pipeline=4, micro=8)
@@ -29,7 +29,6 @@ def sample(nodes: int, replicas: int, local: int) -> StepSample:
 
 def test_a_replica_is_a_block_of_tensor_times_pipeline() -> None:
     assert SHAPE.gpus == 8
-    assert SHAPE.replicas(array(0, 4, 8, 12, 16, 24)).tolist() == [0, 0, 1, 0, 2, 3]
 
 
 def test_a_block_of_nothing_is_refused() -> None:
@@ -41,9 +40,8 @@ def test_a_block_of_nothing_is_refused() -> None:
 
 def test_stages_wait_in_a_bubble() -> None:
     # GPipe: (p - 1) / m of the work, for p stages and m micro-batches.
-    assert SHAPE.bubble(array(8, 32, 96)).tolist() == [3.0, 0.75, 0.25]
     assert SHAPE.slots(array(8, 32, 33)).tolist() == [4.0, 7.0, 8.0]
-    assert ReplicaSplit(tensor=8).bubble(array(1, 100)).tolist() == [0.0, 0.0]
+    assert ReplicaSplit(tensor=8).slots(array(1, 100)).tolist() == [1.0, 100.0]
 
 
 def test_a_step_is_its_turns_and_agreeing_on_top() -> None:
@@ -68,15 +66,6 @@ def test_more_micro_batches_make_a_pipeline_more_efficient() -> None:
     assert per_sample.tolist() == sorted(per_sample.tolist(), reverse=True)
 
 
-def test_blocks_share_nodes_or_take_whole_ones() -> None:
-    counts = array(0, 1, 2, 3)
-
-    assert ReplicaSplit(tensor=2).nodes(counts, per_node=4).tolist() == [0, 1, 1, 2]
-    assert ReplicaSplit(tensor=3).nodes(counts, per_node=4).tolist() == [0, 1, 2, 3]
-    assert ReplicaSplit(tensor=8).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
-    assert ReplicaSplit(tensor=2, pipeline=3).nodes(counts, per_node=4).tolist() == [0, 2, 4, 6]
-
-
 def test_the_truth_is_found_again() -> None:
     seen = [sample(1, 1, 16), sample(1, 1, 64), sample(1, 2, 64), sample(1, 4, 32)]
     seen += [sample(2, 4, 32), sample(4, 8, 64)]
@@ -94,15 +83,8 @@ def test_one_length_of_the_pipeline_foretells_others() -> None:
     assert model.compute_s(array(96)).item() == pytest.approx(3.7 * 15 / 7, rel=1e-3)
 
 
-def test_sizes_are_multiples_of_the_block() -> None:
-    tuned = tune_hybrid(TRUTH, 1e4, LIMITS, array(1, 4, 8, 12, 16, 32, 64), per_node=8)
-
-    assert (tuned.rate > 0).tolist() == [False, False, True, False, True, True, True]
-    assert (np.diff(tuned.rate[tuned.rate > 0]) > 0).all()
-
-
 def test_the_rate_is_what_the_batch_is_worth_over_the_time_of_a_step() -> None:
-    tuned = tune_hybrid(TRUTH, 1e4, LIMITS, array(16), per_node=8)
+    tuned = tune(TRUTH, 1e4, bounded(LIMITS, 8), array(2), array(2))
     local, total = tuned.local.item(), tuned.total.item()
     seconds = TRUTH.step_s(array(2), array(2), array(local)).item()
 
@@ -112,7 +94,7 @@ def test_the_rate_is_what_the_batch_is_worth_over_the_time_of_a_step() -> None:
 
 
 def test_one_replica_sees_its_noise_from_its_micro_batches() -> None:
-    tuned = tune_hybrid(TRUTH, math.inf, LIMITS, array(8), per_node=8)
+    tuned = tune(TRUTH, math.inf, bounded(LIMITS, 8), array(1), array(1))
 
     assert tuned.total.item() > LIMITS.batch
     assert tuned.accumulation.item() == 0

@@ -10,24 +10,19 @@ import numpy as np
 import pytest
 
 from roost.core.events import Measured
-from roost.core.history import History
 from roost.core.observed import Observed
 from roost.core.spec import JobId, Resources, Training
 from roost.core.state import Job, Queue
 from roost.perf.arrays import Reals
 from roost.perf.hybrid import HybridModel, ReplicaSplit
-from roost.perf.kinds import Estimates, Fit
+from roost.perf.kinds import Estimates, Fit, job_fits
 from roost.perf.steps import StepModel, StepSample, fit_steps
 from roost.perf.uncertainty import (
     PRIOR,
-    LogNormal,
     Prior,
     believe,
     compute_slopes,
     hedged,
-    job_beliefs,
-    learnt,
-    priors,
     step_slopes,
 )
 from roost.testing.builders import queue, run, spec
@@ -100,24 +95,6 @@ def test_within_a_node_is_guessed_from_across_nodes() -> None:
     assert expected.br > 1e-6
 
 
-def test_the_prior_follows_what_other_applications_needed() -> None:
-    slow_between = [seen(replace(TRUTH.scaled(f), an=0.6 * f), *MANY_NODES) for f in (1, 2, 3, 5)]
-    after = learnt(slow_between)
-
-    assert math.exp(after.far.middle) > 5 * math.exp(PRIOR.far.middle) / 2
-    assert after.far.width < PRIOR.far.width
-    assert learnt([]) == PRIOR
-    assert learnt([seen(TRUTH, *ALONE)]) == PRIOR
-
-
-def test_a_spread_of_many_forgets_what_it_began_with() -> None:
-    rng = np.random.default_rng(7)
-    after = LogNormal(5.0, 1.0).updated(rng.normal(1.0, 0.3, 400).tolist())
-
-    assert after.middle == pytest.approx(1.0, abs=0.1)
-    assert after.width == pytest.approx(0.36, abs=0.1)
-
-
 def test_errors_are_wide_where_nothing_was_seen() -> None:
     alone, near, far = (
         believe(seen(TRUTH, *sizes)).error(*FAR).item() for sizes in (ALONE, ONE_NODE, MANY_NODES)
@@ -165,65 +142,26 @@ def test_nine_of_ten_truths_lie_within_what_is_said_of_them(
     assert 0.85 < np.mean(inside) <= 0.995
 
 
-def test_a_belief_that_is_carried_over_is_less_sure() -> None:
-    belief = believe(seen(TRUTH, *MANY_NODES))
-    other = belief.scaled(2.0, 0.4)
-
-    assert other.model == belief.model.scaled(2.0)
-    assert other.error(*FAR).item() > 0.4 > belief.error(*FAR).item()
-
-
-def remembered(history: History, truth: StepModel, application: str, *kinds: str) -> None:
-    for kind in kinds:
-        for nodes, workers, local in MANY_NODES:
-            step = truth.step_s(nodes, workers, local)
-            told = Measured(0.0, run("j"), workers, step, nodes=nodes, local_batch=local)
-            told = replace(told, kind=kind, sync_s=step - truth.compute_s(local))
-            history.measure(spec(1, user="ann", application=application), told)
-
-
-def test_jobs_are_judged_by_what_the_network_of_their_kind_did_to_others() -> None:
-    history, estimates = History(), Estimates()
-    for i in range(4):
-        remembered(history, TRUTH.scaled(1 + i), f"a{i}", "fast")
-        remembered(history, replace(TRUTH, an=2.0, bn=0.1).scaled(1 + i), f"a{i}", "slow")
-    known = priors((profile.observed for profile in history.profiles.values()), estimates)
-    wanted = replace(spec(1), training=Training(64, alone=(("fast", 2.0), ("other", 1.0))))
-    new = Job(JobId("new"), 0, wanted, Queue(queue()), 0.0, None)
-    assert job_beliefs(new, ("fast", "slow"), estimates, known) == {}
-
-    new.observed = Observed()
-    for kind in ("fast", "slow"):
-        for nodes, workers, local in ALONE:
-            step = TRUTH.step_s(nodes, workers, local)
-            new.observed.add(Measured(0.0, run("new"), 1, step, kind=kind, local_batch=local))
-    found = job_beliefs(new, ("fast", "slow", "other"), estimates, known)
-    fast, slow, other = (found[kind] for kind in ("fast", "slow", "other"))
-    assert slow.model.step_s(4, 16, 64) > 2 * fast.model.step_s(4, 16, 64)
-    assert other.model == fast.model.scaled(2.0)
-    assert other.misfit > fast.misfit
-
-
 @pytest.mark.parametrize("machine", ["aws", "rtx", "dgx-ext"])
 def test_real_applications_are_foreseen_from_one_gpu(
     machine: str, measured: Callable[[str, str], list[StepSample]]
 ) -> None:
     tables = {name: tuple(measured(name, machine)) for name in APPLICATIONS}
-    fits = {name: Fit(fit_steps(table), table) for name, table in tables.items()}
     hoped, expected, inside = [], [], []
-    for name, table in tables.items():
+    for table in tables.values():
         alone = tuple(sample for sample in table if sample.workers == 1)
         fit = Fit(fit_steps(alone), alone)
-        belief = believe(fit, learnt(fits[other] for other in APPLICATIONS if other != name))
+        belief = believe(fit)
         nodes, workers, local, step, _ = np.array(table).T
         hoped.append(np.median(np.abs(np.log(fit.model.step_s(nodes, workers, local) / step))))
         off = np.abs(np.log(belief.model.step_s(nodes, workers, local) / step))
         expected.append(np.median(off))
         inside.append(np.mean(off < 1.645 * belief.error(nodes, workers, local)))
 
-    # T4 0.59 to 0.31, RTX 0.40 to 0.19; A100s are so well connected that hope was near the truth.
-    assert np.mean(expected) < (0.7 if machine != "dgx-ext" else 1.2) * np.mean(hoped)
-    assert np.mean(inside) > 0.7
+    # T4 0.59 to 0.50, RTX 0.40 to 0.35; A100s are so well connected that hope was near the truth.
+    assert np.mean(expected) < (0.9 if machine != "dgx-ext" else 1.2) * np.mean(hoped)
+    # 0.93, 0.90 and 0.90.
+    assert np.mean(inside) > 0.85
 
 
 def test_pipelines_are_believed_in_samples_of_a_replica() -> None:
@@ -237,10 +175,8 @@ def test_pipelines_are_believed_in_samples_of_a_replica() -> None:
         seen = Measured(0.0, run("j"), replicas, step, kind="slow", nodes=nodes, local_batch=local)
         own.observed.add(replace(seen, sync_s=step - float(truth.compute_s(local))))
 
-    found = job_beliefs(own, ("slow", "fast"), Estimates(), {})
+    belief = believe(job_fits(own, Estimates())["slow"])
     sizes = np.array([1, 2, 8]), np.array([1, 2, 8]), np.array([32, 64, 8])
-    for kind, factor in (("slow", 1.0), ("fast", 0.5)):
-        belief = found[kind]
-        off = np.log(belief.pace.step_s(*sizes) / (factor * truth.step_s(*sizes)))
-        assert (np.abs(off) < 2 * belief.error(*sizes)).all()
-        assert np.abs(off).max() < 0.1
+    off = np.log(belief.pace.step_s(*sizes) / truth.step_s(*sizes))
+    assert (np.abs(off) < 2 * belief.error(*sizes)).all()
+    assert np.abs(off).max() < 0.1
