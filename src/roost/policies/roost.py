@@ -1,20 +1,33 @@
-"""Roost's own policy: every GPU to whom it brings nearest to the end, and changes that pay.
+"""Roost's own policy: each GPU goes where it saves the most time, and a change has to pay.
 
-Each job is weighed in every size on every kind of GPU (``prospects``), over a window that is as
-long as things stay as they are: the usual time between arrivals. A change of a running job is an
-investment. It costs a restart, and more than one, since what is taken from others now will be asked
-for again, and has to pay within the window. What remains of the window after a restart is the same
-for all, so that nobody is shrunk to nothing because its restart is long.
+Each job is weighed in every size on every kind of GPU (``prospects``), over a *window* of time: the
+usual time between arrivals, for which things stay as they are. A decision is made when a job comes
+or goes and once a minute, in these steps:
+
+1. Runs that stepped aside in an earlier decision go on where they were to go (``carry_on``).
+2. Jobs whose number of parameter servers is open are sized by ``kit.parameter_servers``. Jobs of
+   other shapes (shares, roles, ``within``) are placed as they come, unless a rigid job of uniform
+   workers stands before them.
+3. ``contests`` says which jobs of uniform workers decide together. Rigid runs are left in peace,
+   except for jobs that count more: these decide first and alone.
+4. For each contest, the cost of each column (a size on a kind, or nothing) is worked out for each
+   job, in seconds (``_Decision._cost``), and multiplied by the job's weight (``_weights``).
+5. One column is chosen for each job, so that all fit and the sum of costs is least
+   (``choose_by_prices``). Prices of GPUs come with the choice and are remembered.
+6. The choice is made real with as little movement as possible (``assign``). If a waiting job finds
+   no room after all, everything is taken back, and steps 5 and 6 are repeated without that job.
+7. Jobs for which GPUs alone do not tell whether they fit are left to the placer.
+
+A change of a running job is an investment. It costs a restart, and more than one, since what is
+taken from others now will be asked for again, and it has to pay within the window. The time that
+remains of the window after a restart is the same for all jobs, so that no job is shrunk to nothing
+because its restart is long.
 
 Short jobs count more: of jobs that scale alike, the mean completion time is least when the share of
 each grows with its rank among them (heSRPT; Berg, Vesilo and Harchol-Balter, 2020). A job that will
-be the last of all, even with all GPUs it can use, is not kept waiting for that. Sizes are then
-chosen together (``choosing``), and made real with as little movement as can be (``assign``). It
-decides when a job comes or goes and once a minute, not in rounds.
-
-Queues keep their limits, jobs within the quota of their queue run before others, every step of
-priority counts double. Rigid runs are left in peace (``contenders``), jobs of other shapes (shares,
-roles, ``within``) are placed as they come.
+be the last of all, even with all GPUs it can use, is not kept waiting for that. Queues keep their
+limits, jobs within the quota of their queue run before others, and each step of priority counts
+double.
 """
 
 from __future__ import annotations
@@ -47,7 +60,7 @@ from roost.policies.kit.contenders import (
 from roost.policies.kit.costs import restart_s
 from roost.policies.kit.moves import Wish, capacity, carry_on, pending_moves, standing
 from roost.policies.kit.packing import Reaches, Room
-from roost.policies.kit.parameter_servers import sizing
+from roost.policies.kit.parameter_servers.sizing import ParameterServerSizing, servers_vary
 from roost.policies.kit.prospects import (
     IMPOSSIBLE,
     Prospects,
@@ -59,41 +72,42 @@ from roost.policies.kit.solvers.prices import choose_by_prices
 from roost.policies.kit.speeds import start_if_idle
 
 _MEMO = "roost"
-#: How many arrivals tell how long things stay as they are, and what is taken for it before.
+#: The last so many arrivals tell the usual time between arrivals; before, it is ``_FIRST_GAP_S``.
 _ARRIVALS = 9
-_GAP_S = 600.0
-#: However long nothing has come: what has to pay, has to by then.
-_LONGEST_S = 3600.0
-#: Nothing is decided again within this time, unless a job came or went.
-_CALM_S = 1.0
-#: Over such a time the usual number of jobs is forgotten.
+_FIRST_GAP_S = 600.0
+#: The window is at most that long, however seldom jobs come.
+_LONGEST_WINDOW_S = 3600.0
+#: Seconds between two decisions, unless a job came or went.
+_PAUSE_S = 1.0
+#: The usual number of jobs is a mean that forgets with this time constant.
 _MEMORY_S = 1800.0
-#: What it costs, in seconds, to let a job wait that its queue was promised room for.
-_PROMISED = 1e6
-#: So often a choice is made anew without those who found no room.
+#: Seconds that it costs to let a job wait that is within the quota of its queue.
+_QUOTA_COST_S = 1e6
+#: Seconds that it costs to set aside a run that has to stay.
+_STAY_COST_S = 1e9
+#: A choice is made at most so often, each time without the jobs that found no room.
 _TRIES = 3
-#: What a GPU is worth at most, in seconds for each second.
-_DEAREST = 1.0
-#: What it costs to set aside who must not be.
-_STAYS = 1e9
-#: What a job counts at least that will be the last of all.
-_LAST = 0.5
-#: What a rank counts that is guessed.
-_GUESSED = 0.4
-#: Steps of priority between the least and the most that count double each; more count less.
-_STEPS = 10.0
-#: A waiting job loses at least so much of the window beyond its worst choice.
-_WAITING = 0.2
-#: What GPUs that are given back early count for, of what they are worth to others now.
+#: The highest price of a GPU: seconds of waiting that it saves in each second.
+_HIGHEST_PRICE = 1.0
+#: The least weight, before priorities, of a job that will be the last of all.
+_LAST_WEIGHT = 0.5
+#: How much of the weight by rank counts where the work that is left is only guessed from the age.
+_GUESSED_RANK = 0.4
+#: Between the lowest and the highest priority there are at most so many doublings of weight.
+_DOUBLINGS = 10.0
+#: A waiting job loses at least this part of the window more than in its worst column.
+_WAITING_LOSS = 0.2
+#: The part of their price that GPUs count for which are given back before the window ends: others
+#: may not want them then.
 _RETURNED = 0.5
 _MINUTE_S = 60.0
-#: As many jobs are named.
+#: As many jobs are named in a reason.
 _NAMED = 2
 
 
 @dataclass(slots=True)
 class _Notes:
-    """What is remembered between decisions. It may be lost at any restart."""
+    """What is remembered between decisions. It is lost at a restart of the scheduler."""
 
     prospects: Prospects
     arrivals: list[float] = field(default_factory=list)
@@ -101,17 +115,18 @@ class _Notes:
     decided_at: float = -math.inf
     crowd: float = 1.0
     crowd_at: float = 0.0
-    #: Seconds that one more GPU of a kind would save in each second.
+    #: Seconds of waiting that one more GPU of a kind would save in each second.
     prices: dict[str, float] = field(default_factory=dict)
 
     def look(self, now: float, jobs: Sequence[Job]) -> bool:
-        """Note who came and went; says whether anybody did."""
+        """Note which jobs came and went; returns whether any did."""
         names = frozenset(job.id for job in jobs)
         changed = names != self.jobs
         if changed:
             new = sorted(job.submitted_at for job in jobs if job.id not in self.jobs)
             self.arrivals = [*self.arrivals, *new][-_ARRIVALS:]
             self.jobs = names
+        # crowd <- a crowd + (1 - a) n  with  a = exp(-dt / memory), for n jobs after dt seconds.
         old = math.exp((self.crowd_at - now) / _MEMORY_S)
         self.crowd = max(1.0, old * self.crowd + (1.0 - old) * len(jobs))
         self.crowd_at = now
@@ -121,17 +136,21 @@ class _Notes:
         """The usual time between arrivals, or since the last one if that is longer."""
         times = self.arrivals
         if not times:
-            return _GAP_S
-        gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _GAP_S
+            return _FIRST_GAP_S
+        gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _FIRST_GAP_S
         return max(gap, now - times[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Roost:
-    """Roost's own: every GPU to whom it brings nearest to the end, and changes that pay.
+    """Roost's own: each GPU goes where it saves the most time, and a change has to pay.
 
     ``library=no`` leaves out what other jobs of an application showed, and how much is left of a
-    job by its epochs: what is then known is what Sia knows.
+    job by its epochs: what is then known is what Sia knows. The window is ``patience`` times the
+    time between arrivals, and at least ``least_s``. ``toll`` is how many restarts a change of a run
+    counts for, ``bend`` how much a pace beyond the usual one counts, ``rank`` how much more short
+    jobs do. ``every_s`` is the time between decisions while nothing happens. ``probe_s`` is how
+    long a job with parameter servers tries out each size; 0: none does.
     """
 
     resizes: ClassVar[bool] = True
@@ -143,6 +162,7 @@ class Roost:
     bend: float = 0.2
     rank: float = 0.6
     every_s: float = 60.0
+    probe_s: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse windows of nothing and changes for nothing."""
@@ -150,42 +170,47 @@ class Roost:
             raise InvalidSpec("least_s, patience and every_s must be positive")
         if not (self.toll >= 0 and self.rank >= 0 and self.bend <= 1):
             raise InvalidSpec("toll and rank must not be negative, and bend at most 1")
+        if not self.probe_s >= 0:
+            raise InvalidSpec("probe_s must not be negative")
 
     def __call__(self, plan: Plan) -> None:
         """Weigh all sizes of all jobs against each other, when a job came or went or it is time."""
+        # 1. Finish earlier decisions.
         carry_on(plan)
         notes: _Notes = plan.memo.setdefault(_MEMO, _Notes(Prospects(self.library)))
         jobs, others = active(plan)
-        with_servers = [job for job in others if sizing.is_served(job)]
+        # 2. Jobs with parameter servers, and other shapes that stand before all rigid jobs.
+        with_servers = [job for job in others if servers_vary(job)]
         if with_servers:
-            sizing.decide(plan, with_servers)
-        others = [job for job in others if not sizing.is_served(job)]
+            ParameterServerSizing(self.every_s, self.probe_s).decide(plan, with_servers)
+        others = [job for job in others if not servers_vary(job)]
         first = first_in_line(jobs)
         place_all(plan, (job for job in others if turn(job) < first))
+        # 3. to 6. Jobs of uniform workers.
         if jobs:
             self._look(plan, notes, jobs)
-        # Those, too, for whom nobody is to make room.
+        # 7. What is left is for the other shapes, and for jobs that no run makes room for.
         place_all(plan, (*others, *(job for job in jobs if not job.spec.preempts)))
 
     def _look(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         """Decide, if there is a reason to."""
         plan.await_starts()
-        if notes.look(plan.now, jobs) or plan.now >= notes.decided_at + _CALM_S:
+        if notes.look(plan.now, jobs) or plan.now >= notes.decided_at + _PAUSE_S:
             notes.decided_at = plan.now
             self._decide(plan, notes, jobs)
         else:
-            plan.wake(notes.decided_at + _CALM_S)
+            plan.wake(notes.decided_at + _PAUSE_S)
         start_if_idle(plan)
 
     def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
         notes.prospects.forget(plan)
         if not gpus_in_service(plan):
             return
-        window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_S))
+        window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_WINDOW_S))
         owed = within_quota(plan, jobs)
         parts = list(contests(plan, jobs, owed, window))
         if len(parts) > 1 or any(map(adaptable, jobs)):
-            # Of rigid jobs that count alike, only what happens changes anything.
+            # A decision about rigid jobs that count alike does not change with time alone.
             plan.wake(plan.now + self.every_s)
         plan.wake(next_able(plan))
         for part in parts:
@@ -216,13 +241,14 @@ class _Decision:
     left: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find out what there is, and who holds what."""
+        """Look at what is in service, and at what each job holds."""
         self.jobs = self.round.jobs
         self.table = size_table(self.plan, self.jobs)
         self.held = standing(self.plan)
         self.reaches = Reaches(self.plan.ledger)
         self.current = np.array([self._column(job) for job in self.jobs])
         prospects, table = self.notes.prospects, self.table
+        # The even share: GPUs in service over the usual number of jobs.
         share = max(1.0, sum(kind.total for kind in table.kinds) / self.notes.crowd)
         self.rates = [prospects.rates(job, table) for job in self.jobs]
         self.usual = [usual_rate(row, table, share) for row in self.rates]
@@ -232,16 +258,18 @@ class _Decision:
         ]
 
     def make(self) -> bool:
-        """Choose, and make it real; says whether anything is to change."""
+        """Choose, and make it real; returns whether anything is to change."""
         table, plan = self.table, self.plan
         before = len(plan.decisions)
         room = capacity(plan, [job.id for job in self.jobs])
         nodes = [room.get(kind.name, []) for kind in table.kinds]
         total = np.array([sum(gpus) for gpus in nodes])
         rooms = [Room(gpus, kind.per_node) for gpus, kind in zip(nodes, table.kinds, strict=True)]
+        # 4. What each column costs each job; a column larger than the room of its kind is out.
         known = np.array([self.notes.prices.get(kind.name, 0.0) for kind in table.kinds])
         cost = self._costs(known)
         cost[:, np.append(table.gpus[:-1] > total[table.kind[:-1]], np.False_)] = IMPOSSIBLE
+        # 5. and 6. Choose, and make it real; again without the jobs that found no room.
         for _ in range(_TRIES):
             chosen, prices = choose_by_prices(
                 cost,
@@ -258,11 +286,12 @@ class _Decision:
             cost[in_vain, :-1] = IMPOSSIBLE
         part = len(self.jobs) / self.many
         for kind, old, price in zip(table.kinds, known, prices / self.window, strict=True):
-            # While most are in motion, what the others would pay says little.
-            new = min(float(price), _DEAREST)
+            # While most jobs are in motion, the price of the others says little: with a part f of
+            # the jobs deciding, price <- price + (new - price) f / 2.
+            new = min(float(price), _HIGHEST_PRICE)
             self.notes.prices[kind.name] = float(old) + (new - float(old)) * part / 2.0
         for row, job in enumerate(self.jobs):
-            # It may fit on several kinds at once, or beside others: the placer knows.
+            # 7. It may fit on several kinds at once, or beside others: the placer knows.
             if job.waiting and (
                 job.spec.resources.needs_more_than_gpus or cost[row, :-1].min() >= IMPOSSIBLE
             ):
@@ -274,11 +303,11 @@ class _Decision:
         return len(plan.decisions) > before
 
     def _assign(self, chosen: Integers) -> list[int]:
-        """Make it real; if somebody found no room, take it back and say who that was.
+        """Make a choice real, or take it back and return the rows of jobs that found no room.
 
-        GPUs are not all that a job needs, and a gang not only a number of them: what others would
-        lose for who cannot start after all they keep. Where runs are on their way to other seats,
-        those who wait find theirs once these have left.
+        A job may need more than GPUs, and a gang more than a number of them. If such a job cannot
+        start after all, nothing is taken from others for it. While runs are on their way to other
+        nodes, waiting jobs find their places once these have left.
         """
         if not (chosen != self.current).any():
             return []
@@ -304,8 +333,8 @@ class _Decision:
             seconds * rate / row.max() if rate else 0.0
             for seconds, rate, row in zip(left, self.usual, self.rates, strict=True)
         ]
-        # A guess from the age of a job is worth less than what its epochs tell.
-        rank = self.policy.rank * (1.0 if self.policy.library else _GUESSED)
+        # A rank that is guessed from the age of a job is worth less than one by its epochs.
+        rank = self.policy.rank * (1.0 if self.policy.library else _GUESSED_RANK)
         weights = _weights(self.jobs, left, fastest, self.notes.crowd, rank)
         pull = prices[table.kind] * table.gpus
         most, waited = gpu_caps(self.jobs, self.held), self._waited()
@@ -322,13 +351,13 @@ class _Decision:
             else:
                 cost[row, -1] = 0.0
             if job.id in self.owed:
-                cost[row, -1] += _PROMISED
+                cost[row, -1] += _QUOTA_COST_S
             if job.id in self.round.stay:
-                cost[row, -1] += _STAYS
+                cost[row, -1] += _STAY_COST_S
         return cost
 
     def _out_of_reach(self, job: Job) -> Booleans:
-        """Columns that the job could not have of an empty cluster, as far as GPUs do not tell."""
+        """Columns that a job could not have of an empty cluster, where GPUs alone do not tell."""
         table, each = self.table, job.spec.resources.gpus
         away = np.zeros(len(table.kind), dtype=bool)
         if job.spec.resources.needs_more_than_gpus:
@@ -340,7 +369,7 @@ class _Decision:
         return away
 
     def _waited(self) -> dict[JobId, float]:
-        """How long those wait who do; nobody longer than somebody of a higher priority."""
+        """Seconds that jobs have waited; none counts longer than one of a higher priority."""
         found: dict[JobId, float] = {}
         longest, level, above = math.inf, math.inf, 0.0
         for job in sorted((job for job in self.jobs if job.waiting), key=turn):
@@ -353,7 +382,23 @@ class _Decision:
     def _cost(  # noqa: PLR0913 - what is known of a job
         self, job: Job, pace: Reals, left: float, current: int, pull: Reals, waited: float
     ) -> Reals:
-        """What each column costs a job, in seconds by which it is later."""
+        """What each column costs a job: seconds by which it ends later, up to a constant.
+
+        With R the cost of a restart, W the window and L the seconds that are left of the job at
+        its usual pace:
+
+            T = R for a waiting job, toll R for a run     what a change costs
+            H = W + T                                     how far the decision looks
+            w = T, or 0 in the column that it has         seconds without work
+            e = w + L / pace                              when it ends
+            m = pace (H - w) / H                          its mean pace until H
+
+        A job that ends later than H costs H + L - H worth(m). One that ends before costs
+        e + L - H worth(L / H), which is the same for e = H, and gives its GPUs back H - e seconds
+        early: half of their price (``pull``) counts for it. To wait costs the whole of H + L + R,
+        at least a fifth of H more than the worst column, and the seconds it has ``waited``. All is
+        scaled by W / H, so that a long restart does not make a job heavier than others.
+        """
         restart, none = restart_s(job), self.table.none
         toll = restart if current == none else restart * self.policy.toll
         whole = self.window + toll
@@ -370,16 +415,17 @@ class _Decision:
         if job.spec.training is not None or job.run_time_s is not None:
             cost -= _RETURNED * pull * (whole - np.minimum(ends, whole))
         cost[~possible] = IMPOSSIBLE
-        # Who has waited long is let in, whoever is shorter.
-        cost[none] = max(whole + left + restart, worst + _WAITING * whole) + waited
+        # A job that has waited long is let in before shorter ones.
+        cost[none] = max(whole + left + restart, worst + _WAITING_LOSS * whole) + waited
         possible[none] = True
         cost[possible] *= self.window / whole
         if job.run is not None and current != none:
-            # What of a restart is beyond the window counts in full, and what would be lost.
+            # The part of a restart beyond the window counts in full: (R - W) pace.
             beyond, lost = max(0.0, restart - self.window), job.run.unsaved_s(self.plan.now)
             possible[current] = False
             cost[possible] += beyond * float(pace[current])
-            # Elastic jobs take their state with them, unless they have to leave.
+            # Work since the last checkpoint is lost; elastic jobs take their state with them,
+            # unless they have to leave.
             possible[:none] &= not job.spec.elastic
             cost[possible] += lost * float(pace[current])
         return cost
@@ -429,7 +475,7 @@ class _Decision:
         return found
 
     def _gain(self, row: int, before: int, after: int) -> str:
-        """What a job has of a change, and what it costs."""
+        """What a change brings a job, and what it costs, in words."""
         job, slow, fast = self.jobs[row], self.rates[row][before], self.rates[row][after]
         if fast <= slow:
             return "others make more of what it held"
@@ -453,19 +499,21 @@ def _weights(
     crowd: float,
     rank: float,
 ) -> Reals:
-    """What jobs count: short ones more, those that will be the last of all too, priority double.
+    """The weight of each job: short jobs count more, and each step of priority doubles.
 
-    By the seconds that are ``left`` of them with an even share of the cluster, which so many have
-    at once, and with all they can use.
+    Of J jobs, the one with most work left has rank 1: its weight is ((2 rank - 1) / J) ** ``rank``
+    (after heSRPT). Work is ``left`` in seconds with an even share of the cluster, which ``crowd``
+    jobs have at once; ``fastest`` is the same with all GPUs that a job can use. A job with
+    fastest > sum(left) / crowd will be the last of all.
     """
-    # Of two that seem equally long, who came first counts as the shorter.
+    # Of two jobs that seem equally long, the one that came first counts as the shorter.
     longest = sorted(range(len(left)), key=lambda row: (-left[row], -jobs[row].seq))
     order = np.empty(len(left))
     order[longest] = np.arange(1, len(left) + 1)
     weights = ((2 * order - 1) / len(left)) ** rank
-    # By then all others will be done: to let them go first only makes the last day longer.
+    # By then all others will be done: to let them go first only delays the end of all.
     last = np.array(fastest) > sum(left) / crowd
-    weights[last] = np.maximum(weights[last], _LAST)
+    weights[last] = np.maximum(weights[last], _LAST_WEIGHT)
     steps = np.array([priority(job) for job in jobs], dtype=float)
     steps -= steps.min()
-    return np.asarray(weights * 2.0 ** (steps * min(1.0, _STEPS / max(steps.max(), 1.0))))
+    return np.asarray(weights * 2.0 ** (steps * min(1.0, _DOUBLINGS / max(steps.max(), 1.0))))

@@ -237,7 +237,7 @@ def test_worth_bends_but_agrees_at_the_usual_pace() -> None:
         assert 1.0 < two <= 2.0
 
 
-@pytest.mark.parametrize("wrong", ["toll=-1", "least_s=0", "bend=2"])
+@pytest.mark.parametrize("wrong", ["toll=-1", "least_s=0", "bend=2", "probe_s=-1"])
 def test_settings_that_make_no_sense_are_refused(wrong: str) -> None:
     with pytest.raises(InvalidSpec):
         policy(f"roost:{wrong}")

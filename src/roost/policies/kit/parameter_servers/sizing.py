@@ -1,19 +1,20 @@
-"""Jobs with parameter servers under ``roost``: as many servers and workers as bring the most.
+"""Sizes of jobs with parameter servers under ``roost``: the servers and workers that pay most.
 
-What Optimus leaves lying (Peng et al., EuroSys 2018), each of which is measured by ``roost bench
-optimus``, is taken up here:
+It differs from Optimus (Peng et al., EuroSys 2018) in three ways, each of which is measured by
+``roost bench optimus``:
 
-- It adds to whom it saves most time, which is who has most work left. The mean of completion times
-  asks for the opposite: here a job counts by its rank, (2 rank - 1) / J to the power ``rank``, the
-  one with most work left first, as heSRPT does (Berg, Vesilo and Harchol-Balter, 2020); and twice
-  the speed counts less than twice (``concave``), so that nobody has all.
-- It decides in slots. Here a job that comes or goes is answered at once, and what was measured
-  meanwhile within ``tick_s``: a job starts as soon as there is room for its least.
-- Its models do not know where tasks stand. Here they know how many nodes a size needs.
+- Optimus adds to the job for which that saves most time, which is the one with most work left. The
+  mean of completion times asks for the opposite. Here a job counts by its rank,
+  ((2 rank - 1) / J) ** ``_RANK_POWER`` for J jobs, the one with most work left first, as in heSRPT
+  (Berg, Vesilo and Harchol-Balter, 2020). Twice the speed counts less than twice: a size is worth
+  rate ** c / c with c = ``_SPEED_POWER``, so that no job gets all.
+- Optimus decides in slots. Here a job that comes or goes is answered at once, and new measurements
+  within ``every_s``: a job starts as soon as there is room for its least.
+- The models of Optimus do not know where tasks stand. Here they know how many nodes a size needs.
 
-A change is an investment: what it brings within ``horizon_s``, or until the job is done if that is
-sooner, to itself and to those who get its room, has to exceed what the restart costs. The first job
-of an application tries sizes out, ``probe_s`` each. Nobody is stopped for anybody.
+A change is an investment: what it brings within ``_HORIZON_S``, or until the job is done if that is
+sooner, to the job and to those that get its room, has to exceed what the restart costs. The first
+job of an application tries sizes out, ``probe_s`` each. No job is stopped for another.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ import numpy as np
 from roost.core.plan import Plan
 from roost.core.spec import JobId
 from roost.core.state import Job, Run
-from roost.errors import InvalidSpec
 from roost.perf.arrays import Reals
 from roost.policies.fifo import arrival
 from roost.policies.kit.costs import restart_s
@@ -46,9 +46,15 @@ from roost.policies.kit.parameter_servers.outlook import Outlook, bounds, vector
 from roost.policies.kit.parameter_servers.probes import Probes
 from roost.policies.kit.parameter_servers.slots import Slots, capacity_of, counts, held, usual_node
 
-MEMO = "roost.served"
-#: Of so many sorts of jobs is remembered what sizes are worth.
+_MEMO = "roost.parameter_servers"
+#: What sizes are worth is remembered for so many sorts of jobs.
 _MANY = 1000
+#: A change has to pay within that time.
+_HORIZON_S = 900.0
+#: Exponents of the weight by rank, and of speed.
+_RANK_POWER, _SPEED_POWER = 0.5, 0.5
+#: The most changes of one job in an hour.
+_PER_HOUR = 20
 
 
 class _Worth(NamedTuple):
@@ -90,27 +96,18 @@ class _Notes:
     names: frozenset[JobId] = frozenset()
     next_s: float = -math.inf
     worths: dict[int, _Worth] = field(default_factory=dict)
-    #: Why each job has the size it has.
-    said: dict[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterServerSizing:
-    """Servers and workers by what they bring, the nearer to its end the more; changes must pay."""
+    """Servers and workers by what they bring; jobs near their end count more, changes must pay.
 
-    tick_s: float = 60.0
-    horizon_s: float = 900.0
+    Sizes are decided anew when a job came or went, and every ``every_s``. The first job of an
+    application tries out each size for ``probe_s``; 0: none does.
+    """
+
+    every_s: float = 60.0
     probe_s: float = 60.0
-    rank: float = 0.5
-    concave: float = 0.5
-    per_hour: int = 20
-
-    def __post_init__(self) -> None:
-        """Refuse times that stand still and exponents that turn things round."""
-        if not self.tick_s >= 1 or not self.horizon_s > 0 or self.per_hour < 0:
-            raise InvalidSpec(f"tick_s lasts a second at least, horizon_s is positive: {self}")
-        if not 0 < self.concave <= 1 or not self.rank >= 0 or not self.probe_s >= 0:
-            raise InvalidSpec(f"concave is in (0, 1], rank and probe_s are not negative: {self}")
 
     def __call__(self, plan: Plan) -> None:
         """Decide for all jobs there are, as a policy of its own."""
@@ -125,7 +122,7 @@ class ParameterServerSizing:
         if not runs and not waiting:
             return
         if plan.now >= notes.next_s or names != notes.names or not runs:
-            notes.next_s, notes.names = plan.now + self.tick_s, names
+            notes.next_s, notes.names = plan.now + self.every_s, names
             slots.forget(plan)
             slots.apply(plan, runs, waiting, self._sizes(plan, notes, runs, waiting))
         elif plan.ledger.releases != slots.releases:
@@ -166,7 +163,6 @@ class ParameterServerSizing:
         second = apportion(kept, capacity, grow=grow)
         if None in second.sizes and None not in first.sizes:
             second = first  # somebody would be left out for the sake of those who stay as they are
-        _note(notes, plan, runs, bids, second.sizes)
         return {job.id: size for job, size in zip(jobs, second.sizes, strict=True)}
 
     def _bids(
@@ -192,11 +188,11 @@ class ParameterServerSizing:
         left_s = np.array([time.work * each for time, each in zip(times, usual_s, strict=True)])
         ranks = np.empty(len(times))
         ranks[np.argsort(-left_s, kind="stable")] = np.arange(1, len(times) + 1)
-        weights = ((2 * ranks - 1) / len(times)) ** self.rank
+        weights = ((2 * ranks - 1) / len(times)) ** _RANK_POWER
         return [
             _Bid(
                 time,
-                replace(time, gains=worth.gains, work=weight * each**self.concave),
+                replace(time, gains=worth.gains, work=weight * each**_SPEED_POWER),
                 each,
                 weight,
             )
@@ -215,14 +211,14 @@ class ParameterServerSizing:
             if len(notes.worths) > _MANY:
                 notes.worths.clear()
             rates = 1.0 / np.array(times.times)
-            grid = (-(rates**self.concave) / self.concave).tolist()
+            grid = (-(rates**_SPEED_POWER) / _SPEED_POWER).tolist()
             found = notes.worths[id(times)] = _Worth(times, rates, Gains(grid, leaps=True))
         return found
 
     def _may_change(self, plan: Plan, notes: _Notes, run: Run) -> bool:
         if notes.probing.probes_now(run.job):
             return False
-        return notes.slots.may_change(run, plan.now, self.per_hour)
+        return notes.slots.may_change(run, plan.now, _PER_HOUR)
 
     def _pays(self, run: Run, bid: _Bid, size: Size, price: float, capacity: Vector) -> bool:
         """Whether a change brings more than its restart costs, to the job and to all others."""
@@ -231,26 +227,20 @@ class ParameterServerSizing:
         if math.isinf(price):
             return given_up > 0
         gained = worth.left_s(old) - worth.left_s(size) + price * given_up
-        lost: float = bid.weight * bid.pace(old) ** self.concave * restart_s(run.job)
-        return gained * min(self.horizon_s, bid.left_s) > lost
+        lost: float = bid.weight * bid.pace(old) ** _SPEED_POWER * restart_s(run.job)
+        return gained * min(_HORIZON_S, bid.left_s) > lost
 
 
-def is_served(job: Job) -> bool:
-    """Whether the number of a job's servers is left to us."""
+def servers_vary(job: Job) -> bool:
+    """Whether the number of a job's parameter servers is open."""
     low, high = bounds(job)
     return low.servers < high.servers
 
 
-def said(memo: Mapping[str, object]) -> Mapping[JobId, str]:
-    """Why jobs have been given the sizes they have, out of the notes of a plan or a core."""
-    notes = memo.get(MEMO)
-    return notes.said if isinstance(notes, _Notes) else {}
-
-
 def _notes(plan: Plan) -> _Notes:
-    notes = plan.memo.get(MEMO)
+    notes = plan.memo.get(_MEMO)
     if not isinstance(notes, _Notes):
-        notes = plan.memo[MEMO] = _Notes()
+        notes = plan.memo[_MEMO] = _Notes()
         notes.outlook.fits.placed = True
     return notes
 
@@ -284,36 +274,6 @@ def _usual_s(time: Demand, rates: Reals, capacity: Vector, count: int) -> float:
     return float(1.0 / rates[: rows + 1, : columns + 1].max())
 
 
-def _note(
-    notes: _Notes,
-    plan: Plan,
-    runs: Sequence[Run],
-    bids: Sequence[_Bid],
-    sizes: Sequence[Size | None],
-) -> None:
-    """Keep in words why sizes change, and forget that of jobs that are over."""
-    notes.said = {
-        name: text
-        for name, text in notes.said.items()
-        if name in plan.jobs and not plan.jobs[name].state.over
-    }
-    for run, bid, size in zip(runs, bids, sizes, strict=False):
-        if size is not None and size != held(run):
-            notes.said[run.job.id] = _change(run, bid, size)
-
-
-def _change(run: Run, bid: _Bid, size: Size) -> str:
-    """A change in words: what it makes of the time that is left, and what it costs."""
-    old = held(run)
-    verb = "grows" if sum(size) > sum(old) else "shrinks"
-    saved_s = bid.time.left_s(old) - bid.time.left_s(size)
-    what = "saves" if saved_s >= 0 else "gives up for others"
-    return (
-        f"{verb} to {size.servers} servers and {size.workers} workers: {what} "
-        f"{abs(saved_s) / 60:.0f} min, costs {restart_s(run.job):.0f} s"
-    )
-
-
 def _explain(plan: Plan, waiting: Sequence[Job]) -> None:
     """Say what those who found no place wait for."""
     for job in waiting:
@@ -324,12 +284,3 @@ def _explain(plan: Plan, waiting: Sequence[Job]) -> None:
                 f"no room yet for {low.servers} servers and {low.workers} workers: "
                 "others shrink where that pays, or end",
             )
-
-
-#: As it comes: what ``roost`` uses.
-SERVED = ParameterServerSizing()
-
-
-def decide(plan: Plan, jobs: Sequence[Job]) -> None:
-    """Decide for jobs whose number of servers is left to us."""
-    SERVED.decide(plan, jobs)
