@@ -58,7 +58,7 @@ class Filters(TypedDict, total=False):
 
 
 def whoami() -> Steps[Json]:
-    """Who the server takes this client for: user and role."""
+    """The user and role of this client, as the server knows it."""
     return _json((yield from ask(get("/whoami"))).json())
 
 
@@ -242,7 +242,7 @@ def wait(job: str, timeout: float | None = None) -> Steps[JobView]:
 
 
 def explain(job: str) -> Steps[Json]:
-    """Why a job is where it is, who is ahead, when it will start, and what would start it now."""
+    """Why a job is where it is, which jobs are ahead, when it will start, and what would help."""
     return _json((yield from ask(get(f"/jobs/{part(job)}/explain"))).json())
 
 
@@ -279,7 +279,7 @@ def events(job: str) -> Steps[list[EventView]]:
 
 
 def workers(job: str, attempt: int = 0) -> Steps[list[str]]:
-    """The workers of an attempt (0: the newest) whose logs there are."""
+    """The workers of an attempt (0: the newest) that have logs."""
     told = (yield from ask(get(f"/jobs/{part(job)}/workers", [("attempt", attempt)]))).json()
     return [str(name) for name in items_of(told)]
 
@@ -290,7 +290,7 @@ def outcome(job: str) -> Steps[bytes]:
 
 
 def nodes() -> Steps[list[Json]]:
-    """The machines, with what they have and who uses it."""
+    """The machines, with what they have and which jobs use it."""
     return list(items_of((yield from ask(get("/nodes"))).json()))
 
 
@@ -327,12 +327,12 @@ def state() -> Steps[Json]:
 
 
 def users() -> Steps[list[Json]]:
-    """Who may use the server."""
+    """The users of the server."""
     return list(items_of((yield from ask(get("/users"))).json()))
 
 
 def add_user(name: str, role: str = "user", unix: str = "") -> Steps[Json]:
-    """Let somebody in."""
+    """Add a user."""
     body = {"name": name, "role": role, "unix": unix}
     return _json((yield from ask(HttpRequest("POST", "/users", body=body))).json())
 

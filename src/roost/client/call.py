@@ -3,7 +3,7 @@
 Reads the payload named by ROOST_PAYLOAD, checks the environment, calls the function and leaves its
 value or exception at ROOST_RESULT, entirely or not at all. Every worker calls the function; the
 value of rank 0 is the result, an exception of any of them will do. Exit status 1 on an exception,
-whose traceback is in the log; the status given to ``sys.exit`` if the function calls that.
+with its traceback in the log; the status given to ``sys.exit`` if the function calls that.
 """
 
 from __future__ import annotations

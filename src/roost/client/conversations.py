@@ -1,8 +1,8 @@
 """Conversations with the server, told as steps: no I/O here, so that sync and async share them.
 
 A conversation is a generator. It yields what it needs next (send a request, open a stream and
-read from it, pause) or an item for whoever iterates over it, is sent the answer, and returns what
-the caller asked for. ``drivers`` makes the steps real, blocking or not.
+read from it, pause) or an item for the caller that iterates over it. It is sent the answer, and
+returns what the caller asked for. ``drivers`` makes the steps real, blocking or not.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Send a request whose answer comes bit by bit, in place of the stream open before."""
+    """Send a request with an answer that comes bit by bit, in place of the stream open before."""
 
     request: HttpRequest
 
@@ -78,7 +78,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Emit(Generic[T]):
-    """An item for whoever iterates."""
+    """An item for the caller that iterates."""
 
     item: T
 

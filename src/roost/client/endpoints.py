@@ -105,7 +105,7 @@ def _noted(base: Path) -> str:
 
 
 def _ticks(pid: object) -> int | None:
-    """When a process began: whoever took the port of a server that is gone gets no token."""
+    """When a process began: a process that took the port of a server that is gone gets no token."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(text.rpartition(")")[2].split()[19])
@@ -114,7 +114,7 @@ def _ticks(pid: object) -> int | None:
 
 
 def _read(path: Path, *, trusted: bool = False) -> str:
-    """What a file says; ``trusted``: only if nobody else can have written it."""
+    """What a file says; ``trusted``: only if no other user can have written it."""
     try:
         with path.open(encoding="utf-8") as file:
             status = os.fstat(file.fileno())

@@ -4,8 +4,8 @@
     ├── Refused             the server said no: ``kind``, ``hint`` and HTTP ``status``
     │   ├── also a NotFound, InvalidSpec, Forbidden, Conflict, Retryable or Fatal, as it may be
     │   └── Unauthenticated no token, or one that is not valid
-    ├── NoServer            nobody answers there (Retryable)
-    ├── LostAnswer          it was sent, but no answer came: done or not, nobody knows (Retryable)
+    ├── NoServer            no server answers there (Retryable)
+    ├── LostAnswer          it was sent, but no answer came: done or not is unknown (Retryable)
     └── RemoteError         a submitted function failed with something that cannot be raised here
 
 A refusal is caught as what it means, ``except NotFound``, or as ``RequestRefused``.
@@ -31,7 +31,7 @@ class RequestRefused(RoostError):
 
 
 class Unauthenticated(RequestRefused):
-    """The server does not know who asks."""
+    """The server does not know the caller."""
 
 
 class _Missing(RequestRefused, NotFound):
@@ -60,7 +60,7 @@ class _Broken(RequestRefused, Fatal):
 
 
 class NoServer(Retryable):
-    """Nobody answers at that address."""
+    """No server answers at that address."""
 
     def __init__(self, url: str) -> None:
         super().__init__(f"no Roost server answers at {url}; start one with: roost up", 1.0)

@@ -1,7 +1,7 @@
 """A job in the cell of a notebook: a card that stays true while the cell runs.
 
 IPython is used where it is there, never needed: in a terminal the same is a table that is redrawn,
-and where nobody can see changes, a line for each. Everything a job says of itself is escaped.
+and where changes cannot be shown, a line for each. Everything a job says of itself is escaped.
 """
 
 from __future__ import annotations

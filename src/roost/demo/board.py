@@ -1,4 +1,4 @@
-"""What people see while the demo runs: a table that changes, or lines where nobody looks."""
+"""Shows the demo while it runs: a table that changes on a terminal, else lines."""
 
 from __future__ import annotations
 

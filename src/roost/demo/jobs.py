@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _MOST_SLOTS = 4
-#: How often to look at jobs while somebody watches, and while nobody does: looking costs CPU, too.
+#: How often to look at jobs on a terminal, and elsewhere: looking costs CPU, too.
 _LOOK_S, _GLANCE_S = 0.25, 1.0
 _SAMPLE_S = 1.0
 _PATIENCE_S = 60.0
@@ -62,7 +62,7 @@ def trainer() -> Trainer:
 class TrainingJob:
     """A training job: when it is submitted, how long it trains, with how many workers.
 
-    ``killed_at`` is how far it has come when one of its workers is killed; None: nobody does that.
+    ``killed_at`` is how far it has come when one of its workers is killed; None: none is killed.
     """
 
     name: str

@@ -248,7 +248,7 @@ def _leads(link: str) -> bytes:
 def _later() -> Iterator[None]:
     """Put signals that end us off until what is under way is done."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are somebody else's business
+        yield  # signals are handled by the caller
         return
     came: list[int] = []
 

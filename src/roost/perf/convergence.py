@@ -7,7 +7,7 @@ c the rest is a weighted line through 1/(l - c), so the floor alone is searched,
 refined twice. Points far from the curve by the spread of all others count less, or not at all.
 
 A training has converged once the fitted loss, relative to the largest one seen, falls by
-``threshold`` or less over ``window`` epochs. Nobody is believed to need more than ``cap`` epochs;
+``threshold`` or less over ``window`` epochs. No job is believed to need more than ``cap`` epochs;
 where there is no fit yet, or a job goes on beyond that, it is given ``more``.
 """
 
@@ -38,7 +38,7 @@ _ROUGH = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a training counts as converged, and what is assumed where nobody can tell."""
+    """When a training counts as converged, and what is assumed where that is unknown."""
 
     threshold: float = 0.05
     window: float = 10.0

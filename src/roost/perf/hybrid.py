@@ -72,7 +72,7 @@ class HybridModel:
     ) -> float | Reals:
         """Seconds of a whole step of so many replicas.
 
-        One replica has nobody to agree with, however many nodes it spans.
+        One replica has no other to agree with, however many nodes it spans.
         """
         replicas = np.asarray(workers)
         spread = np.where(replicas > 1, nodes, 1)
@@ -102,7 +102,7 @@ def in_slots(shape: ReplicaSplit, samples: Sequence[StepSample]) -> list[StepSam
 
 
 def fit_hybrid(shape: ReplicaSplit, samples: Sequence[StepSample]) -> HybridModel:
-    """Fit to samples whose workers are replicas, and whose batches are samples per replica."""
+    """Fit to samples in which workers are replicas and batches are samples per replica."""
     turned = in_slots(shape, samples)
     model = fit_steps(turned)
     slots = {sample.local_batch for sample in turned}

@@ -203,7 +203,7 @@ def models(
 def job_models(job: Job, kinds: Sequence[str], estimates: Estimates) -> dict[str, Model]:
     """A model for each of ``kinds``, from the job itself and from others of its application.
 
-    Empty when nobody has measured anything.
+    Empty when nothing was measured.
     """
     return _carried(job_fits(job, estimates), job.spec.training, kinds)
 
@@ -236,7 +236,7 @@ def source(fits: Mapping[str, Fit], kinds: Sequence[str], kind: str) -> str | No
 
 
 def slower(training: Training | None, kind: str, than: str) -> float:
-    """How many times as long a kind takes as another; as long where nobody knows."""
+    """How many times as long a kind takes as another; as long where it is unknown."""
     alone = {} if training is None else dict(training.alone)
     own, other = alone.get(kind), alone.get(than)
     return other / own if own and other else 1.0

@@ -28,7 +28,7 @@ _ROUND = 1e-3
 _UNKNOWN = 1e-6
 #: The most a parameter can be: hours for one step.
 _MOST = 1e4
-#: Across nodes it takes at least so much longer than within one, until somebody has looked.
+#: Across nodes it takes at least so much longer than within one, until it was measured.
 _FARTHER = 1.1
 #: What pulls gamma towards 1, and growth with the number of workers towards 0.
 _GAMMA_PULL, _GROWTH_PULL = 1e-3, 1e-2
@@ -92,7 +92,7 @@ class StepModel:
     @overload
     def overlapped_s(self, compute_s: Reals, network_s: Reals) -> Reals: ...
     def overlapped_s(self, compute_s: float | Reals, network_s: float | Reals) -> float | Reals:
-        """Seconds of a step whose computing and agreeing overlap."""
+        """Seconds of a step in which computing and agreeing overlap."""
         longer: Reals = np.maximum(compute_s, network_s)
         shorter: Reals = np.minimum(compute_s, network_s)
         return longer * (1.0 + (shorter / longer) ** self.gamma) ** (1.0 / self.gamma)
@@ -288,7 +288,7 @@ def _guess(seen: Objective) -> Reals:
 
 
 def _line(local: Reals, compute: Reals) -> tuple[float, float]:
-    """The line whose relative errors are least, kept from being flat or from beginning at 0."""
+    """The line with the least relative errors, kept from being flat or from beginning at 0."""
     weight, slope = 1.0 / compute, local / compute
     a, b, c = weight.dot(weight), weight.dot(slope), slope.dot(slope)
     det, mean = a * c - b * b, float(compute.mean())

@@ -28,7 +28,7 @@ from roost.perf.steps import StepModel
 _AC, _BC, _AN, _BN, _AR, _BR, _GAMMA = range(7)
 #: How little is known beforehand of the two parts of computing, and of how it overlaps.
 _COMPUTE_WIDTH, _GAMMA_WIDTH = 1.0, 0.35
-#: Overlap where nobody saw any: the mean over the applications that Sia profiled.
+#: Overlap where none was measured: the mean over the applications that Sia profiled.
 _OVERLAP = 1.6
 #: How far models of real applications are off their own samples, and how many samples that is
 #: worth against those of the job itself.

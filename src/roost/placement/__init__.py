@@ -1,4 +1,4 @@
-"""Where a gang goes: placers, chosen apart from the policy that says who goes next."""
+"""Where a gang goes: placers, chosen apart from the policy, which says which job goes next."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ servers and the same number of workers on each. So for k = 1, 2, ... nodes the g
 portions as equal as can be, until k nodes are found with room for one each: first nodes where the
 job is already, then those with the fewest free devices that will do, so that others stay whole.
 
-It works on gangs of whole GPUs, or none, with one role at most beside the workers. Whoever else
+It works on gangs of whole GPUs, or none, with one role at most beside the workers. Any other job
 asks, and gangs that no even split fits, are told None.
 """
 
@@ -42,7 +42,7 @@ class Refusals:
         self._stamp = -1
 
     def mask(self, ledger: Ledger, key: tuple[Resources, Resources | None, Portion]) -> int:
-        """Those who are known to have too little for such a portion."""
+        """Nodes that are known to have too little for such a portion."""
         if self._stamp != ledger.stamp:
             changed = ledger.changed_since(self._stamp)
             if changed is None or len(self._known) > _MANY:

@@ -181,7 +181,7 @@ class Anywhere(_Placer):
 
 
 def _whole_nodes(ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
-    """Only nodes with nobody on their GPUs; for workers without GPUs any node will do."""
+    """Only nodes with no job on their GPUs; for workers without GPUs any node will do."""
     mask = ledger.full if need.gpus else ledger.up
     if need.kinds or need.pool:
         mask &= ledger.eligible(need)

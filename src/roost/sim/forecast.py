@@ -2,7 +2,7 @@
 
 A snapshot of a core becomes a simulation that begins in the middle: runs go on where they are,
 jobs wait in line, held ones stay aside. How much work is left is known at best by estimate: as
-declared, as predicted from earlier jobs, or, where nobody knows, by an assumption that is named in
+declared, as predicted from earlier jobs, or, where it is unknown, by an assumption that is named in
 the result. No new jobs come and nothing breaks. The core itself is not touched.
 """
 
@@ -303,7 +303,7 @@ _TIMES_OF_RUNS = ("placed_at", "started_at", "ends_at", "measured_at", "changed_
 
 
 def _counted_from(first: float, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A snapshot whose times count from another moment."""
+    """A snapshot with times that count from another moment."""
 
     def moved(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         # Times that never were are left out or 0, endless ones are a word.

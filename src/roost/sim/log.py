@@ -68,7 +68,7 @@ def write_log(path: str | os.PathLike[str]) -> Iterator[LogWriter]:
             with suppress(OSError):
                 draft.unlink()
     except BrokenPipeError:
-        raise  # whoever read the pipe has gone
+        raise  # the reader of the pipe has gone
     except OSError as error:
         raise InvalidSpec(f"cannot write {path}: {error.strerror}") from error
 

@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind: columns per job, series over time, and who held what when.
+"""The results of a simulated run: columns per job, series over time, and which job held what when.
 
 Everything is a plain list or array, filled in by the recorder while the run goes on; the figures
 that people compare are computed from it in ``metrics``, the page they look at in ``report``.

@@ -139,7 +139,7 @@ class Simulation:
     ) -> Results:
         """Go on until every job is over, until that time, or until it is enough."""
         wall, cpu = time.perf_counter(), time.process_time()
-        # Who says what is enough may be a server, with other things going on in other threads.
+        # A caller that says what is enough may be a server with other threads.
         with _patient_collector() if enough is None else nullcontext():
             to_the_end = self._loop(until, observer, progress, enough)
             if to_the_end and not self.over and until < math.inf:

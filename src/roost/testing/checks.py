@@ -65,7 +65,7 @@ def validate(core: Core, *, limits: bool = True) -> None:
 
 
 def rough_decisions(core: Core) -> list[str]:
-    """What a policy just disturbed and should not have: who must not be, or not so soon."""
+    """Runs that a policy just disturbed and must not disturb, or not so soon."""
     found = []
     for decision in core.decisions:
         if isinstance(decision, Evict | SetAside):
@@ -348,7 +348,7 @@ def _without_devices(parts: Iterable[Part]) -> Counter[tuple[NodeId, str]]:
 def _gangs(core: Core) -> Iterator[str]:
     """Every allocation is a whole gang, in the cell and on the kinds that it asked for.
 
-    Pools are no matter here: who is in one may change under a run.
+    Pools do not matter here: their nodes may change under a run.
     """
     for run in core.runs.values():
         spec = run.job.spec
@@ -361,7 +361,7 @@ def _gangs(core: Core) -> Iterator[str]:
                 yield f"run {run.id}: {problem}"
 
 
-# -- lines, and who waits for whom ---------------------------------------------------------------
+# -- lines, and runs that wait for others --------------------------------------------------------
 
 
 def _lines(core: Core) -> Iterator[str]:

@@ -158,7 +158,7 @@ class PolicyConformance:
             simulation.run(until=_HORIZON_S, observer=UnaskedWakes(simulation, situation))
 
     def test_it_weathers_a_storm(self, policy: Policy) -> None:
-        """Users, machines and reports at their worst; afterwards nobody is lost."""
+        """Users, machines and reports at their worst; afterwards no job is lost."""
         for seed in (1, 2):
             RandomHistory(policy, self.placer, seed).blow(150).clear_up()
 

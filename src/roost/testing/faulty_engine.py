@@ -88,13 +88,13 @@ class FaultyEngine(FakeEngine):
         #: Runs that are over, for reports that come late.
         self.gone: list[RunId] = []
         self.failed = False
-        #: Whether the policy must leave alone who is not to be disturbed, or not yet.
+        #: Whether the policy must leave alone runs that are not to be disturbed, or not yet.
         self.gentle = True
         self._allowed: dict[QueueId, int] = {}
         self.tell(*(NodeJoined(0.0, spec) for spec in cluster))
 
     def tell(self, *events: Event) -> list[Action]:
-        """Hand a batch to the core; remember who is gone, and whether the core broke down."""
+        """Hand a batch to the core; remember the jobs that are gone, and whether it broke down."""
         before = set(self.core.runs)
         self.failed = True
         actions = super().tell(*events)
@@ -223,7 +223,7 @@ class FaultyEngine(FakeEngine):
 
     @property
     def shrinkable(self) -> list[RunId]:
-        """Runs at work whose job can go on with a worker less."""
+        """Runs at work that can go on with a worker less."""
         found = []
         for run_id in self.working:
             run = self.core.runs.get(run_id)

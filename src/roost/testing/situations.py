@@ -115,7 +115,7 @@ def kinds() -> Situation:
 
 
 def cpus() -> Situation:
-    """Nodes whose CPUs and memory run out before their GPUs do, and jobs without GPUs."""
+    """Nodes that run out of CPUs and memory before GPUs, and jobs without GPUs."""
 
     def make(chance: random.Random) -> JobSpec:
         return spec(

@@ -8,7 +8,7 @@ artifact; 2017-09-04 to 2017-12-22):
   ``LEVELS``, in whole seconds. Between two of them the logarithm of the run time is taken as
   uniform; the mean run times then come out within 8 % of the trace's (8 301, 30 942, 78 762,
   129 775 and 95 326 s).
-- ``QUEUE_EXPONENT``: the Zipf exponent whose shares are nearest (least squares) to those of the 11
+- ``QUEUE_EXPONENT``: the Zipf exponent with shares nearest (least squares) to those of the 11
   virtual clusters with more than 100 jobs.
 - ``DAILY_SWING``: amplitude of the first harmonic of submissions by hour of day, relative to
   their mean.

@@ -5,8 +5,8 @@ a job alone (``null``) and beside another; ``<kind>_unconsolidated`` tells the s
 spread over nodes. Only jobs alone are read. A rate of 0 says that the job cannot run there.
 
 For a number of workers that was not measured, the rate grows in proportion from the nearest smaller
-one, or shrinks from the nearest larger one. Where nobody measured spread workers, they go as those
-of one node do.
+one, or shrinks from the nearest larger one. If spread workers were not measured, they go as
+those of one node do.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Throughputs:
         return tuple(self.together)
 
     def check_kind(self, kind: str) -> None:
-        """Refuse a kind that nobody measured, and name the nearest one."""
+        """Refuse a kind that was not measured, and name the nearest one."""
         if kind not in self.together:
             raise unknown("GPU kind", kind, self.together)
 
@@ -102,7 +102,7 @@ class TableSpeed:
 
     @property
     def interferes(self) -> bool:
-        """Nobody shares a GPU here."""
+        """No job shares a GPU here."""
         return False
 
     def rate(

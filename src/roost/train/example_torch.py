@@ -140,7 +140,7 @@ def _keep(options: argparse.Namespace, model: torch.nn.Module) -> None:
 
 
 def _say(line: str) -> None:
-    with suppress(OSError, ValueError):  # nobody listens, or the disk is full
+    with suppress(OSError, ValueError):  # no reader, or the disk is full
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 

@@ -1,7 +1,7 @@
 """Lines for Roost, on the pipe named by ROOST_PROGRESS, and for people, in the log.
 
 A line for Roost is written at once or not at all: it is short enough to be one piece on a pipe, and
-a pipe that is full, or that nobody reads, never makes anybody wait. Outside of Roost there is none.
+a pipe that is full, or that is not read, never delays the training. Outside of Roost there is none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import suppress
 
-#: What a pipe takes as one piece, whoever else writes to it.
+#: A pipe takes so many bytes as one piece, even with several writers.
 _LONGEST = 4096
 
 
@@ -26,8 +26,8 @@ def tell(**fields: object) -> bool:
 
 
 def say(line: str) -> None:
-    """Tell whoever reads the log of this worker. Never raises."""
-    with suppress(OSError, ValueError):  # nobody listens, or the disk is full
+    """Write a line to the log of this worker. Never raises."""
+    with suppress(OSError, ValueError):  # no reader, or the disk is full
         sys.stderr.write(f"roost.train: {line}\n")
         sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""Who trains together: the members of a running job, which Roost may change while it runs.
+"""The members of a running job, which Roost may change while it runs.
 
 Roost writes a small file, named by ROOST_MEMBERS, and replaces it when workers are added, leave or
 are lost. ``Members.look`` is cheap enough to be called at every step. Whatever the file holds, it
@@ -95,7 +95,7 @@ class Members:
 
     @property
     def changeable(self) -> bool:
-        """Whether somebody may change the members: true in Roost alone."""
+        """Whether the members may change: true in Roost alone."""
         return self._path is not None
 
     def look(self) -> View:
@@ -138,7 +138,7 @@ class Members:
         if view is not None and (self._guessed or view.version > self._view.version):
             self._view, self._guessed = view, False
         elif view is not None and view.version == self._view.version:
-            # Who and where are settled for a version; wishes may come at any time.
+            # The members and the address are settled for a version; wishes may come at any time.
             self._view = self._view._replace(
                 save=max(self._view.save, view.save),
                 offload=max(self._view.offload, view.offload),

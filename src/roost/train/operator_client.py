@@ -27,7 +27,7 @@ from urllib.parse import quote, urlsplit
 
 from roost.elastic.protocol import ABOUT_MEMBERS
 
-#: Reports that are kept while nobody takes them, and words about members.
+#: Reports that are kept while the operator is away, and words about members.
 _REPORTS, _WORDS = 256, 4096
 #: Characters and lines that are sent at once; escaped they fit what the operator takes.
 _BATCH, _LINES = 32 * 1024, 500
@@ -44,7 +44,7 @@ _HEADER = "Roost-Meeting"
 
 
 class PodIdentity(NamedTuple):
-    """Whose pod this is, and whom to ask."""
+    """The run of this pod, and the address of the operator."""
 
     meeting: str
     run: str
@@ -97,7 +97,7 @@ class Outbox:
                 self._say(line)
 
     def again(self) -> None:
-        """Say everything that holds about members once more: somebody new listens."""
+        """Say everything that holds about members once more: a new operator listens."""
         with self._lock:
             for line in self._standing.values():
                 self._say(line)
@@ -165,7 +165,7 @@ class OperatorLink:
         """Status and body of an answer; raises OSError, HTTPException, Refused."""
         kept, self._connection = self._connection, None  # until all went well
         if kept is not None:
-            with suppress(ConnectionError, http.client.HTTPException):  # nobody was there any more
+            with suppress(ConnectionError, http.client.HTTPException):  # the operator had gone
                 return self._exchange(kept, method, path, body)
         return self._exchange(self._connect(), method, path, body)
 
@@ -284,7 +284,7 @@ class ReportSender(OperatorThread):
         super().__init__("progress", OperatorLink(place, _POST_S))
         self._member, self._outbox = place.member, outbox
         self._sender = secrets.token_hex(8)
-        #: Set when nobody has time any more.
+        #: Set when the pod is to end.
         self.hurry = threading.Event()
 
     def _once(self) -> None:
@@ -303,7 +303,7 @@ class ReportSender(OperatorThread):
 
 
 def say(text: str) -> None:
-    """A line for whoever reads the log of this pod. Never raises."""
+    """Write a line to the log of this pod. Never raises."""
     with suppress(OSError, ValueError):
         sys.stderr.write(f"[roost: {text}]\n")
         sys.stderr.flush()

@@ -18,7 +18,7 @@ all it needs. Outside of Roost (no ROOST_MEETING) it just runs the command.
 
     ROOST_MEETING                     where the operator listens, such as http://roost-meeting:8090
     ROOST_JOB, ROOST_ATTEMPT          the run
-    ROOST_MEMBER, ROOST_RUN_TOKEN     who this is, and what proves it; the training is not told
+    ROOST_MEMBER, ROOST_RUN_TOKEN     which member this is, and its proof; the training is not told
     ROOST_MEMBERS, ROOST_PROGRESS     where the file and the pipe shall lie; a new folder if unset
 
 ``--install FOLDER`` copies the library there, for images that have a Python but no Roost.

@@ -24,7 +24,7 @@ _BETWEEN_FAILURES_S = 6 * 3600.0
 _BOUNDS_S = (5.0, 1800.0)
 #: How much the latest cost counts against what was known before.
 _FRESH = 0.5
-#: A draft that nobody touched for so long was left behind by a worker that was killed.
+#: A draft that was not touched for so long was left behind by a worker that was killed.
 _STALE_S = 60.0
 
 
@@ -35,7 +35,7 @@ def checkpoint_dir() -> Path | None:
 
 
 def latest_checkpoint(pattern: str = "*") -> Path | None:
-    """The newest file in the folder whose name matches; None if there is none."""
+    """The newest file in the folder with a matching name; None if there is none."""
     folder = checkpoint_dir()
     newest: tuple[int, str] | None = None
     with suppress(OSError):

@@ -1,7 +1,7 @@
 """A world in which jobs learn: the physics of Sia's benchmark (SOSP'23), event by event.
 
 How fast a job learns changes with its GPUs, with its batch size, and from epoch to epoch. Work is
-counted in steps at the batch size for which its application was tuned; a job whose batch stays
+counted in steps at the batch size for which its application was tuned; a job with a fixed batch
 counts in its own steps. An adaptive job chooses its batch itself, with a model fitted to what it
 has seen of its own speed, whenever it (re)starts, at the end of every epoch, and at the next tick
 of a clock once it has seen something new. It tells what it sees: step times, free of noise, of a
@@ -94,7 +94,7 @@ class Learner:
 class LearningWorld(World):
     """Jobs that learn, as the tables have it.
 
-    ``totals`` gives the batch size of jobs whose batch stays. With a ``library``, jobs base their
+    ``totals`` gives the batch size of jobs with a fixed batch. With a ``library``, jobs base their
     choices on what all jobs of their application have seen, else on what they saw themselves.
     ``restart_s`` replaces what a restart costs; ``error`` gives a factor by which step times are
     measured wrongly.

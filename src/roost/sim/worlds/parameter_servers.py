@@ -164,7 +164,7 @@ class TrueTraining:
 
 
 class ParameterServerWorld(World):
-    """Jobs with parameter servers, on nodes whose network cards they share.
+    """Jobs with parameter servers, on nodes with network cards that they share.
 
     They stand still for ``costs.restart_s`` whenever they start, and for ``costs.resize_s`` when
     they change: what they know is saved and brought back then.
@@ -230,7 +230,7 @@ class ParameterServerWorld(World):
         return found
 
     def _meet(self, run: TrueRun, now: float) -> None:
-        """Others who share a network card with a run that came or went change pace."""
+        """Other runs that share a network card with a run that came or went change pace."""
         nodes = _tasks(run.allocation)
         if len(nodes) == 1:
             return

@@ -167,7 +167,7 @@ class World:
     def adopt(self, run: Run, now: float) -> None:
         """Go on with a run that began elsewhere: it works, or does now what it was asked last."""
         if run.phase is RunPhase.RESERVED:
-            return  # nobody was asked to launch it yet
+            return  # its launch was not ordered yet
         job, costs = self.jobs[run.id.job], run.job.spec.costs
         done_s = run.done(now)
         saved_s = done_s if costs.checkpoint_every_s == 0 else min(run.job.saved_s, done_s)

@@ -17,8 +17,8 @@ NOW = 1_800_000_000.0
 class TrialDatabase:
     """A database of one test: its URL, and two ways of treating it badly.
 
-    ``spoil`` runs a statement behind the store's back; ``cut`` takes the lock away from whoever
-    serves, as a break of the network or a meddling person would.
+    ``spoil`` runs a statement behind the store's back; ``cut`` takes the lock away from the
+    server, as a break of the network or a meddling person would.
     """
 
     url: str

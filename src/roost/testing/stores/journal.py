@@ -70,7 +70,7 @@ class JournalConformance:
             fill(store, 1)
 
     def test_only_the_server_appends(self, place: TrialDatabase) -> None:
-        """Who only reads cannot write the journal."""
+        """A reader cannot write the journal."""
         with open_store(place.url) as store, raises(Fatal, "call serve"):
             store.journal.append([entry(1)])
 
@@ -86,7 +86,7 @@ class JournalConformance:
             fill(second, 1)
 
     def test_who_only_claims_has_changed_nothing(self, place: TrialDatabase) -> None:
-        """Others are kept away, and can serve afterwards as if nobody had been there."""
+        """Others are kept away, and can serve afterwards as if no server had been there."""
         with open_store(place.url) as first:
             epoch = first.journal.serve()
             fill(first, 2)

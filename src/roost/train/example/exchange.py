@@ -1,9 +1,9 @@
 """Sums over the workers of a job, through worker 0, over plain TCP.
 
 For the example trainer: simple before fast. Worker 0 listens at an address that all know; the
-others connect, send a vector each round and get the sum. A worker whose connection ends is lost,
-and an error for all others. One that says nothing is not: it may be frozen, so nobody loses
-patience once all have met. Whoever waits calls ``watch`` now and then, which may raise.
+others connect, send a vector each round and get the sum. A worker that loses its connection is
+lost, and an error for all others. One that says nothing is not: it may be frozen, so there is no
+time limit once all have met. A worker that waits calls ``watch`` now and then, which may raise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HELLO = struct.Struct("!8sQII")
 _MAGIC = b"roost-ex"
 _BEGIN = b"roost-go"
 _TICK_S = 0.05
-#: How long somebody who connects may take to say who it is.
+#: How long a connection may take to say its rank.
 _GREETING_S = 2.0
 #: A machine that is gone is noticed by its silence: first question, pause between them, how many.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 6))
@@ -48,7 +48,7 @@ class Exchange(Protocol):
 
 @dataclass(slots=True)
 class ExchangePlace:
-    """Where, as whom and for how long to wait for the others."""
+    """Where, with which rank and for how long to wait for the others."""
 
     address: tuple[str, int]
     rank: int
@@ -72,7 +72,7 @@ class ExchangePlace:
 
 
 class SingleWorker:
-    """One worker: there is nobody to ask."""
+    """One worker alone: there is no other to ask."""
 
     def total(self, vector: Vector) -> Vector:
         """The vector itself."""
@@ -107,7 +107,7 @@ class Leader:
             return
         rank = _who(peer, meeting)
         if rank == 0 or rank in self._peers:
-            peer.close()  # somebody else
+            peer.close()  # not one of ours
         else:
             self._peers[rank] = peer
 
@@ -163,7 +163,7 @@ def _listening(meeting: ExchangePlace) -> socket.socket:
 
 
 def _who(peer: socket.socket, meeting: ExchangePlace) -> int:
-    """The rank of somebody who came; 0 if it does not belong here."""
+    """The rank of a new connection; 0 if it does not belong here."""
     _prepare(peer)
     greeting = replace(meeting, patience_s=_GREETING_S, _ticks=0)
     with suppress(OSError, struct.error):
@@ -174,7 +174,7 @@ def _who(peer: socket.socket, meeting: ExchangePlace) -> int:
 
 
 def _admitted(meeting: ExchangePlace) -> socket.socket:
-    """A connection to worker 0, once everybody has come."""
+    """A connection to worker 0, once all have come."""
     pause_s = 0.002
     while True:
         try:

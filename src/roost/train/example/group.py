@@ -1,9 +1,9 @@
 """The workers that train together, and how they become others while the training goes on.
 
-Everybody goes to the meeting of the newest version that it sees. Whoever waits for a version that
-is no longer the newest leaves for the next one, so that all who are alive end up together, however
-fast the versions follow one another. What they do when they have met, such as whose state they
-take, is left to the training.
+Each worker goes to the meeting of the newest version that it sees. One that waits for a version
+that is no longer the newest leaves for the next one, so that all living workers end up together,
+however fast the versions follow one another. What they do when they have met, such as which
+state they take, is left to the training.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from roost.train.example.exchange import (
 )
 from roost.train.members import Left, Members, View, tell
 
-#: How long those who lost somebody wait to be told how to go on without it.
+#: How long workers that lost another one wait to be told how to go on without it.
 _WAIT_FOR_NEXT_S = 120.0
 #: How often a new worker says again that it is there: a line may have been lost.
 _SAY_AGAIN_S = 1.0
-#: How many times somebody who shall stop still looks whether the others come, to stop together.
+#: How many times a worker that shall stop still looks whether the others come, to stop together.
 _LAST_LOOKS = 10
 
 
 class Stopped(Exception):
-    """This worker was asked to stop while it had nobody to agree with."""
+    """This worker was asked to stop while it had no other to agree with."""
 
 
 class _Outdated(Exception):
@@ -37,7 +37,7 @@ class _Outdated(Exception):
 
 
 class ExampleGroup:
-    """Who trains together now, as one worker sees it; its sums are over all of them."""
+    """The workers that train together now, as one of them sees it; sums are over all."""
 
     def __init__(self, members: Members, stopping: Callable[[], bool]) -> None:
         self.me = members.me
@@ -57,11 +57,11 @@ class ExampleGroup:
 
     @property
     def wanted(self) -> View:
-        """How it shall be; to be agreed upon before anybody leaves for it."""
+        """How it shall be; to be agreed upon before any worker leaves for it."""
         return self._members.look()
 
     def total(self, vector: Vector) -> Vector:
-        """The sum over all; raises PeerLost if somebody is lost."""
+        """The sum over all; raises PeerLost if a worker is lost."""
         return self._exchange.total(vector)
 
     def meet(self) -> None:
@@ -76,7 +76,7 @@ class ExampleGroup:
         self._meeting = False
 
     def await_next(self, lost: PeerLost) -> None:
-        """Wait to be told who goes on; raises ``lost`` if nobody says so."""
+        """Wait to be told which workers go on; raises ``lost`` if that does not come."""
         if not self.changeable and not self._stopping():
             raise lost
         self.close()
@@ -86,7 +86,7 @@ class ExampleGroup:
             raise lost
 
     def close(self) -> None:
-        """Let go of the others: those who still wait for this worker learn that it left."""
+        """Let go of the others: workers that still wait for this one learn that it left."""
         self._exchange.close()
         self._exchange = SingleWorker()
 
@@ -107,7 +107,7 @@ class ExampleGroup:
 
     def _where(self, view: View, rank: int) -> ExchangePlace:
         meeting = ExchangePlace(view.address, rank, view.size, view.version, watch=self._watch)
-        if self.changeable:  # then somebody watches over the meeting
+        if self.changeable:  # then another worker watches over the meeting
             meeting.patience_s = None
         return meeting
 

@@ -27,7 +27,7 @@ _MOMENTUM = 0.9
 
 
 class Lessons:
-    """The data: random inputs, and what a network that nobody knows makes of them."""
+    """The data: random inputs, and what an unknown network makes of them."""
 
     def __init__(self, seed: int) -> None:
         chance = np.random.default_rng(seed)

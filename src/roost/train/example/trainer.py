@@ -1,8 +1,8 @@
-"""The loop of the example trainer: takes steps with whoever belongs to the job at the moment.
+"""The loop of the example trainer: takes steps with the members of the job at the moment.
 
 With every step the workers sum their slopes, and in the same vector agree on what else is to be
 done: stop, meet as others, give way. The batch of a step is the same however many share it. After
-every meeting all take the state of the worker that is furthest; only when nobody has one, at the
+every meeting all take the state of the worker that is furthest; only when no worker has one, at the
 very beginning, is a checkpoint read.
 """
 
@@ -66,7 +66,7 @@ class ExampleTraining:
         self.saver = Saver(_FILE, bounds_s=(options.save_every, options.save_every))
         #: Whether the network is that of the training, not one that knows nothing.
         self.begun = False
-        #: The step of the last checkpoint, whoever wrote it.
+        #: The step of the last checkpoint, of any worker.
         self.saved = 0
         #: The last wishes for a checkpoint that were answered, and tried.
         self.answered, self.tried = 0, 0
@@ -164,7 +164,7 @@ class ExampleTraining:
         self._tell_again()
 
     def _share_state(self) -> float:
-        """Take the state of the worker that is furthest; returns how long nobody trained."""
+        """Take the state of the furthest worker; returns how long the training stood still."""
         gang = self.gang
         places = np.zeros((2, gang.size))
         asked_at = time.perf_counter()
@@ -350,7 +350,7 @@ class ExampleTraining:
 def say(line: str, out: TextIO | None = None) -> None:
     """A line for the log."""
     out = out or sys.stdout
-    with suppress(OSError, ValueError):  # nobody listens, or the disk is full
+    with suppress(OSError, ValueError):  # no reader, or the disk is full
         out.write(f"{line}\n")
         out.flush()
 

@@ -83,7 +83,7 @@ class Control:
             insist(ready=member)
 
     def tell_over(self, member: str) -> None:
-        """Say that the training is over, and that nobody can join it any more."""
+        """Say that the training is over, and that no worker can join it any more."""
         insist(over=True, member=member)
 
     def tell_saved(self, counter: int) -> None:

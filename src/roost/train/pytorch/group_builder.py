@@ -1,7 +1,7 @@
 """Watches the members of the job, and forms the next group while training goes on.
 
 One thread does both: it notices a new version, meets the others of it, and has the group ready for
-the loop to take at a step boundary. When somebody of the group in use is lost, it breaks that
+the loop to take at a step boundary. When a worker of the group in use is lost, it breaks that
 group, so that a loop that waits in it wakes up.
 """
 
@@ -41,13 +41,13 @@ class GroupBuilder:
         self._thread.start()
 
     def end(self) -> None:
-        """Meet nobody any more."""
+        """Build no more groups."""
         with self._news:
             self._closed = True
             self._news.notify_all()
 
     def close(self) -> None:
-        """Meet nobody any more, and wait for the thread."""
+        """Build no more groups, and wait for the thread."""
         self.end()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_LEAVE_S)
@@ -110,7 +110,7 @@ class GroupBuilder:
             time.sleep(_POLL_S)
 
     def _free_the_loop(self, view: View) -> None:
-        """Nobody waits for the dead."""
+        """Do not wait for a dead worker."""
         using = self._using
         if using is not None and view.lost.intersection(using.view.members):
             using.abort()
@@ -131,7 +131,7 @@ class GroupBuilder:
         except Misuse as error:
             self._refuse(error)
             return True
-        except (RuntimeError, OSError) as error:  # somebody was lost while we met, for instance
+        except (RuntimeError, OSError) as error:  # a worker was lost meanwhile, for instance
             self._complain(f"the workers of version {view.version} could not meet: {error}")
             return False
         with self._news:

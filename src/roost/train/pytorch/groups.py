@@ -4,7 +4,7 @@ A group is made beside the one that is in use, so that training goes on while th
 first one listens at the address of the version, all say hello and compare what they train, and only
 then connect. torch's global default group is not touched. Gradients go by NCCL where every worker
 has a GPU of its own, by gloo otherwise; control always goes by gloo. Nothing here times out because
-somebody is slow or frozen: a worker that is lost closes its connections, and ``abort`` is for when
+a worker is slow or frozen: a worker that is lost closes its connections, and ``abort`` is for when
 Roost says that it is gone.
 """
 
@@ -38,7 +38,7 @@ _MEET = timedelta(seconds=300)
 #: How long workers that have met may take to connect before they meet anew: one of them may die.
 _CONNECT = timedelta(seconds=20)
 _POLL_S = 0.004
-#: How long who hosts the meeting of workers that cannot train together waits until all know why.
+#: How long the host of a meeting that failed waits until all know why.
 _READ_S = 5.0
 _INET, _INET6 = socket.AF_INET, socket.AF_INET6
 _TYPE = dist.ProcessGroup.BackendType
@@ -83,7 +83,7 @@ class Group:
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look once at who they are."""
+        """Look once at the members."""
         self.version, self.size = self.view.version, self.view.size
 
     def start_round(self, values: torch.Tensor) -> Any:
@@ -117,7 +117,7 @@ class Group:
         )
 
     def abort(self) -> None:
-        """Break it, so that whoever waits in it gives up; from any thread."""
+        """Break it, so that a worker that waits in it gives up; from any thread."""
         self.broken = True
         for wire in self.wires:
             with suppress(OSError):
@@ -249,7 +249,7 @@ def _until_read(store: Any, keys: list[str]) -> None:
 
 
 def _check_loops(store: Any, view: View, mine: int) -> None:
-    """Whoever comes when others are done with a training cannot take part in their next one."""
+    """Refuse a worker that comes after others ended a training: it cannot join their next one."""
     for other in range(view.size):
         theirs = int(store.get(f"loop/{other}")) if store.check([f"loop/{other}"]) else 0
         if theirs > mine:
@@ -272,8 +272,8 @@ def _compare(first: dict[str, str], theirs: dict[str, str], rank: int) -> None:
 def _gloo(store: Any, view: View, rank: int) -> tuple[Any, list[socket.socket]]:
     """The backend, and the connections that it made.
 
-    gloo's own ``abort`` does not wake whoever waits for a peer that is silent; closing its
-    connections does. They are held by descriptors of our own, which nobody can reuse.
+    gloo's own ``abort`` does not wake a thread that waits for a silent peer; closing its
+    connections does. They are held by descriptors of our own, which are not reused.
     """
     options = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - no other way
     options._timeout = _CONNECT  # noqa: SLF001 - as above

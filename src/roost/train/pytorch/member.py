@@ -1,8 +1,8 @@
-"""This worker among the others: who trains together, and what they do at a step boundary.
+"""This worker among the others: which of them train together, and what they do at a step boundary.
 
 A crew is in one group at a time. At a boundary all of it agree on what Roost asks for and follow:
 train with other members, write a checkpoint, leave the GPU for a while, stop. When a worker is lost
-the crew waits for Roost to say who is left, and goes on from the state of who is furthest.
+the group waits for Roost to name the members left, and goes on from the state of the furthest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from roost.train.pytorch.state import TrainingState, split, spread
 from torch import nn
 
 _STOPPED = 143
-#: How long a worker that lost another one waits to hear who is left.
+#: How long a worker that lost another one waits to hear which are left.
 _PATIENCE_S = 120.0
 _POLL_S = 0.01
 _RANKS = 1 << 16
@@ -57,7 +57,7 @@ class ModelFront:
 
 
 class TrainingMember:
-    """Those who train together, seen from one of them."""
+    """The workers that train together, seen from one of them."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class TrainingMember:
         self._meet(view.version if joins_later else 0, None)
 
     def boundary(self) -> None:
-        """Follow what is asked for; in a new group everybody begins with a round."""
+        """Follow what is asked for; in a new group all begin with a round."""
         group = None
         while group is not self.group:
             group = self.group
@@ -129,7 +129,7 @@ class TrainingMember:
             raise error
 
     def recover(self, error: RuntimeError) -> None:
-        """Go on with those that are left; raises the error if nobody says who they are."""
+        """Go on with those that are left; raises the error if they are not named."""
         self.group.abort()
         try:
             self._meet(self.group.version, _PATIENCE_S)
@@ -138,7 +138,7 @@ class TrainingMember:
             raise RuntimeError(f"{said} ({error})") from error
 
     def finish(self) -> None:
-        """The last step was taken: nobody leaves before all are done."""
+        """The last step was taken: no worker leaves before all are done."""
         self._meeting.end()
         if self.group.size > 1:
             try:
@@ -267,7 +267,7 @@ class TrainingMember:
         self.group = group
 
     def _adopt(self, group: Group) -> None:
-        """Train in this group from now on; the state of who is furthest becomes that of all."""
+        """Train in this group from now on; the state of the furthest becomes that of all."""
         training, old = self._training, self.group
         self._front.behind = self._front.raw  # the old wrapper goes
         training.optimizer.zero_grad(set_to_none=True)

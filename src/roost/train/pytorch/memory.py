@@ -108,7 +108,7 @@ class Prediction:
 
 
 def limit_mib() -> int | None:
-    """How much GPU memory this worker may use; None if nobody says."""
+    """How much GPU memory this worker may use; None if it is not said."""
     text = os.environ.get("ROOST_GPU_MEMORY_MIB", "")
     return int(text) if text.isdigit() and int(text) > 0 else None
 

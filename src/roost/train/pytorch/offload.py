@@ -1,7 +1,7 @@
 """Leaves the memory of the GPU and comes back: the state lies in pinned host memory meanwhile.
 
 The room in host memory is made beforehand, because pinning takes longer than copying. Tensors keep
-their identity: only their storages are emptied, so the optimiser, the model and everybody who
+their identity: only their storages are emptied, so the optimiser, the model and all code that
 refers to them go on as before. On a CPU it works the same way, without pinning.
 """
 

@@ -107,7 +107,7 @@ class TrainingState:
 
 
 class Aside:
-    """A copy of a state in host memory, whose room is used again for the next."""
+    """A copy of a state in host memory; its room is used again for the next."""
 
     def __init__(self) -> None:
         self._room: list[torch.Tensor] = []

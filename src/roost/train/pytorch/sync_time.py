@@ -2,8 +2,8 @@
 
 DDP brings them together while the backward pass still computes, so that only the end of it is
 waited for: from when this worker's last gradient is there until the backward pass is over. A hook
-on the parameter whose gradient comes last takes the time; on a GPU it puts an event into the
-stream, which is read later, so that nobody stands still for it. One step is looked at now and then,
+on the parameter with the last gradient takes the time; on a GPU it puts an event into the
+stream, which is read later, so that nothing waits for it. One step is looked at now and then,
 and the others pay for a test of a list.
 """
 
@@ -27,7 +27,7 @@ class SyncTime:
 
     def __init__(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:
         self._parameters, self._on_gpu = parameters, device.type == "cuda"
-        #: The parameter whose gradient came last when all were watched.
+        #: The parameter with the last gradient when all were watched.
         self._last: nn.Parameter | None = None
         self._hooks: list[Any] = []
         self._computed: tuple[nn.Parameter | None, Any] | None = None
