@@ -13,7 +13,8 @@ from tests.unit.server.worlds import Puppets, World, looped, world
 
 from roost.core.spec import JobId, RunId
 from roost.server.options import ServerOptions
-from roost.server.permissions import ROLES, RoutePermission, declared
+from roost.server.permissions import declared
+from roost.server.roles import ROLES, RoutePermission
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 #: Names that are filled into paths; {job} is a job of ada.

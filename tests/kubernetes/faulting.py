@@ -22,8 +22,8 @@ from tests.support.kubernetes.proxy import FaultyProxy
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import LEASES
-from roost.kubernetes.jobs import JobController, JobOptions
 from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.jobs.controller import JobController, JobOptions
 from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.operator.loop import Operator, OperatorOptions
 from roost.kubernetes.operator.workload import SourceFactory

@@ -15,8 +15,8 @@ from roost.errors import Conflict, NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, Object, ResourceKind
 from roost.kubernetes.crds import definitions
-from roost.kubernetes.jobs import JobController, JobOptions
 from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.jobs.controller import JobController, JobOptions
 from roost.kubernetes.operator.loop import Operator
 from roost.kubernetes.operator.workload import SourceFactory
 

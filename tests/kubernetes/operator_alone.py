@@ -7,8 +7,8 @@ import logging
 import sys
 
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.jobs import JobController, JobOptions
 from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.jobs.controller import JobController, JobOptions
 from roost.kubernetes.operator.loop import Operator, OperatorOptions
 from roost.kubernetes.operator.workload import SourceFactory
 

@@ -22,6 +22,7 @@ from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES
 from roost.kubernetes.gateway.local import Gateway
+from roost.kubernetes.gateway.transport import ClusterTransport
 
 
 def context(plane: ControlPlane) -> str:
@@ -203,3 +204,80 @@ def test_logs_of_pods_are_read_and_followed(
             return await asyncio.to_thread(talk)
 
     assert runner.run(go()) == ["line 1", "line 2", "line 3"]
+
+
+def test_forecasts_are_of_the_policy_that_the_operator_runs(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    text = "tiresias:limits=60/600,promote=4"
+
+    def told() -> tuple[str, str, list[str]]:
+        with client(cluster) as here:
+            plan, state = here.plan(sleeping("one")), here.state()
+            return state["policy"], state["placer"], plan["notes"]
+
+    async def go() -> None:
+        await define(api)
+        await nodes(api, 1, gpus=4)
+        policy, placer, notes = await asyncio.to_thread(told)
+        assert (policy, placer) == ("priority", "topology")
+        assert "no operator was seen" in notes[0]
+        async with jobbing(cluster, policy=text, placer="pack"):
+            assert await asyncio.to_thread(told) == (text, "pack", [])
+        policy, _, notes = await asyncio.to_thread(told)
+        assert policy == text
+        assert "no operator leads now" in notes[0]
+
+    runner.run(go())
+
+
+def test_what_is_read_without_a_gateway_is_what_a_gateway_says(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    def answers(here: Client, job: str) -> dict[str, object]:
+        return {
+            "jobs": here.page(sort="name").raw,
+            "some": here.page(state=["queued"], sort="-gpus", limit=1).raw,
+            "job": here.job(job).view.raw,
+            "file": here.job(job).document(),
+            "nodes": here.nodes(),
+            "queues": here.queues(),
+            "events": sorted(line.text for line in here.history(job)),
+        }
+
+    def talk() -> None:
+        with client(cluster) as here:
+            held = here.submit(sleeping("held", resources={"gpu": 0.5}))
+            here.submit(sleeping("big", workers=2, resources={"gpu": 4}))
+            become(held, "running")
+            transport = ClusterTransport(context(cluster), str(cluster.kubeconfig))
+            with Client("http://127.0.0.1", transport=transport) as reader:
+                for _ in range(50):  # what is written meanwhile is seen a moment apart
+                    read, said = answers(reader, held.id), answers(here, held.id)
+                    for page in (read, said):
+                        forget_revisions(page)
+                    if read == said:
+                        break
+                    time.sleep(0.2)
+                assert read == said
+                assert transport._gateway is None
+                assert reader.job(held.id).explain()["job"] == held.id
+                assert transport._gateway is not None
+
+    async def go() -> None:
+        await define(api)
+        await nodes(api, 2, gpus=4)
+        await api.create(CLUSTER_QUEUES, {"metadata": {"name": "team"}, "spec": {"quota": 2}})
+        async with jobbing(cluster):
+            await asyncio.to_thread(talk)
+
+    runner.run(go())
+
+
+def forget_revisions(value: object) -> None:
+    """Leave out what counts the changes that one gateway has seen."""
+    if isinstance(value, dict):
+        value.pop("rev", None)
+    for part in value.values() if isinstance(value, dict) else value:  # type: ignore[attr-defined]
+        if isinstance(part, dict | list):
+            forget_revisions(part)

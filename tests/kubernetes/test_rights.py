@@ -23,7 +23,7 @@ from roost.errors import Forbidden
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, Object
 from roost.kubernetes.crds import definitions
-from roost.kubernetes.jobs import JobController
+from roost.kubernetes.jobs.controller import JobController
 from roost.kubernetes.operator.loop import Operator
 from roost.kubernetes.operator.workload import SourceFactory
 

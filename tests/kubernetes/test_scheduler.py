@@ -32,8 +32,7 @@ from roost.kubernetes.client.kinds import (
     Object,
     ResourceKind,
 )
-from roost.kubernetes.objects.plans import GPUS, PLAN, SEAT
-from roost.kubernetes.objects.pods import is_bound
+from roost.kubernetes.objects.pods import GPUS, PLAN, SEAT, is_bound
 
 Play = Callable[[Callable[[Api], Coroutine[Any, Any, None]]], None]
 DEFINITIONS = ResourceKind(

@@ -25,8 +25,7 @@ from roost.kubernetes.client.kinds import (
     PRIORITY_CLASSES,
     Object,
 )
-from roost.kubernetes.objects.plans import PLAN
-from roost.kubernetes.objects.pods import is_bound, is_over
+from roost.kubernetes.objects.pods import PLAN, is_bound, is_over
 
 _LEASE = "roost-operator"
 ROOST = Path(sys.executable).with_name("roost")

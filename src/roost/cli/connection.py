@@ -23,8 +23,10 @@ from roost.client.views import STATES
 
 if TYPE_CHECKING:
     from roost.client import Client, JobView
-    from roost.kubernetes.gateway.local import Gateway
+    from roost.kubernetes.gateway.transport import ClusterTransport
 
+#: Stands where a server's address would: a cluster is reached by its kubeconfig.
+_CLUSTER = "http://127.0.0.1"
 #: How long a verb asks a server again that does not answer.
 _PATIENCE_S = 2.0
 #: So many letters of the last column are shown at least.
@@ -69,23 +71,22 @@ def connect() -> Client:
     root = click.get_current_context().find_root()
     if not root.obj:
         return Client(patience=_PATIENCE_S)
-    gateway = _gateway()(root.obj)
-    url, token = gateway.open()
-    root.call_on_close(gateway.close)
-    client = Client(url, token, patience=_PATIENCE_S)
+    transport = _transport()(root.obj)
+    root.call_on_close(transport.close)
+    client = Client(_CLUSTER, patience=_PATIENCE_S, transport=transport)
     client.local = False  # a pod has neither this folder nor this interpreter
     return client
 
 
-def _gateway() -> type[Gateway]:
+def _transport() -> type[ClusterTransport]:
     try:
-        from roost.kubernetes.gateway.local import Gateway
+        from roost.kubernetes.gateway.transport import ClusterTransport
     except ModuleNotFoundError as error:
         from roost.errors import InvalidSpec
 
         wanted = "pip install 'roost[kubernetes]'"
         raise InvalidSpec(f"--context needs {error.name}, which is missing: {wanted}") from None
-    return Gateway
+    return ClusterTransport
 
 
 def printed(value: Any, output: str) -> bool:

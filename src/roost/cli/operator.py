@@ -172,8 +172,8 @@ async def _operate(given: dict[str, Any]) -> None:
 
 
 def _made(api: Api, given: dict[str, Any]) -> Operator:
-    from roost.kubernetes.jobs import JobController, JobOptions
     from roost.kubernetes.jobs.blueprint import Site
+    from roost.kubernetes.jobs.controller import JobController, JobOptions
     from roost.kubernetes.operator.loop import Operator
     from roost.kubernetes.operator.workload import SourceFactory
 

@@ -17,7 +17,8 @@ from roost.server.body import CheckedRoute
 from roost.server.context import Context
 from roost.server.errors import HttpError, answers
 from roost.server.jobs import Here, json
-from roost.server.permissions import ROLES, RoutePermission, needs
+from roost.server.permissions import needs
+from roost.server.roles import ROLES, RoutePermission
 from roost.store.rows import Token, User
 
 router = APIRouter(prefix="/api/v1", tags=["accounts"], route_class=CheckedRoute)

@@ -12,7 +12,8 @@ from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import ErrorBody, answers
 from roost.server.jobs import Here, json
-from roost.server.permissions import RoutePermission, needs
+from roost.server.permissions import needs
+from roost.server.roles import RoutePermission
 
 router = APIRouter(tags=["health"], route_class=CheckedRoute)
 

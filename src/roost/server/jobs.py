@@ -28,7 +28,8 @@ from roost.server.body import CheckedRoute
 from roost.server.context import Context, context
 from roost.server.errors import HttpError, answers, as_json
 from roost.server.file_responses import FilePart
-from roost.server.permissions import RoutePermission, needs, sees_all
+from roost.server.permissions import needs, sees_all
+from roost.server.roles import RoutePermission
 from roost.store.rows import EventQuery, JobQuery, JobRow
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=CheckedRoute)

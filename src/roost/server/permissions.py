@@ -7,7 +7,6 @@ in ``visible``: a user sees the caller's own, everybody else all of them.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -17,38 +16,7 @@ from starlette.routing import BaseRoute
 
 from roost.server.auth import Caller
 from roost.server.errors import HttpError
-
-
-class RoutePermission(StrEnum):
-    """What a route can ask of its caller."""
-
-    OPEN = "open"
-    SELF = "self"
-    JOBS_READ = "jobs:read"
-    JOBS_WRITE = "jobs:write"
-    CLUSTER_READ = "cluster:read"
-    CLUSTER_WRITE = "cluster:write"
-    STATE_READ = "state:read"
-    METRICS_READ = "metrics:read"
-    ACCOUNTS_READ = "accounts:read"
-    ACCOUNTS_WRITE = "accounts:write"
-
-
-_READ = frozenset(
-    {
-        RoutePermission.SELF,
-        RoutePermission.JOBS_READ,
-        RoutePermission.CLUSTER_READ,
-        RoutePermission.METRICS_READ,
-    }
-)
-
-#: Role → what it may do.
-ROLES: dict[str, frozenset[RoutePermission]] = {
-    "viewer": _READ | {RoutePermission.STATE_READ},
-    "user": _READ | {RoutePermission.JOBS_WRITE},
-    "admin": frozenset(RoutePermission),
-}
+from roost.server.roles import ROLES, RoutePermission
 
 #: Paths that answer without a token. Everything else is closed before it is even routed.
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})

@@ -13,7 +13,8 @@ from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
 from roost.server.jobs import Here, json
-from roost.server.permissions import RoutePermission, needs
+from roost.server.permissions import needs
+from roost.server.roles import RoutePermission
 from roost.store.rows import QueueRow
 
 router = APIRouter(prefix="/api/v1", tags=["queues"], route_class=CheckedRoute)

@@ -19,7 +19,8 @@ from roost.server import health
 from roost.server.app import create_app
 from roost.server.errors import as_json
 from roost.server.options import ServerOptions
-from roost.server.permissions import ROLES, RoutePermission, undeclared
+from roost.server.permissions import undeclared
+from roost.server.roles import ROLES, RoutePermission
 
 
 @looped

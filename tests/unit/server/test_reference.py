@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.server.worlds import looped, world
 
 from roost.cli.up import up
-from roost.server.permissions import RoutePermission, declared
+from roost.server.permissions import declared
+from roost.server.roles import RoutePermission
 
 PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
 CODE = set(re.findall(r"`([^`\n]+)`", PAGE))

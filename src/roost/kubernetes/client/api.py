@@ -17,8 +17,15 @@ from roost.errors import Conflict, NotFound
 from roost.kubernetes.client.access import Access, access
 from roost.kubernetes.client.faults import AccessRequest, Disrupted, Expired, Unpermitted, fault
 from roost.kubernetes.client.kinds import PODS, Object, ResourceKind
-from roost.kubernetes.client.transport import TIMEOUT_S, TRIES, HttpRequest, Transport
-from roost.kubernetes.client.wire import decode, encode, lines
+from roost.kubernetes.client.transport import (
+    TIMEOUT_S,
+    TRIES,
+    HttpRequest,
+    Transport,
+    decode,
+    encode,
+    lines,
+)
 
 __all__ = ["Api", "Disrupted", "Expired", "Object", "Strategy", "Unpermitted"]
 

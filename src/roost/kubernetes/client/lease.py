@@ -60,6 +60,8 @@ class Leader:
         self.identity = f"{identity}_{secrets.token_hex(4)}"
         self._api, self._name, self._namespace = api, name, namespace
         self._lease_s, self._renew_s, self._retry_s = lease_s, renew_s, retry_s
+        #: Labels and annotations that the lease carries from when we take it.
+        self.metadata: Object = {}
         self._until = 0.0
         self._held: Object | None = None
         self._seen: Any = None
@@ -121,11 +123,9 @@ class Leader:
         try:
             if found is None:
                 meta = {"name": self._name, "namespace": self._namespace}
-                body = {"metadata": meta, "spec": self._spec(None)}
-                self._take(await self._api.create(LEASES, body), asked_at)
+                self._take(await self._api.create(LEASES, self._ours({"metadata": meta})), asked_at)
             else:
-                body = found | {"spec": self._spec(found.get("spec"))}
-                self._take(await self._api.replace(LEASES, body), asked_at)
+                self._take(await self._api.replace(LEASES, self._ours(found)), asked_at)
         except Conflict:
             return False  # another was faster
         return self.leads
@@ -189,7 +189,7 @@ class Leader:
             return
         asked_at = _now()
         try:
-            fresh = await self._api.replace(LEASES, held | {"spec": self._spec(held["spec"])})
+            fresh = await self._api.replace(LEASES, self._ours(held))
         except (Conflict, NotFound):
             await self._look_again()
             return
@@ -201,6 +201,13 @@ class Leader:
         found = await self._find()
         spec = found.get("spec") or {} if found is not None else {}
         self._held = found if spec.get("holderIdentity") == self.identity else None
+
+    def _ours(self, found: Object) -> Object:
+        """The lease as ours, with what others wrote on it beside what we say."""
+        meta = dict(found["metadata"])
+        for name, wanted in self.metadata.items():
+            meta[name] = {**(meta.get(name) or {}), **wanted}
+        return found | {"metadata": meta, "spec": self._spec(found.get("spec"))}
 
     def _spec(self, old: Object | None) -> Object:
         """The lease as ours; its times of day are for people, nobody reckons with them."""

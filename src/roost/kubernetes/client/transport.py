@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 import aiohttp
+import orjson
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
@@ -23,7 +24,6 @@ from roost.errors import InvalidSpec, Retryable, RoostError
 from roost.kubernetes.client.access import Access
 from roost.kubernetes.client.faults import AFTER_S, AccessRequest, fault
 from roost.kubernetes.client.kinds import LEASES, Object
-from roost.kubernetes.client.wire import NotJson, decode
 
 #: How long one request and a connection may take; how often what may be repeated is sent.
 TIMEOUT_S = 30.0
@@ -206,3 +206,30 @@ def _broken(asked: AccessRequest) -> Iterator[None]:
     except (aiohttp.ClientError, OSError) as error:
         said = str(error) or type(error).__name__
         raise Retryable(f"{asked}: {said}", AFTER_S) from error
+
+
+class NotJson(Exception):
+    """What came is no JSON."""
+
+
+def encode(body: Any) -> bytes:
+    """A body to send."""
+    return orjson.dumps(body)
+
+
+def decode(raw: bytes) -> Any:
+    """What a body says."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise NotJson(str(error)) from error
+
+
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The whole lines of a stream, however long; what was cut off at its end is no line."""
+    rest = b""
+    async for piece in content.iter_any():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if line:
+                yield line

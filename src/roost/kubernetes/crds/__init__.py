@@ -11,9 +11,8 @@ from roost.kubernetes.crds.conversion import (
     ttl_s,
     wanted_replicas,
 )
-from roost.kubernetes.crds.definitions import definitions
+from roost.kubernetes.crds.definitions import as_yaml, definitions
 from roost.kubernetes.crds.fields import MAX_NAME
-from roost.kubernetes.crds.written import as_yaml
 
 __all__ = [
     "MAX_NAME",

@@ -84,6 +84,8 @@ READERS = (
     ClusterGrant("events.k8s.io", ("events",), _READ),
     ClusterGrant("policy", ("poddisruptionbudgets",), _READ),
     ClusterGrant("scheduling.k8s.io", ("priorityclasses",), _READ),
+    # The operator says on its Lease which policy decides.
+    ClusterGrant("coordination.k8s.io", ("leases",), ("list",)),
     ClusterGrant("roost.dev", ("jobs", "queues", "clusterqueues"), _READ),
     *_OWNERS,
 )

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from roost.core import JobId, NodeId, Run
+from roost.core import NodeId, Run
 from roost.core.allocation import Seat
 from roost.errors import Forbidden, InvalidSpec, Retryable
 from roost.failpoints import hit
@@ -18,7 +18,7 @@ from roost.kubernetes.client.api import Disrupted
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.pods import GangPods
-from roost.kubernetes.gangs.roles import vacant
+from roost.kubernetes.gangs.seat_plans import vacant
 from roost.kubernetes.objects.pods import attempt_of, devices_of, is_bound, is_leaving
 from roost.kubernetes.operator.binding import Binding, BindingFate
 
@@ -36,44 +36,44 @@ _REFUSED_S = 10.0
 _PLANS = 64
 
 
-class GangBinder(GangPods):
+class GangBinder:
     """Binds and evicts the pods of a gang."""
 
-    __slots__ = ("_evicting", "_not_before", "_source")
+    __slots__ = ("_context", "_pods", "_source", "evicting", "not_before")
 
-    def __init__(self, context: OperatorContext, job: JobId, source: GangSource) -> None:
-        super().__init__(context, job)
-        self._source = source
-        #: Whether some are being asked to leave, and before when nobody is bound.
-        self._evicting = False
-        self._not_before = 0.0
+    def __init__(self, context: OperatorContext, pods: GangPods, source: GangSource) -> None:
+        self._context, self._pods, self._source = context, pods, source
+        #: Whether pods are being asked to leave: one task does that at a time.
+        self.evicting = False
+        #: No pod is bound before this time.
+        self.not_before = 0.0
 
-    def _leave(self, run: Run) -> None:
+    def leave(self, run: Run) -> None:
         """Ask all pods to leave, unless that is under way."""
-        if not self._evicting:
-            self._evicting = True
-            self._context.spawn(self._evict(run), f"evicting {self.id}")
+        if not self.evicting:
+            self.evicting = True
+            self._context.spawn(self._evict(run), f"evicting {self._pods.id}")
 
-    def _fill(self, run: Run, waits: list[str]) -> None:
+    def fill(self, run: Run, waits: list[str]) -> None:
         """Bind those that wait to the seats that are vacant."""
-        free = vacant(run.allocation, self._seats.values())
+        free = vacant(run.allocation, self._pods.seats.values())
         if not free:
             return
-        if len(waits) == 1 and len(free) == 1 and not self._last:
+        if len(waits) == 1 and len(free) == 1 and not self._pods.last:
             found = {waits[0]: free[0]}
         else:
-            found = self._crew().seat(waits, free, self._last)
+            found = self._pods.roles().seat(waits, free, self._pods.last)
         if not found:
             return
-        self._seats.update(found)
-        self._done.difference_update(seat.name for seat in found.values())
-        self._busy.update(found)
-        if len(self.pods) > 1:
-            self._remember()
-        self._context.spawn(self._bind(run, found), f"binding {self.id}")
+        self._pods.seats.update(found)
+        self._pods.done.difference_update(seat.name for seat in found.values())
+        self._pods.busy.update(found)
+        if len(self._pods.pods) > 1:
+            self._pods.remember()
+        self._context.spawn(self._bind(run, found), f"binding {self._pods.id}")
 
     async def _bind(self, run: Run, found: dict[str, Seat]) -> None:
-        bindings = seat_plans.bindings(run, found, self.pods, _PLANS)
+        bindings = seat_plans.bindings(run, found, self._pods.pods, _PLANS)
         try:
             first = next(iter(bindings))
             if len(bindings) == 1 or len(found) > _PLANS:
@@ -81,24 +81,24 @@ class GangBinder(GangPods):
             if bindings:
                 await asyncio.gather(*(self._bind_one(uid, b) for uid, b in bindings.items()))
         finally:
-            self._busy.difference_update(found)
-            self._context.requeue(self.id)
+            self._pods.busy.difference_update(found)
+            self._context.requeue(self._pods.id)
 
     async def _bind_one(self, uid: str, binding: Binding) -> None:
         hit("pods.before-bind")
         fate = await self._context.binder.bind(binding)
         hit("pods.after-bind")
-        pod = self.pods.get(uid)
+        pod = self._pods.pods.get(uid)
         if fate is BindingFate.BOUND:
             if pod is not None and not is_bound(pod):
-                self._assumed[uid] = binding.node
+                self._pods.assumed[uid] = binding.node
                 self._context.write_event(pod, "Scheduled", f"bound to {binding.node}")
             return
-        self._seats.pop(uid, None)
+        self._pods.seats.pop(uid, None)
         if pod is not None and fate in (BindingFate.GONE, BindingFate.ELSEWHERE):
-            self._dead.add(uid)  # until the mirror knows better
+            self._pods.dead.add(uid)  # until the mirror knows better
         elif fate is BindingFate.REFUSED:
-            self._not_before = self._context.now() + _REFUSED_S
+            self.not_before = self._context.now() + _REFUSED_S
         _log.info("%s/%s was not bound to %s: %s", *binding[:2], binding.node, fate)
 
     async def _evict(self, run: Run) -> None:
@@ -107,55 +107,61 @@ class GangBinder(GangPods):
         try:
             # The run itself and not its name: the next gang of this name begins to count anew.
             while self._context.core.runs.get(run.id) is run and run.leaves:
-                held = self._sorted()[0]
+                held = self._pods.split()[0]
                 await asyncio.gather(*(self._evict_one(uid, reason) for uid in held))
                 await asyncio.sleep(AGAIN_S)
         finally:
-            self._evicting = False
-            self._context.requeue(self.id)
+            self.evicting = False
+            self._context.requeue(self._pods.id)
 
     async def _evict_one(self, uid: str, reason: str) -> None:
-        pod = self.pods.get(uid)
+        pod = self._pods.pods.get(uid)
         if pod is None:
             return
         try:
-            if self._context.is_node_gone(self._node(uid)):
+            if self._context.is_node_gone(self._pods.node_of(uid)):
                 await self._context.binder.remove(pod, 0)
             elif not is_leaving(pod):
                 await self._context.binder.evict(pod)
                 self._context.write_event(pod, "Preempted", f"evicted: {reason}", warning=True)
         except Disrupted as error:
             self._context.write_event(pod, "EvictionRefused", str(error), warning=True)
-            if not any(map(is_leaving, self.pods.values())):
-                self._source.protect(self.id, str(error))  # else it has begun, and must be ended
+            if not any(map(is_leaving, self._pods.pods.values())):
+                self._source.protect(
+                    self._pods.id, str(error)
+                )  # else it has begun, and must be ended
         except Retryable as error:
-            _log.info("%s: %s", self.id, error)
+            _log.info("%s: %s", self._pods.id, error)
         except Forbidden as error:  # somebody has to do something first; it is asked again
-            _log.warning("%s cannot be evicted: %s", self.id, error)
+            _log.warning("%s cannot be evicted: %s", self._pods.id, error)
 
-    async def _yield(self) -> None:
+    async def give_way(self) -> None:
         """Let those leave that a binding of ours put where others are: it came late."""
         try:
-            ours = [uid for uid in self._sorted()[0] if self._is_late(uid)]
+            ours = [uid for uid in self._pods.split()[0] if self._is_late(uid)]
             reason = "it was bound to where others are by now"
             await asyncio.gather(*(self._evict_one(uid, reason) for uid in ours))
         finally:
-            self._evicting = False
+            self.evicting = False
 
     def _is_late(self, uid: str) -> bool:
         """Whether Roost bound a pod to devices that its node has: then they are others' by now."""
-        pod, node = self.pods[uid], self._context.core.ledger.nodes.get(NodeId(self._node(uid)))
+        pod, node = (
+            self._pods.pods[uid],
+            self._context.core.ledger.nodes.get(NodeId(self._pods.node_of(uid))),
+        )
         try:
             given = devices_of(pod) if attempt_of(pod) else ()
         except InvalidSpec:
             return False
         return node is not None and bool(given) and max(given) < node.spec.gpus
 
-    async def _remove(self, pods: list[Object]) -> None:
+    async def remove(self, pods: list[Object]) -> None:
+        """Delete pods of nodes that are gone, without waiting for their kubelets."""
         try:
             for pod in pods:
                 await self._context.binder.remove(pod, 0)
         except (Retryable, Forbidden) as error:
-            _log.info("%s: %s", self.id, error)
+            _log.info("%s: %s", self._pods.id, error)
         finally:
-            self._evicting = False
+            self.evicting = False

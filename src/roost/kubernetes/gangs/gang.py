@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from roost.core import (
@@ -42,7 +42,8 @@ from roost.errors import InvalidSpec, RoostError
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.binding import AGAIN_S, GangBinder
-from roost.kubernetes.gangs.roles import vacant
+from roost.kubernetes.gangs.pods import GangPods
+from roost.kubernetes.gangs.seat_plans import vacant
 from roost.kubernetes.objects.pods import (
     attempt_of,
     created_at,
@@ -61,13 +62,18 @@ _SOON_S = 0.2
 _HOMELESS_S = 5.0
 
 
-class PodGang(GangBinder):
+class PodGang:
     """One gang, between its pods and the core."""
 
-    __slots__ = (*("problem", "since", "_aside", "_literal", "_undo", "_gives_way", "_homeless"),)
+    __slots__ = (
+        *("_aside", "_binder", "_context", "_gives_way", "_homeless", "_literal", "_members"),
+        *("_source", "_undo", "id", "problem", "since"),
+    )
 
     def __init__(self, context: OperatorContext, job: JobId, source: GangSource) -> None:
-        super().__init__(context, job, source)
+        self.id, self._context, self._source = job, context, source
+        self._members = GangPods(context, job)
+        self._binder = GangBinder(context, self._members, source)
         #: Why it is not even submitted; empty if it is.
         self.problem = ""
         #: Since when it waits; 0: it does not.
@@ -82,18 +88,34 @@ class PodGang(GangBinder):
         #: Since when it has had no room where it is; 0: it has.
         self._homeless = 0.0
 
+    @property
+    def pods(self) -> Mapping[str, Object]:
+        """Its pods by uid."""
+        return self._members.pods
+
+    @property
+    def over(self) -> bool:
+        """Whether it has no pod left."""
+        return self._members.over
+
+    def waiting(self) -> list[Object]:
+        """Pods that wait to be bound."""
+        return self._members.waiting()
+
     def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Note a pod as it is now."""
-        super().pod_changed(old, new)
+        self._members.pod_changed(old, new)
         if new is None and old is not None:
             self._source.gone(old["metadata"]["uid"])
 
     def contested(self, node: NodeId) -> None:
         """Others have no room on a node: give up what is vacant there."""
         job = self._context.core.jobs.get(self.id)
-        if job is None or job.run is None or self._busy or job.run.after:
+        if job is None or job.run is None or self._members.busy or job.run.after:
             return
-        if any(seat.node == node for seat in vacant(job.run.allocation, self._seats.values())):
+        if any(
+            seat.node == node for seat in vacant(job.run.allocation, self._members.seats.values())
+        ):
             self._gives_way = True
             self._context.requeue(self.id)
 
@@ -102,14 +124,14 @@ class PodGang(GangBinder):
     def reconcile(self, now: float) -> Iterable[Event]:
         """What the core has to hear."""
         job = self._context.core.jobs.get(self.id)
-        held, waits = self._sorted()
+        held, waits = self._members.split()
         if job is None or job.state.over:
             events: Iterable[Event] = self._enter(held, waits, now)
         elif job.run is None or (job.run.after and job.run.started_at is None):
             events = self._wait(job, held, waits, now)
         else:
             events = self._live(job.run, held, waits, now)
-        self._source.waits(self, now if waits and not self._seats else 0.0)
+        self._source.waits(self, now if waits and not self._members.seats else 0.0)
         return events
 
     def refused(self, event: Event, error: RoostError) -> None:
@@ -117,7 +139,7 @@ class PodGang(GangBinder):
         if not isinstance(event, Adopted):
             _log.warning("%s: %s", self.id, error)
             return
-        self._seats.clear()
+        self._members.seats.clear()
         if not self._literal:
             self._literal = True
             self._context.requeue(self.id)
@@ -131,14 +153,14 @@ class PodGang(GangBinder):
         if held:
             return self._adopt(held, waits, now)
         self._come_back()
-        if not waits or self._busy:
+        if not waits or self._members.busy:
             return []
-        if now < self._not_before:
-            self._context.requeue_at(self.id, self._not_before)
+        if now < self._binder.not_before:
+            self._context.requeue_at(self.id, self._binder.not_before)
             return []
         try:
             lacks = self._source.lacks(self, len(waits))
-            spec = None if lacks else self._spec(waits)
+            spec = None if lacks else self._members.spec(waits)
         except InvalidSpec as error:
             lacks, spec = str(error), None
         self.problem = lacks
@@ -148,7 +170,7 @@ class PodGang(GangBinder):
         """It waits for its turn: it must stay what was submitted."""
         try:
             if not held and not self._source.lacks(self, len(waits)):
-                same = _same(job.spec, len(waits)) or self._spec(waits) == job.spec
+                same = _same(job.spec, len(waits)) or self._members.spec(waits) == job.spec
                 if same:
                     return []
         except InvalidSpec as error:
@@ -163,30 +185,31 @@ class PodGang(GangBinder):
         """It has seats: fill them, and see who is left."""
         self._come_back()
         self._homeless = 0.0
-        if not held and not self._busy:
+        if not held and not self._members.busy:
             return self._end(run, waits, now)
         if run.leaves:
-            self._leave(run)
+            self._binder.leave(run)
             return []
-        if any(self._misplaced(uid) for uid in held):
-            if self._assumed or self._busy:  # the mirror does not know all of it yet
+        if any(self._members.is_misplaced(uid) for uid in held):
+            # The mirror may not know all of it yet.
+            if self._members.assumed or self._members.busy:
                 self._context.requeue_at(self.id, now + _SOON_S)
                 return []
             return self._afresh(run, held, waits, now)
-        if self._gives_way and not self._busy:
+        if self._gives_way and not self._members.busy:
             return self._afresh(run, held, waits, now, literal=True)
         if self._undo:
             self._undo = False
             return [CancelRequested(now, self.id)]
-        if waits and now >= self._not_before:
-            self._fill(run, waits)
-            self._source.spill(self, [uid for uid in waits if uid not in self._seats])
+        if waits and now >= self._binder.not_before:
+            self._binder.fill(run, waits)
+            self._source.spill(self, [uid for uid in waits if uid not in self._members.seats])
         elif waits:
-            self._context.requeue_at(self.id, self._not_before)
-        if self._busy:
+            self._context.requeue_at(self.id, self._binder.not_before)
+        if self._members.busy:
             return []
         events: list[Event] = [] if run.started_at is not None else [Started(now, run.id)]
-        return itertools.chain(events, self._let_go(run, now)) if self._done else events
+        return itertools.chain(events, self._let_go(run, now)) if self._members.done else events
 
     def _let_go(self, run: Run, now: float) -> Iterator[Event]:
         """Give back the seats of those who have done their part, while others go on.
@@ -194,16 +217,22 @@ class PodGang(GangBinder):
         What runs beside the main workers stays whole: to the core a gang without it is none.
         """
         there = list(seats(run.allocation))
-        kept = [seat for seat in there if seat.role != WORKER or seat.name not in self._done]
+        kept = [
+            seat for seat in there if seat.role != WORKER or seat.name not in self._members.done
+        ]
         left = sum(seat.role == WORKER for seat in kept)
         if not left or not run.settled:
             return
-        self._done.clear()
+        self._members.done.clear()
         if len(kept) < len(there):
             allocation, now_called = seat_plans.reduced(kept)
-            self._seats = {uid: now_called[seat.name] for uid, seat in self._seats.items()}
-            named = {place: now_called.get(name) for place, name in self._last.items()}
-            self._last = {place: seat.name for place, seat in named.items() if seat is not None}
+            self._members.seats = {
+                uid: now_called[seat.name] for uid, seat in self._members.seats.items()
+            }
+            named = {place: now_called.get(name) for place, name in self._members.last.items()}
+            self._members.last = {
+                place: seat.name for place, seat in named.items() if seat is not None
+            }
             yield ScaleRequested(now, self.id, Range(left, left))
             yield Shrank(now, run.id, allocation, "some of its pods are done")
 
@@ -217,16 +246,16 @@ class PodGang(GangBinder):
 
     def _end(self, run: Run, waits: list[str], now: float) -> list[Event]:
         """Nobody of it is alive: what comes next is another gang."""
-        self._seats.clear()
-        self._assumed.clear()
-        self._last.clear()
-        self._done.clear()
+        self._members.seats.clear()
+        self._members.assumed.clear()
+        self._members.last.clear()
+        self._members.done.clear()
         self._literal = self._undo = self._gives_way = False
         ended = Exited(now, run.id, self._outcome(run), final=True)
         return [ended, Deleted(now, self.id), *self._enter([], waits, now)]
 
     def _outcome(self, run: Run) -> Outcome:
-        phases = {pod["status"].get("phase") for pod in self.pods.values() if is_over(pod)}
+        phases = {pod["status"].get("phase") for pod in self._members.pods.values() if is_over(pod)}
         if run.leaves or not phases:
             return Outcome.CANCELLED
         return Outcome.FAILED if "Failed" in phases else Outcome.SUCCEEDED
@@ -235,24 +264,24 @@ class PodGang(GangBinder):
 
     def _adopt(self, held: list[str], waits: list[str], now: float) -> list[Event]:
         """Take a gang over as its bound pods tell of it."""
-        pods = [self.pods[uid] for uid in held]
+        pods = [self._members.pods[uid] for uid in held]
         nodes = self._context.core.ledger.nodes
-        known = [nodes.get(NodeId(self._node(uid))) for uid in held]
+        known = [nodes.get(NodeId(self._members.node_of(uid))) for uid in held]
         if not all(node is not None and node.up for node in known):
             return self._orphaned(pods, now)
         try:
-            found = None if self._literal else self._planned(held)
+            found = None if self._literal else self._members.planned(held)
             if found is None:
                 self._undo = self._literal and bool(waits)
-                found = self._as_is(held)
+                found = self._members.as_is(held)
         except InvalidSpec as error:
             _log.warning("%s is not understood: %s", self.id, error)
             return []
         if found is None:
-            self._step_aside(tuple(NodeId(self._node(uid)) for uid in held))
+            self._step_aside(tuple(NodeId(self._members.node_of(uid)) for uid in held))
             return []
-        spec, allocation, self._seats = found
-        self._remember()
+        spec, allocation, self._members.seats = found
+        self._members.remember()
         self.problem = ""
         self._context.requeue(self.id)  # to fill the seats that are left
         return [
@@ -261,7 +290,7 @@ class PodGang(GangBinder):
                 self.id,
                 spec,
                 allocation,
-                running=not (waits and vacant(allocation, self._seats.values())),
+                running=not (waits and vacant(allocation, self._members.seats.values())),
                 attempts=max(1, *map(_attempt, pods)),
                 submitted_at=min(created_at(pod) or now for pod in pods),
                 started_at=None,
@@ -271,9 +300,9 @@ class PodGang(GangBinder):
     def _orphaned(self, pods: list[Object], now: float) -> list[Event]:
         """Pods of nodes that are gone: they run nowhere, and must not stay."""
         gone = [pod for pod in pods if self._context.is_node_gone(pod["spec"]["nodeName"])]
-        if gone and not self._evicting:
-            self._evicting = True
-            self._context.spawn(self._remove(gone), f"removing what is left of {self.id}")
+        if gone and not self._binder.evicting:
+            self._binder.evicting = True
+            self._context.spawn(self._binder.remove(gone), f"removing what is left of {self.id}")
         self._context.requeue_at(self.id, now + AGAIN_S)
         return []
 
@@ -286,9 +315,9 @@ class PodGang(GangBinder):
         now = self._context.now()
         self._context.requeue_at(self.id, now + AGAIN_S)
         self._homeless = self._homeless or now
-        if now - self._homeless >= _HOMELESS_S and not self._evicting:
-            self._evicting = True
-            self._context.spawn(self._yield(), f"{self.id} is where others are")
+        if now - self._homeless >= _HOMELESS_S and not self._binder.evicting:
+            self._binder.evicting = True
+            self._context.spawn(self._binder.give_way(), f"{self.id} is where others are")
 
     def _come_back(self) -> None:
         for node in self._aside:
@@ -302,11 +331,11 @@ class PodGang(GangBinder):
         run = self._context.core.runs[action.run]
         if isinstance(action, Launch):
             self._source.waits(self, 0.0)
-            self._fill(run, self._sorted()[1])
-            if not self._busy:
+            self._binder.fill(run, self._members.split()[1])
+            if not self._members.busy:
                 self._context.requeue(self.id)
         else:
-            self._leave(run)
+            self._binder.leave(run)
 
 
 def _attempt(pod: Object) -> int:

@@ -14,7 +14,7 @@ from roost.core.allocation import Allocation, Seat
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.gangs import seat_plans
-from roost.kubernetes.gangs.roles import GangMember, GangRoles
+from roost.kubernetes.gangs.seat_plans import GangMember, GangRoles
 from roost.kubernetes.objects.gang_refs import index_of, role_of
 from roost.kubernetes.objects.needs import Need
 from roost.kubernetes.objects.pods import is_bound, is_gated, is_leaving, is_over
@@ -35,7 +35,7 @@ class GangPods:
     """Who belongs to a gang, and who has which seat."""
 
     __slots__ = (
-        *("_assumed", "_busy", "_dead", "_context", "_done", "_last", "_needs", "_seats"),
+        *("assumed", "busy", "dead", "_context", "done", "last", "_needs", "seats"),
         *("id", "pods"),
     )
 
@@ -44,73 +44,73 @@ class GangPods:
         #: Its pods by uid.
         self.pods: dict[str, Object] = {}
         self._needs: dict[str, Need] = {}
-        self._seats: dict[str, Seat] = {}
+        self.seats: dict[str, Seat] = {}
         #: The seat that a role and number had last, for those that come after them.
-        self._last: dict[tuple[str, int], str] = {}
+        self.last: dict[tuple[str, int], str] = {}
         #: Pods that the server says are bound, of which the mirror does not know yet.
-        self._assumed: dict[str, str] = {}
+        self.assumed: dict[str, str] = {}
         #: Pods that are being bound, and pods that were found gone.
-        self._busy: set[str] = set()
-        self._dead: set[str] = set()
+        self.busy: set[str] = set()
+        self.dead: set[str] = set()
         #: Seats whose pods have done their part: nobody comes to take them again.
-        self._done: set[str] = set()
+        self.done: set[str] = set()
 
     @property
     def over(self) -> bool:
         """Whether it has no pod left."""
-        return not self.pods and not self._busy
+        return not self.pods and not self.busy
 
     def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Note a pod as it is now."""
         if new is not None:
             uid = new["metadata"]["uid"]
             self.pods[uid] = new
-            if uid in self._assumed and is_bound(new):
-                del self._assumed[uid]
-            if uid in self._seats and is_over(new):
-                seat = self._seats.pop(uid)  # for whoever comes next
+            if uid in self.assumed and is_bound(new):
+                del self.assumed[uid]
+            if uid in self.seats and is_over(new):
+                seat = self.seats.pop(uid)  # for whoever comes next
                 if new["status"].get("phase") == "Succeeded":
-                    self._done.add(seat.name)
+                    self.done.add(seat.name)
         elif old is not None:
             uid = old["metadata"]["uid"]
-            for known in (self.pods, self._needs, self._seats, self._assumed):
+            for known in (self.pods, self._needs, self.seats, self.assumed):
                 known.pop(uid, None)
-            self._dead.discard(uid)
+            self.dead.discard(uid)
 
     def waiting(self) -> list[Object]:
         """Pods that wait to be bound."""
-        return [self.pods[uid] for uid in self._sorted()[1]]
+        return [self.pods[uid] for uid in self.split()[1]]
 
-    def _sorted(self) -> tuple[list[str], list[str]]:
+    def split(self) -> tuple[list[str], list[str]]:
         """Pods that are bound and alive, and pods that wait to be bound."""
         held, waits = [], []
         for uid, pod in self.pods.items():
             if is_over(pod):
                 continue
-            if is_bound(pod) or uid in self._assumed:
+            if is_bound(pod) or uid in self.assumed:
                 held.append(uid)
-            elif not (uid in self._busy or uid in self._dead or is_leaving(pod) or is_gated(pod)):
+            elif not (uid in self.busy or uid in self.dead or is_leaving(pod) or is_gated(pod)):
                 waits.append(uid)
         return held, waits
 
-    def _node(self, uid: str) -> str:
+    def node_of(self, uid: str) -> str:
         """Where a pod is."""
-        return str(self.pods[uid]["spec"].get("nodeName") or self._assumed.get(uid, ""))
+        return str(self.pods[uid]["spec"].get("nodeName") or self.assumed.get(uid, ""))
 
-    def _misplaced(self, uid: str) -> bool:
+    def is_misplaced(self, uid: str) -> bool:
         """Whether a pod is where nobody put it."""
-        seat = self._seats.get(uid)
-        return seat is None or seat.node != self._node(uid)
+        seat = self.seats.get(uid)
+        return seat is None or seat.node != self.node_of(uid)
 
     # -- what they make it -----------------------------------------------------------------------
 
     def _need(self, uid: str) -> Need:
         found = self._needs.get(uid)
         if found is None:
-            found = self._needs[uid] = self._told(self.pods[uid])
+            found = self._needs[uid] = self._need_of(self.pods[uid])
         return found
 
-    def _told(self, pod: Object) -> Need:
+    def _need_of(self, pod: Object) -> Need:
         try:
             return self._context.need_of(pod)
         except InvalidSpec:
@@ -118,7 +118,7 @@ class GangPods:
                 raise
             return seat_plans.taken(pod)  # it is there, whatever Roost thinks of it
 
-    def _crew(self, uids: Iterable[str] | None = None) -> GangRoles:
+    def roles(self, uids: Iterable[str] | None = None) -> GangRoles:
         """Some of them, or all, by their roles."""
         return GangRoles(
             GangMember(
@@ -130,14 +130,15 @@ class GangPods:
             for uid in (self.pods if uids is None else uids)
         )
 
-    def _spec(self, uids: Iterable[str]) -> JobSpec:
-        crew = self._crew(uids)
-        if len(crew.roles) > _MOST_ROLES:
+    def spec(self, uids: Iterable[str]) -> JobSpec:
+        """The job that these pods make; raises InvalidSpec."""
+        roles = self.roles(uids)
+        if len(roles.roles) > _MOST_ROLES:
             raise InvalidSpec(f"its pods ask for more than {_MOST_ROLES} different things")
         queue = self._queue()
         if isinstance(queue, Obstacle):
             raise InvalidSpec(queue.sentence)
-        return crew.spec(self._template(queue))
+        return roles.spec(self._template(queue))
 
     def _template(self, queue: QueueId) -> JobSpec:
         """What of a job is not in the needs of its members."""
@@ -163,30 +164,30 @@ class GangPods:
         queue = self._queue()
         return self._template(DEFAULT if isinstance(queue, Obstacle) else queue)
 
-    def _remember(self) -> None:
+    def remember(self) -> None:
         """Note who sits where, for those that come after them."""
-        for uid, seat in self._seats.items():
-            self._last[_place(self.pods[uid])] = seat.name
+        for uid, seat in self.seats.items():
+            self.last[_place(self.pods[uid])] = seat.name
 
     # -- as it was found -------------------------------------------------------------------------
 
-    def _planned(self, held: list[str]) -> SeatedGang | None:
+    def planned(self, held: list[str]) -> SeatedGang | None:
         """The gang as the plan on its pods has it; None: there is none that fits them."""
         if len(self.pods) == 1:
             return None
-        crew = self._crew()
-        found = seat_plans.by_plan([self.pods[uid] for uid in held], crew, self._sorted()[1])
+        roles = self.roles()
+        found = seat_plans.by_plan([self.pods[uid] for uid in held], roles, self.split()[1])
         if found is None:
             return None
         allocation, sitting, counts = found
-        return crew.spec(self._there(), counts), allocation, sitting
+        return roles.spec(self._there(), counts), allocation, sitting
 
-    def _as_is(self, held: list[str]) -> SeatedGang | None:
+    def as_is(self, held: list[str]) -> SeatedGang | None:
         """The gang where its bound pods are; None: there is no room for it."""
-        crew = self._crew(held)
-        places = {uid: self._node(uid) for uid in held}
-        found = seat_plans.where_it_is(self.pods, places, crew, self._context.core.ledger)
-        return None if found is None else (crew.spec(self._there()), *found)
+        roles = self.roles(held)
+        places = {uid: self.node_of(uid) for uid in held}
+        found = seat_plans.where_it_is(self.pods, places, roles, self._context.core.ledger)
+        return None if found is None else (roles.spec(self._there()), *found)
 
 
 def _place(pod: Object) -> tuple[str, int]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from roost import placement, policies
 from roost.core import Core, JobId, NodeId, RunId, snapshot
 from roost.engines import Usage
 from roost.errors import NotFound, RoostError
@@ -40,18 +39,21 @@ from roost.kubernetes.client.kinds import (
     ResourceKind,
 )
 from roost.kubernetes.client.mirror import Mirror
-from roost.kubernetes.gateway.commands import ClusterCommands
-from roost.kubernetes.gateway.missing import NoSnapshots, unavailable
+from roost.kubernetes.gateway.commands import ClusterCommands, NoSnapshots, unavailable
+from roost.kubernetes.gateway.folding import queue_rows, workload_sources
 from roost.kubernetes.gateway.outputs import PodOutputs
-from roost.kubernetes.gateway.rows import event_row, job_id, job_row, place_of, queue_row
-from roost.kubernetes.jobs import JobController
+from roost.kubernetes.gateway.rows import (
+    event_rows,
+    job_id,
+    place_of,
+    readable_rows,
+)
 from roost.kubernetes.objects.gang_refs import INDEX, ROLE
-from roost.kubernetes.objects.plans import ATTEMPT
-from roost.kubernetes.operator.loop import pod_sources
+from roost.kubernetes.objects.pods import ATTEMPT
+from roost.kubernetes.operator.announcement import Announcement, announced
 from roost.kubernetes.operator.reconciler import fold
-from roost.kubernetes.operator.workload import SourceFactory
 from roost.store import Store
-from roost.store.rows import EventRow, JobRow, JournalEntry, QueueRow, User
+from roost.store.rows import JobRow, JournalEntry, QueueRow, User
 
 #: How long the first look at everything may take.
 _SYNC_S = 60.0
@@ -59,22 +61,27 @@ _SYNC_S = 60.0
 _TICK_S = 0.1
 #: How long an answer waits for the operator to heed a wish.
 _HEED_S = 2.0
-_POLICY, _PLACER = "priority", "topology"
 _LABELS = (ATTEMPT, ROLE, INDEX)
 
 
-class KubernetesCluster(ClusterCommands):
+class KubernetesCluster:
     """A cluster of Kubernetes, for one server."""
 
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
-        super().__init__(api, self)
+        self._api = api
+        self._commands = commands = ClusterCommands(api, self)
+        # What people ask for is written by the commands; this class answers questions.
+        self.submit, self.cancel, self.delete = commands.submit, commands.cancel, commands.delete
+        self.suspend, self.resume = commands.suspend, commands.resume
+        self.scale, self.migrate = commands.scale, commands.migrate
+        self.delete_queue = commands.delete_queue
         self.store, self.feed, self.counts = store, ChangeFeed(), DecisionCounts()
         self.health = IntakeHealth()
         self.snapshots = NoSnapshots()
         self.engine = PodOutputs(api, self._pods, folder)
         self.epoch = self.seq = 0
-        self.policy_name, self.placer_name = _POLICY, _PLACER
-        self._policy, self._placer = policies.policy(_POLICY), placement.placer(_PLACER)
+        self._decides = Announcement()
+        self._policy, self._placer = self._decides.made()
         self._core = Core(self._policy, self._placer)
         self._folded = False
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -82,7 +89,7 @@ class KubernetesCluster(ClusterCommands):
         self._changed: dict[JobId, None] = {}
         self._heard: list[Object] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._sources = [SourceFactory(JobController.kinds, JobController), *pod_sources()]
+        self._sources = workload_sources()
         wanted = [kind for source in self._sources for kind in source.kinds]
         self._mirrors = {
             kind: Mirror(api, kind, self._listener(kind))
@@ -99,6 +106,7 @@ class KubernetesCluster(ClusterCommands):
             async with asyncio.timeout(_SYNC_S):
                 for mirror in self._mirrors.values():
                     await self._synced(mirror)
+        await self._hear_operator()
         await self._note()
         self._tasks.append(asyncio.create_task(self._keep_noting()))
 
@@ -168,13 +176,13 @@ class KubernetesCluster(ClusterCommands):
         for queue in self._queue_names():
             await asyncio.to_thread(self.store.accounts.set_queue, QueueRow(queue))
         seq = self.seq + 1
-        rows = [row for name in names if name in there and (row := self._row_of(there[name], seq))]
+        rows = readable_rows([there[name] for name in names if name in there], seq)
         known = [await asyncio.to_thread(self.store.jobs.get, name) for name in names]
         gone = [row.id for row in known if row is not None and row.id not in there]
         for row in rows:
             if row.finished_at is not None:
                 await self.engine.complete(JobId(row.id))
-        lines = _lines(heard, seq)
+        lines = event_rows(heard, seq)
         if not (rows or gone or lines):
             return
         entry = JournalEntry(seq, uuid4().hex, time.time(), {})
@@ -182,13 +190,6 @@ class KubernetesCluster(ClusterCommands):
         self.seq = seq
         self._noted.set()
         self.feed.publish(ClusterChange(seq, rows, lines, gone))
-
-    @staticmethod
-    def _row_of(job: Object, seq: int) -> JobRow | None:
-        try:
-            return job_row(job, seq)
-        except RoostError:  # what nobody can read, nobody can list; its status says why
-            return None
 
     def _queue_names(self) -> set[str]:
         """Queues that Jobs may name: one that is nowhere is refused by the operator, too."""
@@ -203,6 +204,24 @@ class KubernetesCluster(ClusterCommands):
         """The core as the objects tell it."""
         self._fold()
         return self._core
+
+    @property
+    def policy_name(self) -> str:
+        """The policy of the operator, as far as it is known."""
+        return self._decides.policy
+
+    @property
+    def placer_name(self) -> str:
+        """The placer of the operator, as far as it is known."""
+        return self._decides.placer
+
+    async def _hear_operator(self) -> None:
+        """Learn which policy and placer decide: an operator may have been started with others."""
+        found = await announced(self._api)
+        if found[:2] != self._decides[:2]:
+            self._policy, self._placer = found.made()
+            self._folded = False
+        self._decides = found
 
     def _fold(self) -> None:
         if not self._folded:
@@ -219,11 +238,12 @@ class KubernetesCluster(ClusterCommands):
         await self.admit(request)
         # The operator tells users of one name in two namespaces apart.
         spec = request.job.spec(f"{self._api.namespace}/{request.user}")
+        await self._hear_operator()
         core = self._copy()
         found = await asyncio.to_thread(
             lambda: explaining.plan(core(), spec, self._policy, self._placer, time.time())
         )
-        return {**found, "notes": []}
+        return {**found, "notes": [self._decides.note] if self._decides.note else []}
 
     async def explain(self, job: JobId) -> dict[str, Any]:
         """Why a job is where it is, who is ahead, when it will start, what would start it now."""
@@ -233,12 +253,15 @@ class KubernetesCluster(ClusterCommands):
             raise NotFound(f"no job {job!r}")
         if known is None or row.finished_at is not None:
             return over_view(row)
+        await self._hear_operator()
         core = self._copy()
         found = await asyncio.to_thread(
             lambda: explaining.explain(core(), job, self._policy, self._placer, time.time())
         )
         if row.view.get("reason"):  # the operator knows what its policy said
             found |= {"cause": row.view["cause"], "reason": row.view["reason"]}
+        if self._decides.note:
+            found["assumptions"] = [self._decides.note, *found["assumptions"]]
         if known.waiting:
             found["since"] = row.submitted_at
         return {**found, "verdict": row.view.get("verdict")}
@@ -257,8 +280,7 @@ class KubernetesCluster(ClusterCommands):
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues of the cluster with what they hold and who waits."""
-        rows = [queue_row(queue) for queue in self._mirrors[CLUSTER_QUEUES].objects.values()]
-        return queue_views(self.core, rows or [QueueRow("default")])
+        return queue_views(self.core, queue_rows(self._mirrors[CLUSTER_QUEUES].objects.values()))
 
     def state(self) -> dict[str, Any]:
         """Everything that the objects tell, for ``roost simulate --from live``."""
@@ -285,7 +307,7 @@ class KubernetesCluster(ClusterCommands):
 
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create or change a queue; Jobs may name it from now on."""
-        made = await super().set_queue(queue, actor)
+        made = await self._commands.set_queue(queue, actor)
         await asyncio.to_thread(self.store.accounts.set_queue, QueueRow(queue.id))
         return made
 
@@ -341,8 +363,3 @@ class KubernetesCluster(ClusterCommands):
 def _is_owned(pod: Object, uid: str) -> bool:
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(one.get("controller") and one.get("uid") == uid for one in owners)
-
-
-def _lines(heard: list[Object], seq: int) -> list[EventRow]:
-    rows = [event_row(event, seq, n) for n, event in enumerate(heard)]
-    return [row for row in rows if row is not None]

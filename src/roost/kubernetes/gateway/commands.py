@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from roost.core import JobId, NodeId, QueueId, QueueSpec, Range
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.jobfile import JobFile
-from roost.jobs.requests import JobSubmission
+from roost.jobs.requests import CloneRequest, JobSubmission
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS, Object
 from roost.kubernetes.crds import cluster_queue_object, job_object, secrets_name
 from roost.kubernetes.gateway.rows import NAME, place_of
 from roost.kubernetes.jobs.request import CANCEL, MIGRATE, REQUEST, USER
-from roost.store.rows import JobRow, QueueRow
+from roost.store.rows import JobRow, QueueRow, RestorePointRow
 
 ASKED = "roost.dev/asked-by"
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
@@ -193,3 +193,33 @@ def _secret(job: Object, values: dict[str, str]) -> Object:
         },
         "stringData": values,
     }
+
+
+def unavailable(what: str) -> Conflict:
+    """Why something cannot be had."""
+    return Conflict(
+        f"{what}: not on Kubernetes, where checkpoints are in volumes of the job's own and devices "
+        "belong to their kubelets"
+    )
+
+
+class NoSnapshots:
+    """Snapshots, where there are none."""
+
+    async def take(
+        self,
+        row: JobRow,
+        name: str,
+        actor: str,  # noqa: ARG002 - whoever asks
+        key: str = "",  # noqa: ARG002 - and however often
+    ) -> RestorePointRow | None:
+        """Say that there is none."""
+        raise unavailable(f"snapshot {row.id}@{name}")
+
+    async def job_of(self, clone: CloneRequest) -> JobFile:
+        """Say that there is none."""
+        raise unavailable(f"snapshot {clone.point.job}@{clone.point.name}")
+
+    async def delete(self, point: RestorePointRow, actor: str) -> None:  # noqa: ARG002 - whoever asks
+        """Say that there is none."""
+        raise unavailable(f"snapshot {point.job}@{point.name}")

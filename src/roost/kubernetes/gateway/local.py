@@ -13,20 +13,13 @@ import threading
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.gateway.backend import KubernetesCluster
+from roost.kubernetes.gateway.transport import GatewayAddress
 from roost.server.app import create_app
 from roost.server.http import listen, serve
 from roost.store import User, open_store
-
-
-class GatewayAddress(NamedTuple):
-    """Where a gateway is, and what opens it."""
-
-    url: str
-    token: str
 
 
 class Gateway:

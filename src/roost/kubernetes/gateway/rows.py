@@ -6,21 +6,23 @@ is shown as waiting, and the reason says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from roost import placement
 from roost.api.jobs import JobView
 from roost.api.schema import decode, encode
-from roost.core import Core, JobId, Submitted
-from roost.core.plan import Plan
+from roost.core.spec import JobId
+from roost.errors import RoostError
 from roost.jobs.record import JobRecord
-from roost.jobs.views import view_of
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import job_file, queue_spec
 from roost.kubernetes.jobs.request import REQUEST, USER, id_of, submitted_at
 from roost.kubernetes.operator.status import moment
 from roost.store.rows import EventRow, JobRow, QueueRow
+
+if TYPE_CHECKING:
+    from roost.core.plan import Plan
 
 #: What its user calls a job whose object has a name of its own.
 NAME = "roost.dev/name"
@@ -33,7 +35,7 @@ def job_id(job: Object) -> JobId:
     return id_of(job["metadata"]["namespace"], job["metadata"]["name"])
 
 
-def place_of(job: JobId) -> tuple[str, str]:
+def place_of(job: str) -> tuple[str, str]:
     """The namespace and the name in an id."""
     namespace, _, name = job.partition(".")
     return namespace, name
@@ -85,13 +87,18 @@ def job_row(job: Object, rev: int) -> JobRow:
 
 def _unseen(job: Object, record: JobRecord, rev: int) -> dict[str, Any]:
     """The view of a job that has just been handed in, and of which nobody has said anything."""
-    core = Core(_nobody, placement.placer("consolidate"))
+    # The core and its placers take longer to load than a list of jobs to read.
+    from roost import placement  # noqa: PLC0415
+    from roost.core import Core, Submitted  # noqa: PLC0415
+    from roost.jobs.views import view_of  # noqa: PLC0415
+
+    core = Core(_no_policy, placement.placer("consolidate"))
     core.fold(Submitted(submitted_at(job), JobId(record.id), record.file.spec(record.user)))
     view = view_of(core, core.jobs[JobId(record.id)], record, rev)
     return {**view, "cause": "unseen", "reason": _UNSEEN}
 
 
-def _nobody(plan: Plan) -> None:
+def _no_policy(plan: Plan) -> None:
     """Decide nothing."""
 
 
@@ -109,6 +116,21 @@ def event_row(event: Object, seq: int, n: int) -> EventRow | None:
         kind=event.get("reason") or "",  # its action is the same for all of them
         text=event.get("note") or "",
     )
+
+
+def readable_rows(jobs: Iterable[Object], rev: int) -> list[JobRow]:
+    """Jobs as lists show them; one that cannot be read is left out, and its status says why."""
+    rows = []
+    for job in jobs:
+        with suppress(RoostError):
+            rows.append(job_row(job, rev))
+    return rows
+
+
+def event_rows(events: Iterable[Object], seq: int) -> list[EventRow]:
+    """Events about Jobs as lines of the log, numbered as they come."""
+    rows = [event_row(event, seq, n) for n, event in enumerate(events)]
+    return [row for row in rows if row is not None]
 
 
 def queue_row(cluster_queue: Object) -> QueueRow:

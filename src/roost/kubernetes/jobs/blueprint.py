@@ -34,16 +34,17 @@ from roost.jobfile.model import JobFile
 from roost.jobfile.program import Program
 from roost.kubernetes.client.kinds import JOBS, Object
 from roost.kubernetes.jobs.containers import (
+    INSTALL,
+    argv_of,
     contained,
     device_variables,
     from_secret,
     literal,
     share_notes,
 )
-from roost.kubernetes.jobs.launch_command import INSTALL, argv_of
 from roost.kubernetes.jobs.pod_overrides import PodOverrides
 from roost.kubernetes.objects.gang_refs import INDEX, JOB, ROLE
-from roost.kubernetes.objects.plans import ATTEMPT, GPUS, PLAN, SEAT, encode_gpus, encode_plan
+from roost.kubernetes.objects.pods import ATTEMPT, GPUS, PLAN, SEAT, encode_gpus, encode_plan
 
 GENERATION = "roost.dev/generation"
 #: The hex SHA-256 of the token of a run: whoever leads next can check it, and not use it.

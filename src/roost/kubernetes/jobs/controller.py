@@ -41,9 +41,9 @@ from roost.kubernetes.client.kinds import (
 )
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.gangs.foreign_pods import OTHER, ForeignPod, foreign_id
-from roost.kubernetes.jobs import queue_status, queues
+from roost.kubernetes.jobs import queue_status
 from roost.kubernetes.jobs.blueprint import Site
-from roost.kubernetes.jobs.log_tails import LogTail
+from roost.kubernetes.jobs.pod_ends import LogTail
 from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.jobs.request import JobRequest, id_of, key_of, last_status, submitted_at
 from roost.kubernetes.jobs.status_writer import StatusWriter, WantedStatus
@@ -347,7 +347,7 @@ class JobController:
     # -- queues and nodes ------------------------------------------------------------------------
 
     def _queue_changed(self, old: Object | None, new: Object | None) -> None:
-        event = queues.event_of(self.context, old, new, self.context.now())
+        event = queue_status.event_of(self.context, old, new, self.context.now())
         if event is not None:
             self._never.clear()
             self.context.report(event)

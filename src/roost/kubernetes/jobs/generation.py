@@ -33,12 +33,9 @@ from roost.jobs.reports import TAILS
 from roost.kubernetes.client.kinds import CONFIG_MAPS, PODS, SECRETS, SERVICES, Object
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.jobs.blueprint import Blueprint
-from roost.kubernetes.jobs.eviction import RunEviction
-from roost.kubernetes.jobs.log_tails import tails_of
-from roost.kubernetes.jobs.pod_ends import PodEnd, end_of, stuck
-from roost.kubernetes.jobs.pods import ensure, pause
-from roost.kubernetes.objects.plans import PLAN
-from roost.kubernetes.objects.pods import is_leaving, is_over, is_running, node_of
+from roost.kubernetes.jobs.pod_ends import PodEnd, end_of, stuck, tails_of
+from roost.kubernetes.jobs.pods import RunEviction, ensure, pause
+from roost.kubernetes.objects.pods import PLAN, is_leaving, is_over, is_running, node_of
 from roost.kubernetes.operator.binding import Binding, BindingFate
 from roost.kubernetes.operator.workload import OperatorContext
 

@@ -1,7 +1,7 @@
-"""What Queues and ClusterQueues say of themselves: what they hold, who waits, and if they work.
+"""ClusterQueues and Queues: what they promise to the core, and what they say of themselves.
 
-It is counted from the core's jobs, now and then, and written where it is another than before. Pods
-of others count in the Queue of their namespace that leads to the ClusterQueue they are in.
+Their statuses are counted from the core's jobs, now and then, and written where they changed. Gangs
+count in the Queue of their namespace that leads to the ClusterQueue they are in.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from roost.core import WHOLE, JobId
+from roost.core import WHOLE, JobId, QueueChanged, QueueDeleted, QueueId, QueueSpec
+from roost.errors import RoostError
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Object, ResourceKind
-from roost.kubernetes.jobs.queues import promise
+from roost.kubernetes.crds import queue_spec
 from roost.kubernetes.operator.queues import queue_of, target_of
 from roost.kubernetes.operator.status import Condition, LastStatus, Obstacle, conditions_of, word
 from roost.kubernetes.operator.workload import OperatorContext
@@ -103,3 +104,32 @@ def _conditions(context: OperatorContext, kind: ResourceKind, queue: Object) -> 
 
 def _generation(queue: Object) -> int:
     return int(queue["metadata"].get("generation") or 0)
+
+
+def promise(found: Object) -> QueueSpec | Obstacle:
+    """What a ClusterQueue promises, or why that cannot be."""
+    try:
+        return queue_spec(found)
+    except (RoostError, ValueError, TypeError) as error:
+        return Obstacle("invalid-queue", str(error))
+
+
+def event_of(
+    context: OperatorContext, old: Object | None, new: Object | None, now: float
+) -> QueueChanged | QueueDeleted | None:
+    """What a changed ClusterQueue is to the core."""
+    if new is None:
+        name = QueueId(old["metadata"]["name"]) if old is not None else QueueId("")
+        used = any(
+            job.spec.queue == name and not job.state.over for job in context.core.jobs.values()
+        )
+        if name not in context.core.queues:
+            return None
+        # Jobs that are in it go on; it only has nothing more to promise.
+        return QueueChanged(now, QueueSpec(name)) if used else QueueDeleted(now, name)
+    found = promise(new)
+    if isinstance(found, Obstacle):
+        context.write_event(new, "Invalid", found.sentence, warning=True)
+        return None
+    known = context.core.queues.get(found.id)
+    return None if known is not None and known.spec == found else QueueChanged(now, found)

@@ -1,8 +1,8 @@
-"""What a new leader finds of a Job: its status, and the pods of its runs.
+"""What a new leader finds of a Job: its status, the pods of its runs, and what that tells the core.
 
-The status says how often it ran and failed, up to what the last leader wrote down. Pods say what
-was done since. An attempt is known to have ended when the status says that the job waits again;
-else the pods of the last one are a run that goes on, or one that ended while nobody looked.
+The status says how often the job ran and failed, up to what the last leader wrote down. Pods say
+what was done since. An attempt is known to have ended when the status says that the job waits
+again; else the pods of the last attempt are a run that goes on, or that ended unseen.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from roost.core import WORKER, Allocation, JobState
+from roost.core import WORKER, Adopted, Allocation, Event, JobId, JobSpec, JobState, Submitted
 from roost.core.allocation import seats
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import GENERATION, TOKEN, JobOwner, RunSeats
-from roost.kubernetes.objects.plans import ATTEMPT, PLAN, decode_plan
+from roost.kubernetes.jobs.request import is_held, submitted_at
+from roost.kubernetes.objects.pods import ATTEMPT, PLAN, decode_plan
 
 _AT_REST = frozenset({JobState.QUEUED, JobState.SUSPENDED})
 
@@ -126,3 +127,41 @@ def _count(value: Any) -> int:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def waiting_event(  # noqa: PLR0913 - what is known of it, from four places
+    job: JobId, spec: JobSpec, found: Object, past: StatusSummary, attempts: int, now: float
+) -> Event:
+    """A Job that has no run, though it may have had some."""
+    if past.state is None and not attempts and not is_held(found):
+        return Submitted(now, job, spec)
+    return Adopted(
+        now,
+        job,
+        spec,
+        attempts=attempts,
+        failures=past.failures,
+        done_s=past.saved_s,
+        submitted_at=min(submitted_at(found) or now, now),
+        started_at=past.started_at,
+        held=is_held(found),
+        not_before=past.not_before,
+    )
+
+
+def adopted_event(  # noqa: PLR0913 - as above
+    job: JobId, spec: JobSpec, found: Object, past: StatusSummary, run: PodRun, now: float
+) -> Event:
+    """A Job whose pods tell of a run that goes on."""
+    return Adopted(
+        now,
+        job,
+        spec,
+        run.allocation,
+        running=run.was_up,
+        attempts=run.attempt,
+        failures=past.failures,
+        done_s=past.saved_s,
+        submitted_at=min(submitted_at(found) or now, now),
+        started_at=past.started_at,
+    )

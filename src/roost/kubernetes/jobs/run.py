@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, assert_never
 
@@ -34,12 +35,14 @@ from roost.engines import Ended
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import Blueprint, digest_of
 from roost.kubernetes.jobs.context import JobsContext
-from roost.kubernetes.jobs.eviction import RunEviction
+from roost.kubernetes.jobs.elastic import ElasticGeneration
 from roost.kubernetes.jobs.generation import Generation
+from roost.kubernetes.jobs.pods import RunEviction
 from roost.kubernetes.jobs.recovery import PodRun, crew_of
+from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.jobs.request import JobRequest
-from roost.kubernetes.jobs.starting import Means, generation
 from roost.kubernetes.objects.pods import node_of
+from roost.kubernetes.operator.workload import OperatorContext
 
 Answer = type[Started | Resized]
 
@@ -221,3 +224,23 @@ class JobRun:
             current.end("timeout")
         else:
             self._context.requeue_at(self._job, run.started_at + limit_s)
+
+
+class Means(NamedTuple):
+    """What a run whose members may change needs besides.
+
+    ``meeting`` is where its pods call; None: nowhere. ``keep`` writes a text down, and returns when
+    whoever leads next will find it.
+    """
+
+    meeting: RendezvousServer | None
+    keep: Callable[[str], Awaitable[None]]
+
+
+def generation(
+    context: OperatorContext, job: JobId, plan: Blueprint, means: Means, token: str = ""
+) -> Generation:
+    """A generation of pods that nobody has asked for yet."""
+    if plan.elastic and means.meeting is not None:
+        return ElasticGeneration(context, job, plan, token, meeting=means.meeting, keep=means.keep)
+    return Generation(context, job, plan, token)

@@ -32,12 +32,19 @@ from roost.core import (
 from roost.errors import InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.kinds import JOBS, PRIORITY_CLASSES, Object
 from roost.kubernetes.crds import ttl_s
-from roost.kubernetes.jobs.arrival import adopted_event, waiting_event
 from roost.kubernetes.jobs.context import JobsContext
 from roost.kubernetes.jobs.elastic import recalled
-from roost.kubernetes.jobs.orphan_pods import OrphanPods
 from roost.kubernetes.jobs.pod_ends import attempt_of
-from roost.kubernetes.jobs.recovery import PodRun, StatusSummary, kept_of, run_of, summary_of
+from roost.kubernetes.jobs.pods import OrphanPods
+from roost.kubernetes.jobs.recovery import (
+    PodRun,
+    StatusSummary,
+    adopted_event,
+    kept_of,
+    run_of,
+    summary_of,
+    waiting_event,
+)
 from roost.kubernetes.jobs.request import CANCEL, MIGRATE, USER, JobRequest, annotation, is_held
 from roost.kubernetes.jobs.run import JobRun
 from roost.kubernetes.objects.pods import is_over, node_of

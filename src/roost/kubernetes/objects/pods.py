@@ -1,20 +1,22 @@
-"""Where a pod stands: bound, running, leaving or over; how it ended; the seat it was given.
+"""Where a pod stands, how it ended, and what Roost wrote on it when it was bound.
 
-Times are seconds since the epoch, as the API server's clock has them. Annotations that Roost wrote
-itself are read back here; ``plans`` has the one that tells of the whole gang.
+A bound pod carries its seat, its GPUs and its attempt, and at least one pod of a run carries the
+plan of all. Anyone who may edit pods may edit these notes: what is read back is checked.
 """
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from typing import Any
 
-from roost.core.spec import NodeId
+from roost.core.allocation import WORKER, Allocation, Part
+from roost.core.spec import WHOLE, NodeId
 from roost.engines import WorkerExit
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.gang_refs import index_of, role_of
 from roost.kubernetes.objects.nodes import MOST_DEVICES
-from roost.kubernetes.objects.plans import ATTEMPT, GPUS, SEAT
 from roost.kubernetes.objects.values import (
     annotations_of,
     digits,
@@ -199,3 +201,62 @@ def _time(given: object) -> float | None:
     except (ValueError, OverflowError):
         pass
     raise InvalidSpec(f"a time must be as in 2024-05-01T12:00:00Z, got {quoted(given)}")
+
+
+GPUS = "roost.dev/gpus"
+SEAT = "roost.dev/seat"
+ATTEMPT = "roost.dev/attempt"
+PLAN = "roost.dev/plan"
+
+_DEFAULTS = (1, WORKER, WHOLE)
+#: The longest text that annotations can be, and more workers than it could name nodes for.
+_LONGEST = 262_144
+_MOST_WORKERS = 100_000
+
+
+def encode_plan(allocation: Allocation) -> str:
+    """An allocation as the text of an annotation."""
+    return json.dumps([_encoded(part) for part in allocation.parts], separators=(",", ":"))
+
+
+def decode_plan(text: str) -> Allocation:
+    """The allocation that an annotation tells of; raises InvalidSpec where it is none of ours."""
+    if len(text) > _LONGEST:
+        raise InvalidSpec(f"annotation {PLAN} is too long")
+    try:
+        parts = tuple(_decoded(data) for data in json.loads(text))
+    except (ValueError, TypeError, IndexError, RecursionError) as error:
+        raise InvalidSpec(f"annotation {PLAN} cannot be read: {error}") from None
+    if not 0 < sum(part.workers for part in parts) <= _MOST_WORKERS:
+        raise InvalidSpec(f"annotation {PLAN} is of no workers, or of too many")
+    return Allocation(parts)
+
+
+def encode_gpus(gpus: tuple[int, ...]) -> str:
+    """Devices as the text of an annotation."""
+    return ",".join(map(str, gpus))
+
+
+def _encoded(part: Part) -> list[Any]:
+    tail: list[Any] = [part.workers, part.role, part.share_milli]
+    for default in reversed(_DEFAULTS):
+        if tail[-1] != default:
+            break
+        tail.pop()
+    return [part.node, list(part.gpus), *tail]
+
+
+def _decoded(data: list[Any]) -> Part:
+    node, gpus, *tail = data
+    workers, role, share_milli = tail + list(_DEFAULTS[len(tail) :])
+    if not isinstance(node, str) or not isinstance(role, str):
+        raise TypeError("senseless names")
+    if not all(_within(gpu, 0, MOST_DEVICES - 1) for gpu in gpus) or not (
+        _within(workers, 1, _MOST_WORKERS) and _within(share_milli, 0, WHOLE)
+    ):
+        raise ValueError("senseless amounts")
+    return Part(NodeId(node), tuple(gpus), share_milli, workers, role)
+
+
+def _within(number: object, least: int, most: int) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and least <= number <= most

@@ -21,11 +21,16 @@ from roost.kubernetes.client.lease import Deposed, Leader
 from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.gangs.discovery import SCHEDULER, GangSource
 from roost.kubernetes.gangs.foreign_pods import ForeignPods
+from roost.kubernetes.objects.trimming import trimmer
+from roost.kubernetes.operator.announcement import (
+    DEFAULT_PLACER,
+    DEFAULT_POLICY,
+    Announcement,
+)
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.health import HealthServer
 from roost.kubernetes.operator.leadership import Leadership
 from roost.kubernetes.operator.nodes import LOST_S
-from roost.kubernetes.operator.trimming import trimmer
 from roost.kubernetes.operator.workload import SourceFactory
 
 _log = logging.getLogger(__name__)
@@ -42,8 +47,8 @@ _UNPERMITTED = "no permission to"
 class OperatorOptions:
     """How an operator runs."""
 
-    policy: str = "priority"
-    placer: str = "topology"
+    policy: str = DEFAULT_POLICY
+    placer: str = DEFAULT_PLACER
     namespace: str = "default"
     identity: str = "roost"
     lease_name: str = "roost-operator"
@@ -87,6 +92,7 @@ class Operator:
             renew_s=options.lease_s * 2 / 3,
             retry_s=options.lease_s * 2 / 15,
         )
+        self.leader.metadata = Announcement(options.policy, options.placer).metadata()
         self.binder = Binder(api, self.leader.check, max(1, options.connections * 3 // 4))
         self.leadership: Leadership | None = None
         self.health = HealthServer(self)

@@ -17,8 +17,8 @@ from collections.abc import Set as AbstractSet
 from roost.core import Core, Event, NodeChanged, NodeId, NodeJoined, NodeLost, NodeSpec, PoolChanged
 from roost.errors import InvalidSpec, RoostError
 from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.objects.constraints import Pools
 from roost.kubernetes.objects.nodes import is_ready, node_spec
-from roost.kubernetes.objects.pools import Pools
 
 _log = logging.getLogger(__name__)
 

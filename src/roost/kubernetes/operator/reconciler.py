@@ -31,8 +31,8 @@ from roost.core import (
 from roost.errors import Fatal, RoostError
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
+from roost.kubernetes.objects.constraints import Pools
 from roost.kubernetes.objects.needs import Need, needs
-from roost.kubernetes.objects.pools import Pools
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
 from roost.kubernetes.operator.workload import PodWorkload, SourceFactory, WorkloadSource

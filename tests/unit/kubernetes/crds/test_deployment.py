@@ -21,7 +21,7 @@ from roost.kubernetes.crds.__main__ import files
 from roost.kubernetes.crds.permissions import CLUSTER, LOCAL, ClusterPermission, needed
 from roost.kubernetes.gangs.discovery import GangSource
 from roost.kubernetes.gangs.foreign_pods import ForeignPods
-from roost.kubernetes.jobs import JobController
+from roost.kubernetes.jobs.controller import JobController
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "roost"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roost.core import JobSpec, NodeId, Range, Resources
 from roost.core.allocation import Allocation, Part, seats
-from roost.kubernetes.gangs.roles import GangMember, GangRoles, vacant
+from roost.kubernetes.gangs.seat_plans import GangMember, GangRoles, vacant
 
 BIG, SMALL = Resources(gpus=2), Resources(gpus=0, cpu_milli=1000)
 

@@ -24,7 +24,7 @@ from roost.kubernetes.jobs.blueprint import (
 )
 from roost.kubernetes.jobs.containers import literal
 from roost.kubernetes.jobs.pod_overrides import pod_overrides
-from roost.kubernetes.objects.plans import PLAN, decode_plan
+from roost.kubernetes.objects.pods import PLAN, decode_plan
 
 A, B = NodeId("node-a"), NodeId("node-b")
 OWNER = JobOwner("team", "train", "uid-1")

@@ -13,8 +13,9 @@ from tests.unit.kubernetes.operator.small_cluster import SmallCluster
 from roost.core import JobId, RunId
 from roost.kubernetes.client.api import Disrupted
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, SECRETS
-from roost.kubernetes.jobs import JobController, JobOptions, controller
+from roost.kubernetes.jobs import controller
 from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.jobs.controller import JobController, JobOptions
 from roost.kubernetes.operator.leadership import Leadership
 from roost.kubernetes.operator.workload import OperatorContext, SourceFactory
 

@@ -15,7 +15,7 @@ from roost import placement, policies
 from roost.core import QueueId
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, QUEUES, SECRETS, SERVICES, Object
-from roost.kubernetes.jobs import JobController
+from roost.kubernetes.jobs.controller import JobController
 from roost.kubernetes.operator.reconciler import fold
 from roost.kubernetes.operator.status import moment
 from roost.kubernetes.operator.workload import SourceFactory

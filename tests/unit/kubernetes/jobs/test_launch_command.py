@@ -12,7 +12,7 @@ import pytest
 
 from roost.errors import InvalidSpec
 from roost.jobfile.program import Program, Task
-from roost.kubernetes.jobs.launch_command import argv_of
+from roost.kubernetes.jobs.containers import argv_of
 
 
 def program(script: str = "", command: tuple[str, ...] = (), **more: object) -> Program:

@@ -13,7 +13,7 @@ from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import JobOwner
 from roost.kubernetes.jobs.pod_ends import end_of, stuck
 from roost.kubernetes.jobs.recovery import StatusSummary, run_of, summary_of
-from roost.kubernetes.objects.plans import encode_plan
+from roost.kubernetes.objects.pods import encode_plan
 
 OWNER = JobOwner("default", "train", "uid-1")
 PLAN = Allocation((Part(NodeId("a"), (0, 1), workers=2),))

@@ -14,7 +14,8 @@ from roost.kubernetes.client.kinds import (
     QUEUES,
     Object,
 )
-from roost.kubernetes.jobs import JobController, queue_status
+from roost.kubernetes.jobs import queue_status
+from roost.kubernetes.jobs.controller import JobController
 from roost.kubernetes.operator.workload import SourceFactory
 
 SPACE = "lab"

@@ -11,9 +11,8 @@ from tests.unit.kubernetes.kube_objects import Object, node, some
 
 from roost.core.spec import NodeSpec
 from roost.errors import InvalidSpec
-from roost.kubernetes.objects.constraints import constraints_of
+from roost.kubernetes.objects.constraints import Pools, constraints_of
 from roost.kubernetes.objects.nodes import facts_of, is_open, is_ready, node_spec
-from roost.kubernetes.objects.pools import Pools
 
 
 def test_a_node_of_the_usual_sort() -> None:

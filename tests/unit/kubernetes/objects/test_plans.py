@@ -7,7 +7,7 @@ import pytest
 from roost.core.allocation import Allocation, Part
 from roost.core.spec import NodeId
 from roost.errors import InvalidSpec
-from roost.kubernetes.objects.plans import decode_plan, encode_gpus, encode_plan
+from roost.kubernetes.objects.pods import decode_plan, encode_gpus, encode_plan
 
 A, B = NodeId("a"), NodeId("b.example.org")
 

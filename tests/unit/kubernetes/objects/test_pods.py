@@ -12,7 +12,7 @@ from tests.unit.kubernetes.kube_objects import Object, pod, some
 from roost.engines import WorkerExit
 from roost.errors import InvalidSpec
 from roost.kubernetes.objects import pods
-from roost.kubernetes.objects.plans import encode_gpus
+from roost.kubernetes.objects.pods import encode_gpus
 
 NOON = 1714564800.0
 

@@ -13,9 +13,8 @@ from tests.unit.kubernetes.kube_objects import Object, node, pod
 
 from roost.core.spec import NodeId
 from roost.errors import InvalidSpec
-from roost.kubernetes.objects.constraints import Constraints, constraints_of
+from roost.kubernetes.objects.constraints import Constraints, Pools, constraints_of
 from roost.kubernetes.objects.needs import needs
-from roost.kubernetes.objects.pools import Pools
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

@@ -20,7 +20,7 @@ from roost import placement, policies
 from roost.errors import Conflict, NotFound, Retryable
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object, ResourceKind
-from roost.kubernetes.jobs import JobController
+from roost.kubernetes.jobs.controller import JobController
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.leadership import Leadership
 from roost.kubernetes.operator.workload import SourceFactory

@@ -22,8 +22,8 @@ from roost.kubernetes.client.kinds import (
     Object,
 )
 from roost.kubernetes.gangs.discovery import GangSource
-from roost.kubernetes.jobs import JobController
-from roost.kubernetes.objects.plans import decode_plan
+from roost.kubernetes.jobs.controller import JobController
+from roost.kubernetes.objects.pods import decode_plan
 from roost.kubernetes.operator.loop import pod_sources
 from roost.kubernetes.operator.reconciler import fold
 from roost.kubernetes.operator.workload import SourceFactory

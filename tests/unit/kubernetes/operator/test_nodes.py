@@ -7,8 +7,8 @@ from tests.unit.kubernetes.operator.objects import node
 from roost import placement, policies
 from roost.core import Core, NodeChanged, NodeId, NodeJoined, NodeLost
 from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.objects.constraints import Pools
 from roost.kubernetes.objects.needs import needs
-from roost.kubernetes.objects.pools import Pools
 from roost.kubernetes.operator.nodes import ClusterNodes
 
 N = NodeId("n")

@@ -151,7 +151,7 @@ def test_a_seat_is_given_to_the_next_of_its_gang() -> None:
     )
     cluster.decide()
     found = cluster.reconciler.workloads[GANG]
-    assert {uid: seat.name for uid, seat in found._seats.items()} == {  # type: ignore[attr-defined]
+    assert {uid: seat.name for uid, seat in found._members.seats.items()} == {  # type: ignore[attr-defined]
         "uid-team-0": "worker-0",
         "new": "worker-1",
     }
@@ -264,7 +264,7 @@ def test_seats_of_those_who_are_done_go_to_others_while_the_rest_goes_on() -> No
     cluster.put(again)
     cluster.decide()
     found = cluster.reconciler.workloads[GANG]
-    sits = {uid: seat.gpus for uid, seat in found._seats.items()}  # type: ignore[attr-defined]
+    sits = {uid: seat.gpus for uid, seat in found._members.seats.items()}  # type: ignore[attr-defined]
     assert sits == {"x": (1,), "uid-team-3": (3,)}
     validate(cluster.core)
 

@@ -6,7 +6,7 @@ from tests.unit.kubernetes.operator.objects import pod
 
 from roost.kubernetes.client.kinds import BATCH_JOBS, NODES, PODS, QUEUES
 from roost.kubernetes.objects.needs import needs
-from roost.kubernetes.operator.trimming import trimmer
+from roost.kubernetes.objects.trimming import trimmer
 
 
 def test_pods_share_what_is_alike_and_need_the_same_as_before() -> None:
