@@ -36,7 +36,7 @@ class ClusterState:
         self.finished = 0
         #: Failed jobs that have to wait for their next try: when, number, job.
         self.backing_off: list[tuple[float, int, Job]] = []
-        #: Jobs whose run has fewer or more workers than its user now wants.
+        #: Jobs with a run of fewer or more workers than the user now wants.
         self.out_of_range: dict[JobId, Job] = {}
         #: Moves that users asked for since the last decision.
         self.moves: list[MigrateRequested] = []

@@ -9,8 +9,8 @@ calls it again at ``wake_at``.
                      3. make the plan binding: runs begin, change or leave; return the actions
 
 Between a decision and its effect stand the runs that still leave: policies plan on what is *free*
-(stops under way count as done), and a run whose devices are not *idle* yet is *reserved* until the
-last of those it waits for has gone.
+(stops under way count as done), and a run with devices that are not *idle* yet is *reserved* until
+the last of those it waits for has gone.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Core:
     def handle(self, *events: Event) -> list[Action]:
         """Fold a batch of events, decide once, and say what to do.
 
-        An event that cannot be (a second job of one name, a node that nobody knows) raises
+        An event that cannot be (a second job of one name, an unknown node) raises
         ``Conflict`` or ``NotFound`` and changes nothing; those before it in the batch stand, and
         what follows from them comes with the next call.
         """
@@ -168,7 +168,7 @@ class Core:
         return actions
 
     def explain(self, job_id: JobId, *, limit: int = 20) -> Explanation | None:
-        """Why a job waits and who goes first; None when it does not wait."""
+        """Why a job waits and which jobs go first; None when it does not wait."""
         job = self.state.job(job_id)
         if not job.waiting:
             return None
@@ -209,7 +209,7 @@ class Core:
                 self._try_again(event)
 
     def _try_again(self, event: Event) -> None:
-        """Let jobs wait again whose back-off is over."""
+        """Let jobs wait again after their back-off."""
         now = self.state.now
         while self.backing_off and self.backing_off[0][0] <= now:
             at, _, job = heapq.heappop(self.backing_off)

@@ -2,7 +2,7 @@
 
 The core never reads a clock: ``time`` is whatever clock the driver keeps, and never runs backwards.
 A world that measures what it does says so: ``took_s`` is the time from an order to its effect,
-``pause_s`` how long the training stood still for it; ``None`` where nobody measured.
+``pause_s`` how long the training stood still for it; ``None`` if not measured.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class NodeChanged:
 class PoolChanged:
     """A pool, a named set of nodes, has these nodes now.
 
-    Nodes that nobody knows yet belong to it from when they join. Runs stay where they are. None:
-    nobody asks for the pool any more, and it need not be remembered.
+    Unknown nodes belong to it from when they join. Runs stay where they are. None:
+    the pool is not used any more, and need not be remembered.
     """
 
     time: float
@@ -143,7 +143,7 @@ class Adopted:
 class Protected:
     """A job must not be evicted from now on, for a reason; without a reason it may be again.
 
-    If it was just asked to leave, it stays: those who wait for its place look for another.
+    If it was just asked to leave, it stays: runs that wait for its place look for another.
     """
 
     time: float
@@ -228,7 +228,7 @@ class Progressed:
 class Measured:
     """What was observed of a run at one size: the mean time of its steps, and what they need.
 
-    ``step_s`` is 0 where nobody told. ``memory_mib`` is the most device memory of a worker (0:
+    ``step_s`` is 0 if it was not told. ``memory_mib`` is the most device memory of a worker (0:
     unknown), ``noise`` the gradient noise scale in samples, ``busy`` the part of the time in which
     its devices were at work. It is no report of progress: that is ``Progressed``.
 

@@ -1,7 +1,7 @@
 """What jobs told about those to come: how long they took, how fast they go, what disturbs them.
 
 Estimates are kept by user and application, the name under which a user runs the same thing again;
-of jobs without one nothing is kept. They rest on what was measured alone: where nobody measured,
+of jobs without one nothing is kept. They rest on what was measured alone: where nothing was,
 there is no estimate, and what the user declared counts.
 """
 
@@ -33,7 +33,7 @@ _Value = TypeVar("_Value")
 class Profile:
     """What was measured of an application: step times by workers and share, memory, noise.
 
-    ``memory_mib`` is the most device memory that a worker was seen to hold (0: nobody looked),
+    ``memory_mib`` is the most device memory that a worker was seen to hold (0: unknown),
     ``noise`` the gradient noise scale in samples, as of last, ``busy`` the part of the time in
     which devices were at work. ``observed`` has the timings of all its jobs by setting.
     """
@@ -45,7 +45,7 @@ class Profile:
     observed: Observed = field(default_factory=Observed)
 
     def step_s(self, workers: int, share_milli: int) -> float | None:
-        """Seconds that a step takes with so many workers; None when nobody measured."""
+        """Seconds that a step takes with so many workers; None if not measured."""
         found = self.steps.get((workers, share_milli))
         return None if found is None else found.mean
 
@@ -127,7 +127,7 @@ class History:
         profile.observed.add(seen)
 
     def spend(self, spec: JobSpec, what: Spending, seconds: float | None) -> None:
-        """Learn what it took to disturb a job; None: nobody measured."""
+        """Learn what it took to disturb a job; None: not measured."""
         if seconds is None or not spec.application or not 0 <= seconds < math.inf:
             return
         spent = _fresh(self.costs, (spec.user, spec.application), Spent(), _APPLICATIONS)

@@ -1,6 +1,6 @@
 """The ledger: what of every node is free, and the masks that find room without looking at nodes.
 
-*Free* is what nobody will use once the stops under way are done. Nodes are numbered in the order
+*Free* is what will be unused once the stops under way are done. Nodes are numbered in the order
 in which they joined; a set of nodes is an integer with one bit per node, so "the first node with
 at least four free GPUs of these kinds" is a few machine instructions even on 16 000 nodes. A *pool*
 is such a set with a name: the world says which nodes belong to it, and jobs may ask for it.
@@ -50,7 +50,7 @@ class Ledger:
         self.kinds: dict[str, int] = {}
         self.switches: dict[str, int] = {}
         self.pools: dict[str, int] = {}
-        #: Who belongs to each pool, also nodes that have not joined yet.
+        #: The nodes of each pool, also nodes that have not joined yet.
         self.members: dict[str, frozenset[NodeId]] = {}
         #: Grows whenever nodes changed what they are, or the pools they belong to.
         self.regrouped: int = 0
@@ -67,7 +67,7 @@ class Ledger:
     # -- nodes come and go -------------------------------------------------------------------
 
     def join(self, spec: NodeSpec) -> Node:
-        """Add a node, or bring a lost one back; only when nobody holds it with other hardware."""
+        """Add a node, or bring a lost one back; with other hardware only when it is unused."""
         node = self.nodes.get(spec.id)
         if node is None:
             node = Node(spec, len(self.order), 1 << len(self.order))
@@ -129,7 +129,7 @@ class Ledger:
 
     @staticmethod
     def _empty(node: Node) -> None:
-        """All that is counted beside devices is there for whoever comes."""
+        """Resources beside devices are there for all."""
         spec = node.spec
         node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
         node.workers_left = spec.workers
@@ -162,7 +162,7 @@ class Ledger:
         self.regrouped += 1
 
     def drop_pool(self, name: str) -> None:
-        """Forget a pool: from now on it is as one that nobody has told of."""
+        """Forget a pool: from now on it is as an unknown one."""
         self.set_pool(name, frozenset())
         del self.pools[name], self.members[name]
 
@@ -328,7 +328,7 @@ class Ledger:
         self.touch(node)
 
     def touch(self, node: Node) -> None:
-        """Note that something about a node changed, for those who remember what they refused."""
+        """Note that something about a node changed, for policies that remember refusals."""
         node.memo = None
         changed = self.changed
         changed.append(node)
@@ -337,7 +337,7 @@ class Ledger:
             del changed[: len(changed) // 2]
 
     def forget_changes(self) -> None:
-        """Let nobody rely on what they remember about any node."""
+        """Make everything invalid that is remembered about nodes."""
         self.changed_before += len(self.changed) + 1
         self.changed.clear()
         for node in self.order:
@@ -377,7 +377,7 @@ class Ledger:
 
     @contextmanager
     def hidden(self, parts: Iterable[tuple[Part, Resources]]) -> Iterator[None]:
-        """Hide what is free of these parts, so that nobody can be placed there meanwhile."""
+        """Hide what is free of these parts, so that no run can be placed there meanwhile."""
         before: dict[NodeId, tuple[int, int, int, int]] = {}
         for part, need in parts:
             node = self.nodes[part.node]

@@ -1,7 +1,7 @@
 """How runs begin, change, shrink, step aside and leave.
 
 Every change is an action for the world; the books change at once, and what a run still uses is
-noted as being left. A run whose new devices are not idle yet is *reserved* until the runs that
+noted as being left. A run with new devices that are not idle yet is *reserved* until the runs that
 still use them have left.
 """
 

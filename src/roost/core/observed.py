@@ -53,7 +53,7 @@ class Timing:
 class Observed:
     """Step times by setting, gradient noise and loss by whole epochs, epochs done so far.
 
-    ``version`` grows when a setting is new, or its mean has become twice as sure: whoever fits a
+    ``version`` grows when a setting is new, or its mean has become twice as sure: code that fits a
     model to the timings need not do it again before.
     """
 

@@ -1,8 +1,8 @@
-"""Who really is on the devices: the second ledger.
+"""The runs that really are on the devices: the second ledger.
 
-The ledger knows what is *free*: what nobody will use once the stops under way are done. This is
+The ledger knows what is *free*: what will be unused once the stops under way are done. This is
 the rest of the truth, as little of it as is needed: which runs are on which nodes, what some of
-them are still leaving, and who waits for that. What is free and not being left is *idle*.
+them are still leaving, and which runs wait for that. What is free and not being left is *idle*.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from roost.core.state import Run
 
 
 class Occupancy:
-    """Runs on nodes, and those who have yet to leave."""
+    """Runs on nodes, and runs that have yet to leave."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._nodes = ledger.nodes
-        #: Runs that hold something others were promised, and who waits for them.
+        #: Runs that hold something others were promised, and the runs that wait for them.
         self._leaving: dict[RunId, list[Run]] = {}
 
     def settle(self, run: Run, allocation: Allocation | None) -> None:
@@ -57,7 +57,7 @@ class Occupancy:
                 self._nodes[part.node].leaving |= mask_of(part.gpus)
 
     def left(self, run: Run) -> list[Run]:
-        """A run holds nothing of others any more; returns those who need wait no longer."""
+        """A run holds nothing of others any more; returns the runs that may go on."""
         waiters = self._leaving.pop(run.id, None)
         if waiters is None:
             return []

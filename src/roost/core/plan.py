@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def free_gpus(self) -> float:
-        """GPUs that nobody will use once the stops under way are done."""
+        """GPUs that will be unused once the stops under way are done."""
         return self.ledger.free_milli / WHOLE
 
     # -- what a policy does --------------------------------------------------------------------

@@ -131,7 +131,7 @@ class _NodeRecord(NamedTuple):
 
 
 class _PoolRecord(NamedTuple):
-    """A pool, and who belongs to it."""
+    """A pool, and its nodes."""
 
     name: str
     nodes: frozenset[NodeId]
@@ -185,7 +185,7 @@ class _RunRecord(NamedTuple):
 
 
 class _LeavingRecord(NamedTuple):
-    """A run that holds what others were promised, and those who wait for it, first come first."""
+    """A run that holds what others were promised, and the runs that wait for it, in order."""
 
     run: RunId
     waiters: tuple[RunId, ...] = ()
@@ -235,7 +235,7 @@ def _run_record(run: Run) -> _RunRecord:
 
 
 def _leaving(core: Core) -> Iterable[_LeavingRecord]:
-    """Who waits for whom; a waiter that is gone for good waits no longer."""
+    """Which run waits for which; a waiter that is gone for good waits no longer."""
     for run_id, waiters in core.occupancy._leaving.items():  # noqa: SLF001 - its own other half
         here = (run.id for run in waiters if core.runs.get(run.id) is run)
         yield _LeavingRecord(run_id, tuple(here))
@@ -376,7 +376,7 @@ def _parts(run: Run) -> tuple[Part, ...]:
 
 
 def _settle(core: Core, state: _CoreRecord) -> None:
-    """Note who is on which node, and what they are leaving."""
+    """Note which runs are on which node, and what they are leaving."""
     there: dict[NodeId, dict[RunId, int]] = {name: {} for name in core.ledger.nodes}
     for run in core.runs.values():
         if run.parked:
@@ -396,7 +396,7 @@ def _settle(core: Core, state: _CoreRecord) -> None:
 
 
 def _await(core: Core, leaving: Iterable[_LeavingRecord]) -> None:
-    """Note who waits for whom to leave."""
+    """Note which run waits for which to leave."""
     waiters = core.occupancy._leaving  # noqa: SLF001 - its own other half
     for record in leaving:
         _known("run", core.runs, record.run)

@@ -1,4 +1,4 @@
-"""Snapshots of version 1, whose runs had flags instead of a phase, as those of version 2."""
+"""Snapshots of version 1, with flags instead of a phase in runs, as those of version 2."""
 
 from __future__ import annotations
 

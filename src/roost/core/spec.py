@@ -89,7 +89,7 @@ class Resources:
     ``share_milli`` below 1000 asks for a part of one device; ``gpu_memory_mib`` limits the worker
     on each device (0: in proportion to its share). ``kinds`` lists the GPU kinds that will do;
     empty means any. ``way`` and ``qos`` matter only to shares. ``pool`` names the set of nodes
-    that will do; empty means any, and of a pool that nobody has told of there are no nodes.
+    that will do; empty means any, and an unknown pool has no nodes.
     """
 
     gpus: int = 1
@@ -173,7 +173,7 @@ class Training:
     bound the samples that a GPU takes at once. ``alone`` is how many samples per second one GPU of
     a kind was seen to do beforehand: only the ratios matter.
 
-    A worker is one GPU, or a replica of the model whose GPUs are split over ``pipeline`` stages:
+    A worker is one GPU, or a replica of the model with GPUs split over ``pipeline`` stages:
     micro-batches of ``micro`` samples then pass these one behind the other, and the bounds of
     samples are those of a replica.
 
@@ -243,7 +243,7 @@ class JobSpec:
     """What a user submits.
 
     ``run_time_s`` is an estimate of the run time with ``workers.min`` workers on the reference
-    GPU, declared by the user or predicted; ``None`` when nobody knows. ``within`` asks for all
+    GPU, declared by the user or predicted; ``None`` if unknown. ``within`` asks for all
     workers inside one cell of that level. ``preemptible``: it may be disturbed for others, and
     ``preempts``: others may be disturbed for it. ``rates`` is the work per second that its least
     workers do on each GPU kind, where that was profiled beforehand.
@@ -284,7 +284,7 @@ class JobSpec:
             self._check_stages(self.training.pipeline)
 
     def _check_stages(self, stages: int) -> None:
-        """Refuse workers whose GPUs cannot be split evenly over their pipeline."""
+        """Refuse workers with GPUs that cannot be split evenly over their pipeline."""
         if self.resources.share_milli < WHOLE:
             raise InvalidSpec(f"a pipeline of {stages} stages needs whole GPUs, not a share of one")
         if not self.resources.gpus or self.resources.gpus % stages:

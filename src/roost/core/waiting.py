@@ -5,7 +5,7 @@ orders by. A decision looks at the heads of lines, not at all jobs: with thousan
 are still only as many lines as there are shapes. Why a line waits is noted on the line; each job's
 share of that time is settled when it leaves, so the split of queueing delay costs O(1) per job.
 
-A key must not change while a job waits; a policy whose keys do change calls ``rekey``.
+A key must not change while a job waits; a policy with keys that change calls ``rekey``.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Waiting:
     def __init__(self) -> None:
         self.lines: dict[tuple[Shape, QueueId | None, bool], Line] = {}
         self._known: dict[tuple[object, ...], tuple[Resources, Line]] = {}
-        #: Lines that somebody stands in.
+        #: Lines that are not empty.
         self.open: dict[Line, None] = {}
         self.key: KeyOf = by_arrival
         self.by_queue = False
@@ -184,7 +184,7 @@ class Waiting:
             self.returned.append(job)
 
     def leave(self, job: Job, now: float) -> None:
-        """A job waits no longer: it gets a place, or nobody wants it any more."""
+        """A job waits no longer: it gets a place, or it is not wanted any more."""
         line = self.line_of(job)
         self._remove(line, job)
         waits = job.waits

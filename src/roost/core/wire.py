@@ -227,7 +227,7 @@ def _sequence(item: Any, *rest: Any) -> _Codec:
 
 
 def _together(*items: Any) -> _Codec:
-    """A tuple whose members have kinds of their own."""
+    """A tuple with members of several kinds."""
     codecs = [_codec(item) for item in items]
 
     def write(values: Iterable[Any]) -> list[Any]:

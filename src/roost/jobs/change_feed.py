@@ -1,4 +1,4 @@
-"""What changed, told to whoever listens, after it is in the journal."""
+"""Tells listeners what changed, after it is in the journal."""
 
 from __future__ import annotations
 

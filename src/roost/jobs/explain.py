@@ -46,7 +46,7 @@ def explain(  # noqa: PLR0913 - the core, the question, and who decides
     *,
     said: Explanation | None = None,
 ) -> dict[str, Any]:
-    """Why a job is where it is, ready for JSON; raises NotFound for one that nobody knows.
+    """Why a job is where it is, ready for JSON; raises NotFound for an unknown one.
 
     ``said`` is what the policy said, where ``core`` is a copy to which it said nothing yet.
     """
@@ -244,7 +244,7 @@ def _holders(core: Core, job: Job, cause: Cause, expected: Forecast) -> list[dic
 def _in_the_way(core: Core, run: Run, job: Job, cause: Cause) -> bool:
     """Whether a run holds what a job lacks: a part of its queue's limit, or devices that would do.
 
-    Where the job lacks nothing but its turn, nobody does.
+    Where the job lacks nothing but its turn, no job does.
     """
     if cause is Cause.QUOTA:
         return run.job.queue is job.queue

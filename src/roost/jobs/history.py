@@ -1,4 +1,4 @@
-"""What the event log says of a batch: who did what, and which job went from which state to which.
+"""The lines of the event log for a batch: which user did what, and how jobs changed their state.
 
 The journal keeps events and decisions for the core; these lines are for people. They are written in
 the same transaction.

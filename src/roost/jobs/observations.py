@@ -3,7 +3,7 @@
 A record keeps the last word. Now and then, and whenever the size is another one, it goes into the
 journal (``Measured``), with where the job ran and what its workers took at once. From that the core
 learns the profile of each application, and ``roost.perf`` makes models of it. What jobs say is
-anybody's text: only what can be true is taken.
+untrusted text: only what can be true is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_MIB = 1 << 30
 _MOST_COUNT = 1 << 40
 _MOST_EPOCHS = 1e9
 _MOST_LETTERS = 500
-#: The role whose workers keep the parameters for the others, in TensorFlow and here.
+#: The role with workers that keep the parameters for the others, in TensorFlow and here.
 _SERVER = "ps"
 
 

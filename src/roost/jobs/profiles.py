@@ -1,9 +1,9 @@
 """What was learned of applications, shown, and held against jobs that cannot fit.
 
 The core folds what engines measure into a profile for each user's application
-(``core.history``). A share of a GPU whose memory is less than that application was seen to need is
-refused before it fails; who knows better gives the job another ``application``. What a step would
-take at other sizes is predicted by the models that policies plan with (``roost.perf``).
+(``core.history``). A share of a GPU with less memory than that application was seen to need is
+refused before it fails; users that know better give the job another
+``application``. The models that policies plan with (``roost.perf``) predict a step at other sizes.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _asked(spec: JobSpec) -> str:
 
 
 def _memory(core: Core, kinds: tuple[str, ...]) -> int:
-    """The memory of the largest GPU that will do; 0 where nobody knows."""
+    """The memory of the largest GPU that will do; 0 where it is unknown."""
     specs = [node.spec for node in core.ledger.order if node.spec.kind != CPU_SLOT]
     fitting = [spec.gpu_memory_mib for spec in specs if not kinds or spec.kind in kinds]
     return max(fitting, default=0)

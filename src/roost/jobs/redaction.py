@@ -18,7 +18,7 @@ _LEAST = 4
 
 
 class Redactor:
-    """The values that nobody may read."""
+    """The values that must not be shown."""
 
     def __init__(self, values: Iterable[str]) -> None:
         forms = {form for value in values if value for form in _forms(value)}

@@ -1,7 +1,8 @@
 """The smallest changes that would start a waiting job now, each of them tried.
 
 A change is first put to the placer on the present books, then to the policy on a copy of the core:
-room alone does not help a job whose turn it is not. What is named would really start the job.
+room alone does not help a job that has to wait for its turn. What is named would really start
+the job.
 """
 
 from __future__ import annotations

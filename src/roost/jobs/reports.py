@@ -55,7 +55,7 @@ _MOST_STEPS = 1e15
 
 
 class LogSource(Protocol):
-    """Where the output of runs is found: an engine, or what somebody read of it before."""
+    """Where the output of runs is found: an engine, or what was read of it before."""
 
     def workers(self, run: RunId) -> tuple[str, ...]:
         """The workers of a run that have an output."""
@@ -102,7 +102,7 @@ class ReportTranslator:
         reports: Sequence[Report],
         now: float,
     ) -> list[Event]:
-        """The events of an engine that has just started: first what ended while nobody served."""
+        """The events of an engine that has just started: first what ended while no server ran."""
         ended = sorted((r for r in reports if isinstance(r, Ended)), key=attrgetter("time"))
         gone = frozenset(report.run for report in ended)
         events: list[Event] = []
@@ -133,7 +133,7 @@ class ReportTranslator:
         run, record = core.runs.get(ended.run), records.get(ended.run.job)
         if run is None or record is None:
             return []
-        # It may have ended while nobody served: then its own time is the true one.
+        # It may have ended while no server ran: then its own time is the true one.
         at = min(max(ended.time, core.now), now)
         saved_s = _saved_s(run, record)
         if run.started_at is not None:
@@ -197,7 +197,7 @@ class ReportTranslator:
         return events
 
     def trust(self, node: NodeId, gpu: int) -> None:
-        """Somebody says that a device works again."""
+        """A user says that a device works again."""
         self._suspicions.forget(DeviceKey(node, gpu))
 
     def _tails(self, run: RunId) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """Jobs, nodes and queues as every interface shows them: the core and the records become views.
 
-The keys are those of ``roost.api``. The server decides who may see what.
+The keys are those of ``roost.api``. The server decides which user may see what.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
 def sharing_of(core: Core, spec: JobSpec, held: Allocation) -> dict[str, Any]:
     """Which part of a GPU each worker has, how, and how much of its memory.
 
-    The limit of the memory in MiB follows from the GPUs that are held; 0: nobody knows it.
+    The limit of the memory in MiB follows from the GPUs that are held; 0: unknown.
     """
     need = spec.resources
     limit = need.gpu_memory_mib

@@ -33,7 +33,7 @@ def adopted(state: ClusterState, event: Adopted) -> bool:
 
 
 def _check_free(state: ClusterState, event: Adopted, allocation: Allocation) -> None:
-    """Refuse an allocation that is not the job's own, or that somebody else holds."""
+    """Refuse an allocation that is not the job's own, or that another run holds."""
     asks, why = _asks(event.spec), misshapen(event.spec, allocation)
     if not why:
         parts = [(part, asks[part.role]) for part in allocation.parts]
@@ -118,7 +118,7 @@ def _stay(state: ClusterState, run: Run, event: Protected) -> bool:
             lifecycle.withdraw(state, waiter, event)
     parts = run.allocation.parts
     if state.ledger.claim((part, needs(run.job, part)) for part in parts):
-        return True  # somebody who need not wait for it is there now
+        return True  # a run that need not wait for it is there now
     run.job.queue.charge(run.job, run.allocation)
     advance(run, Trigger.KEPT)
     lifecycle.free_waiters(state, run, event)

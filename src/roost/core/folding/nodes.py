@@ -1,7 +1,7 @@
 """What the world says of machines, folded into the state: nodes, devices, pools.
 
 A run that a failure hits ends, or goes on with the workers that are left (``lifecycle``). Other
-hardware and other pools disturb nobody: they only matter to those who are placed from then on.
+hardware and other pools disturb no run: they only matter to runs placed from then on.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def suspended(state: ClusterState, event: Suspended) -> bool:
 
 
 def _froze(state: ClusterState, run: Run, event: Event) -> None:
-    """A run stands still where it is: it keeps its place, and nobody waits for it."""
+    """A run stands still where it is: it keeps its place, and no run waits for it."""
     run.foresee(state.now)
     state.touch(run)
     run.job.state = JobState.SUSPENDED

@@ -2,7 +2,7 @@
 
 One job that fails says little: it may be at fault itself. Different jobs that fail on one device,
 with no success between, say that it is the device; a driver that reports broken memory or a device
-that is gone needs nobody else's word. What users do wrong never counts. Weak evidence never takes
+that is gone needs no other word. What users do wrong never counts. Weak evidence never takes
 the last healthy device out of service: it is reported, and people decide.
 
 Feed it devices only, not CPU slots, and of a gang only those of the worker where it began. It
@@ -53,7 +53,7 @@ class Suspicions:
     """What failed where, since the last success there.
 
     ``jobs`` different jobs within ``window_s`` make a device suspect; one more if they all belong
-    to one user, who may have a bug in common.
+    to one user, because they may have a bug in common.
     """
 
     jobs: int = 2
@@ -70,7 +70,7 @@ class Suspicions:
         *,
         healthy: int | None = None,
     ) -> list[Suspect]:
-        """Take note of how a run ended (None: well) on these devices; tells who is suspect.
+        """Take note of how a run ended (None: well) on these devices; returns the suspects.
 
         ``healthy`` devices are in service now, those of the run included; None: enough of them.
         """

@@ -1,4 +1,4 @@
-"""Understanding failures: why a run ended, whose it is, and whether to try again.
+"""Understanding failures: why a run ended, whose fault it is, and whether to try again.
 
 Pure functions of what an engine reports, the ends of the workers' logs and what the job last said
 of itself. The kinds of failure are in ``verdicts``, their signatures in ``signatures``, the reading
@@ -26,7 +26,7 @@ from roost.jobs.redaction import Redactor
 
 __all__ = ["RetryDecision", "Verdict", "classify", "decide", "sentence"]
 
-#: Failures that are nobody's fault but ours are not charged to the job; but they end somewhere.
+#: Failures of the platform are not charged to the job; but they end somewhere.
 PLATFORM_MAX = 10
 DELAY_MAX_S = 600.0
 
@@ -133,7 +133,7 @@ def first_cause(
         found = _explain(ended, _tail(ended, tails), loss)
         tier = found.tier
         if tier in (Tier.BARE, Tier.VICTIM) and not found.raised:
-            # Nobody had failed yet, so it was no consequence. Later ones may be.
+            # No worker had failed yet, so it was no consequence. Later ones may be.
             tier = Tier.GENERIC if first else Tier.VICTIM if _signal(ended) else tier
         if best is None or tier < best[0]:
             best = tier, RootCause(ended, found)
@@ -227,7 +227,7 @@ def _setup(failed: WorkerExit, tails: Mapping[str, bytes], hidden: Redactor) -> 
 
 
 def _by_problem(ended: Ended, hidden: Redactor, exit_: WorkerExit | None = None) -> Verdict | None:
-    """What the engine knows of the devices explains an end that is nobody's fault as it looks."""
+    """What the engine knows of the devices explains an end without an apparent fault."""
     line = ended.problem.encode("utf-8", "replace")
     found = evidence.read(line)
     if found is None:
@@ -253,7 +253,7 @@ def _told(cause: RootCause, hidden: Redactor) -> Verdict:
 
 
 def _shown(line: bytes, hidden: Redactor) -> str:
-    """A line fit for people who know no secrets: they are taken out before anything is cut."""
+    """A line without secrets: they are taken out before anything is cut."""
     return evidence.shown(hidden.out_of(line))
 
 
@@ -296,7 +296,7 @@ _BY_SIGNAL: dict[int, str] = {
     signal.SIGPIPE: "connection-lost",
 }
 _BY_CODE = {126: "not-executable", 127: "command-not-found"}
-#: How a program ends whose arguments it does not understand.
+#: The exit code of a program that does not understand its arguments.
 _USAGE = 2
 #: What a shell's 126 and 127 may also mean, and what a limit's signal may be about.
 _SPAWN = frozenset({"library-missing", "host-out-of-memory", "disk-full", "resource-limit"})

@@ -1,4 +1,4 @@
-"""What can go wrong with a run: the kinds of failure, whose they are, and what to tell the user.
+"""The kinds of failure of a run: whose fault they are, and what to tell the user.
 
 Each kind says whether a retry can help and how much it tells about the devices it ran on. How a
 kind is recognised in a log is in ``signatures``; which one applies to a run is for ``failures``.
@@ -48,7 +48,7 @@ class FailureKind:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a run failed: what happened, whose it is, whether a retry can help, what to do.
+    """Why a run failed: what happened, whose fault it is, whether a retry can help, what to do.
 
     ``worker`` is where it began, ``evidence`` the line of its log that tells, ``code`` and
     ``signal`` how that worker ended.
@@ -356,7 +356,7 @@ KINDS: dict[str, FailureKind] = {
 _ONLY = "worker-0"
 
 _WHOSE = {"user": "yours", "platform": "not yours", "unknown": "cause unclear"}
-#: The kind whose phrase says already that the cause is unclear.
+#: The kind with a phrase that says already that the cause is unclear.
 UNKNOWN = "signature-unknown"
 _RETRY = {"never": "not retried", "yes": "worth a retry", "unknown": "retried only if asked"}
 
