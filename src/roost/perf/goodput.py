@@ -36,7 +36,7 @@ class StepTimes(Protocol):
 class BatchLimits(NamedTuple):
     """The batches a job may use: in all, and on one GPU at once.
 
-    A job whose ``batch_max`` is no more than its ``batch`` stays at ``batch``. Beyond its own
+    A job with a ``batch_max`` of no more than its ``batch`` stays at ``batch``. Beyond its own
     batch, one worker alone needs ``lone_rounds``: from one batch it cannot tell the noise of its
     gradients, of which larger batches depend.
     """

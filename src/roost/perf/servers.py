@@ -57,7 +57,7 @@ class ServerSample(NamedTuple):
     nodes: int = 1
 
 
-#: Parts of the time of a step with one server and one worker, as assumed before anyone measured.
+#: Parts of the time of a step with one server and one worker, as assumed before a measurement.
 _PRIOR: dict[Mode, tuple[float, ...]] = {
     Mode.ASYNC: (0.66, 0.24, 0.05, 0.05),
     Mode.SYNC: (0.66, 0.05, 0.24, 0.025, 0.025),
@@ -181,7 +181,7 @@ def assumed(mode: Mode, rate: float = 1.0, *, placed: bool = False) -> ServerMod
 
 
 def _prior(mode: Mode, *, placed: bool) -> Reals:
-    """What is assumed before anyone measured; the terms in k are as large as that in w/p."""
+    """What is assumed before a measurement; the terms in k are as large as that in w/p."""
     return np.array((*_PRIOR[mode], *((_ACROSS,) * _ADDED[mode] if placed else ())))
 
 
@@ -293,13 +293,13 @@ class Fits:
         observed, mode = observed_of(job), mode_of(job)
         found = None
         if observed is not None:
-            whose = (job.spec.user, job.spec.application) if job.spec.application else job.id
-            kept = self.models.get(whose)
+            owner = (job.spec.user, job.spec.application) if job.spec.application else job.id
+            kept = self.models.get(owner)
             if kept is None or kept[:2] != (observed.version, mode):
                 if len(self.models) > _KEPT:
                     self.models.clear()
                 kept = observed.version, mode, _fitted(job, observed, mode, placed=self.placed)
-                self.models[whose] = kept
+                self.models[owner] = kept
             found = kept[2]
         if found is None:
             found = self._assumed.get(mode) or assumed(mode, placed=self.placed)

@@ -131,8 +131,8 @@ class Look(NamedTuple):
 class Objective:
     """The error of a model over samples.
 
-    It is the root mean square of the logarithmic error of computing times, plus that of step
-    times, plus the pulls on gamma and on growth. A sample whose ``sync_s`` is not a number says
+    It is the root mean square of the logarithmic error of computing times, plus that of step times,
+    plus the pulls on gamma and on growth. A sample with a ``sync_s`` that is not a number says
     nothing of computing times.
     """
 
@@ -163,8 +163,8 @@ class Objective:
     def __call__(self, p: Reals) -> Look:
         """Look at the error where the parameters are ``p``.
 
-        A step is ``own * (1 + (shared / own) ** gamma) ** (1 / gamma)``, whose logarithm grows
-        with that of the network by ``rest`` and with that of computing by ``1 - rest``.
+        A step is ``own * (1 + (shared / own) ** gamma) ** (1 / gamma)``, the logarithm of which
+        grows with that of the network by ``rest`` and with that of computing by ``1 - rest``.
         """
         n, gamma = self.count, p[_GAMMA]
         times = p[:_GAMMA] @ self._terms + self._idle

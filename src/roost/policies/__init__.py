@@ -2,8 +2,8 @@
 
 A third party's package adds its own by declaring an entry point in the group ``roost.policies``;
 its name is then a policy name. An experiment needs no package: ``path/to/file.py:Name`` is a policy
-name, too. The object is a function on a plan, or a frozen dataclass whose fields are the policy's
-parameters and whose instances are called with a plan. ``roost.policies.kit`` has the tools that
+name, too. The object is a function on a plan, or a frozen dataclass with the policy's parameters
+as fields and instances that are called with a plan. ``roost.policies.kit`` has the tools that
 policies share.
 """
 

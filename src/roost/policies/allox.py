@@ -3,14 +3,14 @@
 After "AlloX: Compute Allocation in Hybrid Clusters" (Le et al., EuroSys 2020). A job that is k-th
 from last in the line at a GPU adds k times its run time there to the sum of completion times: its
 own, and the wait of those behind it. So the least sum is that of a matching of jobs to pairs of GPU
-and place, which is found exactly. Whoever is first in a line whose GPU is free starts; nobody is
+and place, which is found exactly. A job that is first in a line with a free GPU starts; none is
 stopped. When jobs come or end, the lines are drawn anew.
 
 A gang takes several GPUs at once, which the source does not have: it stands in one line, where it
-delays those behind it as often as it takes GPUs, and starts when as many are free. Nobody on its
-kind whose turn comes later passes it, so it is not kept waiting for ever.
+delays those behind it as often as it takes GPUs, and starts when as many are free. No job on its
+kind with a later turn passes it, so it is not kept waiting for ever.
 
-Fairness: only a fraction ``alpha`` of those who wait is looked at, of the queues first that hold
+Fairness: only a fraction ``alpha`` of the waiting jobs is looked at, of the queues first that hold
 the least for their weight, and of each the oldest. 1 looks at all of them, and minds only time.
 """
 
@@ -44,7 +44,7 @@ from roost.policies.kit.speeds import (
 )
 
 _MEMO = "allox"
-#: What a run time that nobody knows is taken to be, where nobody knows any.
+#: An unknown run time is taken to be that long, where none is known.
 _UNKNOWN_S = 3600.0
 #: How many waiting jobs are looked at at most: matching is cubic in them.
 _MOST = 500
@@ -76,12 +76,12 @@ class AlloX:
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        """A fraction of nobody would start nobody."""
+        """A fraction of 0 would start nothing."""
         if not 0 < self.alpha <= 1:
             raise InvalidSpec(f"alpha must be above 0 and at most 1, got {self.alpha}")
 
     def __call__(self, plan: Plan) -> None:
-        """Draw the lines, and start who is first in one whose GPU is free."""
+        """Draw the lines, and start the job that is first in one with a free GPU."""
         carry_on(plan)
         measured_rates(plan)
         waiting = [job for job in plan.pending if job.gpu_milli]
@@ -99,7 +99,7 @@ class AlloX:
         plan.memo[_MEMO] = _situation(plan)
 
     def _considered(self, plan: Plan, waiting: Sequence[Job]) -> list[Job]:
-        """Those who have had the least for their weight, at least as many as GPUs are free."""
+        """Jobs of queues that hold least for their weight, at least as many as GPUs are free."""
         ranked = sorted(waiting, key=lambda job: (_progress(job), job.seq))
         count = max(math.ceil(self.alpha * len(ranked)), math.ceil(plan.free_gpus))
         return ranked[: min(count, _MOST)]
@@ -152,7 +152,7 @@ def _turns(plan: Plan, jobs: Sequence[Job], kinds: Kinds, rates: Reals) -> list[
 
 
 def _slots(plan: Plan, kinds: Kinds) -> list[Slot]:
-    """All GPUs, and when whoever holds them will have ended."""
+    """All GPUs, and when their holders will have ended."""
     found = []
     for kind, nodes in enumerate(kinds.nodes):
         busy: list[float] = []
@@ -171,7 +171,7 @@ def _slots(plan: Plan, kinds: Kinds) -> list[Slot]:
 
 
 def _starts(plan: Plan, turns: Sequence[_Turn], kinds: Kinds) -> dict[JobId, Wish]:
-    """Who starts now: in order of turn, until one on a kind whose turn it is does not fit."""
+    """Jobs that start now: in order of turn, until the next one on a kind does not fit."""
     room = capacity(plan)
     sizes: dict[str, list[int]] = {kind: [] for kind in kinds.names}
     closed: set[int] = set()

@@ -2,10 +2,10 @@
 
 After the elastic-training scheduler of Alnair (CentaurusInfra): a new job gets its maximum if that
 is free, else all that is free if that is at least its minimum; else other jobs are shrunk towards
-their minimum until enough is free. GPUs that nobody waits for are given back out to running jobs.
-A job whose size just changed is left alone for ``calm_s`` or, where it was measured what a change
-costs such jobs, for 20 times as long as their training stood still: who is resized in no time grows
-the moment a job ends, who has to start again for it is left in peace.
+their minimum until enough is free. GPUs that no job waits for are given back out to running jobs. A
+job whose size just changed is left alone for ``calm_s`` or, where it was measured what a change
+costs such jobs, for 20 times as long as their training stood still: a job that is resized in no
+time grows the moment another ends, one that has to start again for it is left in peace.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Alnair:
     calm_s: float = 60.0
 
     def __call__(self, plan: Plan) -> None:
-        """Let jobs in by arrival, then give out what nobody waits for."""
+        """Let jobs in by arrival, then give out what no job waits for."""
         lines = list(plan.lines(arrival))
         while lines:
             line = min(lines, key=lambda line: line.entries[0][:2])

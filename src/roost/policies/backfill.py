@@ -84,7 +84,7 @@ class Easy:
             if line.refused_at != plan.ledger.releases:
                 self._fill_line(plan, line, job, reservation)
         for line in lines if self.depth else ():
-            # Only now is known what is left, and who could start if nobody were in line.
+            # Only now is known what is left, and which jobs could start if the line were empty.
             if line.entries and line.head is not job and plan.lack(line) is Cause.TURN:
                 plan.say(line, "it would fit, but delay the first in line", Cause.TURN)
 
@@ -151,7 +151,7 @@ def holds(plan: Plan) -> list[Hold]:
 
 
 def reserve(plan: Plan, job: Job) -> HeadReservation | None:
-    """The earliest moment at which a job will fit, by the estimates; None: nobody knows."""
+    """The earliest moment at which a job will fit, by the estimates; None: unknown."""
     ledger, need = plan.ledger, plan.waiting.line_of(job).gpu_milli
     ending = sorted((hold for hold in holds(plan) if hold.end < math.inf), key=_by_end)
     gone: list[Hold] = []

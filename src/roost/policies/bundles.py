@@ -57,7 +57,7 @@ class Bundles:
     per_hour: int = 3
 
     def __post_init__(self) -> None:
-        """Refuse orders that nobody knows."""
+        """Refuse unknown orders."""
         if self.order not in _ORDERS or not self.slot_s >= 1 or self.per_hour < 0:
             raise InvalidSpec(f"order is one of {', '.join(_ORDERS)}, slots last 1 s: {self}")
 
@@ -89,7 +89,7 @@ class Bundles:
     def _deal(
         self, jobs: list[Job], demands: list[Demand], capacity: Vector, *, stuck: bool
     ) -> list[Size | None]:
-        """Everyone's least, in order, then bundles in the order of the rule."""
+        """The least of each job, in order, then bundles in the order of the rule."""
         left = capacity
         sizes: list[Size | None] = []
         for demand in demands:

@@ -1,7 +1,7 @@
 """First come, first served with conservative backfilling: every waiting job has a reservation.
 
 Feitelson and Weil, "Utilization and predictability in scheduling the IBM SP2 with backfilling"
-(1998). A job may start early only in a hole that delays nobody's reservation; when a run ends
+(1998). A job may start early only in a hole that delays no reservation; when a run ends
 early, reservations move forward in order of arrival, never back. With true run times none slips,
 as long as only GPUs count: CPUs and memory are not planned ahead, and a job that needs them is not
 promised anything.
@@ -40,7 +40,7 @@ class _Memory:
     regrouped: int = 0
 
     def follows(self, before: _Memory, now: float) -> bool:
-        """Whether all went as planned: nobody ended early or late, and no node came or went."""
+        """Whether all went as planned: no run ended early or late, and no node came or went."""
         same = (before.capacity_milli, before.regrouped) == (self.capacity_milli, self.regrouped)
         return same and all(
             end <= now if run not in self.ends else math.isclose(self.ends[run], end)
@@ -58,12 +58,12 @@ class Conservative:
     depth: int = 200
 
     def __post_init__(self) -> None:
-        """Nobody could ever start with no reservation at all."""
+        """Without any reservation no job could ever start."""
         if self.depth < 1:
             raise InvalidSpec(f"depth must be at least 1, got {self.depth}")
 
     def __call__(self, plan: Plan) -> None:
-        """Bring all reservations up to date and start those whose time has come."""
+        """Bring all reservations up to date and start jobs at the time of theirs."""
         plan.lines(arrival)
         jobs = list(islice(plan.waiting, self.depth))
         before = plan.memo.get("conservative", _Memory({}, {}, 0))
@@ -76,7 +76,7 @@ class Conservative:
         profile = Reservations(plan, memory.ends)
         kept = [profile.add(old[job]) for job in jobs if job in old]
         if not all(kept) and not as_planned:
-            profile, old = Reservations(plan, memory.ends), {}  # someone outstayed the estimate
+            profile, old = Reservations(plan, memory.ends), {}  # a run outstayed the estimate
         for job in jobs:
             booking = old.get(job)
             if booking is None or not as_planned:
@@ -152,8 +152,8 @@ def _gathered(
     """Devices for a gang of shares that hold up no more GPUs than were booked; none: no room.
 
     Left to themselves, shares fill what others left of their GPUs. A gang that stays longer than
-    those others would hold all of these GPUs, which may be promised to somebody by then. GPUs that
-    others hold as long anyway cost nothing.
+    those others would hold all of these GPUs, which may be reserved for another job by then. GPUs
+    that others hold as long anyway cost nothing.
     """
     node, workers, booked = spot
     need = replace(job.spec.resources, cpu_milli=0, memory_mib=0)

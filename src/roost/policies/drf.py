@@ -1,7 +1,7 @@
 """Dominant resource fairness between queues.
 
 Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types" (NSDI
-2011): the queue whose largest share of any resource, divided by its weight, is smallest goes next.
+2011): the queue with the smallest dominant share, divided by its weight, goes next.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""First come, first served. Strict: nobody passes the job at the head of the line."""
+"""First come, first served. Strict: no job passes the one at the head of the line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def arrival(job: Job) -> Key:
 
 
 def fifo(plan: Plan) -> None:
-    """First come, first served: nobody passes the job at the head.
+    """First come, first served: no job passes the one at the head.
 
     A queue at its limit holds up only itself.
     """
@@ -36,7 +36,7 @@ def fifo(plan: Plan) -> None:
 
 
 def _first(lines: Iterable[Line], at_limit: set[QueueId | None]) -> Line | None:
-    """The line whose head came first, among queues that may still start something."""
+    """The line with the oldest head, among queues that may still start something."""
     best, best_entry = None, None
     for line in lines:
         entry = line.entries[0]

@@ -4,13 +4,13 @@ After "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloa
 al., OSDI 2020). A program (``fractions``) says which part of its time each job should spend on each
 kind of GPU. Each round then runs the pairs of job and kind with the highest priority, which is that
 fraction over the fraction of the kind's time that the job has had so far, as long as they fit; what
-nobody has a claim on goes to whoever waits. Gangs run whole, on one kind and on as few nodes as can
-be. Who is chosen again on the same kind keeps its place and is not disturbed.
+no job has a claim on goes to waiting jobs. Gangs run whole, on one kind and on as few nodes as can
+be. A job that is chosen again on the same kind keeps its place and is not disturbed.
 
 Between rounds nothing changes: newcomers wait for the next; but where nothing runs, a round begins
 at once, and lasts until then. No two jobs are packed on one GPU here.
 Ties between pairs are frequent, and the source breaks them by kind and arrival, which moves jobs to
-no end; with ``sticky``, which it does not have, of equals those who are there stay.
+no end; with ``sticky``, which it does not have, of equals those that are there stay.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Notes:
     alone: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
 
     def meet(self, jobs: Sequence[Job], kinds: Sequence[str], round_s: float) -> None:
-        """A newcomer counts as having had half a round on every kind; who is gone is forgotten."""
+        """A newcomer counts as having had half a round on each kind; ended jobs are forgotten."""
         here = {job.id for job in jobs}
         for name in [name for name in self.had if name not in here]:
             del self.had[name]
@@ -95,7 +95,7 @@ class _Notes:
 
 
 class _Pair(NamedTuple):
-    """A job on a kind; sorted, those who go first come first, and of equals who is there."""
+    """A job on a kind; sorted, the next comes first, and of equals the one that is there."""
 
     behind: float
     elsewhere: bool
@@ -148,7 +148,7 @@ class Gavel:
     def _fractions(
         self, plan: Plan, jobs: Sequence[Job], sharing: TimeSharing, notes: _Notes
     ) -> Reals:
-        """The program's answer; as long as nobody comes or goes, the last one holds."""
+        """The program's answer; as long as no job comes or goes, the last one holds."""
         weights = np.array([_weight(job) for job in jobs])
         parts = (sharing.rates, sharing.gpus, sharing.capacity, weights)
         asked = (tuple(job.id for job in jobs), *(part.tobytes() for part in parts))
@@ -158,7 +158,7 @@ class Gavel:
         return notes.answer
 
     def _book(self, plan: Plan, notes: _Notes) -> None:
-        """Count the round that begins for those who have a place in it."""
+        """Count the round that begins for jobs that have a place in it."""
         lasts_s = min(self.round_s, plan.wake_at - plan.now)
         for name, wish in standing(plan).items():
             notes.book(name, wish.kind, lasts_s)
@@ -217,7 +217,7 @@ _OBJECTIVES: dict[str, Callable[[Gavel, Plan, Sequence[Job], TimeSharing, _Notes
 
 @dataclass(slots=True)
 class _Round:
-    """Who runs in a round: the first pairs that fit beside those who cannot be disturbed."""
+    """A round: the first pairs that fit beside runs that cannot be disturbed."""
 
     plan: Plan
     jobs: Sequence[Job]
@@ -245,7 +245,7 @@ class _Round:
         return sorted(found)
 
     def choose(self, pairs: Sequence[_Pair], *, modest: bool = False) -> dict[JobId, Wish | None]:
-        """A wish for everybody who waits or may be moved; or for those who disturb nobody."""
+        """A wish for each job that waits or may be moved; or for those that disturb no run."""
         able = [self._touchable(job, modest=modest) for job in self.jobs]
         names = [job.id for job, may in zip(self.jobs, able, strict=True) if may]
         room = capacity(self.plan, names)
@@ -304,7 +304,7 @@ class _Round:
         return all(fits(of, room[self._name(kind)]) for kind, of in sizes.items())
 
     def _let_stay(self, wishes: dict[JobId, Wish | None]) -> dict[JobId, Wish | None]:
-        """Nobody steps aside for nobody: where nobody is let in or moves, who runs stays."""
+        """No run steps aside for nothing: where no job is let in or moves, runs stay."""
         held = standing(self.plan)
         if any(wish is not None and held.get(name) != wish for name, wish in wishes.items()):
             return wishes
@@ -313,7 +313,7 @@ class _Round:
     # -- limits of queues ----------------------------------------------------------------------
 
     def _begin(self, able: Sequence[bool]) -> None:
-        """What queues may still hold, once all who can have stepped aside."""
+        """What queues may still hold, once all runs that can have stepped aside."""
         self._limits = {
             queue: queue.spec.limit_milli - queue.used_milli
             for queue in self.plan.queues.values()
@@ -337,5 +337,5 @@ def _weight(job: Job) -> float:
 
 
 def _whole(job: Job, left: float) -> float:
-    """All the work of a job, as far as anybody knows."""
+    """All the work of a job, as far as that is known."""
     return left if job.run_time_s is None else max(left, job.run_time_s)

@@ -1,4 +1,4 @@
-"""Least attained service: who has had the fewest GPU-seconds goes first; no run time is needed.
+"""Least attained service: the job with the fewest GPU-seconds goes first; needs no run times.
 
 Nuyens and Wierman, "The Foreground-Background queue: a survey" (2008). Taken literally it swaps
 equals without end, so a run gives way only to a job that is a quantum behind it, and runs are

@@ -9,7 +9,7 @@ A job stands evenly on the fewest nodes that hold it (``placement.even``).
 
 A change costs a restart, so it has to pay: what it saves the job, plus what others would make of
 the room it gives up, must exceed what restarts of such jobs take; and no job changes more than
-``per_hour`` times in an hour. Nobody is stopped for anybody: jobs shrink to their least at most.
+``per_hour`` times in an hour. No job is stopped for another: jobs shrink to their least at most.
 
 ``placed`` is ours: models of speed then also know how many nodes a job is on, and a job may take
 several more at once, since one more may need another node and many more make up for that.
@@ -88,7 +88,7 @@ class Optimus:
     def _sizes(
         self, plan: Plan, notes: _Notes, runs: list[Run], waiting: list[Job]
     ) -> Mapping[JobId, Size | None]:
-        """A size for everyone: first as if changes were free, then without those that pay not."""
+        """A size for each job: first as if changes were free, then without those that lose."""
         notes.outlook.forget(plan.jobs)
         notes.outlook.node = usual_node(plan) if self.placed else None
         if self.probe_s:
@@ -111,7 +111,7 @@ class Optimus:
                 kept[at] = replace(demands[at], fixed=held(run))
         second = apportion(kept, capacity, grow=grow)
         if None in second.sizes and None not in first.sizes:
-            second = first  # somebody would be left out for the sake of those who stay as they are
+            second = first  # a job would be left out for the sake of runs that stay as they are
         ids = [run.job.id for run in runs] + [job.id for job in waiting]
         return dict(zip(ids, second.sizes, strict=True))
 
@@ -122,7 +122,7 @@ class Optimus:
 
 
 def pays(run: Run, demand: Demand, size: Size, price: float, capacity: Vector) -> bool:
-    """Whether a change is worth a restart: to the job, and to those who would have its room."""
+    """Whether a change is worth a restart: to the job, and to those that would have its room."""
     old = held(run)
     given_up = dominant(demand.takes(old), capacity) - dominant(demand.takes(size), capacity)
     if math.isinf(price):

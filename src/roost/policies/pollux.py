@@ -78,7 +78,7 @@ class Pollux:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse rounds of no time and populations of nobody."""
+        """Refuse rounds of no time and empty populations."""
         if not 0 < self.round_s < math.inf:
             raise InvalidSpec(f"round_s must be positive, got {self.round_s}")
         for name in ("population", "generations", "patience", "most", "piece"):
@@ -266,7 +266,7 @@ class _Round:
         return states
 
     def _last(self) -> NDArray[np.int16]:
-        """The last population, with rows for the jobs of now; nobody, if the nodes have changed."""
+        """The last population, with rows for the jobs of now; empty, if the nodes have changed."""
         notes = self.notes
         if notes.population is None or notes.pieces != self.pieces:
             return np.zeros((0, len(self.jobs), len(self.pieces)), dtype=np.int16)

@@ -36,6 +36,6 @@ class PriorityPolicy:
         return arrival(job)
 
     def running(self, run: Run, now: float) -> Key:  # noqa: ARG002 - other orders change with time
-        """The same, but ahead of all who arrive at its priority: it keeps its place."""
+        """The same, but ahead of all that arrive at its priority: it keeps its place."""
         job = run.job
         return (-job.queue.spec.priority, -job.spec.priority, -1)

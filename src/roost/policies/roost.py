@@ -5,7 +5,7 @@ usual time between arrivals, for which things stay as they are. A decision is ma
 or goes and once a minute, in these steps:
 
 1. Runs that stepped aside in an earlier decision go on where they were to go (``carry_on``).
-2. Jobs whose number of parameter servers is open are sized by ``kit.parameter_servers``. Jobs of
+2. Jobs with an open number of parameter servers are sized by ``kit.parameter_servers``. Jobs of
    other shapes (shares, roles, ``within``) are placed as they come, unless a rigid job of uniform
    workers stands before them.
 3. ``contests`` says which jobs of uniform workers decide together. Rigid runs are left in peace,

@@ -9,8 +9,9 @@ simulation, also where they look odd: costs are rounded to two decimals, and a j
 twice the GPUs of the largest size that it was seen at.
 
 A job of which nothing was measured gets one GPU of any kind. Jobs that do not train, or cannot
-change their size, take part with what is known of their speed, else as if all GPUs were equal. Who
-might never be chosen, or never find what was chosen for it, starts where there is room in the end.
+change their size, take part with what is known of their speed, else as if all GPUs were equal. A
+job that might never be chosen, or never find what was chosen for it, starts in the end where there
+is room.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ class _Problem:
         return goodput
 
     def _plain(self, job: Job, offered: Sequence[Configuration]) -> Reals:
-        """How fast a job goes that does not train, as far as anybody knows."""
+        """How fast a job goes that does not train, as far as that is known."""
         known = self.seen.of(job)
         other = sum(known.values()) / len(known) if known else 1.0
         low = job.spec.workers.min

@@ -9,7 +9,7 @@ from roost.policies.kit.order import fill
 
 
 def sjf(plan: Plan) -> None:
-    """Shortest job first, by the estimated run time; nobody is stopped for it."""
+    """Shortest job first, by the estimated run time; no job is stopped for it."""
     fill(plan, time_left)
 
 

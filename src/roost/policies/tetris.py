@@ -69,6 +69,6 @@ def alignment(plan: Plan, line: Line, parts: tuple[Part, ...]) -> float:
 
 
 def work_left(line: Line) -> float:
-    """GPU-seconds that the head of a line still needs; a day where nobody knows."""
+    """GPU-seconds that the head of a line still needs; a day where that is unknown."""
     left = line.head.remaining_s
     return (left if left < float("inf") else 86400.0) * max(line.gpu_milli, 1) / WHOLE

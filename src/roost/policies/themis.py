@@ -3,10 +3,10 @@
 After "Themis: Fair and Efficient GPU Cluster Scheduling" (Mahajan et al., NSDI 2020). A job's ratio
 rho is its finish time here over that on an equal part of the cluster of its own: above 1 it would
 have been better off alone. GPUs are given out on leases. When these are over, all that is free or
-was leased is offered first to the ``1 - fairness`` of all jobs whose rho is worst; the rest is then
-offered to everybody else. Among those who are offered GPUs, the winners are the ones that make the
-product of 1/rho largest. Whoever wins what it has keeps it. What is free meanwhile is offered to
-those who wait.
+was leased is offered first to the ``1 - fairness`` of all jobs with the worst rho; the rest is then
+offered to all others. Among the jobs that are offered GPUs, the winners are those that make the
+product of 1/rho largest. A job that wins what it has keeps it. What is free meanwhile is offered to
+waiting jobs.
 
 Leases end together, at the multiples of their length; one that is younger than half of it goes on
 to the next end: so there is one auction for many leases, as there is time to move.
@@ -66,7 +66,7 @@ class _Bid(NamedTuple):
 class _Standing:
     """Where a job stands: its seconds since it came, work left, finish time alone, rates, place.
 
-    ``others`` is how fast each kind is for everybody, relative to their fastest.
+    ``others`` is how fast each kind is for all jobs, relative to their fastest.
     """
 
     job: Job
@@ -93,7 +93,7 @@ class _Standing:
 
 @dataclass(frozen=True, slots=True)
 class Themis:
-    """Themis: GPUs on leases to the jobs whose finish time suffers most from sharing."""
+    """Themis: GPUs on leases to the jobs that finish later than others because of sharing."""
 
     resizes: ClassVar[bool] = True
 
@@ -130,7 +130,7 @@ class Themis:
     # -- the auction ---------------------------------------------------------------------------
 
     def _auction(self, plan: Plan, jobs: Sequence[_Standing], asking: Sequence[_Standing]) -> None:
-        """Offer GPUs to those who are worst off, then what is left to the others who ask."""
+        """Offer GPUs to the jobs that are worst off, then what is left to the others that ask."""
         if not asking:
             return
         room = _Room(plan, asking)
@@ -142,7 +142,7 @@ class Themis:
         wishes: dict[JobId, Wish | None] = dict(won)
         if any(held.get(name) != wish for name, wish in won.items()):
             wishes = {one.job.id: won.get(one.job.id) for one in asking}
-        assign(plan, wishes)  # nobody steps aside for nobody
+        assign(plan, wishes)  # no run steps aside for nothing
 
     def _present(self, one: _Standing) -> float:
         """A job's rho as things stand, for a lease at least."""
@@ -153,7 +153,7 @@ class Themis:
         return one.rho(rate, 0.0, self.lease_s)
 
     def _winners(self, asking: Sequence[_Standing], room: _Room) -> dict[JobId, Wish]:
-        """Who gets what of the room that is left: the largest product of gains that fits in it."""
+        """Shares of the room that is left: the largest product of gains that fits in it."""
         bids = [self._bids(one, room) for one in asking]
         columns = sorted({(bid.wish.kind, bid.gpus) for own in bids for bid in own})
         places = {column: at for at, column in enumerate(columns)}
@@ -191,7 +191,7 @@ class Themis:
     # -- what is known -------------------------------------------------------------------------
 
     def _jobs(self, plan: Plan, kinds: Kinds) -> list[_Standing]:
-        """Where everybody stands who can run on some kind."""
+        """The standing of each job that can run on some kind."""
         jobs = claimants(plan)
         rates = rates_by_kind(plan, jobs, kinds)
         sharing = TimeSharing(rates, gpus_of(jobs), kinds.gpus)

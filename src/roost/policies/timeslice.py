@@ -4,7 +4,7 @@ After Gandiva (Xiao et al., OSDI 2018), which switches jobs about once a minute 
 make progress early. A turn lasts ``quantum_s`` and 20 times what a switch of the job costs, as
 measured or declared: so switching takes about a twentieth of the time at most. When a turn is over
 the run steps aside for the waiting job with the least time on its GPUs, if that has had no more
-than itself; while nobody waits, nobody is disturbed.
+than itself; while no job waits, no run is disturbed.
 
 A newcomer does not have all to itself until it has caught up with jobs that came hours ago: it
 counts as having had as much as the job that was let in last.
@@ -29,7 +29,7 @@ from roost.policies.kit.order import displace
 
 #: How many times the cost of a switch a turn is longer: a twentieth of the time goes into it.
 _WORTH = 20.0
-#: After how many quanta nobody passes a gang that waits for several turns to end at once.
+#: After how many quanta no job passes a gang that waits for several turns to end at once.
 _PATIENCE = 4.0
 #: How many jobs may be remembered before those that are over are forgotten.
 _FEW = 1000
@@ -39,7 +39,7 @@ _WHY = "its turn is over: makes room"
 
 @dataclass(slots=True, eq=False)
 class _Turns:
-    """Who had how much, between decisions. It is lost at a restart: then all start level.
+    """How much each job had, between decisions. It is lost at a restart: then all start level.
 
     ``credit`` is what a job is counted as having had beyond its own time; ``level`` what the job
     had that was let in last. ``blocked`` is the job that waits for turns to end, and since when.
@@ -63,7 +63,7 @@ class _Turns:
         return _seconds(run.job, run.attained_gpu_s(now)) + self.credit.get(run.job.id, 0.0)
 
     def count_others(self, plan: Plan) -> None:
-        """Count the turns of jobs without GPUs, whose time nobody else counts."""
+        """Count the turns of jobs without GPUs: their time is counted nowhere else."""
         for decision in plan.decisions:
             job = plan.jobs[decision.job]
             since = job.run.started_at if job.run is not None else None
@@ -94,7 +94,7 @@ class Timeslice:
             raise InvalidSpec(f"quantum_s must be at least a second, got {self.quantum_s}")
 
     def __call__(self, plan: Plan) -> None:
-        """Start who fits, least served first; the first who does not may end turns."""
+        """Start jobs that fit, least served first; the first that does not may end turns."""
         turns: _Turns = plan.memo.setdefault("timeslice", _Turns())
         turns.forget_the_past(plan)
         heap = [(line.entries[0][:2], line) for line in plan.lines(turns.waiting)]
@@ -127,10 +127,10 @@ class Timeslice:
             turns.blocked = None
 
     def _switch(self, plan: Plan, line: Line, turns: _Turns) -> bool:
-        """Let runs whose turn is over step aside for the head of a line."""
+        """Let runs at the end of their turn step aside for the head of a line."""
         now, key = plan.now, turns.waiting(line.head)
         over: list[tuple[float, int, Run]] = []
-        plan.await_starts()  # the turns of those who are starting, or were just placed, begin then
+        plan.await_starts()  # the turns of runs that are starting, or were just placed, begin then
         for run in plan.running:
             if not (run.settled and _takes_turns(run)):
                 continue
@@ -161,7 +161,7 @@ class Timeslice:
         return True
 
     def _waits_long(self, plan: Plan, turns: _Turns) -> bool:
-        """Whether the first in line has waited so long for turns to end that nobody passes it."""
+        """Whether the first in line has waited so long for turns to end that no job passes it."""
         since = turns.blocked[1] if turns.blocked is not None else plan.now
         return plan.now > since + _PATIENCE * self.quantum_s
 

@@ -43,7 +43,7 @@ class Tiresias:
         levels.fill(plan, self.min_run_s)
 
     def _promote(self, plan: Plan, levels: Levels) -> None:
-        """Let those start again from the top who have waited too long for what they have run."""
+        """Let jobs start again from the top that have waited too long for what they have run."""
         starving: list[tuple[float, int, int, Job]] = plan.memo.setdefault("starving", [])
         for job in plan.waiting.returned:
             if job.gpu_milli:

@@ -1,8 +1,8 @@
-"""Making a whole assignment real: each job on that kind of GPU, with that many workers.
+"""A whole assignment made real: each job on the kind of GPU and with the workers it should have.
 
 Policies that decide about all jobs at once (integer programs, genetic search) wish for a state of
-the cluster; here it is reached with as little movement as can be. Who keeps kind and size keeps its
-place; others are packed around them, and only if somebody would not fit are keepers moved, too.
+the cluster; here it is reached with as little movement as possible. A run that keeps kind and size
+keeps its place. Others are packed around it, and such runs move only if a job would not fit.
 
 Some moves cannot be made in one plan, because two runs would wait for each other; and where a
 change costs a run as much as starting again, its old devices had better be free at once. Then the
@@ -46,7 +46,8 @@ def assign(
     None: the job stands aside. A run that must not be disturbed (it is in motion, not preemptible,
     or younger than its minimum time) is at most resized where it is. A wish beyond a queue's limit
     is granted as far as that goes. A waiting job that does not fit waits, and a run that does not
-    keeps its place. ``reasons`` are for people: why runs change, or for whom they stand aside.
+    keeps its place. ``reasons`` are for people: why runs change, or for which jobs they stand
+    aside.
     """
     _Assignment(plan, reasons=reasons).make(wishes)
 
@@ -90,10 +91,10 @@ class _Assignment:
         for name, wish in self.odd.items():
             self._serve(self.plan.jobs[name], wish)
 
-    # -- who does what -------------------------------------------------------------------------
+    # -- roles --------------------------------------------------------------------------------
 
     def _sort(self, wishes: Mapping[JobId, Wish | None]) -> None:
-        """Find out who stays, who leaves, who moves or starts."""
+        """Sort jobs: those that stay, leave, move or start, and those that the placer handles."""
         jobs = self.plan.jobs
         for name, wish in wishes.items():
             if name not in jobs:
@@ -178,7 +179,7 @@ class _Assignment:
     # -- where ---------------------------------------------------------------------------------
 
     def _lay_out(self) -> dict[JobId, tuple[Part, ...]]:
-        """Seats for all who move, and for those who have to make room for them."""
+        """Seats for all jobs that move, and for those that have to make room for them."""
         while True:
             found, failed = self._try()
             stuck = [self.plan.jobs[name] for name in failed if self._runs(name)]
@@ -220,7 +221,7 @@ class _Assignment:
         return found, failed
 
     def _pack(self, changes: Trial, kind: str) -> Packing:
-        """Pack one kind: around those who stay; else moving a few of them; else all anew."""
+        """Pack one kind: around the runs that stay; else moving a few of them; else all anew."""
         plan = self.plan
         wants = [(plan.jobs[name], w.workers) for name, w in self.movers.items() if w.kind == kind]
         keepers = [run for run in self.keepers if held(plan, run).kind == kind]

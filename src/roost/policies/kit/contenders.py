@@ -1,8 +1,8 @@
-"""Who takes part in a decision about all jobs at once, and who is left in peace.
+"""Contenders: the jobs that take part in a decision about all jobs at once.
 
-A rigid run is no reserve for others: it is set aside only for who counts more, and if nothing is
-known of how it would do elsewhere it is not moved either. Where somebody waits who counts more, a
-decision about these alone comes first, so that nobody else profits from what is taken for them.
+A rigid run is no reserve for others: it is set aside only for a job that counts more. If nothing is
+known of its speed elsewhere, it is not moved either. Where jobs wait that count more, a decision
+about these alone comes first, so that no other job profits from what is taken for them.
 
 Waiting jobs of one shape of which nothing is known are the same to a policy: as many of them are
 looked at as there could be room for, however many there are.
@@ -26,7 +26,7 @@ from roost.policies.kit.sizes import gpus_in_service
 class Contest(NamedTuple):
     """Jobs that are weighed against each other, and those of them that must not be set aside.
 
-    ``urgent``: what is taken from runs is for those who wait, and no run may grow by it.
+    ``urgent``: what is taken from runs is for waiting jobs, and no run may grow by it.
     """
 
     jobs: list[Job]
@@ -46,7 +46,7 @@ def active(plan: Plan) -> tuple[list[Job], list[Job]]:
 
 
 def place_all(plan: Plan, jobs: Iterable[Job]) -> None:
-    """Start those who wait, by priority; where one of a line finds no room, none of it does."""
+    """Start waiting jobs by priority; where one of a line finds no room, none of the line does."""
     refused = set()
     for job in sorted(jobs, key=turn):
         if job.waiting:
@@ -81,7 +81,7 @@ def within_quota(plan: Plan, jobs: Sequence[Job]) -> set[JobId]:
 def contests(
     plan: Plan, jobs: Sequence[Job], owed: Collection[JobId], window: float
 ) -> Iterator[Contest]:
-    """Who decides together: those who count more than a rigid run first, if there are any."""
+    """Jobs that decide together: first those that count more than a rigid run, if there are any."""
     now = plan.now
     waiting = _in_line(plan, [job for job in jobs if job.waiting and job.spec.preempts], owed)
     able = [job for job in jobs if job.run is not None and movable(job.run, now)]
@@ -110,7 +110,7 @@ def contests(
 
 
 def next_able(plan: Plan) -> float:
-    """When the first run that may not be disturbed yet may be, if anybody waits."""
+    """When the next run has had its minimum time, if a job waits."""
     if not plan.waiting.count:
         return math.inf
     ends = [
@@ -122,7 +122,7 @@ def next_able(plan: Plan) -> float:
 
 
 def first_in_line(jobs: Sequence[Job]) -> tuple[float, int]:
-    """The place in line of the first rigid job that waits: who stands behind it lets it go first.
+    """The place in line of the first rigid job that waits: jobs behind it let it go first.
 
     Elastic ones find room later as well: they grow and shrink.
     """
@@ -142,7 +142,7 @@ def adaptable(job: Job) -> bool:
 
 
 def _in_line(plan: Plan, waiting: Sequence[Job], owed: Collection[JobId]) -> list[Job]:
-    """Waiting jobs without those of whose shape others will do."""
+    """Waiting jobs; of equal ones of which nothing is known, as many as could find room."""
     gpus = gpus_in_service(plan)
     found: list[Job] = []
     alike: dict[Line, list[Job]] = {}

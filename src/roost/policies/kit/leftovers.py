@@ -3,7 +3,7 @@
 Policies that decide about all jobs at once see a cluster of GPUs by kind. A job that needs CPUs,
 memory or certain nodes may be granted what no node has left, in every round anew; one that is too
 large for any kind is granted nothing. They start with their least workers where there is room, on
-several kinds if need be. If then nothing runs at all, anybody may start who fits.
+several kinds if need be. If then nothing runs at all, any job may start that fits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from roost.policies.kit.speeds import nothing_runs, start_if_idle, start_others
 
 
 def start_leftovers(plan: Plan) -> None:
-    """Start, where there is room, those who might wait for ever; sleep if nobody can start."""
+    """Start, where there is room, jobs that might wait for ever; skip rounds if none can start."""
     start_others(plan)
     wishes = {job.id: Wish("", job.spec.workers.min) for job in plan.pending if _odd(job)}
     if wishes:

@@ -2,7 +2,7 @@
 
 Service is time x GPUs. It is cut at limits into levels; a level has a rank, and a job's place in
 the order changes only when it crosses a limit, so jobs of one level do not swap places all the
-time. Crossings are known in advance: the policy wakes itself for them while anyone waits.
+time. Crossings are known in advance: the policy wakes itself for them while a job waits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Levels:
     """An order by level. It lives in the plan's memo from one decision to the next.
 
     ``forgiven`` is service that a promoted job no longer counts as having had; ``crossed`` is the
-    level of jobs whose crossing the clock was too coarse to show.
+    level of jobs with a crossing that the clock was too coarse to show.
     """
 
     limits: list[float]

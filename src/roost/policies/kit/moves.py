@@ -119,7 +119,7 @@ def place(plan: Plan, job: Job, promise: PendingMove) -> bool:
 
 
 def somewhere(plan: Plan, job: Job, wish: Wish) -> tuple[Part, ...] | None:
-    """A place that nobody else was promised."""
+    """A place that no pending move needs."""
     ledger, nothing = plan.ledger, Resources(gpus=0)
     kept = [(part, nothing) for other in pending_moves(plan).values() for part in other.parts]
     with ledger.hidden(kept):
@@ -133,7 +133,7 @@ def somewhere(plan: Plan, job: Job, wish: Wish) -> tuple[Part, ...] | None:
 
 
 def of_kind(job: Job, wish: Wish) -> Resources:
-    """What a worker of a job needs, on the kind that is wished for; nobody has what is neither."""
+    """What a worker needs, on the kind that is wished for; on none if its user rules it out."""
     need = job.spec.resources
     if not wish.kind:
         return need
@@ -177,7 +177,7 @@ def step_aside(
 ) -> bool:
     """Take a run off its devices, keeping its state if it can be, to go on as wished.
 
-    The ``reason`` says for whom it makes room, or what it changes to and why.
+    The ``reason`` says for which job it makes room, or what it changes to and why.
     """
     if wish is None:
         why = f"makes room for {reason or 'others'}"

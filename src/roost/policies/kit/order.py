@@ -39,7 +39,7 @@ Clear: TypeAlias = Callable[[Plan, Run, str], bool]
 
 
 class Order(Protocol):
-    """Who goes first: keys of waiting jobs and of runs, comparable with each other.
+    """An order: keys of waiting jobs and of runs, comparable with each other.
 
     ``waiting`` must not change while a job waits. ``running`` may fall as time passes (a run that
     is nearer to its end deserves its place more); where it rises, the policy wakes itself and calls
@@ -95,7 +95,7 @@ def _first(item: tuple[tuple[Key, int], Line]) -> tuple[Key, int]:
 
 @dataclass(slots=True)
 class _Rivals:
-    """Runs on a node, as of its last change: keys and milli-GPUs of those who may be disturbed.
+    """Runs on a node, as of its last change: keys and milli-GPUs of those that may be disturbed.
 
     Largest key first. ``until`` is when one that is still protected may be disturbed too;
     ``starting`` are those that may be once they are up. ``top`` is the largest key of them all.
@@ -112,7 +112,7 @@ class _Rivals:
 class _Ceiling:
     """The largest key of any run, as of ``stamp``; runs may have fallen below it since.
 
-    Who stands behind it finds nobody to displace, and need not look at any node.
+    A job behind it finds no run to displace, and need not look at any node.
     """
 
     order: Order
@@ -145,7 +145,7 @@ class _Reach:
     """How far a line's shape can reach: which nodes could be cleared for a head with which key.
 
     ``keys`` maps a node to the key below which a head can have it: the key of the last run that
-    would have to go. ``free`` are nodes where nobody has to. As keys of runs only fall, a stored
+    would have to go. ``free`` are nodes where none has to. As keys of runs only fall, a stored
     key may be too large, never too small: it is checked before use. ``top`` is at least the largest
     of them. ``starting`` is the same for nodes that can be had once a run there is up. ``ranks``
     tells which node to take: last the one that needs the fewest evictions, then the one with the
@@ -351,7 +351,7 @@ def _displace(
 def displace(
     plan: Plan, job: Job, victims: Iterable[Run], clear: Clear = Plan.evict, why: str = "makes room"
 ) -> bool:
-    """Clear victims away in turn until the job fits; those who need not have gone are spared."""
+    """Clear victims away in turn until the job fits; those that need not have gone are spared."""
     mark = plan.mark()
     cleared: list[Run] = []
     for run in islice(victims, _PATIENCE):
@@ -403,7 +403,7 @@ def may_disturb(plan: Plan, run: Run, min_run_s: float) -> bool:
 
 
 def _rivals(node: Node, order: Order, now: float, min_run_s: float) -> _Rivals:
-    """The runs on a node that could give way to somebody."""
+    """The runs on a node that could give way to a job."""
     memo = node.memo
     if isinstance(memo, _Rivals) and memo.order is order and now < memo.until:
         return memo

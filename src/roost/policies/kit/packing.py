@@ -1,4 +1,4 @@
-"""Where the jobs of a whole assignment go: whole nodes, and one remainder on one node.
+"""Packing: seats for the jobs of a whole assignment, whole nodes and one remainder on one node.
 
 A job of eight workers on nodes of four takes two whole ones; one of six takes a whole one and half
 of another; one of three never straddles two nodes. The largest are seated first, each remainder
@@ -160,7 +160,7 @@ class Trial:
 
 @contextmanager
 def trial(ledger: Ledger) -> Iterator[Trial]:
-    """Change the ledger at will; in the end all is as it was, and nobody noticed."""
+    """Change the ledger at will; in the end all is as it was."""
     moment = ledger.moment()
     changes = Trial(ledger)
     try:
@@ -174,9 +174,9 @@ def trial(ledger: Ledger) -> Iterator[Trial]:
 class Packing:
     """Seats for jobs on the nodes of one kind.
 
-    ``keepers`` are runs that stay where they are if they can; they are moved when ``clears`` and
-    somebody would not fit otherwise. ``sticky``: who changes its size stays on its nodes if it can,
-    though another place might leave less behind.
+    ``keepers`` are runs that stay where they are if they can; they are moved when ``clears`` and a
+    job would not fit otherwise. ``sticky``: a run that changes its size stays on its nodes if it
+    can, though another place might leave less behind.
     """
 
     changes: Trial
@@ -205,7 +205,7 @@ class Packing:
         self._widest = max(self._sizes.values(), default=0)
 
     def pack(self, wants: Iterable[tuple[Job, int]]) -> bool:
-        """Find seats for all, largest first; says whether everybody has one."""
+        """Find seats for all, largest first; returns whether each has one."""
         for job, workers in wants:
             self._want(job, workers)
         while self._queue:
@@ -218,7 +218,7 @@ class Packing:
         return not self.failed
 
     def displace(self, run: Run) -> None:
-        """Let a keeper look for a place like everybody else."""
+        """Let a keeper look for a place like the others."""
         del self.keepers[run]
         self.changes.release(run)
         self._want(run.job, run.workers)
@@ -291,11 +291,11 @@ class Packing:
         return self._cleared(need, workers, mask) if self.clears else None
 
     def _whole(self, need: Resources, mask: int, own: Mapping[NodeId, int]) -> Node | None:
-        """The largest node of which nobody holds anything that could be given out."""
+        """The largest node of which all that may be given out is free, or held by keepers."""
         best: tuple[tuple[int, int, bool, int], Node] | None = None
         ledger = self.changes.ledger
         if not need.needs_more_than_gpus and 0 < self._widest < len(ledger.at_least):
-            # None is larger, and nobody is in the way: often there is one, and it is quickly found.
+            # None is larger, and no run is in the way: often there is one, and it is quickly found.
             empty = ledger.at_least[self._widest] & mask
             mine = sum(ledger.nodes[name].bit for name in own) & empty
             node = next(ledger.select(mine or empty), None)

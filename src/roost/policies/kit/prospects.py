@@ -28,7 +28,7 @@ from roost.policies.kit.sizes import SizeTable
 
 #: The cost of what cannot be.
 IMPOSSIBLE = 1e12
-#: Speed grows with such a power of the number of workers, until somebody has measured it, and
+#: Speed grows with such a power of the number of workers, until it is measured, and
 #: across nodes it is so many times slower.
 _GROWTH, _APART = 0.8, 1.5
 #: A job of which nothing is known is taken to need that long, in seconds, and then its age again.
@@ -126,7 +126,7 @@ class Prospects:
         return self._work(job, now) is not None
 
     def _work(self, job: Job, now: float) -> float | None:
-        """Work that is left; None: nobody knows."""
+        """Work that is left; None: unknown."""
         done = job.saved_s if job.run is None else job.run.done(now)
         training, seen = job.spec.training, job.observed
         if training is None:

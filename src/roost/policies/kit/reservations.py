@@ -1,6 +1,6 @@
 """Free GPUs of every node over time: what runs hold, and what is reserved.
 
-What conservative backfill plans on. It counts whole GPUs per node, and each queue's limit; CPUs and
+Conservative backfill plans on it. It counts whole GPUs per node, and each queue's limit; CPUs and
 memory are not planned ahead.
 """
 
@@ -147,7 +147,7 @@ class Reservations:
             self._change(self.nodes[node], booking, max(0, gpus - held))
 
     def outlasted(self, job: Job, node: Node, gpu: int) -> bool:
-        """Whether a GPU would be held as long by those who share it now, without this job."""
+        """Whether a GPU would be held as long by the runs that share it now, without this job."""
         end = self._on_grid(self.now + job.remaining_s)
         return self._on_grid(self._last.get((node.id, gpu), 0.0)) >= end
 

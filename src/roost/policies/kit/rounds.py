@@ -15,7 +15,7 @@ _INSTANT = 1e-6
 def round_begins(plan: Plan, round_s: float) -> bool:
     """Whether a policy that decides in rounds decides now; asks to be woken for the next.
 
-    Rounds begin at the multiples of their length. While there is no job, nobody is woken.
+    Rounds begin at the multiples of their length. While there is no job, no round begins.
     """
     if not plan.waiting.count and not plan.runs:
         plan.memo.pop(_NEXT_ROUND, None)

@@ -1,9 +1,9 @@
-"""How fast each job goes on each kind of GPU, as far as anybody knows, and who claims GPUs.
+"""How fast each job goes on each kind of GPU, as far as that is known, and which jobs claim GPUs.
 
-First what was profiled beforehand (``JobSpec.rates``); else what runs were seen to do on a kind,
-this job's or those of its user's application; else a kind that nobody tried is taken to be as fast
-as the mean of those that somebody did. So without any knowledge all kinds are equal, and what runs
-tell corrects that. The notes are kept in the plan's memo and may vanish; they are never the truth.
+First counts what was profiled beforehand (``JobSpec.rates``), then what runs were measured to do on
+a kind, this job's or those of its user's application. A kind without measurements is taken to be as
+fast as the mean of those that have some. So without any knowledge all kinds are equal, and runs
+correct that. The notes are kept in the plan's memo and may vanish; they are never the truth.
 
 A rate is work per second with a job's least workers. Where a job cannot run at all it is 0.
 """
@@ -109,8 +109,8 @@ def gpus_of(jobs: Iterable[Job]) -> Reals:
 def left_of(plan: Plan, jobs: Sequence[Job], least: float) -> Reals:
     """Work that is left of each job.
 
-    Of a job whose run time nobody knows there is taken to be as much left as it has done, and at
-    least so much.
+    A job without a known run time is taken to have as much left as it has done, and at least that
+    much.
     """
     found = np.empty(len(jobs))
     for row, job in enumerate(jobs):
@@ -132,7 +132,7 @@ def kind_of(plan: Plan, run: Run) -> str:
 
 
 def claimants(plan: Plan) -> list[Job]:
-    """Everybody with a claim on GPUs: who waits, who runs, and who is on the way; oldest first."""
+    """Jobs with a claim on GPUs: waiting, running, or on the way; oldest first."""
     jobs = [job for job in plan.waiting if job.gpu_milli]
     jobs += [run.job for run in plan.running if run.job.gpu_milli and not run.parked]
     return sorted(jobs, key=lambda job: job.seq)
@@ -156,21 +156,21 @@ def start_others(plan: Plan) -> None:
 
 
 def nothing_runs(plan: Plan) -> bool:
-    """Whether nothing runs, nothing was started yet, and somebody waits."""
+    """Whether nothing runs, nothing was started yet, and a job waits."""
     if not plan.waiting.count or plan.decisions:
         return False
     return all(run.parked for run in plan.running)
 
 
 def start_if_idle(plan: Plan) -> None:
-    """Where nothing runs, start who fits: whom a policy chose by its GPUs alone may never do."""
+    """Where nothing runs, start jobs that fit: one that was chosen by its GPUs alone may not."""
     if nothing_runs(plan):
         for job in plan.pending:
             plan.place(job)
 
 
 def explain_all(plan: Plan, text: str, to: Callable[[Job], bool] = lambda _: True) -> None:
-    """Tell all who wait and were told nothing yet, but for those whose queue is at its limit."""
+    """Tell all waiting lines that were told nothing yet, unless their queue is at its limit."""
     open_lines = plan.waiting.open
     lines: list[Line] = [line for line in open_lines if line not in plan.said and to(line.head)]
     for line in lines:

@@ -1,8 +1,8 @@
-"""Making room node by node, where a gang needs more of a node than GPUs.
+"""Victims node by node: how to make room for a gang that needs more of a node than GPUs.
 
 A search for the least deserving runs of all finds them scattered over the cluster, and no node that
-a worker with CPUs and memory fits on. So nodes are looked at one by one, those first whose runs
-deserve their places least; on each, runs go until a worker fits. In the end those stay who turned
+a worker with CPUs and memory fits on. So nodes are looked at one by one, those with the least
+deserving runs first; on each, runs go until a worker fits. In the end those runs stay that turned
 out not to be in the way.
 """
 
@@ -100,7 +100,7 @@ def clear_nodes(plan: Plan, job: Job, rivals: Iterable[Run], key: Callable[[Run]
 def _crowds(
     plan: Plan, shape: Shape, rivals: Iterable[Run], key: Callable[[Run], Key]
 ) -> list[_Crowd]:
-    """Nodes of use to a gang where somebody would give way: first where the least deserve it."""
+    """Nodes of use to a gang where runs would give way: the least deserving first."""
     ledger, mask = plan.ledger, 0
     for need in _wanted(shape):
         mask |= ledger.eligible(need)
@@ -142,7 +142,7 @@ def _evict(plan: Plan, job: Job, runs: Iterable[Run]) -> list[Run]:
 
 
 def _settle(plan: Plan, job: Job, mark: int, cleared: list[Run]) -> bool:
-    """Go back, and evict only those who are in the way of what the job was given."""
+    """Go back, and evict only those that are in the way of what the job was given."""
     placed = plan.decisions[-1]
     assert isinstance(placed, Place)  # noqa: S101 - narrows the type
     stay = _not_in_the_way(plan, cleared)

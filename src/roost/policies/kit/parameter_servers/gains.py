@@ -128,7 +128,7 @@ class Apportioned(NamedTuple):
 
 
 def apportion(demands: Sequence[Demand], capacity: Vector, *, grow: bool = True) -> Apportioned:
-    """Give everyone its least, in order, then the best next step while there is room and gain."""
+    """Give each demand its least in order, then the best next step while there is room and gain."""
     left = capacity
     sizes: list[Size | None] = []
     for demand in demands:

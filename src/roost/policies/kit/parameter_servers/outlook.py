@@ -1,8 +1,8 @@
-"""What is expected of a job: its speed at every size, and the work it has left.
+"""The outlook of a job: its speed at every size, and the work it has left.
 
 Speeds come from what was observed of the job or of its application (``perf.servers``), work from
 the epochs its user declared, else from its losses (``perf.convergence``), else from what earlier
-jobs of its application took; where nobody knows anything, an hour with its least is assumed.
+jobs of its application took; without any of these, an hour with its least is assumed.
 Errors can be put in on purpose, to see how much a policy depends on being right: each speed, and
 each amount of work, is then off by up to that part, up or down, the same way every time.
 """
@@ -24,7 +24,7 @@ from roost.perf.servers import Fits, ServerModel
 from roost.placement.even import Portion, fewest
 from roost.policies.kit.parameter_servers.gains import Demand, Gains, Size, Vector
 
-#: Seconds that a job is assumed to need with its least, where nobody knows.
+#: Seconds that a job is assumed to need with its least, where nothing is known.
 UNKNOWN_S = 3600.0
 #: Work that a job is taken to have left though by all estimates it should be done.
 _SOON = 0.01

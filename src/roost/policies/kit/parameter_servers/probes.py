@@ -1,9 +1,9 @@
-"""Trying sizes out, so that there is something to fit a model of speed to.
+"""Probes: jobs that try sizes out, so that there is something to fit a model of speed to.
 
 Optimus runs a new sort of job at a few sampled numbers of servers and workers, some minutes each,
 before it decides anything, and reuses what it saw for later jobs of the same sort. Here the first
 job of an application does that while it trains: it is moved on to the next size of ``DESIGN`` that
-nobody has measured, as far as there is room, until its model is trusted. What it learns meanwhile
+was not measured yet, as far as there is room, until its model is trusted. What it learns meanwhile
 counts; a change costs it a restart.
 """
 
@@ -34,25 +34,25 @@ class Probes:
     probes: dict[Hashable, JobId] = field(default_factory=dict)
 
     def pick(self, plan: Plan, fits: Fits, runs: list[Run]) -> None:
-        """Choose one run for each application whose speed is not known well enough."""
-        for whose, name in list(self.probes.items()):
+        """Choose one run for each application with a speed that is not known well enough."""
+        for owner, name in list(self.probes.items()):
             job = plan.jobs.get(name)
             if job is None or job.run is None or job.state.over or fits.of(job).trusted:
-                del self.probes[whose]
+                del self.probes[owner]
         for run in sorted(runs, key=lambda run: run.job.seq):
             job = run.job
-            if job.spec.training is not None and whose_of(job) not in self.probes:
+            if job.spec.training is not None and owner_of(job) not in self.probes:
                 low, high = bounds(job)
                 if low != high and not fits.of(job).trusted:
-                    self.probes[whose_of(job)] = job.id
+                    self.probes[owner_of(job)] = job.id
 
     def probes_now(self, job: Job) -> bool:
         """Whether a job is trying sizes out."""
-        return self.probes.get(whose_of(job)) == job.id
+        return self.probes.get(owner_of(job)) == job.id
 
     def go_on(self, plan: Plan, fits: Fits, probe_s: float, reshape: Reshape) -> None:
-        """Move those on whose size was measured for long enough."""
-        for whose, name in list(self.probes.items()):
+        """Move probes on once their size was measured for long enough."""
+        for owner, name in list(self.probes.items()):
             run = plan.jobs[name].run if name in plan.jobs else None
             if run is None or not run.settled or run.started_at is None:
                 continue
@@ -60,13 +60,13 @@ class Probes:
             if plan.now < ends_at:
                 plan.wake(ends_at)
             elif fits.of(run.job).trusted:
-                del self.probes[whose]
+                del self.probes[owner]
             else:
                 any(reshape(run, size) for size in untried(run.job))
 
 
 def untried(job: Job) -> list[Size]:
-    """Sizes of the design within a job's bounds that nobody has measured."""
+    """Sizes of the design within a job's bounds that were not measured yet."""
     low, high = bounds(job)
     observed, alone = observed_of(job), mode_of(job) is Mode.ALL_REDUCE
     seen = set() if observed is None else {(s.servers, s.workers) for s in observed.timings}
@@ -81,7 +81,7 @@ def untried(job: Job) -> list[Size]:
     return list(found)
 
 
-def whose_of(job: Job) -> Hashable:
+def owner_of(job: Job) -> Hashable:
     """What a job's measurements are kept under: its user's application, or itself."""
     spec = job.spec
     return (spec.user, spec.application) if spec.application else job.id

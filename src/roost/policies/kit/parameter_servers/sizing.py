@@ -142,7 +142,7 @@ class ParameterServerSizing:
     def _sizes(
         self, plan: Plan, notes: _Notes, runs: list[Run], waiting: list[Job]
     ) -> Mapping[JobId, Size | None]:
-        """A size for everyone: first as if changes were free, then without those that pay not."""
+        """A size for each job: first as if changes were free, then without those that lose."""
         notes.outlook.forget(plan.jobs)
         notes.outlook.node = usual_node(plan)
         if self.probe_s:
@@ -162,7 +162,7 @@ class ParameterServerSizing:
                 kept[at] = replace(demands[at], fixed=held(run))
         second = apportion(kept, capacity, grow=grow)
         if None in second.sizes and None not in first.sizes:
-            second = first  # somebody would be left out for the sake of those who stay as they are
+            second = first  # a job would be left out for the sake of runs that stay as they are
         return {job.id: size for job, size in zip(jobs, second.sizes, strict=True)}
 
     def _bids(
@@ -173,7 +173,7 @@ class ParameterServerSizing:
         waiting: list[Job],
         capacity: Vector,
     ) -> list[_Bid]:
-        """What everyone makes of every size, and how much that counts."""
+        """What each job makes of every size, and how much that counts."""
         outlook, now = notes.outlook, plan.now
         times = [
             outlook.demand(run.job, now, None if self._may_change(plan, notes, run) else held(run))
@@ -275,7 +275,7 @@ def _usual_s(time: Demand, rates: Reals, capacity: Vector, count: int) -> float:
 
 
 def _explain(plan: Plan, waiting: Sequence[Job]) -> None:
-    """Say what those who found no place wait for."""
+    """Say what jobs that found no place wait for."""
     for job in waiting:
         if job.waiting and job.line is not None:
             low, _ = bounds(job)

@@ -1,9 +1,9 @@
 """Sizes of all jobs decided at once, at the beginning of each slot, and made real.
 
-What Optimus and the rules it is compared with share: who is there, what there is in all, and how a
-list of sizes becomes places. Runs that shrink go first, then those who wait are let in, then others
-grow or move. A run that cannot have its new place yet, because others are still in motion there, is
-tried again when something was given back; so is a job that found no place.
+Optimus and the rules it is compared with share this: which jobs there are, what there is in all,
+and how a list of sizes becomes places. Runs that shrink go first, then waiting jobs start, then
+others grow or move. A run that cannot have its new place yet, because others are still in motion
+there, is tried again when something was given back; so is a job that found no place.
 
 A policy of this kind is called a *sizing* here: it maps runs and waiting jobs to sizes.
 """
@@ -31,9 +31,9 @@ from roost.policies.kit.speeds import start_if_idle
 Sizing: TypeAlias = Callable[[list[Run], list[Job]], Mapping[JobId, Size | None]]
 
 _HOUR_S = 3600.0
-#: What nobody counts there is plenty of.
+#: The amount of a resource that is not counted.
 _PLENTY = 1 << 60
-#: How many of those who found no place are tried again between slots.
+#: How many jobs that found no place are tried again between slots.
 _PATIENCE = 64
 
 
@@ -52,7 +52,7 @@ class Slots:
     poor: Refusals = field(default_factory=Refusals)
 
     def decide(self, plan: Plan, slot_s: float, sizing: Sizing) -> None:
-        """Decide if a slot begins, or nobody runs; else do what could not be done yet."""
+        """Decide if a slot begins, or no job runs; else do what could not be done yet."""
         if plan.now >= self.next_s or not any(counts(run) for run in plan.running):
             self.next_s = (plan.now // slot_s + 1) * slot_s
             self.forget(plan)
@@ -106,7 +106,7 @@ class Slots:
         waiting: list[Job],
         sizes: Mapping[JobId, Size | None],
     ) -> None:
-        """Give everyone that size: who shrinks first, then who waits, then who grows."""
+        """Make sizes real: first runs that shrink, then waiting jobs, then runs that grow."""
         self.todo.clear()
         changing = [
             (run, size)
@@ -214,7 +214,7 @@ def usual_node(plan: Plan) -> NodeSpec | None:
 
 
 def capacity_of(plan: Plan) -> Vector:
-    """All GPUs, CPUs and memory in service; what some node does not count, nobody lacks."""
+    """All GPUs, CPUs and memory in service; what some node does not count is plenty."""
     up = [node.spec for node in plan.ledger.order if node.up]
     cpus = [node.cpu_milli for node in up]
     memory = [node.memory_mib for node in up]

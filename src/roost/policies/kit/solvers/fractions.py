@@ -64,7 +64,7 @@ class TimeSharing:
 
 
 def max_sum(sharing: TimeSharing) -> Reals:
-    """Maximise the sum of all throughputs, whoever does the work."""
+    """Maximise the sum of all throughputs, without regard to fairness."""
     program = _Program.of(sharing, sharing.rates)
     return program.spread(program.best(program.gains))
 
@@ -226,7 +226,7 @@ class _Program:
 def _by_levels(program: _Program) -> Reals:
     """Raise all sorts together; those that can rise no further stay, the others go on.
 
-    A sort whose demand has a price cannot rise without lowering another: it has its final level.
+    A sort with a price on its demand cannot rise without lowering another: it has its final level.
     """
     rising = program.gains.max(axis=1, initial=0.0) > 0
     fractions = np.zeros(program.gains.shape)

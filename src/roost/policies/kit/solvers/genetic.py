@@ -35,9 +35,9 @@ class SeatingProblem:
 
     ``speedups`` are those of each job on one node and on several, by workers. A job has from
     ``least`` to ``most`` workers or none, each with so many ``gpus``; ``room`` are the GPUs of the
-    nodes and ``usable`` says which of them each job may have. Who leaves its place in ``current``
-    keeps that ``factor`` of its speedup. ``groups`` numbers the nodes by what must not be mixed: a
-    job has its least workers in one group, or it has none.
+    nodes and ``usable`` says which of them each job may have. A job that leaves its place in
+    ``current`` keeps that ``factor`` of its speedup. ``groups`` numbers the nodes by what must not
+    be mixed: a job has its least workers in one group, or it has none.
     """
 
     speedups: Reals
@@ -117,20 +117,20 @@ class GeneticSearch:
     def _varied(self, states: States) -> States:
         """Take one job of each up and put it down elsewhere, and change a few entries."""
         count, jobs, nodes = states.shape
-        who = np.arange(count)
-        self._put_down(states, who, self.chance.integers(np.full(count, jobs)))
+        which = np.arange(count)
+        self._put_down(states, which, self.chance.integers(np.full(count, jobs)))
         for _ in range(_CHANGES):
-            half = who[self.chance.random(count) < 0.5]  # noqa: PLR2004 - a coin
+            half = which[self.chance.random(count) < 0.5]  # noqa: PLR2004 - a coin
             row = self.chance.integers(jobs, size=len(half))
             column = self.chance.integers(nodes, size=len(half))
             top = self.problem.room[column] // self.problem.gpus[row]
             states[half, row, column] = self.chance.integers(top + 1)
         return states
 
-    def _put_down(self, states: States, who: Integers, row: Integers) -> None:
+    def _put_down(self, states: States, which: Integers, row: Integers) -> None:
         """Give a job of each another number of workers, on as few nodes as have room for them."""
         problem, count = self.problem, len(states)
-        states[who, row] = 0
+        states[which, row] = 0
         used = np.einsum("ijk,j->ik", states, problem.gpus, dtype=np.int64)
         free = (problem.room - used) // problem.gpus[row][:, None] * problem.usable[row]
         wanted = self.chance.integers(problem.most[row] + 1)
@@ -145,7 +145,7 @@ class GeneticSearch:
         taken = np.clip(wanted[:, None] - before, 0, left)
         placed = np.zeros((count, free.shape[1]), dtype=np.int16)
         np.put_along_axis(placed, order, taken.astype(np.int16), axis=1)
-        states[who, row] = placed
+        states[which, row] = placed
 
     # -- what is possible ----------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-"""Choosing one option for each job, so that all fit and the sum of costs is least.
+"""A choice of one option for each job, so that all fit and the sum of costs is least.
 
 This is a multiple-choice knapsack with a capacity for each GPU kind. Prices per GPU of each kind
 are found first (the dual, by subgradient): with them every job can choose for itself. What then
-does not fit is mended, and what is left is given to whom it helps most. Prices come back with the
-choice: they say what one more GPU of a kind would be worth.
+does not fit is mended, and what is left is given to the job it helps most. Prices come back with
+the choice: they say what one more GPU of a kind would be worth.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Search:
     # -- making it fit -------------------------------------------------------------------------
 
     def mended(self, chosen: Integers) -> Integers:
-        """The same with jobs changed, those first whom it hurts least per GPU, until all fits."""
+        """The same with jobs changed until all fits, first those that lose least per GPU."""
         chosen = chosen.copy()
         used = self.use[:, chosen].sum(axis=1)
         while True:
@@ -124,7 +124,7 @@ class _Search:
         return bool((used <= self.capacity).all()) and self._unpacked(chosen) < 0
 
     def _unpacked(self, chosen: Integers) -> int:
-        """A kind whose jobs cannot be packed though there is enough; -1: there is none."""
+        """A kind with jobs that cannot be packed though there is enough; -1: there is none."""
         for kind in range(self.kinds):
             if not self._packs(kind, chosen):
                 return kind
@@ -158,7 +158,7 @@ class _Search:
             to = used - self.use[:, chosen[row]] + self.use[:, best[row]]
             others = np.arange(self.kinds) != kind
             if (to > np.maximum(used, self.capacity))[others].any():
-                continue  # somebody else has got that meanwhile
+                continue  # another job has got that meanwhile
             chosen[row], used = best[row], to
             if not elsewhere or used[kind] <= self.capacity[kind]:
                 break
@@ -178,7 +178,7 @@ class _Search:
         return np.asarray(self.cost[self.rows, chosen][:, None] - self.cost)
 
     def _one_better(self, chosen: Integers) -> bool:
-        """Let all who gain by something that is free have it, those first who gain most."""
+        """Give free GPUs to jobs that gain by them, largest gain first."""
         gains = self._gains(chosen)
         used = self.use[:, chosen]
         spare = self.capacity - used.sum(axis=1)
