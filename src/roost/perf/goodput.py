@@ -23,7 +23,7 @@ _SLACK = 1e-8
 _NOISE_MOST = 1e15
 
 
-class StepTimes(Protocol):
+class StepTimer(Protocol):
     """How long it takes to compute, and to do a step: a ``StepModel``, or what stands for one."""
 
     def compute_s(self, local: Numbers) -> Reals:
@@ -72,7 +72,7 @@ def gain(total: float | Numbers, batch: float, noise: float) -> float | Reals:
 
 
 def tune(
-    model: StepTimes, noise: float, limits: BatchLimits, nodes: Numbers, workers: Numbers
+    model: StepTimer, noise: float, limits: BatchLimits, nodes: Numbers, workers: Numbers
 ) -> Tuned:
     """Find the batch that learns fastest for each size of ``nodes`` and ``workers``."""
     sizes = np.asarray(workers, dtype=np.int64)
@@ -88,7 +88,7 @@ def tune(
 
 
 def fixed(
-    model: StepTimes,
+    model: StepTimer,
     noise: float,
     limits: BatchLimits,
     size: tuple[Numbers, Numbers],
