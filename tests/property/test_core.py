@@ -344,7 +344,7 @@ TestRestless.settings = settings(max_examples=examples(60), stateful_step_count=
 def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
     where = sorted(PLACERS)[seed % len(PLACERS)]
 
-    engine = RandomHistory(quick(name), where, seed).blow(200)
+    engine = RandomHistory(quick(name), where, seed).run(200)
     engine.restart()
     engine.clear_up()
 
@@ -355,10 +355,10 @@ def test_every_policy_weathers_a_storm(name: str, seed: int) -> None:
 def test_the_core_weathers_a_policy_that_disturbs_everything(seed: int) -> None:
     policy = Restless(seed)
 
-    storm = RandomHistory(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
-    storm.engine.gentle = False
-    storm.blow(150).restart()
-    engine = storm.blow(150)
+    history = RandomHistory(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
+    history.engine.gentle = False
+    history.run(150).restart()
+    engine = history.run(150)
     policy.calm = True
     engine.clear_up()
 
@@ -368,9 +368,9 @@ def test_the_core_weathers_a_policy_that_disturbs_everything(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(examples(6)))
 def test_only_lower_priorities_make_room(seed: int) -> None:
     policy = policies.policy("priority")
-    storm = RandomHistory(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
-    batches = storm.blow(250).journal
-    again = Core(policy, storm.engine.placer)
+    history = RandomHistory(policy, sorted(PLACERS)[seed % len(PLACERS)], seed)
+    batches = history.run(250).journal
+    again = Core(policy, history.engine.placer)
 
     for batch in batches:
         again.refold(batch.events, batch.decisions)

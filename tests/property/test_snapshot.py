@@ -63,7 +63,7 @@ def refolded(engine: FaultyEngine, policy: Policy) -> Core:
 
 
 class Twin:
-    """Tells another core everything that a storm's core is told, and compares the answers."""
+    """Tells another core everything that a history's core is told, and compares the answers."""
 
     def __init__(self, engine: FaultyEngine, other: Core) -> None:
         self.other = other
@@ -81,26 +81,26 @@ class Twin:
         return actions
 
 
-def go_on(storm: RandomHistory, policy: Policy, steps: int) -> None:
+def go_on(history: RandomHistory, policy: Policy, steps: int) -> None:
     """Let the snapshot and the folded journal live through the same engine."""
-    engine = storm.engine
+    engine = history.engine
     other = refolded(engine, deepcopy(policy))
     engine.core = reloaded(engine.core, policy)
     # A policy of the tests draws its lots by that count, which means nothing between cores.
     engine.core.ledger.changed_before += other.ledger.stamp - engine.core.ledger.stamp
     twin = Twin(engine, other)
-    storm.blow(steps)
+    history.run(steps)
     assert not differ(snapshot(engine.core), snapshot(twin.other))
     assert digest(engine.core) == digest(twin.other)
 
 
-def check(storm: RandomHistory, policy: Policy) -> None:
-    core = storm.engine.core
+def check(history: RandomHistory, policy: Policy) -> None:
+    core = history.engine.core
     again = reloaded(core, policy)
 
     assert not differ(snapshot(core), snapshot(again))
     assert not differ(unlisted(core), unlisted(again))
-    assert digest(core) == digest(again) == digest(refolded(storm.engine, policy))
+    assert digest(core) == digest(again) == digest(refolded(history.engine, policy))
     validate(again, limits=False)
 
 
@@ -113,11 +113,11 @@ def check(storm: RandomHistory, policy: Policy) -> None:
 @settings(max_examples=examples(60))
 def test_every_policy_goes_on_from_a_snapshot(name: str, where: str, seed: int, steps: int) -> None:
     policy = quick(name)
-    storm = RandomHistory(policy, where, seed)
-    storm.blow(steps)
+    history = RandomHistory(policy, where, seed)
+    history.run(steps)
 
-    check(storm, policy)
-    go_on(storm, policy, 30)
+    check(history, policy)
+    go_on(history, policy, 30)
 
 
 @given(
@@ -126,9 +126,9 @@ def test_every_policy_goes_on_from_a_snapshot(name: str, where: str, seed: int, 
 @settings(max_examples=examples(60))
 def test_a_snapshot_in_the_middle_of_everything(where: str, seed: int, steps: int) -> None:
     policy = Restless(seed)
-    storm = RandomHistory(policy, where, seed)
-    storm.engine.gentle = False
-    storm.blow(steps)
+    history = RandomHistory(policy, where, seed)
+    history.engine.gentle = False
+    history.run(steps)
 
-    check(storm, policy)
-    go_on(storm, policy, 30)
+    check(history, policy)
+    go_on(history, policy, 30)

@@ -280,7 +280,7 @@ def leftovers(mark: str, alive: Collection[tuple[str, int]]) -> list[str]:
 
 
 def _not_asked(*about: Plan | Ledger | Shape) -> NoReturn:
-    msg = f"somebody was asked to decide while folding a journal: {about}"
+    msg = f"a policy or a placer was asked while a journal was folded: {about}"
     raise AssertionError(msg)
 
 

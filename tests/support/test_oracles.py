@@ -176,7 +176,7 @@ def test_a_journal_is_saved_and_read_back(tmp_path: Path) -> None:
 
 def test_nobody_is_asked_while_folding() -> None:
     core = oracles.Folding().core
-    with pytest.raises(AssertionError, match="asked to decide"):
+    with pytest.raises(AssertionError, match="was asked while"):
         core.handle(NodeJoined(0.0, node("n0", 2)), Submitted(1.0, A, spec(1, 9.0)))
 
 

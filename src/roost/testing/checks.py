@@ -50,7 +50,7 @@ def validate(core: Core, *, limits: bool = True) -> None:
     """
     found = [
         *_ledger(core),
-        *_who_is_where(core),
+        *_runs_of_nodes(core),
         *mask_problems(core.ledger),
         *_queues(core, limits=limits),
         *_jobs(core),
@@ -65,7 +65,7 @@ def validate(core: Core, *, limits: bool = True) -> None:
 
 
 def rough_decisions(core: Core) -> list[str]:
-    """Runs that a policy just disturbed and must not disturb, or not so soon."""
+    """Decisions just made that disturb a job which must not be disturbed, or not so soon."""
     found = []
     for decision in core.decisions:
         if isinstance(decision, Evict | SetAside):
@@ -79,7 +79,7 @@ def rough_decisions(core: Core) -> list[str]:
 
 
 def impossible_decisions(core: Core) -> list[str]:
-    """What was just decided and no policy can decide: against a protection, or outside a pool."""
+    """Decisions just made that no policy can make: against a protection, or outside a pool."""
     found = []
     for decision in core.decisions:
         job = core.jobs[decision.job]
@@ -112,7 +112,7 @@ def _ledger(core: Core) -> Iterator[str]:
         yield from book.compare()
 
 
-def _who_is_where(core: Core) -> Iterator[str]:
+def _runs_of_nodes(core: Core) -> Iterator[str]:
     """The runs that each node lists against those that hold, want or leave something there."""
     there: dict[NodeId, set[RunId]] = {name: set() for name in core.ledger.nodes}
     for run in core.runs.values():

@@ -157,10 +157,10 @@ class PolicyConformance:
             simulation = situation.simulation(policy, self.placer)
             simulation.run(until=_HORIZON_S, observer=UnaskedWakes(simulation, situation))
 
-    def test_it_weathers_a_storm(self, policy: Policy) -> None:
+    def test_it_survives_random_histories(self, policy: Policy) -> None:
         """Users, machines and reports at their worst; afterwards no job is lost."""
         for seed in (1, 2):
-            RandomHistory(policy, self.placer, seed).blow(150).clear_up()
+            RandomHistory(policy, self.placer, seed).run(150).clear_up()
 
     def test_nothing_to_do_is_fine(self, policy: Policy) -> None:
         """No nodes, no jobs, nodes that are lost, or a job that can never run."""
@@ -181,7 +181,7 @@ class PolicyConformance:
         _require(simulation.over, f"never over: {_unfinished(results)}")
         outcomes = {row.outcome for row in results.jobs}
         _require(outcomes == {"succeeded"}, f"jobs ended as {outcomes}")
-        _require(not simulation.core.runs and not simulation.world.runs, "someone still runs")
+        _require(not simulation.core.runs and not simulation.world.runs, "something still runs")
         check_journal(watcher.journal, simulation.core)
         return results
 

@@ -1,4 +1,4 @@
-"""A world under the control of a test: it answers the core when it is told to.
+"""An engine under the control of a test: it answers the core when the test says so.
 
 ``FakeEngine`` drives a core as any driver does, keeps the journal, and remembers what the processes
 it was asked to start really use. It refuses (``AssertionError``) an action that would put two runs

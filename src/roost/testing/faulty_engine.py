@@ -77,7 +77,7 @@ class AdoptionFields(TypedDict, total=False):
 
 
 class FaultyEngine(FakeEngine):
-    """A core, a cluster, and what happens to them."""
+    """Does to a core everything that can happen to it, and checks what must hold."""
 
     def __init__(self, policy: Policy, placer: str, cluster: Sequence[NodeSpec]) -> None:
         self.policy = policy
@@ -88,13 +88,13 @@ class FaultyEngine(FakeEngine):
         #: Runs that are over, for reports that come late.
         self.gone: list[RunId] = []
         self.failed = False
-        #: Whether the policy must leave alone runs that are not to be disturbed, or not yet.
+        #: Whether the policy must spare jobs that are not preemptible, or did not run long enough.
         self.gentle = True
         self._allowed: dict[QueueId, int] = {}
         self.tell(*(NodeJoined(0.0, spec) for spec in cluster))
 
     def tell(self, *events: Event) -> list[Action]:
-        """Hand a batch to the core; remember the jobs that are gone, and whether it broke down."""
+        """Hand a batch to the core; remember the runs that ended, and whether the core failed."""
         before = set(self.core.runs)
         self.failed = True
         actions = super().tell(*events)
@@ -112,14 +112,14 @@ class FaultyEngine(FakeEngine):
     # -- what can happen -----------------------------------------------------------------------
 
     def submit(self, *wanted: JobSpec) -> list[JobId]:
-        """Users hand in jobs."""
+        """Submit jobs."""
         first = self.core.submitted
         names = [JobId(f"j{first + index}") for index in range(len(wanted))]
         self.tell(*(Submitted(self.now, name, w) for name, w in zip(names, wanted, strict=True)))
         return names
 
     def request(self, event: Event) -> bool:
-        """Users ask for what may be impossible just now; that changes nothing."""
+        """Hand in a request that may be impossible now; then it changes nothing."""
         try:
             self.tell(event)
         except (Conflict, NotFound):
@@ -199,13 +199,13 @@ class FaultyEngine(FakeEngine):
         self.tell(PoolChanged(self.now, name, frozenset(nodes)))
 
     def change_queue(self, changed: QueueSpec) -> None:
-        """A queue's promise, limit or priority changes; what it holds stays its own."""
+        """Change a queue's promise, limit or priority; it keeps what it holds."""
         held = self.core.queues.get(changed.id)
         self._allowed[changed.id] = held.used_milli if held is not None else 0
         self.tell(QueueChanged(self.now, changed))
 
     def lose(self, name: NodeId, *, at_once: bool) -> None:
-        """A node goes down; its runs are reported with it, or later."""
+        """Lose a node; its runs are reported with it, or later."""
         events: list[Event] = [NodeLost(self.now, name)]
         if at_once:
             hit = {run.id for run in self.core.ledger.nodes[name].runs} & set(self.processes)
@@ -215,7 +215,7 @@ class FaultyEngine(FakeEngine):
         self.tell(*events)
 
     def break_or_repair(self, name: NodeId, gpu: int) -> None:
-        """A GPU fails, or works again."""
+        """Let a GPU fail, or repair it."""
         device = (name, gpu)
         repaired = device in self.broken
         self.broken ^= {device}
@@ -223,7 +223,7 @@ class FaultyEngine(FakeEngine):
 
     @property
     def shrinkable(self) -> list[RunId]:
-        """Runs at work that can go on with a worker less."""
+        """Running runs of jobs that can go on with a worker less."""
         found = []
         for run_id in self.working:
             run = self.core.runs.get(run_id)
@@ -232,7 +232,7 @@ class FaultyEngine(FakeEngine):
         return found
 
     def lose_worker(self, run_id: RunId, index: int) -> None:
-        """A main worker of a run dies, and the others go on without it."""
+        """Let a main worker of a run die; the others go on without it."""
         run = self.core.runs[run_id]
         others = set(range(run.workers)) - {index % run.workers}
         left = keeping(run.allocation, others)
@@ -240,7 +240,7 @@ class FaultyEngine(FakeEngine):
         self.tell(Shrank(self.now, run_id, left, "a worker died"))
 
     def late_reports(self, run_id: RunId) -> list[Event]:
-        """What an attempt that is over may still report."""
+        """The reports that an attempt may still send when it is over."""
         return [
             Started(self.now, run_id),
             Resized(self.now, run_id),
@@ -252,7 +252,7 @@ class FaultyEngine(FakeEngine):
         ]
 
     def report_late(self, report: Event) -> None:
-        """A report of an attempt that is over: but for the time, it changes nothing."""
+        """Send a report of an attempt that is over: it changes nothing but the time."""
         self.tell(Woke(self.now))  # what time itself brings about is no fault of the report
         before = snapshot(self.core)
         self.tell(report)
@@ -261,7 +261,7 @@ class FaultyEngine(FakeEngine):
             raise AssertionError(f"{report} came late and changed {changed}")
 
     def repeated_reports(self, run_id: RunId) -> list[Event]:
-        """What a run may report once more; what it is still asked for is not among it."""
+        """The reports that a run may repeat; answers to open requests are not among them."""
         process = self.processes.get(run_id)
         asked = {type(action).__name__ for action in process.asked} if process else set()
         reports: list[Event] = []
@@ -276,7 +276,7 @@ class FaultyEngine(FakeEngine):
         return reports
 
     def restart(self) -> None:
-        """The controller dies and is brought back from its journal."""
+        """Bring the core back from its journal, as after the death of the controller."""
         again = Core(self.policy, self.placer)
         for batch in self.journal:
             again.refold(batch.events, batch.decisions)
@@ -289,7 +289,7 @@ class FaultyEngine(FakeEngine):
     # -- what must hold ------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Everything about the core is sound, and queues stay within what they may hold."""
+        """Check that the core is sound, and that queues stay within their limits."""
         validate(self.core, limits=False)
         rough = rough_decisions(self.core) if self.gentle else []
         if rough:
@@ -303,9 +303,9 @@ class FaultyEngine(FakeEngine):
                 self._allowed[name] = min(allowed, tenant.used_milli)
 
     def clear_up(self) -> None:
-        """Repair everything, lift all limits, let everyone go on, and let all that runs succeed.
+        """Repair everything, lift all limits, resume every job, and let every run succeed.
 
-        Then no job is lost: each is over, or waits, and nothing is taken.
+        Afterwards each job is over or waits, and no device is taken.
         """
         self.tell(*(QueueChanged(self.now, queue(name)) for name in self.core.queues))
         self.tell(

@@ -1,4 +1,4 @@
-"""Whether the parts chosen for a gang are the whole gang, where it asked to be."""
+"""Checks that the parts chosen for a gang are the whole gang, where the job asked to be."""
 
 from __future__ import annotations
 

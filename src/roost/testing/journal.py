@@ -1,4 +1,4 @@
-"""What a restart must bring back, and that folding a journal does bring it back.
+"""Checks that folding a journal brings back what a restart must bring back.
 
 What policies keep for themselves (memos, wake-ups, reasons, the order of lines) is no part of it:
 they may lose it at any time.
@@ -28,8 +28,8 @@ def snapshot(core: Core) -> dict[str, Any]:
         "waiting": sorted(job.seq for job in core.waiting),
         "finished": core.finished,
         "history": list(core.history.service),
-        "profiles": {whose: repr(kept) for whose, kept in core.history.profiles.items()},
-        "costs": {whose: repr(kept) for whose, kept in core.history.costs.items()},
+        "profiles": {key: repr(kept) for key, kept in core.history.profiles.items()},
+        "costs": {key: repr(kept) for key, kept in core.history.costs.items()},
     }
 
 
@@ -83,5 +83,5 @@ def _node_books(node: Node) -> dict[str, Any]:
 
 
 def _not_asked(*about: Plan | Ledger | Shape) -> NoReturn:
-    msg = f"somebody was asked to decide while folding a journal: {about}"
+    msg = f"a policy or a placer was asked while a journal was folded: {about}"
     raise AssertionError(msg)

@@ -1,4 +1,4 @@
-"""Policies for tests: one that does as it is told, and one that never leaves anything alone."""
+"""Policies for tests: one does as a test says, the other leaves nothing alone."""
 
 from __future__ import annotations
 

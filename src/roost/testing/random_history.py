@@ -45,7 +45,7 @@ class RandomHistory:
         self.chance = random.Random(f"storm/{seed}")  # noqa: S311 - not for secrets
         cluster = [self._node(index) for index in range(self.chance.randint(1, 5))]
         self.engine = FaultyEngine(policy, placer, cluster)
-        self._things: list[tuple[int, Callable[[], object]]] = [
+        self._incidents: list[tuple[int, Callable[[], object]]] = [
             (8, self._submit),
             (3, self._adopt),
             (1, self._adopt_in_vain),
@@ -74,17 +74,19 @@ class RandomHistory:
             (4, self._wake),
         ]
 
-    def blow(self, steps: int) -> FaultyEngine:
-        """Let so many things happen, check after each, and return what is left."""
-        weights = [weight for weight, _ in self._things]
+    def run(self, steps: int) -> FaultyEngine:
+        """Let so many things happen, check after each, and return the engine."""
+        weights = [weight for weight, _ in self._incidents]
         for step in range(steps):
-            (thing,) = self.chance.choices([thing for _, thing in self._things], weights)
+            (incident,) = self.chance.choices(
+                [incident for _, incident in self._incidents], weights
+            )
             self.engine.later(self.chance.choice((0.0, 0.0, 1.0, 7.5, 60.0)))
             try:
-                thing()
+                incident()
                 self.engine.check()
             except Exception as error:
-                error.add_note(f"history {self.seed}, step {step}: {thing.__name__}")
+                error.add_note(f"history {self.seed}, step {step}: {incident.__name__}")
                 raise
         return self.engine
 
@@ -244,7 +246,7 @@ class RandomHistory:
             self.engine.later(max(0.0, wake_at - self.engine.now))
             self._tick()
 
-    # -- who is there --------------------------------------------------------------------------
+    # -- nodes and jobs ------------------------------------------------------------------------
 
     def _node(self, index: int) -> NodeSpec:
         pick = self.chance.choice

@@ -1,7 +1,7 @@
 """Situations: small workloads on small clusters, each made to try one thing.
 
 Every job in them can run, by any sensible rule: it fits its queue's slice of the cluster, by quota
-or by weight, and the nodes that are left when one has failed. So a policy under which one of them
+or by weight, and the nodes that are left when one has failed. So a policy under which a job
 never ends starves it.
 """
 
@@ -115,7 +115,7 @@ def kinds() -> Situation:
 
 
 def cpus() -> Situation:
-    """Nodes that run out of CPUs and memory before GPUs, and jobs without GPUs."""
+    """CPUs and memory that run out before the GPUs, and jobs without GPUs."""
 
     def make(chance: random.Random) -> JobSpec:
         return spec(

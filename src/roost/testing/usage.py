@@ -1,4 +1,4 @@
-"""What allocations use of nodes and devices, counted from scratch: the ledger is not asked."""
+"""Counts what allocations use of nodes and devices, without asking the ledger."""
 
 from __future__ import annotations
 

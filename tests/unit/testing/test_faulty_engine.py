@@ -1,4 +1,4 @@
-"""Storms: the same seed gives the same storm, and what is wrong does not survive one."""
+"""Storms: the same seed gives the same history, and what is wrong does not survive one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roost.testing.random_history import RandomHistory
 
 def test_the_same_seed_gives_the_same_storm() -> None:
     one, other, another = (
-        RandomHistory(policy("srtf"), "pack", seed).blow(80) for seed in (1, 1, 2)
+        RandomHistory(policy("srtf"), "pack", seed).run(80) for seed in (1, 1, 2)
     )
 
     assert one.journal == other.journal
@@ -38,26 +38,26 @@ def test_a_core_that_does_not_wait_for_those_who_leave_is_found(
     monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
 
     with pytest.raises(AssertionError, match="over-commits"):
-        RandomHistory(policy("srtf"), "pack", 1).blow(300)
+        RandomHistory(policy("srtf"), "pack", 1).run(300)
 
 
 def test_a_core_that_loses_jobs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Waiting, "rejoin", lambda *_: None)
-    storm = RandomHistory(Restless(3), "pack", 3)
-    storm.engine.gentle = False
+    history = RandomHistory(Restless(3), "pack", 3)
+    history.engine.gentle = False
 
     with pytest.raises(AssertionError, match="stands in line 0 times"):
-        storm.blow(300)
+        history.run(300)
 
 
 def test_what_broke_something_is_reduced_to_the_shortest_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
-    storm = RandomHistory(policy("srtf"), "pack", 1)
+    history = RandomHistory(policy("srtf"), "pack", 1)
     with pytest.raises(AssertionError):
-        storm.blow(300)
-    told = [event for batch in storm.engine.journal for event in batch.events]
+        history.run(300)
+    told = [event for batch in history.engine.journal for event in batch.events]
 
     def breaks(events: Sequence[Event]) -> bool:
         core = Core(policy("srtf"), placer("pack"))

@@ -1,4 +1,4 @@
-"""Where suites for stores try them: a database, something to write, and what to require."""
+"""The suites for stores have this in common: a database, entries to write, and checks."""
 
 from __future__ import annotations
 

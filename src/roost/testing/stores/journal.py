@@ -86,12 +86,12 @@ class JournalConformance:
             fill(second, 1)
 
     def test_who_only_claims_has_changed_nothing(self, place: TrialDatabase) -> None:
-        """Others are kept away, and can serve afterwards as if no server had been there."""
+        """Others are kept away, and can serve afterwards as if nothing had happened."""
         with open_store(place.url) as first:
             epoch = first.journal.serve()
             fill(first, 2)
         with open_store(place.url) as claiming, open_store(place.url) as other:
-            require(not claiming.journal.claim(), "a database of nobody is another home's")
+            require(not claiming.journal.claim(), "a new database is another home's")
             with raises(Conflict, "process"):
                 other.journal.serve()
             with raises(Fatal, "call serve"):

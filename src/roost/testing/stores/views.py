@@ -203,7 +203,7 @@ class AccountConformance:
             used = replace(token, last_used_at=now[0])
             same(store.accounts.find_token(secret), (used, ada), "the secret")
             store.accounts.set_user(replace(ada, active=False))
-            same(store.accounts.find_token(secret), None, "the secret of somebody sent away")
+            same(store.accounts.find_token(secret), None, "the secret of a user who was sent away")
             labels = {one.label for one in store.accounts.tokens("ada")}
             same(labels, {"short", "revoked", "laptop"}, "the tokens")
             same(store.accounts.tokens("bob"), [], "bob's tokens")
@@ -233,14 +233,12 @@ class AccountConformance:
             same((revoked.id, revoked.revoked_at is None), (first.id, False), "what was revoked")
             for secret in secrets:
                 same(store.accounts.find_token(secret), None, "a secret made with a revoked one")
-            require(
-                store.accounts.find_token(other) is not None, "a token of somebody else is gone"
-            )
+            require(store.accounts.find_token(other) is not None, "a token of another user is gone")
             alive = {one.label for one in store.accounts.tokens() if one.revoked_at is None}
             same(alive, {"root", "other"}, "the tokens that are left")
             lines = [line for line in store.events.find(EventQuery()).items if line.old]
             same({line.old for line in lines}, {one.id for one in made}, "the tokens told of")
-            same({line.actor for line in lines}, {"eve"}, "who revoked them")
+            same({line.actor for line in lines}, {"eve"}, "the users that revoked them")
             store.accounts.revoke_token(first.id)
             same(len(store.events.find(EventQuery()).items), 8 + 4, "the lines")
             for parent in (first.id, made[2].id, "tok-none"):
