@@ -26,7 +26,7 @@ from roost.core.allocation import beyond
 from roost.core.cluster_state import ClusterState
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.events import Event
-from roost.core.folding import fold
+from roost.core.folding.dispatch import fold
 from roost.core.folding.requests import serve
 from roost.core.plan import Placer, Plan
 from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, other_way

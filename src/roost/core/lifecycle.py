@@ -8,6 +8,7 @@ still use them have left.
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
 from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, beyond, survivors, without
@@ -20,6 +21,13 @@ from roost.core.reasons import Cause
 from roost.core.spec import JobSpec, RunId
 from roost.core.state import Job, JobState, Run, needs
 from roost.core.transitions import RunPhase, Trigger, advance
+
+# A name of the module is found faster than a member of an enumeration.
+_RUNNING: Final = RunPhase.RUNNING
+_RESUMING: Final = RunPhase.RESUMING
+_READY: Final = Trigger.READY
+_EXITED: Final = Trigger.EXITED
+
 
 # -- beginning and changing ----------------------------------------------------------------
 
@@ -56,7 +64,7 @@ def begin_reshape(state: ClusterState, run: Run, target: Allocation, cause: Even
 
 def proceed(state: ClusterState, run: Run, cause: Event | None) -> None:
     """Let a run begin or change: nothing is in its way any more."""
-    advance(run, Trigger.READY)
+    advance(run, _READY)
     _order(state, run, cause)
 
 
@@ -69,7 +77,7 @@ def _order(state: ClusterState, run: Run, cause: Event | None) -> None:
     else:
         run.job.waits[Cause.CAPACITY] += state.now - run.placed_at  # for others to leave
         run.foresee(state.now)
-        if run.phase is RunPhase.RESUMING:
+        if run.phase is _RESUMING:
             action = Resume(run.id, run.allocation, cause)
         else:
             action = Launch(run.id, run.job.spec, run.allocation, cause)
@@ -78,7 +86,7 @@ def _order(state: ClusterState, run: Run, cause: Event | None) -> None:
 
 def come_up(state: ClusterState, run: Run, event: Event) -> None:
     """Note that a run works, unless it has to leave; suspend it if its user holds the job."""
-    if run.phase is RunPhase.RUNNING:
+    if run.phase is _RUNNING:
         run.job.state = JobState.RUNNING
         if run.job.held:
             set_aside(state, run, event)
@@ -223,7 +231,7 @@ def forget(state: ClusterState, run: Run, event: Event) -> None:
     del state.runs[run.id]
     run.after = set()
     state.occupancy.settle(run, None)
-    advance(run, Trigger.EXITED)
+    advance(run, _EXITED)
     free_waiters(state, run, event)
 
 

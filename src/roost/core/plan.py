@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from roost.core.allocation import WORKER, Allocation, Part, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 #: Chooses devices for a gang, or says that there is no room. It must not change the ledger.
 Placer: TypeAlias = Callable[[Ledger, Shape], tuple[Part, ...] | None]
+
+
+# A name of the module is found faster than a member of an enumeration.
+_STOP_ORDERED: Final = Trigger.STOP_ORDERED
+_KEPT: Final = Trigger.KEPT
 
 
 class Plan:
@@ -235,7 +240,7 @@ class Plan:
                 self.ledger.take(part, needs(job, part))
             job.queue.charge(job, allocation, -1)
             job.queue.charge(job, old)
-            advance(run, Trigger.KEPT)
+            advance(run, _KEPT)
             self.decisions.pop()
 
         self._undo.append(undo)
@@ -332,7 +337,7 @@ class Plan:
         for part in run.allocation.parts:
             self.ledger.release(part, needs(job, part))
         job.queue.charge(job, run.allocation, -1)
-        advance(run, Trigger.SUSPEND_ORDERED if suspends else Trigger.STOP_ORDERED)
+        advance(run, Trigger.SUSPEND_ORDERED if suspends else _STOP_ORDERED)
         run.reason = decision.reason
         self.decisions.append(decision)
         self._undo.append(lambda: self._unclear(run))
@@ -342,7 +347,7 @@ class Plan:
         for part in run.allocation.parts:
             self.ledger.take(part, needs(run.job, part))
         run.job.queue.charge(run.job, run.allocation)
-        advance(run, Trigger.KEPT)
+        advance(run, _KEPT)
         self.decisions.pop()
 
     def _unplace(self, job: Job, allocation: Allocation) -> None:

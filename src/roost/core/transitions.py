@@ -119,6 +119,8 @@ UNBOOKED: Final = LEAVING | {RunPhase.SUSPENDED, RunPhase.ENDED}
 #: Phases on the way back from a suspension.
 RETURNING: Final = frozenset({RunPhase.RECALLED, RunPhase.RESUMING})
 
+# A name of the module is found faster than a member of an enumeration.
+_STOPPING: Final = RunPhase.STOPPING
 #: A stop can be called off for a run that was in one of these.
 _KEEPABLE: Final = frozenset({RunPhase.RUNNING, RunPhase.FROZEN})
 
@@ -128,7 +130,7 @@ def accepts(run: Run, trigger: Trigger) -> bool:
     phase = run.phase
     if (phase, trigger) not in TABLE:
         return False
-    if phase is not RunPhase.STOPPING or trigger is Trigger.EXITED:
+    if phase is not _STOPPING or trigger is Trigger.EXITED:
         return True
     return run.was in _KEEPABLE if trigger is Trigger.KEPT else (run.was, trigger) in TABLE
 
@@ -136,14 +138,12 @@ def accepts(run: Run, trigger: Trigger) -> bool:
 def advance(run: Run, trigger: Trigger) -> None:
     """Move a run on. It loses the data that its next phase does not carry."""
     phase = run.phase
-    new = TABLE.get((phase, trigger))
-    if phase is RunPhase.STOPPING:
-        new = _while_stopping(run, trigger)
-    elif new is RunPhase.STOPPING:
+    new = TABLE.get((phase, trigger)) if phase is not _STOPPING else _while_stopping(run, trigger)
+    if new is _STOPPING and phase is not _STOPPING:
         # With its stop a run gives up the change that it was to make.
         run.was = RunPhase.RUNNING if phase in RESHAPING else phase
     if new is None:
-        was = f" (was {run.was.name})" if phase is RunPhase.STOPPING else ""
+        was = f" (was {run.was.name})" if phase is _STOPPING else ""
         raise Fatal(f"run {run.id} is {phase.name}{was}: {trigger.name} cannot be")
     run.phase = new
     if run.target is not None and new not in RESHAPING:

@@ -398,7 +398,7 @@ def test_a_rehearsal_can_be_saved_and_goes_on(tmp_path: Any) -> None:
 
 
 def test_what_is_no_state_is_refused() -> None:
-    with pytest.raises(InvalidSpec, match="reads version 1"):
+    with pytest.raises(InvalidSpec, match="reads versions 1 to 2"):
         replay({"version": 7}, "fifo", "first-fit")
     with pytest.raises(NotFound, match="unknown policy 'fif'"):
         replay(a_state(), "fif", "first-fit")

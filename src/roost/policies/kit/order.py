@@ -18,13 +18,14 @@ from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from roost.core.decisions import Place
 from roost.core.node import Node
 from roost.core.plan import Plan
 from roost.core.spec import WHOLE
 from roost.core.state import Job, Run
+from roost.core.transitions import LEAVING, UNBOOKED, RunPhase
 from roost.core.waiting import Key, KeyOf, Line
 from roost.policies.kit.victims import clear_nodes, in_vain, worth_a_look
 
@@ -378,15 +379,21 @@ def _spare(plan: Plan, job: Job, mark: int, cleared: Iterable[tuple[Run, Clear, 
     return True
 
 
+# A name of the module is found faster than a member of an enumeration.
+_RUNNING: Final = RunPhase.RUNNING
+
+
 def gives_way(run: Run, key: Key, order: Order, plan: Plan) -> bool:
     """Whether a run stands behind a key; one that is still starting will be looked at later."""
-    if not run.job.preemptible or not run.booked:
+    phase = run.phase
+    if phase in UNBOOKED or not run.job.preemptible:
         return False
     if not order.running(run, plan.now) > key:  # type: ignore[operator]
         return False
-    if not run.settled:
+    if phase is not _RUNNING:
         plan.await_starts()
-    return run.settled
+        return False
+    return True
 
 
 def may_disturb(plan: Plan, run: Run, min_run_s: float) -> bool:
@@ -409,15 +416,17 @@ def _rivals(node: Node, order: Order, now: float, min_run_s: float) -> _Rivals:
         return memo
     memo = node.memo = _Rivals(order, [])
     for run, held in node.runs.items():
-        spec = run.job.spec
-        if run.leaves or not run.job.preemptible:
+        phase, job = run.phase, run.job
+        if phase in LEAVING or not job.preemptible:
             continue
         key = order.running(run, now)
         if memo.top is None or key > memo.top:  # type: ignore[operator]
             memo.top = key
-        if not run.settled:
+        if phase is not _RUNNING:
             memo.starting.append((key, held))
-        elif (min_run_s or spec.min_run_s) and (free_at := _protected_until(run, min_run_s)) > now:
+        elif (min_run_s or job.spec.min_run_s) and (
+            free_at := _protected_until(run, min_run_s)
+        ) > now:
             memo.until = min(memo.until, free_at)
         else:
             memo.entries.append((key, held))
