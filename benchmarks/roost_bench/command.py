@@ -19,7 +19,7 @@ from roost_bench.optimus.command import blocks, optimus
 from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sia.command import sia
 
-#: Policies whose decisions are timed.
+#: Policies to time the decisions of.
 _DECIDERS = "fifo,sjf,srtf,srsf,las,tiresias,gittins,drf,fair"
 _TRAINERS = "roost,sia"
 
@@ -91,7 +91,9 @@ def sim(  # noqa: PLR0913 - a verb takes its options
         selection = Selection(whole_numbers("--sizes", sizes), min_run, first, many)
         measure = SimBench(str(trace), nodes, gpus_per_node, placer, selection).measure
         for name in names:
-            rows.append(dataclasses.asdict(measure(name)))
+            cost = measure(name)
+            per_s = round(cost.events / cost.cpu_s, 1)
+            rows.append({**dataclasses.asdict(cost), "events_per_cpu_s": per_s})
             if output == "table":
                 click.echo(f"{name}: {rows[-1]['cpu_s']:.2f} CPU s", err=True)
     if output == "json":
@@ -113,6 +115,7 @@ def sim(  # noqa: PLR0913 - a verb takes its options
                     "wall s": f"{row['wall_s']:.2f}",
                     "cpu s": f"{row['cpu_s']:.2f}",
                     "us/event": f"{1e6 * row['cpu_s'] / row['events']:.1f}",
+                    "events/cpu s": number(row["events_per_cpu_s"]),
                     "jobs/cpu s": number(row["jobs"] / row["cpu_s"]),
                     "rss mib": number(row["peak_rss_mib"]),
                 }

@@ -63,7 +63,7 @@ class DecisionTimes:
 
 
 class JobMix(Protocol):
-    """Who is there when decisions are timed.
+    """The jobs that are there when decisions are timed.
 
     Starts and changes take ``starts_s``; before anything is timed, ``warm_up`` rounds are played.
     """

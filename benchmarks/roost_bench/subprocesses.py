@@ -1,4 +1,4 @@
-"""Runs in fresh processes: so that nothing one has learnt or kept makes another faster or larger.
+"""Runs functions in fresh processes, so that no run profits from the memory of another.
 
 The numerical libraries get one thread in each of them: on small problems more threads only wait
 for each other, and the time that a run takes would depend on what else the machine does.
@@ -57,7 +57,7 @@ def _result(future: Future[T], case: tuple[Any, ...]) -> T:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Let processes that are spawned meanwhile use one thread, unless somebody said otherwise."""
+    """Let processes that start meanwhile use one thread, unless the environment says more."""
     added = [name for name in _THREADS if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
     try:

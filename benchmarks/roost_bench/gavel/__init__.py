@@ -1,1 +1,1 @@
-"""Gavel (OSDI 2020): policies on jobs whose speed depends on the kind of GPU."""
+"""Gavel (OSDI 2020): policies on jobs with a speed for each kind of GPU."""

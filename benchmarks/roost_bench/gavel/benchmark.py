@@ -1,4 +1,4 @@
-"""Gavel's benchmark (OSDI'20): jobs whose speed differs by kind of GPU, on three kinds of GPU.
+"""Gavel's benchmark (OSDI'20): jobs with a speed for each of three kinds of GPU.
 
 The cluster is so many V100, P100 and K80; jobs are of Gavel's 26 types, from a trace or out of a
 hat, and go as fast as Gavel's table of throughputs says: on one node where they are on one, spread

@@ -1,4 +1,4 @@
-"""Sharing by turns: what locking costs, and whether slices of time give everybody its part."""
+"""Sharing by turns: what locking costs, and whether slices of time give each job its part."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def by_turns(
 
 
 def _turn(rota: SliceRunner, for_s: float) -> None:
-    """Turns for so long, up to a moment at which nobody is owed much."""
+    """Turns for so long, up to a moment at which no job is owed much."""
     begun = time.monotonic()
     while (passed := time.monotonic() - begun) < for_s + _TAIL_S:
         if passed >= for_s and rota.slices.debt_s < _FAIR_S:

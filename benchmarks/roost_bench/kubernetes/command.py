@@ -16,6 +16,7 @@ import click
 from roost.cli.output import number, print_json, print_table
 from roost.cli.parameter_types import Verb, option
 from roost.errors import InvalidSpec
+from roost_bench.checkout import need_test_support
 from roost_bench.live.command import Figure, above, below, chosen, measuring, row_of
 
 ROOST, KUBE = "roost", "kube-scheduler"
@@ -134,6 +135,7 @@ def kubernetes(  # noqa: PLR0913 - a verb takes its options
 
 def measured(schedulers: Sequence[str], sizes: BindingSizes) -> list[BindingRow]:
     """Measure in a folder that is thrown away; what is under way goes to standard error."""
+    need_test_support()
     try:
         from roost_bench.kubernetes.binding import race
     except ModuleNotFoundError as error:

@@ -152,7 +152,7 @@ def popen(
 
 
 def free_port() -> int:
-    """A port where nobody listens."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

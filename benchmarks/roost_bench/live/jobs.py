@@ -20,13 +20,13 @@ _CONNECTIONS = 16
 _PATIENCE_S = 60.0
 _POLL_S = 0.02
 
-#: Keeps a slot until somebody says so.
+#: Keeps a slot until it is told to end.
 _BLOCKER = 'while [ ! -e "{folder}/go" ]; do sleep 0.02; done'
 #: Says when it began, in a file of its own, before anything else.
 _STAMP = 'echo "$EPOCHREALTIME" > "{folder}/$ROOST_JOB"; sleep 0.1'
 #: Uses a core.
 _BUSY = "while :; do :; done"
-#: Says who it is, and goes on for ever.
+#: Prints its name, and goes on for ever.
 _SLEEPER = 'echo "$ROOST_JOB $ROOST_ATTEMPT $$" >> "{folder}/ledger"; exec sleep 600'
 
 

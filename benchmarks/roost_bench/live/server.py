@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from roost.demo.server import ScratchServer, scratch_server
 from roost.errors import Fatal
+from roost_bench.checkout import need_test_support
 from roost_bench.live.command import Figure, Say, Sizes, below
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _POLL_S = 0.1
 
 _SLEEPER = {"command": ["sleep", "600"], "checkpoint": {"grace": 1}}
 _TRAINING = ["python", "-m", "roost.train.example", "--seconds", "600"]
-#: Prints a line, and once somebody says so, many with the time at which they were printed.
+#: Prints a line, and once it is told to, many with the time at which they were printed.
 _PRINTER = """\
 import os, sys, time
 flag, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
@@ -144,6 +145,7 @@ def list_finished(sizes: Sizes, say: Say) -> Iterator[Figure]:
 
 async def _fill(home: Path, count: int) -> None:
     """Let a real driver and a store go through so many jobs; only the processes are left out."""
+    need_test_support()
     from tests.support.recording_engine import RecordingEngine
 
     from roost.core import Launch
@@ -184,7 +186,7 @@ async def _fill(home: Path, count: int) -> None:
 
 
 def followers(sizes: Sizes, say: Say) -> Iterator[Figure]:
-    """Many who follow one log: how late the last of them reads a line."""
+    """Many clients follow one log: how late the last of them reads a line."""
     with scratch_server("bench", _SLOTS) as server:
         server.start()
         say(f"{sizes.followers} followers of {_RATE} lines a second")

@@ -56,7 +56,7 @@ def _pause(folder: Path, training: list[str]) -> float:
 
 
 def worker(folder: Path, size: int, depth: int, batch: int) -> None:
-    """Train until somebody ends it."""
+    """Train until the process is ended."""
     import torch.distributed
     from torch.nn.functional import cross_entropy
     from torch.nn.parallel import DistributedDataParallel

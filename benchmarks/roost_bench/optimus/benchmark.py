@@ -4,7 +4,7 @@ Nine sorts of model like those of the Optimus paper (EuroSys 2018, Table 1): ima
 Names and sizes are those under which such models are known; how long a sample takes, batches, the
 lengths of trainings and all of the hardware are our own choice, and of its order of magnitude only.
 
-A job trains until its loss hardly falls any more. Under a policy that only says who goes next
+A job trains until its loss hardly falls any more. Under a policy that only gives an order
 (``drf``, ``fifo``, ``tetris`` and the like) it has as many servers and workers as its user asked
 for, and the policy is told how long that takes; ``optimus``, ``roost`` and others that size jobs
 may give it 1 to 16 of each, and are told nothing but what is measured. All else is the same.
@@ -195,7 +195,7 @@ def run(bench: OptimusBench, policy_text: str, seed: int) -> OptimusOutcome:
     results = simulation.run()
     found = summarise(results)
     if not simulation.over or found.jct_mean is None or found.makespan is None:
-        raise InvalidSpec(f"under {policy_text!r} jobs were left that nobody ran")
+        raise InvalidSpec(f"under {policy_text!r} jobs were left that never ran")
     return OptimusOutcome(
         policy_text,
         seed,
@@ -386,7 +386,7 @@ def _asked(one: _Drawn, bench: OptimusBench, run_time_s: float | None) -> JobSpe
 
 
 def _elastic(one: _Drawn, bench: OptimusBench) -> JobSpec:
-    """A job whose size is left to the policy, and of whose length nobody knows."""
+    """A job of unknown length; the policy chooses its size."""
     most = min(_MOST, bench.nodes * bench.gpus_per_node)
     return JobSpec(
         workers=Range(1, most),

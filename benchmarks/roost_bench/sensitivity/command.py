@@ -143,7 +143,7 @@ def sensitivity(  # noqa: PLR0913 - a verb takes its options
     outcomes: dict[int, Figures] = {}
     try:
         _run_all(all_of_them, outcomes, processes)
-    finally:  # also if a run fails or somebody has enough: the others may have taken long
+    finally:  # also if a run fails or is interrupted: the others may have taken long
         over = [(all_of_them[number], outcomes[number]) for number in sorted(outcomes)]
         if over:
             _show(over, output)

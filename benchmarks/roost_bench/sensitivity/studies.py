@@ -132,7 +132,7 @@ class ParameterServerJobs:
         simulation = Simulation(stressed(study.bench(self.bench, value), policy, conditions))
         found = summarise(simulation.run())
         if not simulation.over or found.jct_mean is None or found.makespan is None:
-            raise Fatal(f"under {policy!r} jobs were left that nobody ran")
+            raise Fatal(f"under {policy!r} jobs were left that never ran")
         return Figures(
             found.jobs,
             found.jct_mean / _HOUR_S,

@@ -86,7 +86,7 @@ def recorded(rows: Sequence[SiaJob], count: int, seed: int) -> list[float]:
 def stressed(bench: OptimusBench, policy_text: str, conditions: Conditions) -> Setup:
     """One run of parameter-server jobs under a policy and conditions.
 
-    With ``bench.told`` users also declare the epochs of jobs whose size is left to the policy.
+    With ``bench.told`` users also declare the epochs of jobs that the policy sizes.
     """
     seed = conditions.seed
     even = replace(bench, arrivals=Arrivals.UNIFORM.value)
@@ -131,7 +131,7 @@ def _changed(
 
 
 class MisreadWorld(ParameterServerWorld):
-    """Parameter-server jobs whose step times are measured wrongly, as conditions have it."""
+    """Parameter-server jobs with wrong measurements of step times, as conditions have it."""
 
     def __init__(
         self,

@@ -201,7 +201,7 @@ def trace_jobs(
     terms: Terms,
     conditions: Conditions = AS_PUBLISHED,
 ) -> tuple[list[TraceJob], dict[JobId, int]]:
-    """The jobs of a workload on a policy's terms, and the batch of those whose batch stays."""
+    """The jobs of a workload on a policy's terms, and the batch of those with a fixed batch."""
     gpus: dict[str, int] = defaultdict(int)
     for node in nodes:
         gpus[node.kind] += node.gpus
@@ -312,5 +312,5 @@ def best_alone_h(tables: Tables) -> dict[str, float]:
 
 
 def floor_h(alone_h: Mapping[str, float], rows: Sequence[SiaJob]) -> float:
-    """The mean JCT of a workload were every job alone: below that nobody gets."""
+    """The mean JCT of a workload were every job alone: a lower bound."""
     return statistics.fmean(alone_h[row.application] for row in rows)

@@ -111,7 +111,7 @@ def sia(  # noqa: PLR0913 - a verb takes its options
     outcomes: dict[int, SiaOutcome] = {}
     try:
         _run_all(cases, outcomes, at_once=jobs)
-    finally:  # also if a run fails or somebody has enough: the others may have taken long
+    finally:  # also if a run fails or is interrupted: the others may have taken long
         if outcomes:
             over = [outcomes[number] for number in sorted(outcomes)]
             _print(over, output, homogeneous=homogeneous, with_pooled=pooled)
@@ -129,7 +129,7 @@ def find_workloads(data: Path, wanted: str | None) -> list[Path]:
             )
     files = {path.stem: path for path in sorted(folder.glob(f"*{_SUFFIX}"), key=_in_order)}
     if not files:
-        raise NotFound(f"{folder} holds no workloads, that is, files whose names end in {_SUFFIX}")
+        raise NotFound(f"{folder} holds no workloads, files that end in {_SUFFIX}")
     if wanted is None:
         return list(files.values())
     found: dict[str, Path] = {}

@@ -1,4 +1,4 @@
-"""Kinds of values on the command line, and a command whose help comes in sections."""
+"""Types of parameters on the command line, and commands with help in sections."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Option(click.Option):
 
 
 class Verb(click.Command):
-    """A command whose options are told section by section."""
+    """A command that lists its options section by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write all options, each under the title of its section."""
@@ -122,7 +122,7 @@ class Verb(click.Command):
 
 
 class Noun(click.Group):
-    """A group whose missing verb means list: ``roost queues`` is ``roost queues list``."""
+    """A group that lists where no verb is given: ``roost queues`` is ``roost queues list``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the missing verb in place, unless it is still being typed."""

@@ -13,7 +13,7 @@ _SCREEN = 16
 
 
 def on_terminal() -> bool:
-    """Whether somebody may look at standard error; it may be closed."""
+    """Whether standard error is a terminal; it may be closed."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -21,7 +21,7 @@ def on_terminal() -> bool:
 def watching(
     labels: Sequence[str], *, show: bool | None = None
 ) -> Iterator[Callable[[int, float, int, int], None] | None]:
-    """A bar per run that has begun; nothing where nobody looks, unless told what to ``show``."""
+    """A bar per run that has begun; only on a terminal, unless ``show`` says otherwise."""
     if show is False or (show is None and not on_terminal()):
         yield None
         return

@@ -163,7 +163,7 @@ def _run(
 
 
 def _names(asked: SimulationOptions, policy: str, placer: str) -> dict[str, str]:
-    """The policy and the placer, as far as somebody typed them."""
+    """The policy and the placer, as far as they were typed."""
     given = {"policy": policy, "placer": placer}
     return {name: text for name, text in given.items() if name in asked.typed}
 

@@ -1,4 +1,4 @@
-"""Training jobs that are run twice: by the simulator beforehand, and then in earnest.
+"""Training jobs that run twice: first in the simulator, then as real processes.
 
 The simulator is told what the server is told: when jobs are submitted, the run times that were
 declared for them, the policy, the placer and the slots. Run times are declared from what the
@@ -89,7 +89,7 @@ def slots() -> int:
 
 
 def document(lesson: TrainingJob, paces: Paces, by: Trainer = NUMPY) -> dict[str, Any]:
-    """The job file of a lesson, with the run time that is to be expected."""
+    """The job file of a training job, with the run time that is to be expected."""
     low, high = lesson.workers
     start_s, steps_per_s = paces[low]
     steps = max(1, round(lesson.seconds * steps_per_s))
@@ -112,7 +112,7 @@ def _training(by: Trainer, name: str, workers: str, *amount: str) -> dict[str, A
 
 
 def measure(client: Client, sample_s: float = _SAMPLE_S, by: Trainer = NUMPY) -> Paces:
-    """See what the trainer takes on this machine, with all slots in use as they will be."""
+    """Measure what the trainer takes on this machine, with all slots in use as they will be."""
     return {
         workers: _sample(client, by, slots() // workers, workers, sample_s) for workers in (1, 2)
     }

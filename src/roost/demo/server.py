@@ -30,7 +30,7 @@ _PROGRAM = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 if os.getppid() != int(sys.argv.pop(1)):
-    sys.exit("whoever wanted a server has gone")
+    sys.exit("the process that wanted a server has gone")
 from roost.cli import main
 sys.exit(main())
 """

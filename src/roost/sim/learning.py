@@ -218,7 +218,7 @@ def packed(per_node: int, gpus: int) -> Counts:
 
 
 def steps_per_s(application: Application, kind: str, counts: Counts, batch: int) -> float:
-    """Steps per second of a job whose batch stays."""
+    """Steps per second of a job with a fixed batch."""
     local, accumulation = _fixed(application, kind, counts, batch)
     time = application.steps[kind].time(counts, local)
     return 1 / time.accumulated(accumulation) / application.slowdown
@@ -250,7 +250,7 @@ def _training(application: Application, batch: int, batch_max: int) -> Training:
 
 
 def _scaled(job: TraceJob, application: Application, cluster: _Kinds) -> tuple[TraceJob, int]:
-    """A job with its own workers whose work takes its run time at its least size, and its batch."""
+    """A job that takes its run time at its least size, and its batch if that is fixed."""
     spec = job.spec
     per_worker = _gpus_per_worker(job)
     workers = Range(spec.workers.min * per_worker, spec.workers.max * per_worker)

@@ -25,9 +25,9 @@ from roost.sim.simulation import Simulation
 from roost.sim.worlds.rates import World
 
 _MAGIC = b"roost simulation\n"
-#: Whose classes and functions may be here: they compute, and touch nothing outside.
+#: Packages with classes and functions that may be here: they compute, and touch nothing outside.
 _PURE = ("roost.core.", "roost.perf.", "roost.placement.", "roost.policies.")
-#: Modules whose classes may be here.
+#: Modules with classes that may be here.
 _MODULES = {
     *("roost.sim.failures", "roost.sim.simulation", "roost.sim.worlds.rates"),
     "roost.traces.workload",

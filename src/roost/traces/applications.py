@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from roost.errors import InvalidSpec
-from roost.traces.profiles import Application, Counts, StepTime, Tables
+from roost.traces.profiles import Application, Counts, ProfiledStep, Tables
 
 #: Bytes per second between GPUs of one node, and between nodes.
 _NODE_BANDWIDTH = 20e9
@@ -73,12 +73,12 @@ class StepFormula:
     local_max: int
     local_min: int = 1
 
-    def time(self, counts: Counts, local: int) -> StepTime:
+    def time(self, counts: Counts, local: int) -> ProfiledStep:
         """The time of a step on nodes with so many GPUs each, at so many samples per GPU."""
         workers = sum(counts)
         bandwidth = _NODE_BANDWIDTH if len(counts) == 1 else _NETWORK_BANDWIDTH
         sync_s = 2 * (workers - 1) / workers * self.gradients / bandwidth
-        return StepTime(_OVERHEAD_S + local / self.samples_per_s + sync_s, sync_s)
+        return ProfiledStep(_OVERHEAD_S + local / self.samples_per_s + sync_s, sync_s)
 
     def most_local(self, counts: Counts) -> int:  # noqa: ARG002 - memory does not depend on it
         """The most samples that a GPU takes at once."""

@@ -70,7 +70,7 @@ CONSTANTS = {
 _LOCAL_MAX = {("deepspeech2", "RTX2080Ti"): 57}
 
 
-class StepTime(NamedTuple):
+class ProfiledStep(NamedTuple):
     """Seconds of one step, and of its part that synchronises the gradients."""
 
     step_s: float
@@ -92,7 +92,7 @@ class Choice(NamedTuple):
         return workers * self.local * (self.accumulation + 1)
 
 
-class StepTimes(Protocol):
+class StepLookup(Protocol):
     """Step times of an application on GPUs of one kind, and the samples that a GPU takes."""
 
     @property
@@ -103,7 +103,7 @@ class StepTimes(Protocol):
     def local_max(self) -> int:
         """The most samples per GPU, wherever it is."""
 
-    def time(self, counts: Counts, local: int) -> StepTime:
+    def time(self, counts: Counts, local: int) -> ProfiledStep:
         """The time of a step on nodes with so many GPUs each, at so many samples per GPU."""
 
     def most_local(self, counts: Counts) -> int:
@@ -121,15 +121,15 @@ class StepTable:
     kind: str
     local_min: int
     local_max: int
-    _lines: dict[Counts, tuple[list[int], list[StepTime]]]
-    _points: dict[tuple[int, int, int], list[StepTime]]
-    _grid: list[tuple[int, int, int, StepTime]]
+    _lines: dict[Counts, tuple[list[int], list[ProfiledStep]]]
+    _points: dict[tuple[int, int, int], list[ProfiledStep]]
+    _grid: list[tuple[int, int, int, ProfiledStep]]
     _largest: dict[int, int] = field(default_factory=dict)
-    _memo: dict[tuple[Counts, int], StepTime] = field(default_factory=dict)
+    _memo: dict[tuple[Counts, int], ProfiledStep] = field(default_factory=dict)
     _between: dict[tuple[int, int], int] = field(default_factory=dict)
     _field: LinearNDInterpolator | None = None
 
-    def time(self, counts: Counts, local: int) -> StepTime:
+    def time(self, counts: Counts, local: int) -> ProfiledStep:
         """The time of a step on nodes with so many GPUs each, at so many samples per GPU."""
         found = self._memo.get((counts, local))
         if found is None:
@@ -162,7 +162,7 @@ class StepTable:
         """Samples per GPU that were profiled on one GPU."""
         return self._lines[1,][0]
 
-    def _look_up(self, counts: Counts, local: int) -> StepTime:
+    def _look_up(self, counts: Counts, local: int) -> ProfiledStep:
         known = self._lines.get(_rotated(counts))
         if known is not None:
             found = _between(*known, local)
@@ -175,11 +175,11 @@ class StepTable:
             )
         return found
 
-    def _interpolate(self, nodes: int, workers: int, local: int) -> StepTime | None:
+    def _interpolate(self, nodes: int, workers: int, local: int) -> ProfiledStep | None:
         if self._field is None:
             self._field = self._make_field()
         step, sync = self._field((min(nodes, _MOST_NODES), workers, local))
-        return StepTime(float(step), float(sync)) if step == step else None  # noqa: PLR0124 - NaN
+        return ProfiledStep(float(step), float(sync)) if step == step else None  # noqa: PLR0124 - NaN
 
     def _make_field(self) -> LinearNDInterpolator:
         from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415 - slow to import
@@ -215,7 +215,7 @@ class Application:
     penalty_s: float
     slowdown: float
     progress: list[float]
-    steps: Mapping[str, StepTimes]
+    steps: Mapping[str, StepLookup]
     _batches: list[int]
     _gradients: list[list[tuple[float, float]]]
     _memo: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
@@ -365,8 +365,8 @@ def _validation(path: Path) -> list[tuple[float, float, float]]:
 
 def _steps(folder: Path, name: str, kind: str) -> StepTable:
     machine = MACHINES[kind]
-    placements: dict[Counts, dict[int, StepTime]] = {}
-    points: dict[tuple[int, int, int], list[StepTime]] = {}
+    placements: dict[Counts, dict[int, ProfiledStep]] = {}
+    points: dict[tuple[int, int, int], list[ProfiledStep]] = {}
     path = folder / f"placements-{machine}.csv"
     for row in Reading(path).rows("placement", "local_bsz", "step_time", "sync_time"):
         digits = row.text("placement")
@@ -389,7 +389,7 @@ def _steps(folder: Path, name: str, kind: str) -> StepTable:
     )
 
 
-def _grid(path: Path) -> list[tuple[int, int, int, StepTime]]:
+def _grid(path: Path) -> list[tuple[int, int, int, ProfiledStep]]:
     sizes = ("num_nodes", "num_replicas", "local_bsz")
     grid = []
     for row in Reading(path).rows(*sizes, "step_time", "sync_time"):
@@ -398,14 +398,14 @@ def _grid(path: Path) -> list[tuple[int, int, int, StepTime]]:
     return grid
 
 
-def _time(row: TableRow) -> StepTime:
+def _time(row: TableRow) -> ProfiledStep:
     step_s = row.number("step_time")
     if not step_s:
         raise row.bad("step_time", "a number above 0", row.cell("step_time"))
-    return StepTime(step_s, row.number("sync_time", high=step_s))
+    return ProfiledStep(step_s, row.number("sync_time", high=step_s))
 
 
-def _sorted(line: Mapping[int, StepTime]) -> tuple[list[int], list[StepTime]]:
+def _sorted(line: Mapping[int, ProfiledStep]) -> tuple[list[int], list[ProfiledStep]]:
     locals_ = sorted(line)
     return locals_, [line[local] for local in locals_]
 
@@ -419,7 +419,9 @@ def _rotated(counts: Counts) -> Counts:
     return min(counts[at:] + counts[:at] for at in range(len(counts)))
 
 
-def _between(locals_: Sequence[int], times: Sequence[StepTime], local: int) -> StepTime | None:
+def _between(
+    locals_: Sequence[int], times: Sequence[ProfiledStep], local: int
+) -> ProfiledStep | None:
     """Step times interpolated over samples per GPU; None outside what was profiled."""
     if not locals_[0] <= local <= locals_[-1]:
         return None
@@ -428,14 +430,14 @@ def _between(locals_: Sequence[int], times: Sequence[StepTime], local: int) -> S
         return times[at]
     low, high = times[at - 1], times[at]
     share = (local - locals_[at - 1]) / (locals_[at] - locals_[at - 1])
-    return StepTime(
+    return ProfiledStep(
         low.step_s + share * (high.step_s - low.step_s),
         low.sync_s + share * (high.sync_s - low.sync_s),
     )
 
 
-def _mean(times: Sequence[StepTime]) -> StepTime:
-    return StepTime(
+def _mean(times: Sequence[ProfiledStep]) -> ProfiledStep:
+    return ProfiledStep(
         sum(time.step_s for time in times) / len(times),
         sum(time.sync_s for time in times) / len(times),
     )

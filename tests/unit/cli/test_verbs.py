@@ -414,6 +414,7 @@ def test_bench_sim_as_json_has_an_object_per_policy() -> None:
         assert each["preemptions"] == 0
         assert each["events"] > 0
         assert 0 < each["cpu_s"] < 60
+        assert each["events_per_cpu_s"] == pytest.approx(each["events"] / each["cpu_s"], rel=0.01)
         assert 0 < each["wall_s"] < 60
         assert 10 < each["peak_rss_mib"] < 500
 

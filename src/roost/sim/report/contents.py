@@ -79,7 +79,7 @@ def _is_of(run: Results, row: ComparisonRow) -> bool:
 
 
 def _shown(runs: Sequence[Results], row: ComparisonRow) -> Results:
-    """Choose the run whose series are shown: that of the first run's workload and seed, if any."""
+    """Choose the run to show series of: that of the first run's workload and seed, if any."""
     own = [run for run in runs if _is_of(run, row)]
     wanted = (runs[0].workload, runs[0].seed)
     return next((run for run in own if (run.workload, run.seed) == wanted), own[0])

@@ -285,7 +285,7 @@ class LearningWorld(World):
             found = self._limits_of[key] = limits_of(application, kind)
         return found
 
-    # -- who and where -------------------------------------------------------------------------
+    # -- learners, places ----------------------------------------------------------------------
 
     def _learner(self, job: TrueJob) -> Learner:
         name = job.trace.id

@@ -141,7 +141,7 @@ class TrueLoss:
         return 1 / (self.a * epochs + self.b) + self.c + self.quick * math.exp(-epochs / 2)
 
     def converges_at(self, threshold: float = 0.05, window: int = 10, cap: int = 100) -> int:
-        """The first whole epoch over whose last ``window`` ones the loss fell by so little."""
+        """The first epoch at which the loss fell by so little over the last ``window`` ones."""
         most = self.loss(0)
         for epoch in range(window, cap):
             if self.loss(epoch - window) - self.loss(epoch) <= threshold * most:
