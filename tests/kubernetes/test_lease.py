@@ -19,7 +19,7 @@ from tests.support.kubernetes.proxy import FaultyProxy
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import LEASES
-from roost.kubernetes.client.lease import Leader
+from roost.kubernetes.client.lease import LeaseCandidate
 
 TIMES = {"lease_s": 3.0, "renew_s": 2.0, "retry_s": 0.3}
 
@@ -153,7 +153,7 @@ def test_a_leader_cut_off_ends_its_work_before_another_begins(
             kubeconfig = cluster.kubeconfig_of("admin", server=proxy.url)
             far = await Api.connect(kubeconfig=str(kubeconfig))
             one, two = (
-                Leader(at, "roost", "default", name, **TIMES)
+                LeaseCandidate(at, "roost", "default", name, **TIMES)
                 for at, name in ((far, "one"), (api, "two"))
             )
             first = asyncio.create_task(one.run(work("one")))
@@ -181,7 +181,7 @@ def test_leadership_lasts_through_a_restart_of_the_server(
         await asyncio.Event().wait()
 
     async def scenario() -> None:
-        leader = Leader(api, "roost", "default", "one")
+        leader = LeaseCandidate(api, "roost", "default", "one")
         task = asyncio.create_task(leader.run(act))
         await until(lambda: _told(leader.leads))
         cluster.kill_apiserver()

@@ -1,1 +1,1 @@
-"""Talks to an API server: who we are there, requests, watches, the lease."""
+"""Talks to an API server: access, requests, watches, the lease."""

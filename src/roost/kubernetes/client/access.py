@@ -104,7 +104,7 @@ class Access:
         asked_at = time.monotonic()
         async with self._lock:
             if self._loaded_at >= asked_at:
-                return True  # somebody did while we waited
+                return True  # another task did while we waited
             if asked_at - self._loaded_at < RELOAD_S:
                 return False
             configuration, self.namespace = await self._load()

@@ -20,7 +20,7 @@ from roost.kubernetes.client.kinds import PODS, Object, ResourceKind
 from roost.kubernetes.client.transport import (
     TIMEOUT_S,
     TRIES,
-    HttpRequest,
+    ApiCall,
     Transport,
     decode,
     encode,
@@ -40,7 +40,7 @@ _PATCHES: dict[Strategy, str] = {
 }
 #: How servers say that an object of this name is not the one that was meant.
 _OTHER_UID = re.compile(r"UID in (the )?precondition")
-#: Who owns the fields that we apply.
+#: The owner of the fields that we apply.
 MANAGER = "roost"
 #: A healthy watch is quiet for less: else the connection is given up.
 STALL_S = 25.0
@@ -84,7 +84,7 @@ class Api:
 
     async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Object:
         """One object."""
-        return await self._transport.ask(HttpRequest(AccessRequest("get", kind, namespace, name)))
+        return await self._transport.ask(ApiCall(AccessRequest("get", kind, namespace, name)))
 
     async def list(
         self,
@@ -125,7 +125,7 @@ class Api:
             query = _query(labelSelector=labels, fieldSelector=fields, limit=limit)
             try:
                 query |= _query(**{"continue": token})
-                answer = await self._transport.ask(HttpRequest(asked, query=query))
+                answer = await self._transport.ask(ApiCall(asked, query=query))
             except Expired:
                 if not token:
                     raise
@@ -166,7 +166,7 @@ class Api:
             fieldSelector=fields,
             timeoutSeconds=int(timeout_s),
         )
-        async with self._transport.stream(HttpRequest(asked, query=query), stall_s) as answer:
+        async with self._transport.stream(ApiCall(asked, query=query), stall_s) as answer:
             yield "BOOKMARK", {"metadata": {"resourceVersion": version}}
             with contextlib.suppress(TimeoutError):
                 async for line in lines(answer.content):
@@ -179,9 +179,7 @@ class Api:
     async def discover(self, kind: ResourceKind) -> bool:
         """Whether the server serves this kind."""
         try:
-            answer = await self._transport.ask(
-                HttpRequest(AccessRequest("get", kind), path=kind.root)
-            )
+            answer = await self._transport.ask(ApiCall(AccessRequest("get", kind), path=kind.root))
         except NotFound:
             return False
         return any(item.get("name") == kind.plural for item in answer.get("resources") or ())
@@ -192,14 +190,14 @@ class Api:
         """A new object, sent once. Conflict: there is one of that name."""
         namespace = namespace or body.get("metadata", {}).get("namespace", "")
         asked = AccessRequest("create", kind, namespace)
-        request = HttpRequest(asked, "POST", body=encode(_named(kind, body)))
+        request = ApiCall(asked, "POST", body=encode(_named(kind, body)))
         return await self._transport.ask(request, tries=1)
 
     async def replace(self, kind: ResourceKind, body: Object, sub: str = "") -> Object:
-        """The object as it shall be. Conflict: somebody changed it since we read it."""
+        """The object as it shall be. Conflict: it was changed since we read it."""
         meta = body["metadata"]
         asked = AccessRequest("update", kind, meta.get("namespace", ""), meta["name"], sub)
-        return await self._transport.ask(HttpRequest(asked, "PUT", body=encode(_named(kind, body))))
+        return await self._transport.ask(ApiCall(asked, "PUT", body=encode(_named(kind, body))))
 
     async def patch(  # noqa: PLR0913 - as the API has them
         self,
@@ -214,7 +212,7 @@ class Api:
         """The object after a change of some of its fields."""
         query = _query(fieldManager=MANAGER, force="true" if strategy == "apply" else "")
         asked = AccessRequest("patch", kind, namespace, name, sub)
-        request = HttpRequest(asked, "PATCH", query, encode(body), _PATCHES[strategy])
+        request = ApiCall(asked, "PATCH", query, encode(body), _PATCHES[strategy])
         # The operations of a JSON patch may not bear repeating.
         return await self._transport.ask(request, tries=1 if strategy == "json" else TRIES)
 
@@ -233,7 +231,7 @@ class Api:
         body["propagationPolicy"] = propagation
         asked = AccessRequest("delete", kind, namespace, name)
         with _gone(uid):
-            await self._transport.send(HttpRequest(asked, "DELETE", body=encode(body)))
+            await self._transport.send(ApiCall(asked, "DELETE", body=encode(body)))
 
     async def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
@@ -249,7 +247,7 @@ class Api:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         asked = AccessRequest("create", PODS, namespace, name, "binding")
-        await self._transport.send(HttpRequest(asked, "POST", body=encode(body)), tries=1)
+        await self._transport.send(ApiCall(asked, "POST", body=encode(body)), tries=1)
 
     async def evict(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """Have a pod leave if its disruption budgets allow it, else Disrupted; gone is fine."""
@@ -261,7 +259,7 @@ class Api:
         }
         asked = AccessRequest("create", PODS, namespace, name, "eviction")
         with _gone(uid):
-            await self._transport.send(HttpRequest(asked, "POST", body=encode(body)))
+            await self._transport.send(ApiCall(asked, "POST", body=encode(body)))
 
     # Logs
 
@@ -279,7 +277,7 @@ class Api:
         limit = None if limit_bytes is None else since_bytes + limit_bytes
         query = _query(container=container, limitBytes=limit, tailLines=tail_lines)
         asked = AccessRequest("get", PODS, namespace, name, "log")
-        async with self._transport.stream(HttpRequest(asked, query=query), TIMEOUT_S) as answer:
+        async with self._transport.stream(ApiCall(asked, query=query), TIMEOUT_S) as answer:
             return (await answer.read())[since_bytes:]
 
     async def follow(
@@ -288,7 +286,7 @@ class Api:
         """What a container wrote from a byte on, and writes, until it ends."""
         query = _query(container=container, follow="true")
         asked = AccessRequest("get", PODS, namespace, name, "log")
-        async with self._transport.stream(HttpRequest(asked, query=query), None) as answer:
+        async with self._transport.stream(ApiCall(asked, query=query), None) as answer:
             async for piece in answer.content.iter_any():
                 skipped, since_bytes = since_bytes, max(0, since_bytes - len(piece))
                 if len(piece) > skipped:

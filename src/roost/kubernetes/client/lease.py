@@ -1,13 +1,13 @@
-"""Who may act: one of several operators at a time, by a Lease that it renews.
+"""Leader election: one of several operators may act at a time, by a Lease that it renews.
 
-Nobody compares the clocks of two machines. The holder counts its own time from before it asked for
+Clocks of two machines are never compared. The holder counts its own time from before it asked for
 a renewal, and must not act after ``renew_s`` of it; the others count theirs from when they saw the
 lease change, and wait the whole ``lease_s``. What lies between is the margin for requests under way
 and for clocks that do not run alike. Every write of the lease names the version that it replaces,
 so two never both get it.
 
-A process can be stopped for longer than its lease and wake without knowing it: so whoever acts
-calls ``check`` immediately before each write, which looks at the clock and asks nobody.
+A process can be stopped for longer than its lease and wake without knowing it: so the leader
+calls ``check`` immediately before each write, which looks at the clock and makes no request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Deposed(Conflict):
     """We lead no longer, or cannot know it: nothing may be written."""
 
 
-class Leader:
+class LeaseCandidate:
     """A candidate for a lease, and its holder while ``leads``.
 
     ``identity`` is for people to read: something of chance is added, so that the lease of a
@@ -115,7 +115,7 @@ class Leader:
             await asyncio.sleep(self._retry_s * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
 
     async def _attempt(self) -> bool:
-        """Look at the lease, and take it if it is nobody's any more."""
+        """Look at the lease, and take it if it is free."""
         found = await self._find()
         if found is not None and not self._is_free(found.get("spec") or {}):
             return False
@@ -137,7 +137,7 @@ class Leader:
             return None
 
     def _is_free(self, spec: Object) -> bool:
-        """Whether nobody holds it: given back, ours already, or unchanged for its whole time."""
+        """Whether it is free: given back, ours already, or unchanged for its whole time."""
         now = _now()
         if spec != self._seen:
             self._seen, self._seen_at = spec, now
@@ -170,7 +170,7 @@ class Leader:
         return False
 
     async def _renew(self) -> None:
-        """Renew until that fails for too long, or somebody else has it."""
+        """Renew until that fails for too long, or another holds it."""
         while self._held is not None:
             await asyncio.sleep(min(self._retry_s, max(0.0, self._until - _now())))
             left = self._until - _now()
@@ -197,7 +197,7 @@ class Leader:
             self._take(fresh, asked_at)
 
     async def _look_again(self) -> None:
-        """Somebody wrote or deleted it: perhaps only a label, perhaps our own unanswered write."""
+        """It was written or deleted: perhaps only a label, perhaps our own unanswered write."""
         found = await self._find()
         spec = found.get("spec") or {} if found is not None else {}
         self._held = found if spec.get("holderIdentity") == self.identity else None
@@ -210,7 +210,7 @@ class Leader:
         return found | {"metadata": meta, "spec": self._spec(found.get("spec"))}
 
     def _spec(self, old: Object | None) -> Object:
-        """The lease as ours; its times of day are for people, nobody reckons with them."""
+        """The lease as ours; its times of day are for people only."""
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = old or {}
         spec = {
@@ -225,7 +225,7 @@ class Leader:
         return spec
 
     async def _release(self) -> None:
-        """Give the lease back, so that nobody has to wait for its end."""
+        """Give the lease back, so that the next leader need not wait for its end."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -250,7 +250,7 @@ def _now() -> float:
 
 
 async def _end(*tasks: asyncio.Future[None]) -> None:
-    """Cancel tasks and wait for their ends; errors that nobody will hear of are logged."""
+    """Cancel tasks and wait for their ends; errors are logged."""
     going = [task for task in tasks if not task.done()]
     for task in going:
         task.cancel()

@@ -5,7 +5,7 @@ watch goes on from the last version seen, or, when the server no longer knows th
 objects are listed anew and the differences told. Either way ``changed`` is called once for each
 change of an object, in the order of its versions, however often and in whatever order the
 server or something in between says it. A missing permission is logged by its name and asked for
-again from time to time; nobody else has to wait for it.
+again from time to time; other mirrors do not wait for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WATCHES, LISTS = 3, 3
 ABSENCES = 3
 #: A watch that ends sooner, and told nothing, is a failure.
 SHORTEST_S = 1.0
-#: Deleted objects remembered, so that late news of them bring nobody back.
+#: Deleted objects remembered, so that late news of them bring none back.
 GRAVES = 4096
 
 
@@ -46,7 +46,7 @@ class Mirror:
 
     ``changed(old, new)``: no old one is a new object, no new one an object that is gone. It is
     called from ``run``, one at a time; an error in it is logged and the mirror goes on. Objects are
-    not to be changed by those who read them. ``trim`` makes an object smaller before it is kept.
+    not to be changed by their readers. ``trim`` makes an object smaller before it is kept.
     """
 
     def __init__(  # noqa: PLR0913 - what to mirror, and how
@@ -109,7 +109,7 @@ class Mirror:
     async def refresh(self) -> None:
         """Know at least what the server knows now, however far behind the watch may be.
 
-        For those who begin to act: what they decide must not rest on what was so some time ago.
+        For a new leader: what it decides must not rest on what was so some time ago.
         A kind that is not served, or not to us, is left as it is.
         """
         tried = 0
@@ -261,9 +261,9 @@ class Mirror:
         await asyncio.sleep(max(_pause(self._failures), min(after, REFUSED_S) if after > 1 else 0))
 
     async def _refused(self, error: RoostError) -> None:
-        """Somebody has to do something first: a right to give, a kind to install."""
+        """An administrator has to act first: give a right, install a kind."""
         self._version = ""
-        missing = isinstance(error, NotFound)  # which is no trouble where nobody needs it
+        missing = isinstance(error, NotFound)  # which is no trouble where it is not needed
         self._ill(str(error), logging.INFO if missing else logging.WARNING)
         soon = missing and self._absences < ABSENCES
         await asyncio.sleep(_pause(self._absences) if soon else REFUSED_S * _spread())

@@ -37,7 +37,7 @@ PATIENCE_S = 10.0
 GUARD: ContextVar[Callable[[], None] | None] = ContextVar("GUARD", default=None)
 
 
-class HttpRequest(NamedTuple):
+class ApiCall(NamedTuple):
     """A request: what it asks, and how that is said in HTTP."""
 
     asked: AccessRequest
@@ -63,7 +63,7 @@ class Transport:
         self._turns = asyncio.Semaphore(connections)
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    async def ask(self, request: HttpRequest, *, tries: int = TRIES) -> Object:
+    async def ask(self, request: ApiCall, *, tries: int = TRIES) -> Object:
         """The answer to a request, repeated after passing failures while ``tries`` are left."""
         raw = await self.send(request, tries=tries)
         try:
@@ -72,8 +72,8 @@ class Transport:
             raise _not_json(request.asked, error) from error
         return found
 
-    async def send(self, request: HttpRequest, *, tries: int = TRIES) -> bytes:
-        """As ``ask``, for those who do not read the answer."""
+    async def send(self, request: ApiCall, *, tries: int = TRIES) -> bytes:
+        """As ``ask``, for callers that do not read the answer."""
         for tried in range(1, tries):
             try:
                 return await self._turn(request)
@@ -86,7 +86,7 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, request: HttpRequest, stall_s: float | None
+        self, request: ApiCall, stall_s: float | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer that comes piece by piece, for as long as no pause is longer than a stall."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=stall_s)
@@ -105,14 +105,14 @@ class Transport:
                 with _aborting(answer):
                     yield answer
 
-    async def _turn(self, request: HttpRequest) -> bytes:
-        """Send it when it is its turn; a lease waits for nobody, all others depend on it."""
+    async def _turn(self, request: ApiCall) -> bytes:
+        """Send it when it is its turn; a lease never waits, all others depend on it."""
         if request.asked.kind is LEASES:
             return await self._authenticated(request)
         async with self._turns:
             return await self._authenticated(request)
 
-    async def _authenticated(self, request: HttpRequest) -> bytes:
+    async def _authenticated(self, request: ApiCall) -> bytes:
         """Send it, once more with fresh credentials if the server takes ours no longer."""
         answer, raw = await self._exchange(request)
         if answer.status == HTTPStatus.UNAUTHORIZED and await self._way.reload():
@@ -121,7 +121,7 @@ class Transport:
             raise _refusal(request.asked, answer, raw)
         return raw
 
-    async def _exchange(self, request: HttpRequest) -> tuple[aiohttp.ClientResponse, bytes]:
+    async def _exchange(self, request: ApiCall) -> tuple[aiohttp.ClientResponse, bytes]:
         headers = {"Content-Type": request.content, "Accept": "application/json"}
         headers |= await self._way.headers()
         body: bytes | _Guarded | None = request.body

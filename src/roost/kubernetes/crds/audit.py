@@ -1,4 +1,4 @@
-"""Questions about a cluster that an administrator asks: who may what, and what is left of Roost."""
+"""Questions about a cluster that an administrator asks: permissions, and what is left of Roost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _may(api: Api, permission: ClusterPermission, namespace: str, user: st
 
 
 def _groups(user: str) -> list[str]:
-    """The groups that everybody of that kind is in."""
+    """The groups that every account of that kind is in."""
     groups = ["system:authenticated"]
     prefix, _, rest = user.partition("system:serviceaccount:")
     if not prefix and rest:

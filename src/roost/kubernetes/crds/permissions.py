@@ -46,7 +46,7 @@ class ClusterGrant(NamedTuple):
         }
 
 
-#: Kinds of others whose pods Roost places: it reads how large their gangs are.
+#: Kinds of other controllers; Roost places their pods: it reads how large their gangs are.
 _OWNERS = (
     ClusterGrant("batch", ("jobs",), _FOLLOW),
     ClusterGrant("scheduling.x-k8s.io", ("podgroups",), _FOLLOW),
@@ -59,7 +59,7 @@ CLUSTER = (
     ClusterGrant("", ("pods",), ("get", *_FOLLOW, "create", "delete")),
     ClusterGrant("", ("pods/binding", "pods/eviction"), ("create",)),
     ClusterGrant("", ("pods/status",), ("patch",)),
-    # The end of what a failed worker printed says whose fault it was.
+    # The end of what a failed worker printed says what went wrong.
     ClusterGrant("", ("pods/log",), ("get",)),
     ClusterGrant("", ("services",), ("get", "create", "delete")),
     ClusterGrant("", ("configmaps",), ("get", "create", "patch", "delete")),
@@ -78,7 +78,7 @@ CLUSTER = (
 )
 #: In the operator's own namespace.
 LOCAL = (ClusterGrant("coordination.k8s.io", ("leases",), ("get", "create", "update")),)
-#: Those who use ``roost --context``: it shows the cluster as the operator sees it.
+#: Users of ``roost --context``: it shows the cluster as the operator sees it.
 READERS = (
     ClusterGrant("", ("nodes", "pods"), _READ),
     ClusterGrant("events.k8s.io", ("events",), _READ),
@@ -89,12 +89,12 @@ READERS = (
     ClusterGrant("roost.dev", ("jobs", "queues", "clusterqueues"), _READ),
     *_OWNERS,
 )
-#: Those who submit: added to Kubernetes' own role ``edit``.
+#: Users that submit: added to Kubernetes' own role ``edit``.
 USERS = (
     ClusterGrant("roost.dev", ("jobs",), (*_READ, "create", "update", "patch", "delete")),
     ClusterGrant("roost.dev", ("jobs/scale",), ("get", "update", "patch")),
 )
-#: Those who look: added to ``view``.
+#: Users that look: added to ``view``.
 VIEWERS = (
     ClusterGrant("roost.dev", ("jobs", "jobs/status", "queues"), _READ),
     ClusterGrant("roost.dev", ("clusterqueues",), _READ),

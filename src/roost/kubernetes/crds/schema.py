@@ -3,7 +3,7 @@
 The model says which fields there are, which words are allowed and what is left out by default;
 ``fields`` says how each is spelled in an object, and ``rules`` what holds between them. A field
 that the model gains appears here by itself where its type is plain, and is refused loudly where
-it is not: nobody can forget it.
+it is not: it cannot be forgotten.
 """
 
 from __future__ import annotations

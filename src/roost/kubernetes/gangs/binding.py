@@ -1,7 +1,7 @@
 """What can be done with pods that others made: bind them to seats, and ask them to leave.
 
 Requests go on beside the loop. What came of them is noted here and told by the gang, which is
-touched when it is known.
+requeued when it is known.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: How often those are evicted again who did not go, and a place is asked for again that is taken.
+#: How often pods that did not go are evicted again, and a place that is taken is asked for again.
 AGAIN_S = 2.0
-#: A gang whose pods the server does not let be bound is left alone for so long.
+#: A gang with pods that the server does not let be bound is left alone for so long.
 _REFUSED_S = 10.0
 #: Up to so many seats, every pod carries the plan; of more, the one that is bound first.
 _PLANS = 64
@@ -132,7 +132,7 @@ class GangBinder:
                 )  # else it has begun, and must be ended
         except Retryable as error:
             _log.info("%s: %s", self._pods.id, error)
-        except Forbidden as error:  # somebody has to do something first; it is asked again
+        except Forbidden as error:  # an administrator has to act first; it is asked again
             _log.warning("%s cannot be evicted: %s", self._pods.id, error)
 
     async def give_way(self) -> None:

@@ -1,8 +1,8 @@
-"""Pods that ask for Roost by its scheduler name and are of no Roost Job: whose they are.
+"""Finds the gangs of pods that ask for Roost by its scheduler name and are of no Roost Job.
 
 A gang is known by its pods; how large it must be is told by the object that owns it. Owners are
-mirrored where the server has such kinds. Budgets are looked at here, too: a gang whose pods they
-protect is not chosen to make room.
+mirrored where the server has such kinds. Budgets are looked at here, too: a gang that they protect
+is not chosen to make room.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _QUEUES = (kinds.QUEUES, kinds.CLUSTER_QUEUES)
 _KINDS = {(kind.group, kind.kind, kind.version): kind for kind in _OWNERS}
 #: How long a pod waits for the object it is of before it is told that there is none.
 _FORLORN_S = 5.0
-#: How often budgets are looked at, and who waits, in seconds.
+#: How often budgets and waiting gangs are looked at, in seconds.
 _LOOK_S = 1.0
 
 
@@ -68,7 +68,7 @@ class GangSource:
         self.waiting: dict[JobId, PodGang] = {}
         self.budgets = DisruptionBudgets(context)
         context.on_node_closed(self._contested)
-        context.spawn(self._look(), "looking at who waits, and at budgets")
+        context.spawn(self._look(), "looking at waiting gangs and at budgets")
 
     async def _look(self) -> None:
         reasons = WaitingReasons(self._context, self)
@@ -78,7 +78,7 @@ class GangSource:
                 self._context.report(event)
             await reasons.tell()
 
-    # -- whose a pod is --------------------------------------------------------------------------
+    # -- the gang of a pod -----------------------------------------------------------------------
 
     def claim(self, pod: Object) -> JobId | None:
         """The gang of a pod, if it is Roost's to place."""
@@ -166,7 +166,7 @@ class GangSource:
 
     @staticmethod
     def _unknown(ref: GangRef) -> str:
-        """What is said of a gang whose size stands where nobody looked yet, or ever will."""
+        """What is said of a gang of unknown size: its owner is not seen yet, or never read."""
         if ref.owner is None or _kind_of(ref) is not None:
             return f"waits for {ref.kind} {ref.name}, of which nothing is known yet"
         return (
@@ -204,7 +204,7 @@ class GangSource:
             self._again(pod)
 
     def _again(self, pod: Object) -> None:
-        """Look once more whose a pod is, if it is still there."""
+        """Look once more for the gang of a pod, if it is still there."""
         found = self._still_there(pod)
         if found is not None:
             self._context.observe(kinds.PODS, None, found)
@@ -242,7 +242,7 @@ class GangSource:
             self._again(pod)
 
     def _contested(self, node: NodeId) -> None:
-        """Somebody has no room on a node: perhaps a gang keeps a seat there for nobody."""
+        """A workload has no room on a node: perhaps a gang keeps a vacant seat there."""
         known = self._context.core.ledger.nodes.get(node)
         for run in list(known.runs) if known is not None else ():
             gang = self.gangs.get(run.job.id)
@@ -250,7 +250,7 @@ class GangSource:
                 gang.contested(node)
 
     def protect(self, gang: JobId, why: str) -> None:
-        """A budget that nobody knew of keeps a gang from being evicted: it stays."""
+        """A budget that was not known keeps a gang from being evicted: it stays."""
         self._context.report(Protected(self._context.now(), gang, why))
 
     def gone(self, uid: str) -> None:

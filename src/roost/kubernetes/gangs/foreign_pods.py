@@ -1,7 +1,7 @@
 """Pods of other schedulers, of daemon sets and of nodes themselves: they take room, no more.
 
-Each that is bound is a job of its own that nobody may disturb. Which devices it uses is not known
-to anybody but its node; such as are free are counted as its own. If there is no room for it (two
+Each that is bound is a job of its own that is never disturbed. Which devices it uses is known
+to its node alone; such as are free are counted as its own. If there is no room for it (two
 schedulers were at work at once), its node is shunned, and it is tried again.
 """
 
@@ -47,13 +47,13 @@ _AGAIN_S = 2.0
 
 
 def foreign_id(pod: Object) -> JobId:
-    """The name in the core of a pod that nobody may disturb."""
+    """The name in the core of a pod that is never disturbed."""
     meta = pod["metadata"]
     return JobId(f"{meta['namespace']}.{OTHER}.{meta['name']}")
 
 
 class ForeignPod:
-    """One pod that somebody else placed."""
+    """One pod that another scheduler placed."""
 
     __slots__ = ("_aside", "_context", "_counted", "_pod", "id")
 
@@ -151,7 +151,7 @@ class ForeignPods:
         return None if scheduler_of(pod) == self._scheduler else foreign_id(pod)
 
     def open(self, job: JobId) -> ForeignPod | None:
-        """The pod of that name; nobody else names theirs like this."""
+        """The pod of that name; no other workload has such a name."""
         _, _, rest = job.partition(".")
         return ForeignPod(self._context, job) if rest.startswith(f"{OTHER}.") else None
 

@@ -5,8 +5,8 @@ them when they have to make room. It is submitted when it is complete, it starts
 are bound, and it is over when none of them is left alive: then whatever its owner makes next is a
 new gang. While it lives it keeps its seats, and a new pod of it takes one that is vacant.
 
-What was decided stands on the bound pods (``plans``). Whoever leads next finds it there and goes on
-where the last one stopped.
+What was decided stands on the bound pods (``seat_plans``). The next leader finds it there and
+goes on where the last one stopped.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class PodGang:
         #: Take it where it is, whatever its plan says; undo it, since it cannot be completed.
         self._literal = False
         self._undo = False
-        #: Somebody else is where it has a seat that is vacant.
+        #: Another workload is where it has a vacant seat.
         self._gives_way = False
         #: Since when it has had no room where it is; 0: it has.
         self._homeless = 0.0
@@ -182,7 +182,7 @@ class PodGang:
         ]
 
     def _live(self, run: Run, held: list[str], waits: list[str], now: float) -> Iterable[Event]:
-        """It has seats: fill them, and see who is left."""
+        """It has seats: fill them, and see what is left."""
         self._come_back()
         self._homeless = 0.0
         if not held and not self._members.busy:
@@ -212,7 +212,7 @@ class PodGang:
         return itertools.chain(events, self._let_go(run, now)) if self._members.done else events
 
     def _let_go(self, run: Run, now: float) -> Iterator[Event]:
-        """Give back the seats of those who have done their part, while others go on.
+        """Give back the seats of pods that have done their part, while others go on.
 
         What runs beside the main workers stays whole: to the core a gang without it is none.
         """
@@ -245,7 +245,7 @@ class PodGang:
         yield from self._enter(held, waits, now)
 
     def _end(self, run: Run, waits: list[str], now: float) -> list[Event]:
-        """Nobody of it is alive: what comes next is another gang."""
+        """None of its pods is alive: what comes next is another gang."""
         self._members.seats.clear()
         self._members.assumed.clear()
         self._members.last.clear()

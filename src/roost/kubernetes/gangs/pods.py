@@ -24,7 +24,7 @@ from roost.kubernetes.operator.status import Obstacle
 if TYPE_CHECKING:
     from roost.kubernetes.operator.workload import OperatorContext
 
-#: A job, where it is, and who sits where.
+#: A job, where it is, and the seat of each pod.
 SeatedGang = tuple[JobSpec, Allocation, dict[str, Seat]]
 
 #: How many sorts of pods a gang may have.
@@ -32,7 +32,7 @@ _MOST_ROLES = 64
 
 
 class GangPods:
-    """Who belongs to a gang, and who has which seat."""
+    """The pods of a gang, and their seats."""
 
     __slots__ = (
         *("assumed", "busy", "dead", "_context", "done", "last", "_needs", "seats"),
@@ -52,7 +52,7 @@ class GangPods:
         #: Pods that are being bound, and pods that were found gone.
         self.busy: set[str] = set()
         self.dead: set[str] = set()
-        #: Seats whose pods have done their part: nobody comes to take them again.
+        #: Seats whose pods have done their part: no pod comes to take them again.
         self.done: set[str] = set()
 
     @property
@@ -68,7 +68,7 @@ class GangPods:
             if uid in self.assumed and is_bound(new):
                 del self.assumed[uid]
             if uid in self.seats and is_over(new):
-                seat = self.seats.pop(uid)  # for whoever comes next
+                seat = self.seats.pop(uid)  # for the pod that comes next
                 if new["status"].get("phase") == "Succeeded":
                     self.done.add(seat.name)
         elif old is not None:
@@ -98,7 +98,7 @@ class GangPods:
         return str(self.pods[uid]["spec"].get("nodeName") or self.assumed.get(uid, ""))
 
     def is_misplaced(self, uid: str) -> bool:
-        """Whether a pod is where nobody put it."""
+        """Whether a pod is where Roost did not put it."""
         seat = self.seats.get(uid)
         return seat is None or seat.node != self.node_of(uid)
 
@@ -165,7 +165,7 @@ class GangPods:
         return self._template(DEFAULT if isinstance(queue, Obstacle) else queue)
 
     def remember(self) -> None:
-        """Note who sits where, for those that come after them."""
+        """Note the seats of roles and numbers, for pods that come after these."""
         for uid, seat in self.seats.items():
             self.last[_place(self.pods[uid])] = seat.name
 
@@ -191,7 +191,7 @@ class GangPods:
 
 
 def _place(pod: Object) -> tuple[str, int]:
-    """Its role and number; a label that is no number orders nothing, and hides nobody."""
+    """Its role and number; a label that is no number orders nothing, and hides no pod."""
     try:
         return role_of(pod), index_of(pod)
     except InvalidSpec:

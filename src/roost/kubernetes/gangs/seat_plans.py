@@ -87,10 +87,10 @@ def bindings(
 def by_plan(
     pods: Sequence[Object], crew: GangRoles, waits: Iterable[str]
 ) -> tuple[Allocation, dict[str, Seat], dict[str, int]] | None:
-    """The allocation that bound pods tell of, who sits where, and how many of each role there are.
+    """The allocation that bound pods tell of, the seat of each pod, and the count of each role.
 
-    Seats are kept for pods that wait, and no others: anybody can write a plan for the whole
-    cluster. None if there is no plan, or one that does not fit what is there.
+    Seats are kept for pods that wait, and no others: a plan that a user wrote may
+    claim the whole cluster. None if there is no plan, or one that does not fit what is there.
     """
     text = next((notes[PLAN] for pod in pods if PLAN in (notes := annotations_of(pod))), None)
     if text is None:
@@ -163,7 +163,7 @@ def where_it_is(
 
 
 def _devices(pod: Object, node: Node, need: Resources, taken: int) -> tuple[int, ...] | None:
-    """The devices of a pod: those it was given, or such as nobody is known to use."""
+    """The devices of a pod: those it was given, or such as are not known to be used."""
     if not need.gpus:
         return ()
     try:
@@ -176,7 +176,7 @@ def _devices(pod: Object, node: Node, need: Resources, taken: int) -> tuple[int,
 
 
 def _is_free(node: Node, need: Resources, given: tuple[int, ...], taken: int) -> bool:
-    """Whether nobody is known to use devices in a way that leaves no room for such a need."""
+    """Whether devices have room for such a need, as far as is known."""
     wanted = mask_of(given)
     if not wanted & ~(node.free & ~taken):
         return True
@@ -256,7 +256,7 @@ class GangRoles:
     def seat(
         self, uids: Iterable[str], vacant: Sequence[Seat], last: Mapping[tuple[str, int], str]
     ) -> dict[str, Seat]:
-        """Seats for some of them, in their order; one who had a seat before gets it back."""
+        """Seats for some of them, in their order; a pod that had a seat before gets it back."""
         free: dict[str, list[Seat]] = {}
         for seat in vacant:
             free.setdefault(seat.role, []).append(seat)
@@ -286,7 +286,7 @@ def counts_of(allocation: Allocation) -> dict[str, int]:
 
 
 def vacant(allocation: Allocation, taken: Iterable[Seat]) -> list[Seat]:
-    """The seats that nobody sits on."""
+    """The seats without a pod."""
     names = {seat.name for seat in taken}
     return [seat for seat in seats(allocation) if seat.name not in names]
 

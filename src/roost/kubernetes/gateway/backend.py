@@ -2,7 +2,7 @@
 
     reading   mirrors of the objects; lists of Jobs and Events in a store of our own, which is a
               view and nothing more; questions are asked of a core folded from the objects
-    writing   requests to the API server with the rights of whoever asks: the operator sees them
+    writing   requests to the API server with the rights of the caller: the operator sees them
 
 Nothing here schedules. A command is durable when the API server has taken it; what comes of it is
 the operator's business and appears when its status does.
@@ -127,7 +127,7 @@ class KubernetesCluster:
         await self.engine.close()
 
     def stop(self) -> None:
-        """Let whoever serves this end."""
+        """Let the server that serves this end."""
         if not self._broken.done():
             self._broken.set_result(None)
 
@@ -230,7 +230,7 @@ class KubernetesCluster:
             self._folded = True
 
     def view(self, row: JobRow) -> dict[str, Any]:
-        """A job as everybody sees it."""
+        """A job as all callers see it."""
         return dict(row.view)
 
     async def plan(self, request: JobSubmission) -> dict[str, Any]:
@@ -275,11 +275,11 @@ class KubernetesCluster:
         return profile_views(self.core, user, application)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """All nodes with their devices and who is on them."""
+        """All nodes with their devices and what is on them."""
         return [node_view(node) for node in self.core.ledger.order]
 
     async def queues(self) -> list[dict[str, Any]]:
-        """All queues of the cluster with what they hold and who waits."""
+        """All queues of the cluster with what they hold and what waits."""
         return queue_views(self.core, queue_rows(self._mirrors[CLUSTER_QUEUES].objects.values()))
 
     def state(self) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class KubernetesCluster:
         uid = "" if owner is None else owner["metadata"]["uid"]
         found = {}
         for (space, _), pod in self._mirrors[PODS].objects.items():
-            if space != namespace or not _is_owned(pod, uid):  # anybody can write labels
+            if space != namespace or not _is_owned(pod, uid):  # labels can be written by any user
                 continue
             labels = pod["metadata"].get("labels") or {}
             attempt, role, index = (labels.get(label, "") for label in _LABELS)

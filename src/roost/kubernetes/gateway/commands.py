@@ -1,7 +1,7 @@
 """What people ask of jobs and queues, as requests to the API server.
 
-A wish is a field or an annotation of an object, which the operator heeds: who is not allowed to
-write it is told so by the API server.
+A wish is a field or an annotation of an object, which the operator heeds. The API server says
+who may write it.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class ClusterCommands:
     async def _patch(
         self, job: JobId, actor: str, *, notes: dict[str, str] | None = None, **spec: Any
     ) -> JobRow:
-        """Write a wish into a Job, and whose it is."""
+        """Write a wish into a Job, and the user that has it."""
         row = await self._views.row(job)
         if row.finished_at is None:
             namespace, name = place_of(job)

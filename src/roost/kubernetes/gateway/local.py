@@ -1,7 +1,7 @@
 """A gateway for one command line: in a thread, on a port of loopback, gone when it ends.
 
 The command line and everything it is made of talk to it as to any server: with an address and a
-token that nobody else has. It has the rights of whoever runs it, by their kubeconfig.
+token of its own. It has the rights of its user, by the kubeconfig.
 """
 
 from __future__ import annotations

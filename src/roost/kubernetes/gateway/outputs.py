@@ -1,7 +1,7 @@
 """The output of pods as files: what the API server tells of a log is kept in a folder of our own.
 
 A server reads logs by offset, again and again; Kubernetes tells a log from its beginning. So each
-log that somebody asks for is followed once, into a file, for as long as the gateway runs.
+log that is asked for is followed once, into a file, for as long as the gateway runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PodOutputs:
         self._tasks: dict[JobId, set[asyncio.Task[None]]] = {}
 
     def workers(self, run: RunId) -> tuple[str, ...]:
-        """The workers of a run whose pods are still there, main ones first."""
+        """The workers of a run that still have pods, main ones first."""
         return tuple(self._pods(run))
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
@@ -79,7 +79,7 @@ class PodOutputs:
         return None
 
     async def complete(self, job: JobId) -> None:
-        """Wait until all that a job wrote is here: whoever hears of its end reads no further."""
+        """Wait until all that a job wrote is here: a reader stops when it hears of its end."""
         if tasks := self._tasks.pop(job, None):
             await asyncio.wait(tasks, timeout=_END_S)
 

@@ -174,7 +174,7 @@ def _passes(row: JobRow, query: JobQuery) -> bool:
 
 
 def _caller(user: str) -> dict[str, Any]:
-    """The user of a command line, who is an administrator of what the kubeconfig allows."""
+    """The user of a command line: an administrator of what the kubeconfig allows."""
     return {
         "user": user,
         "role": _ROLE,

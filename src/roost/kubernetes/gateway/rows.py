@@ -24,7 +24,7 @@ from roost.store.rows import EventRow, JobRow, QueueRow
 if TYPE_CHECKING:
     from roost.core.plan import Plan
 
-#: What its user calls a job whose object has a name of its own.
+#: A user's name of a job; its object has a name of its own.
 NAME = "roost.dev/name"
 _UNSEEN = "no operator has looked at it yet: is it running?"
 _OPERATOR = "roost"
@@ -55,10 +55,10 @@ def record_of(job: Object) -> JobRecord:
 
 
 def job_row(job: Object, rev: int) -> JobRow:
-    """A Job as lists show it: as the operator says, or as one that nobody has looked at."""
+    """A Job as lists show it: as the operator says, or as one that no operator has looked at."""
     record = record_of(job)
     view = (job.get("status") or {}).get("view") or {}
-    if "workers" not in view:  # the core does not know it, or nobody has looked at it
+    if "workers" not in view:  # the core does not know it, or no operator has looked at it
         view = {**_unseen(job, record, rev), **view}
     noted: Mapping[str, str] = job["metadata"].get("annotations") or {}
     name = noted.get(NAME, record.file.name)
@@ -86,7 +86,7 @@ def job_row(job: Object, rev: int) -> JobRow:
 
 
 def _unseen(job: Object, record: JobRecord, rev: int) -> dict[str, Any]:
-    """The view of a job that has just been handed in, and of which nobody has said anything."""
+    """The view of a job that has just been handed in, and that no operator has looked at."""
     # The core and its placers take longer to load than a list of jobs to read.
     from roost import placement  # noqa: PLC0415
     from roost.core import Core, Submitted  # noqa: PLC0415

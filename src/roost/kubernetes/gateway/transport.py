@@ -80,7 +80,7 @@ class ClusterTransport(httpx.BaseTransport):
         return await ClusterReader(self._api).answer(path, params)
 
     def _open(self) -> None:
-        # The web server and all it needs take a second to load: only those pay who need them.
+        # The web server and all it needs take a second to load: only requests that need them pay.
         from roost.kubernetes.gateway.local import Gateway  # noqa: PLC0415
 
         if self._gateway is None:

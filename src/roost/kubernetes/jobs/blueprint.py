@@ -8,7 +8,7 @@ is made twice makes one object. Everything lies in the namespace of the Job and 
     <job>-<attempt>-<role>-<index>     a pod; of a later generation <job>-<attempt>r<generation>-…
     roost-<job>                        the headless service, one for all attempts
     <job>-<attempt>                    the config map of an attempt
-    roost-<job>-<attempt>-token        its secret; nobody else's is called so, since one that is
+    roost-<job>-<attempt>-token        its secret; no other is called so, since one that is
                                        there is deleted unread
 """
 
@@ -47,7 +47,7 @@ from roost.kubernetes.objects.gang_refs import INDEX, JOB, ROLE
 from roost.kubernetes.objects.pods import ATTEMPT, GPUS, PLAN, SEAT, encode_gpus, encode_plan
 
 GENERATION = "roost.dev/generation"
-#: The hex SHA-256 of the token of a run: whoever leads next can check it, and not use it.
+#: The hex SHA-256 of the token of a run: the next leader can check it, and not use it.
 TOKEN = "roost.dev/token"  # noqa: S105 - the name of an annotation
 
 CONTAINER = "worker"
@@ -102,7 +102,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class RunSeats:
-    """Who is part of a run: seats by rank, main ones first, and the ids of the main workers."""
+    """The workers of a run: seats by rank, main ones first, and the ids of the main workers."""
 
     seats: tuple[Seat, ...]
     members: tuple[str, ...]

@@ -56,7 +56,7 @@ def contained() -> Object:
 
 
 def from_secret(variable: str, secret: str, key: str) -> Object:
-    """A variable whose value is in a Secret."""
+    """A variable with its value in a Secret."""
     return {
         "name": variable,
         "valueFrom": {"secretKeyRef": {"name": secret, "key": key}},
@@ -68,7 +68,7 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-#: What a container whose setup failed leaves as its last message.
+#: The last message of a container after a failed setup.
 SETUP_FAILED = "roost: setup"
 #: Copies ``roost.train`` to where the job's container finds it.
 INSTALL = ("python", "-m", "roost.train.pod", "--install", "/roost/lib")

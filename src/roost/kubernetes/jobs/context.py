@@ -38,7 +38,7 @@ class JobsContext(Protocol):
         ...
 
     def why_impossible(self, asked: JobRequest) -> str | None:
-        """Why a job can never run here, empty if it can; None: nobody knows yet."""
+        """Why a job can never run here, empty if it can; None: that is not known yet."""
         ...
 
     def interpret(self, report: Report, now: float) -> list[Event]:
@@ -70,5 +70,5 @@ class JobsContext(Protocol):
         ...
 
     async def save_members(self, job: JobId, text: str) -> None:
-        """Write down what whoever leads next has to know of a run."""
+        """Write down what the next leader has to know of a run."""
         ...

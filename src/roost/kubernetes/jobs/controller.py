@@ -1,4 +1,4 @@
-"""All Jobs of a cluster, as the loop wants them: whose a pod is, who is told what."""
+"""The Jobs of a cluster as a source of the loop: their pods, and what is written of them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.gangs.foreign_pods import OTHER, ForeignPod, foreign_id
 from roost.kubernetes.jobs import queue_status
 from roost.kubernetes.jobs.blueprint import Site
-from roost.kubernetes.jobs.pod_ends import LogTail
+from roost.kubernetes.jobs.pod_ends import PodLogTail
 from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.jobs.request import JobRequest, id_of, key_of, last_status, submitted_at
-from roost.kubernetes.jobs.status_writer import StatusWriter, WantedStatus
+from roost.kubernetes.jobs.status_writer import JobStatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
 from roost.kubernetes.objects.nodes import DEVICES
 from roost.kubernetes.operator.budgets import DisruptionBudgets
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 #: How often the reasons of waiting jobs are looked at, in seconds, and how many then.
 _REASONS_S = 5.0
 _REASONS = 500
-#: How often it is looked at whom budgets protect.
+#: How often it is checked which jobs budgets protect, in seconds.
 _BUDGETS_S = 1.0
 #: What may make room for a job that could never run.
 _ROOM = (NodeJoined, NodeChanged, PoolChanged)
@@ -70,7 +70,7 @@ class JobOptions:
     """What the operator knows of itself that its Jobs need."""
 
     site: Site = field(default_factory=Site)
-    #: Who says whether a job could ever be placed.
+    #: The placer that says whether a job could ever be placed.
     placer: str = "topology"
     #: Where pods of elastic jobs call; None: nowhere, and they start anew to change their size.
     meeting_port: int | None = None
@@ -89,7 +89,7 @@ class JobController:
         self._tails: dict[RunId, dict[str, bytes]] = {}
         #: Pods of no run that goes on, by uid, and where they are.
         self._released: dict[str, tuple[str, str]] = {}
-        self._statuses = StatusWriter(context, self._wanted)
+        self._statuses = JobStatusWriter(context, self._wanted)
         self._reports = ReportTranslator(self, lambda _: ())
         self._chronicle: history.HistoryWriter | None = None
         self._never: dict[Any, str] = {}
@@ -106,7 +106,7 @@ class JobController:
     # -- what the loop asks ----------------------------------------------------------------------
 
     def claim(self, pod: Object) -> JobId | None:
-        """Whose pod it is: that of the Job that controls it."""
+        """The Job that controls a pod."""
         meta = pod["metadata"]
         if meta["uid"] in self._released:
             return foreign_id(pod)
@@ -188,7 +188,7 @@ class JobController:
     # -- what workloads ask ----------------------------------------------------------------------
 
     def site(self) -> Site:
-        """What is known of the cluster: the operator, and whose devices nodes have."""
+        """What is known of the cluster: the operator, and the vendors of devices."""
         return self._site
 
     def queue_of(self, namespace: str, name: str) -> QueueId | Obstacle:
@@ -196,7 +196,7 @@ class JobController:
         return queue_of(self.context, namespace, name)
 
     def why_impossible(self, asked: JobRequest) -> str | None:
-        """Why a job can never run here, empty if it can; None: nobody knows yet."""
+        """Why a job can never run here, empty if it can; None: that is not known yet."""
         spec, core = asked.spec, self.context.core
         needs = (spec.resources, *(role.resources for role in spec.roles))
         if any(need.pool and need.pool not in core.ledger.pools for need in needs):
@@ -218,7 +218,7 @@ class JobController:
             self._tails.pop(run, None)
 
     def workers(self, run: RunId) -> tuple[str, ...]:
-        """The workers of a run of whose output something is known."""
+        """The workers of a run with known output."""
         return tuple(self._tails.get(run, ()))
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
@@ -226,7 +226,7 @@ class JobController:
         tail = self._tails.get(run, {}).get(worker)
         if tail is None:
             raise NotFound(f"no output of {worker} of {run}")
-        return LogTail(tail)
+        return PodLogTail(tail)
 
     def is_victim(self, job: JobId) -> bool:
         """Whether the policy has just chosen a job to make room for others."""
@@ -257,7 +257,7 @@ class JobController:
         self.context.observe(PODS, None, pod)
 
     async def save_members(self, job: JobId, text: str) -> None:
-        """Write down what whoever leads next has to know of a run."""
+        """Write down what the next leader has to know of a run."""
         workload = self._workloads.get(job)
         found = None if workload is None else workload.object
         if workload is None or found is None:
@@ -318,7 +318,7 @@ class JobController:
         self.context.write_event(found, reason, text, warning=line.new == "failed")
 
     async def _keep_reasons(self) -> None:
-        """Tell waiting jobs why they wait, and queues what they hold; forget who is gone."""
+        """Tell waiting jobs why they wait, and queues what they hold; forget what is gone."""
         cursor = 0
         while True:
             await asyncio.sleep(_REASONS_S)
@@ -338,7 +338,7 @@ class JobController:
                     _log.info("the status of a queue was not written: %s", error)
 
     async def _look_at_budgets(self) -> None:
-        """Let the core know whom budgets protect, before it chooses somebody to make room."""
+        """Let the core know which jobs budgets protect, before it chooses one to make room."""
         while True:
             await asyncio.sleep(_BUDGETS_S)
             for event in self._budgets.changes(self._workloads, self.context.now()):
@@ -371,7 +371,7 @@ class _Vendors(Mapping[NodeId, str]):
         return next(name for name in (*DEVICES, "nvidia.com/gpu") if name in offered)
 
     def get(self, node: NodeId, default: Any = None) -> Any:
-        """The same; ``default`` where nobody knows."""
+        """The same; ``default`` where it is not known."""
         try:
             return self[node]
         except (KeyError, StopIteration):

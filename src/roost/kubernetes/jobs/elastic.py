@@ -3,7 +3,10 @@
 ``PodMembership`` says which members there are, and ``RendezvousServer`` lets pods know; this makes
 pods of the one's effects, and words for the core of what became of them. Everything it has to know
 is kept in the status of the Job before any of it is done (``keep``): the next leader goes on from
-there. A change that cannot be made while the training runs ends the generation as ``stopped``, and
+there. A member is hired once, for a seat of its own, and its pod is called by its number for as
+long as the attempt lasts; the pod of one that ended stays for its log.
+
+A change that cannot be made while the training runs ends the generation as ``stopped``, and
 the next one starts with what was wanted.
 """
 
@@ -13,20 +16,22 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from roost.core import WORKER, Allocation, JobId, Resized, Shrank
+from roost.core import WORKER, Allocation, JobId, NodeId, Resized, Shrank
 from roost.core.allocation import Seat, seats
 from roost.elastic.protocol import ABOUT_MEMBERS, checked, take
 from roost.engines import ProgressReport, Report
 from roost.engines.seating import Seating
-from roost.errors import Retryable
+from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import Blueprint, RunSeats
-from roost.kubernetes.jobs.generation import EndReason
-from roost.kubernetes.jobs.member_pods import MemberPods
+from roost.kubernetes.jobs.generation import EndReason, Generation
 from roost.kubernetes.jobs.member_state import (
     beside,
+    crew,
+    held_by,
     read,
     recalled,
     seat_of,
@@ -60,10 +65,10 @@ _log = logging.getLogger(__name__)
 _KILLED = -9
 
 
-class ElasticGeneration(MemberPods):
+class ElasticGeneration(Generation):
     """Pods of one start of a run that may change while it runs."""
 
-    def __init__(  # noqa: PLR0913 - what a generation needs, and whom it talks with
+    def __init__(  # noqa: PLR0913 - what a generation needs, and its two partners
         self,
         context: OperatorContext,
         job: JobId,
@@ -74,6 +79,18 @@ class ElasticGeneration(MemberPods):
         keep: Callable[[str], Awaitable[None]],
     ) -> None:
         super().__init__(context, job, plan, token)
+        self._seat_of = dict(zip(plan.crew.members, plan.crew.seats, strict=False))
+        self._members = PodMembership(
+            plan.crew.members, plan.spec.workers.min, grace_s=plan.file.program().grace_s
+        )
+        #: New members without a pod yet, and the tasks that make their pods.
+        self._awaited: set[str] = set()
+        self._hiring: set[asyncio.Task[None]] = set()
+        #: Members with an end that was told; ends that the others have not got over yet.
+        self._seen: set[str] = set()
+        self._mourned: dict[str, PodEnd] = {}
+        #: Pods that were asked to leave by us.
+        self._dismissed: set[str] = set()
         self._meeting, self._keep = meeting, keep
         #: The last wish, whether it is under way, whether this leader's core waits for it, and
         #: what is wanted after it.
@@ -115,7 +132,7 @@ class ElasticGeneration(MemberPods):
         self._go_on(self._members.tick(self._context.now()))
 
     def _part(self) -> None:
-        """Nobody has to go on without those who leave now."""
+        """It ends for good: no member has to go on without those that leave."""
         self._meeting.release(self.plan.run)
 
     def change(self, allocation: Allocation, now: float) -> bool:
@@ -209,11 +226,11 @@ class ElasticGeneration(MemberPods):
 
     @property
     def _leaving(self) -> set[str]:
-        """Pods that somebody deleted and that have not ended."""
+        """Pods that were deleted and have not ended."""
         return {name for name, pod in self.pods.items() if is_leaving(pod) and not is_over(pod)}
 
     def _spare(self, name: str) -> bool:
-        """Whether the others go on without those who are made to leave."""
+        """Whether the others go on without the pods that are made to leave."""
         run, leaving = self._members, self._leaving
         stay = [one for one in run.members if self._name(one) not in leaving]
         if name in self._spared or name not in {self._name(one) for one in run.members}:
@@ -248,7 +265,7 @@ class ElasticGeneration(MemberPods):
     # -- changes ---------------------------------------------------------------------------------
 
     def _arrange(self, allocation: Allocation) -> list[dict[str, Any]]:
-        """By rank who stays, and where new ones sit."""
+        """The members that stay, by rank, and the seats of new ones."""
         wanted = [seat for seat in seats(allocation) if seat.role == WORKER]
         ranked = [self._seat_of[member] for member in self._members.members]
         seating = Seating(RunSeats(tuple(ranked), self._members.members), allocation)
@@ -322,7 +339,7 @@ class ElasticGeneration(MemberPods):
                 self._says = True
             case MemberNote(text):
                 _log.info("%s: %s", self.plan.run, text)
-            case _:  # nobody asks for checkpoints here
+            case _:  # checkpoints are not asked for here
                 return
 
     def _changed(self, changed: ChangeDone, now: float) -> None:
@@ -334,7 +351,7 @@ class ElasticGeneration(MemberPods):
         elif self._ordered:
             self._ordered = False
             self._reports.append(Resized(now, self.plan.run, changed.took_s, changed.pause_s))
-        else:  # nobody's wish, or the last leader's, whose core knows of all who had a pod
+        else:  # no wish of this leader's core: it learns what is left
             held = self._held_by(changed.members)
             self._reports.append(Shrank(now, self.plan.run, held, "others had to leave"))
 
@@ -346,10 +363,71 @@ class ElasticGeneration(MemberPods):
         else:
             self._stopped = EndReason("lost", lost) if lost else EndReason("exit", detail)
 
+    # -- pods of members ---------------------------------------------------------------------------
+
+    def _hire(self, member: str) -> None:
+        task = self._context.spawn(self._make_one(member), f"a new worker of {self.plan.run}")
+        if task is not None:
+            self._hiring.add(task)
+            task.add_done_callback(self._hiring.discard)
+
+    async def _make_one(self, member: str) -> None:
+        name, tried = self._name(member), 0
+        body = next(one for one in self.plan.pods() if one["metadata"]["name"] == name)
+        while self.why is None and member in self._members.people:
+            try:
+                await self._create(body)
+                self._awaited.discard(member)
+                return await self._seat(name)
+            except Retryable as error:
+                await pause(error, tried)
+                tried += 1
+            except (InvalidSpec, Forbidden, Conflict, NotFound) as error:
+                self._seen.add(member)
+                how = f"pod {name} cannot be made: {error}"
+                return self._go_on(self._members.ended(self._context.now(), member, 1, how))
+        return None
+
+    def _dismiss(self, member: str, *, kill: bool) -> None:
+        name = self._name(member)
+        pod = self.pods.get(name)
+        self._dismissed.add(name)
+        if pod is not None and not is_over(pod):
+            grace = 0 if kill else None
+            self._context.spawn(self._context.binder.remove(pod, grace), f"the end of {name}")
+        if member not in self._members.people:
+            self._let_go(member)
+
+    def _let_go(self, member: str) -> None:
+        """Its end is no part of how the run ends, unless the others do not get over it."""
+        name = self._name(member)
+        end = self.ends.pop(name, None)
+        if end is not None and (end.lost or end.exit.code != 0):
+            self._mourned[name] = end
+        self.pods.pop(name, None)
+        self._seat_of.pop(member, None)
+        self._replan()
+
+    def _replan(self) -> None:
+        """Seat the members anew: by rank, then those that come or leave."""
+        members = self._members
+        people = [*members.members, *(one for one in members.people if one not in members.members)]
+        known = [one for one in people if one in self._seat_of]
+        there = crew(known, self._seat_of, self.plan.crew)
+        self.plan = replace(self.plan, crew=there, allocation=self._held_by(known))
+        self.seats = {self.plan.pod_name(seat): seat for seat in there.seats}
+
+    def _held_by(self, members: Iterable[str]) -> Allocation:
+        return held_by([self._seat_of[one] for one in members], self.plan.allocation)
+
+    def _name(self, member: str) -> str:
+        seat = Seat(WORKER, 0, (), 0, NodeId(""))
+        return replace(self.plan, crew=RunSeats((seat,), (member,))).pod_name(seat)
+
     # -- where pods call -------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._meeting.close(self.plan.run)  # whoever is of an earlier generation
+        self._meeting.close(self.plan.run)  # for pods of an earlier generation
         self._meeting.open(self.plan.run, self.plan.digest)
 
     async def _wind_up(self) -> None:

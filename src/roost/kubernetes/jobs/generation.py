@@ -74,7 +74,7 @@ class Generation:
         self._making: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._removed: set[str] = set()
-        #: Whom it makes room for; None: it ends whatever others say.
+        #: The eviction by which it leaves; None: it ends whatever budgets say.
         self._departure: RunEviction | None = None
 
     # -- what is told of it ----------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Generation:
         """A worker said something."""
 
     def polled(self, member: str, version: int) -> None:
-        """A worker asked who its fellows are, and has seen that version."""
+        """A worker asked for the members, and has seen that version of them."""
 
     def news(self, now: float) -> list[Report]:
         """What is to be reported of it besides its beginning and its end."""
@@ -168,7 +168,7 @@ class Generation:
 
     @property
     def cause(self) -> Ending:
-        """Why it is over: one whose workers all got there before they were stopped succeeded."""
+        """Why it is over; it succeeded if all workers had succeeded before they were stopped."""
         if self.why is None:
             return "lost"
         return "exit" if self.why.cause == "stopped" and self._succeeded() else self.why.cause
@@ -266,7 +266,7 @@ class Generation:
             await self._secret()
 
     async def _secret(self) -> None:
-        """A token of its own; one that nobody knows any more, and no pod has, is replaced."""
+        """Make its token; one left by an earlier try, which no pod has yet, is replaced."""
         plan, owner = self.plan, self.plan.owner
         body = plan.secret(self._token)
         try:
@@ -285,7 +285,7 @@ class Generation:
 
     async def _pods(self) -> None:
         bodies = [body for body in self.plan.pods() if body["metadata"]["name"] not in self.pods]
-        # Whoever finds a pod must find one that tells of all.
+        # The pods with the plan come first: a new leader that finds any pod must find the plan.
         first = [body for body in bodies if PLAN in body["metadata"]["annotations"]]
         await _all(self._create(body) for body in first)
         rest = [body for body in bodies if PLAN not in body["metadata"]["annotations"]]
@@ -345,7 +345,7 @@ class Generation:
                 raise
             except Retryable as error:
                 _log.info("%s: %s", self.plan.run, error)
-            except RoostError as error:  # somebody has to do something; until then it is asked
+            except RoostError as error:  # an administrator has to act; until then it is tried
                 _log.warning("%s cannot be ended: %s", self.plan.run, error)
             with_news = asyncio.ensure_future(self._news.wait())
             await asyncio.wait([with_news], timeout=_LOOK_S)
@@ -373,11 +373,11 @@ class Generation:
     async def _remove(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
         node = node_of(pod)
-        nobody = self._context.is_node_gone(node) if node else False
-        if name in self._removed and not nobody:
+        is_gone = self._context.is_node_gone(node) if node else False
+        if name in self._removed and not is_gone:
             return
         hit("pods.before-remove")
-        await self._context.binder.remove(pod, 0 if nobody or not node else None)
+        await self._context.binder.remove(pod, 0 if is_gone or not node else None)
         hit("pods.after-remove")
         self._removed.add(name)
 

@@ -1,6 +1,6 @@
 """How pods of a Job ended, what is stuck before it begins, and the ends of their logs.
 
-What a worker printed last says whose fault a failure was. Where pods stand is in ``objects.pods``.
+What a worker printed last says what caused a failure. Where pods stand is in ``objects.pods``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roost.kubernetes.objects.pods import ATTEMPT
 from roost.kubernetes.operator.status import moment
 from roost.kubernetes.operator.workload import OperatorContext
 
-#: Why a container does not begin, though it has a node: what nobody but its user can mend comes
+#: Why a container does not begin, though it has a node: what only its user can mend comes
 #: with no patience, the rest may be a registry that has a bad minute.
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _WAITING = frozenset(
@@ -121,7 +121,7 @@ _LINES = 400
 async def tails_of(context: OperatorContext, pods: Iterable[Object]) -> dict[str, bytes]:
     """The ends of the logs of pods, by role and number; those that are not to be had are left out.
 
-    Nothing is written, so nobody has to lead for it.
+    Nothing is written: this needs no lease.
     """
     found = await asyncio.gather(*(_read(context, pod) for pod in pods))
     return {place: text for place, text in found if text is not None}
@@ -138,7 +138,7 @@ async def _read(context: OperatorContext, pod: Object) -> tuple[str, bytes | Non
     return place, text[-TAIL_BYTES:]
 
 
-class LogTail:
+class PodLogTail:
     """What was read of a log."""
 
     def __init__(self, text: bytes) -> None:

@@ -1,7 +1,7 @@
 """What users may set of the pods of their job, checked once more where the pods are made.
 
 The schema of a Job refuses the rest already. But an object may be older than the schema, or come
-from a server on which somebody changed it: what is not named here never reaches a pod.
+from a server on which it was changed: what is not named here never reaches a pod.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ async def ensure(
 ) -> Object:
     """The object, made now or before.
 
-    Raises Conflict where somebody else's is in the way, Retryable where the outcome is not known,
-    or what is in the way is about to go.
+    Raises Conflict where an object of another owner is in the way, Retryable where the outcome is
+    not known, or what is in the way is about to go.
     """
     name = body["metadata"]["name"]
     try:
@@ -86,7 +86,7 @@ class OrphanPods:
         self._aside: frozenset[NodeId] = frozenset()
 
     def sweep(self, pods: Iterable[Object]) -> None:
-        """Let pods go that nobody asked to yet."""
+        """Delete pods that were not asked to leave yet."""
         found = [pod for pod in pods if not is_leaving(pod)]
         if found and not self._sweeping:
             self._sweeping = True
@@ -122,7 +122,7 @@ class RunEviction:
     ) -> None:
         self._context, self._run, self._forbids = context, run, forbids
         self._refused = ""
-        #: Whether somebody has left, so that all others have to.
+        #: Whether a pod has left, so that all others have to.
         self.has_begun = False
 
     @property
@@ -133,7 +133,7 @@ class RunEviction:
 
     @property
     def is_gentle(self) -> bool:
-        """Whether budgets count: not for what its user ends, nor for what nobody can end."""
+        """Whether budgets count: not for what its user ends, nor for what is over."""
         return not (self.has_begun or self._run.job.cancelling or self._run.job.state.over)
 
     async def ask(self, pods: Sequence[Object]) -> set[str]:

@@ -152,7 +152,7 @@ def waiting_event(  # noqa: PLR0913 - what is known of it, from four places
 def adopted_event(  # noqa: PLR0913 - as above
     job: JobId, spec: JobSpec, found: Object, past: StatusSummary, run: PodRun, now: float
 ) -> Event:
-    """A Job whose pods tell of a run that goes on."""
+    """A Job with pods of a run that goes on."""
     return Adopted(
         now,
         job,

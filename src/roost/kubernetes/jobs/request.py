@@ -1,4 +1,4 @@
-"""A Job object as the operator reads it: what is to run, for whom, and what its user wants now."""
+"""A Job object as the operator reads it: what is to run, and what its user wants now."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class JobRequest:
         return cls(
             JobOwner(meta["namespace"], meta["name"], meta["uid"]),
             file,
-            # What is learnt of somebody's jobs counts in their namespace: anybody writes any name.
+            # What is learnt of a user counts in one namespace: the name is not checked.
             file.spec(f"{meta['namespace']}/{user}" if user else meta["namespace"]),
             pod_overrides(pod_of(found)),
             user,

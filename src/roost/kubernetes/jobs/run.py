@@ -227,10 +227,10 @@ class JobRun:
 
 
 class Means(NamedTuple):
-    """What a run whose members may change needs besides.
+    """What a run with changing members needs besides.
 
     ``meeting`` is where its pods call; None: nowhere. ``keep`` writes a text down, and returns when
-    whoever leads next will find it.
+    the next leader will find it.
     """
 
     meeting: RendezvousServer | None
@@ -240,7 +240,7 @@ class Means(NamedTuple):
 def generation(
     context: OperatorContext, job: JobId, plan: Blueprint, means: Means, token: str = ""
 ) -> Generation:
-    """A generation of pods that nobody has asked for yet."""
+    """A generation of pods that are not asked for yet."""
     if plan.elastic and means.meeting is not None:
         return ElasticGeneration(context, job, plan, token, meeting=means.meeting, keep=means.keep)
     return Generation(context, job, plan, token)

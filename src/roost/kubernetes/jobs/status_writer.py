@@ -43,7 +43,7 @@ class _Written(NamedTuple):
     status: Object
 
 
-class StatusWriter:
+class JobStatusWriter:
     """Writes statuses. ``wanted`` says what a job's should be; None: there is nothing to write."""
 
     def __init__(
@@ -98,7 +98,7 @@ class StatusWriter:
                     tried += 1
                 except NotFound:
                     self.forget(job)
-                except Conflict:  # somebody else wrote it, or it is another of that name by now
+                except Conflict:  # it was written by another, or another of that name is there
                     await self._look(job)
                 except (InvalidSpec, RoostError) as error:
                     _log.warning("the status of %s cannot be written: %s", job, error)

@@ -53,7 +53,7 @@ from roost.kubernetes.operator.status import Obstacle
 
 _log = logging.getLogger(__name__)
 
-#: Attempts before the one under way whose pods are kept for their logs.
+#: Attempts before the one under way that keep their pods, for the logs.
 _KEPT = 2
 
 
@@ -119,7 +119,7 @@ class JobWorkload:
         self._run.polled(run, member, version)
 
     def reconcile(self, now: float) -> Iterator[Event]:
-        """What became of it since the last time; and, once that is folded, who is of no run."""
+        """What became of it since the last time; then, once that is folded, its pods of no run."""
         yield from self._reconciled(now)
         for pod in [pod for pod in self.pods.values() if self._is_released(pod)]:
             self.pod_changed(pod, None)
@@ -204,7 +204,7 @@ class JobWorkload:
             arrival = waiting_event(self.id, spec, found, self.past, attempts, now)
         else:
             arrival = self._adopted(self.asked, found, run, now)
-        # At once: the core must not start first what nobody wants any more.
+        # At once: the core must not start first what is not wanted any more.
         return [arrival, *self._cancelled(found, now)]
 
     def _asked(self, found: Object) -> JobRequest:
@@ -255,7 +255,7 @@ class JobWorkload:
     def _adopted(self, asked: JobRequest, found: Object, run: PodRun, now: float) -> Event:
         self.kept = kept_of(found)
         self._run.adopt(asked, run, self.kept)
-        self._context.requeue(self.id)  # it may have ended while nobody looked
+        self._context.requeue(self.id)  # it may have ended while no operator led
         return adopted_event(self.id, asked.wanted(found), found, self.past, run, now)
 
     def _depart(self, now: float, found: Object | None) -> Sequence[Event]:
@@ -359,7 +359,7 @@ class JobWorkload:
     def _news(self, now: float) -> list[Event]:
         return [] if self.asked is None else self._run.news(self.asked, now)
 
-    # -- what nobody needs any more --------------------------------------------------------------
+    # -- what is not needed any more -------------------------------------------------------------
 
     def _sweep_strays(self, run: PodRun | None) -> None:
         """Pods that belong to no run that goes on: of an earlier attempt, or another's object."""
@@ -372,7 +372,7 @@ class JobWorkload:
         )
 
     def _is_stray(self, pod: Object) -> bool:
-        """Whether nobody wants a pod: a request that was late made it, or it ended long ago."""
+        """Whether a pod is of no use: a late request made it, or it ended long ago."""
         current = self._run.current
         if not _owned_by(pod, self._uid):
             return True
@@ -385,7 +385,7 @@ class JobWorkload:
 
 
 def _recalled(run: PodRun, kept: str) -> PodRun:
-    """A run with those who sit in it now, if its members changed since it began."""
+    """A run with its present members, if they changed since it began."""
     now = recalled(kept, run.attempt, run.generation, run.allocation)
     return run if now is None else run._replace(allocation=now[0], crew=now[1])
 

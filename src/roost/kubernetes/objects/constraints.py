@@ -238,7 +238,7 @@ class _Pool(NamedTuple):
 
 
 class Pools:
-    """Every pool that somebody asked for, and the nodes in it."""
+    """Every pool that was asked for, and the nodes in it."""
 
     def __init__(self) -> None:
         self._facts: dict[NodeId, NodeFacts] = {}

@@ -12,7 +12,7 @@ A gang starts as a whole or not at all. In this order a pod belongs to
                          the operator that made it: the launcher of an MPIJob v2 is the pod of a Job
     a JobSet             label jobset.sigs.k8s.io/jobset-name; what a TrainJob (v2) becomes
     a batch Job          if it is Indexed: then its pods work together; otherwise each is on its own
-    nobody else          a plain pod is a gang of one
+    no owner             a plain pod is a gang of one
 
 How large it is stands in the object that owns the gang, unless the pod says it: whoever has that
 object asks ``completed`` for the whole answer.
@@ -173,7 +173,7 @@ def size_of(owner: Object, kind: str = "") -> int:
 
 
 def role_of(pod: Object) -> str:
-    """What part a pod plays in its gang: "worker" unless somebody says otherwise."""
+    """What part a pod plays in its gang: "worker" unless a label says otherwise."""
     labels = labels_of(pod)
     for name in (
         ROLE,

@@ -12,7 +12,7 @@ for, and what others there use of it is not subtracted.
 
 What Roost cannot do it refuses in a sentence, and never leaves out silently: required affinity
 between pods, hard spreading over a topology, and claims of devices (``resourceClaims``).
-Preferences may be left out by anybody, and are.
+Preferences may be left out, and are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Need(NamedTuple):
     """What a pod needs.
 
     ``resources`` carries the name of the pool of ``constraints``. ``preempts``: whether others may
-    have to go for it. ``gates`` are what somebody else has to remove before it may be placed, and
+    have to go for it. ``gates`` are what others have to remove before it may be placed, and
     ``claims`` the volumes that must be there.
     """
 
@@ -94,7 +94,7 @@ def priority_of(spec: Object) -> int:
 
 
 def gates_of(pod: Object) -> tuple[str, ...]:
-    """What keeps a pod from being placed until somebody removes it."""
+    """What keeps a pod from being placed until others remove it."""
     spec = section(pod, "spec")
     if not spec.get("schedulingGates"):
         return ()

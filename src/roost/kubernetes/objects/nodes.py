@@ -115,7 +115,7 @@ def is_ready(node: Object) -> bool:
 
 
 def is_open(node: Object) -> bool:
-    """Whether it takes new pods: nobody cordoned it, and it is not being deleted."""
+    """Whether it takes new pods: it is not cordoned, and it is not being deleted."""
     if section(node, "metadata").get("deletionTimestamp") is not None:
         return False
     return section(node, "spec").get("unschedulable") is not True
@@ -146,7 +146,7 @@ def facts_of(node: Object) -> NodeFacts:
 
 
 def _taints(node: Object) -> tuple[Taint, ...]:
-    """The taints that matter: one that only discourages keeps nobody away."""
+    """The taints that matter: one that only discourages keeps no pod away."""
     return tuple(
         Taint(text(taint, "key"), text(taint, "value"), effect)
         for taint in sections(section(node, "spec"), "taints")

@@ -1,7 +1,7 @@
 """Where a pod stands, how it ended, and what Roost wrote on it when it was bound.
 
 A bound pod carries its seat, its GPUs and its attempt, and at least one pod of a run carries the
-plan of all. Anyone who may edit pods may edit these notes: what is read back is checked.
+plan of all. These notes can be edited with the pod: what is read back is checked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_leaving(pod: Object) -> bool:
 
 
 def is_gated(pod: Object) -> bool:
-    """Whether somebody has yet to allow that it is placed."""
+    """Whether a gate keeps it from being placed."""
     return bool(section(pod, "spec").get("schedulingGates"))
 
 
@@ -72,7 +72,7 @@ def node_of(pod: Object) -> NodeId | None:
 
 
 def scheduler_of(pod: Object) -> str:
-    """Who is asked to find a node for it."""
+    """The scheduler that it asks for."""
     return text(section(pod, "spec"), "schedulerName", "default-scheduler")
 
 
@@ -110,7 +110,7 @@ def ended_at(pod: Object) -> float | None:
 
 
 def reason_of(pod: Object) -> str:
-    """In one word why it is as it is: Evicted, OOMKilled, ImagePullBackOff; "" if nobody says."""
+    """In one word why it is as it is: Evicted, OOMKilled, ImagePullBackOff; "" if not said."""
     status = section(pod, "status")
     if found := text(status, "reason"):
         return found
@@ -161,7 +161,7 @@ def devices_of(pod: Object) -> tuple[int, ...]:
 
 
 def attempt_of(pod: Object) -> int:
-    """The run that it belongs to; 0 if nobody wrote it down."""
+    """The run that it belongs to; 0 if that is not written on it."""
     given = annotations_of(pod).get(ATTEMPT)
     return 0 if given is None else digits(given, f"annotation {ATTEMPT}", _MOST_ATTEMPTS)
 

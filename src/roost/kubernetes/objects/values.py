@@ -1,7 +1,7 @@
 """Reading the plain objects of an API server without trusting their shape.
 
-A server checks what it knows the type of, and nothing of what it does not. Whoever reads through
-these functions gets the type asked for or ``InvalidSpec`` with the name of the field; a field that
+A server checks what it knows the type of, and nothing of what it does not. A caller of these
+functions gets the type asked for or ``InvalidSpec`` with the name of the field; a field that
 is missing or null is empty.
 """
 

@@ -1,7 +1,7 @@
 """Writes to the API server: so many at once, and none without the lease.
 
 A binding is asked for once and never assumed to have failed. The server binds a pod only if it is
-bound to no node yet, so a second request does no harm; but a request whose answer was lost leaves
+bound to no node yet, so a second request does no harm; but a request with a lost answer leaves
 open what happened, and then the pod is read before anything else is done.
 """
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 #: How often a binding is tried that the server refuses though the pod is free.
 _PATIENCE = 3
-#: How long to wait before a request is made again whose answer was lost, at most, in seconds.
+#: How long to wait before a request with a lost answer is made again, at most, in seconds.
 _PAUSE_S = 5.0
 
 
@@ -46,7 +46,7 @@ class BindingFate(StrEnum):
     BOUND = "bound"
     #: The pod is no more, or about to go.
     GONE = "gone"
-    #: Somebody else bound it, to another node.
+    #: Another scheduler bound it, to another node.
     ELSEWHERE = "elsewhere"
     #: The server does not let it be bound.
     REFUSED = "refused"
@@ -68,7 +68,7 @@ class Binder:
     async def write(self, request: Callable[[], Awaitable[_T]]) -> _T:
         """Make one request when it is its turn, if this process may still make any.
 
-        A permission that is missing is named once, whoever asked and however they go on.
+        A permission that is missing is named once in the log.
         """
         async with self._slots:
             self.check()

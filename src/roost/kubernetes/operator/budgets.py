@@ -1,4 +1,4 @@
-"""Disruption budgets: who must not be chosen to make room.
+"""Disruption budgets: which workloads must not be chosen to make room.
 
 The server refuses an eviction that a budget does not allow, but then the core has already counted
 on it. So gangs and Jobs are protected before: they may only be evicted as a whole, and are
@@ -28,11 +28,11 @@ class PodHolder(Protocol):
 
 
 class DisruptionBudgets:
-    """Who is protected by which budget."""
+    """Which workloads budgets protect."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
-        #: Namespaces whose budgets or pods changed.
+        #: Namespaces in which budgets or pods changed.
         self._dirty: set[str] = set()
 
     def changed(self, budget: Object) -> None:

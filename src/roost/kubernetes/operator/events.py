@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Who speaks.
+#: The name under which Events are written.
 CONTROLLER = "roost.dev/operator"
 #: Events a second, how many may wait, and how long the same is not said again.
 _EVENTS_PER_S = 20.0
@@ -141,11 +141,11 @@ class WaitingReasons:
         waiting = self._gangs.waiting
         if len(self._told) > _FORGET + 4 * len(waiting):
             self._told.clear()
-        everybody = list(waiting.values())
-        if len(everybody) <= _LOOKED_AT:
-            return everybody
-        self._cursor = self._cursor % len(everybody)
-        some = everybody[self._cursor : self._cursor + _LOOKED_AT]
+        gangs = list(waiting.values())
+        if len(gangs) <= _LOOKED_AT:
+            return gangs
+        self._cursor = self._cursor % len(gangs)
+        some = gangs[self._cursor : self._cursor + _LOOKED_AT]
         self._cursor += len(some)
         return some
 

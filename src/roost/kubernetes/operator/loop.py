@@ -17,7 +17,7 @@ from roost.errors import RoostError
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.api import Api, Object
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, ResourceKind
-from roost.kubernetes.client.lease import Deposed, Leader
+from roost.kubernetes.client.lease import Deposed, LeaseCandidate
 from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.gangs.discovery import SCHEDULER, GangSource
 from roost.kubernetes.gangs.foreign_pods import ForeignPods
@@ -83,7 +83,7 @@ class Operator:
         self.mirrors: dict[ResourceKind, Mirror] = {
             kind: self._mirror(kind) for kind in dict.fromkeys((NODES, PODS, *wanted))
         }
-        self.leader = Leader(
+        self.leader = LeaseCandidate(
             api,
             options.lease_name,
             options.namespace,
@@ -114,7 +114,7 @@ class Operator:
         """Kinds of which nothing was read yet. One without permission is not waited for.
 
         The rest is served without it; but nothing can be without nodes and pods, and without Jobs
-        their pods would look as if nobody wanted them.
+        their pods would look like orphans.
         """
         return [
             kind
@@ -124,7 +124,7 @@ class Operator:
         ]
 
     def objects(self, kind: ResourceKind) -> Mapping[tuple[str, str], Object]:
-        """Mirrored objects of a kind; none, if nobody asked for it."""
+        """Mirrored objects of a kind; none, if no source asked for it."""
         mirror = self.mirrors.get(kind)
         return {} if mirror is None else mirror.objects
 
@@ -150,7 +150,7 @@ class Operator:
             await self.health.stop()
 
     async def _lead(self) -> None:
-        while self.late:  # noqa: ASYNC110 - nobody says when
+        while self.late:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(_LOOK_S)
         # What the last leader did until now may be news to us: a Job that it ended ends here, too.
         await asyncio.gather(*(mirror.refresh() for mirror in self.mirrors.values()))

@@ -1,11 +1,11 @@
 """The nodes of a cluster, as the core has to hear of them.
 
 A node that is cordoned, tainted or not ready stays in service for what runs there, and leaves the
-pools, so that nothing new goes to it. It is lost when its object is gone, when somebody declared it
+pools, so that nothing new goes to it. It is lost when its object is gone, when it was declared
 out of service, or when it has not been ready for ``lost_s``.
 
-A node whose books do not add up (another scheduler was faster) is *closed*: out of all pools until
-those who have no room there found some.
+A node with books that do not add up (another scheduler was faster) is *closed*: out of all pools
+until the workloads that have no room there found some.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ClusterNodes:
         self._dirty: dict[NodeId, None] = {}
         #: Nodes that are not ready, and since when.
         self._unready: dict[NodeId, float] = {}
-        #: Nodes whose books do not add up, and because of whom.
+        #: Closed nodes, and the workloads that closed them.
         self._closed: dict[NodeId, set[str]] = {}
 
     @property
@@ -59,7 +59,7 @@ class ClusterNodes:
         self._dirty[name] = None
 
     def is_gone(self, node: str) -> bool:
-        """Whether nobody is left there who could end a pod."""
+        """Whether no kubelet is left there that could end a pod."""
         found = self.objects.get(NodeId(node))
         return found is None or _is_out_of_service(found)
 
@@ -99,7 +99,7 @@ class ClusterNodes:
             yield PoolChanged(now, pool, nodes)
 
     def keep_only(self, pools: AbstractSet[str], now: float) -> Iterator[Event]:
-        """Forget all other pools; the next who asks for one of them makes it anew."""
+        """Forget all other pools; the next workload that asks for one makes it anew."""
         for pool in self._pools.names() - pools:
             self._pools.drop(pool)
             yield PoolChanged(now, pool, None)

@@ -1,8 +1,8 @@
 """Which of the core's queues a Job or a gang waits in.
 
 A Queue of a namespace leads to a ClusterQueue, which the core knows: to have a Queue is the
-permission to use its ClusterQueue. The queue ``default`` needs no object: whoever may submit at all
-may submit to it.
+permission to use its ClusterQueue. The queue ``default`` needs no object: all users that may
+submit may submit to it.
 """
 
 from __future__ import annotations

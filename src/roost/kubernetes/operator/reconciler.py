@@ -363,7 +363,7 @@ def fold(
     now: float,
     sources: Sequence[SourceFactory],
 ) -> Core:
-    """A core as plain objects tell it, for readers: nothing is decided and nobody is told."""
+    """A core as plain objects tell it, for readers: nothing is decided or written."""
     keyed = {kind: {_key(each): each for each in found} for kind, found in objects.items()}
     folding = Reconciler(policy, placer, lambda kind: keyed.get(kind, {}), lambda: now, sources)
     folding.begin()

@@ -2,12 +2,12 @@
 
 Pure functions: the view that every interface shows (``roost.jobs.views``) becomes the status, and
 what was said before decides since when each condition holds. How it gets to the API server is for
-``jobs.telling``.
+``jobs.status_writer``.
 
     Admitted    it was given devices, and has them or is done with them
     Running     all its workers are up
     Succeeded, Failed    it is over
-    Blocked     it cannot start until somebody changes something; the message says what
+    Blocked     it cannot start until something is changed; the message says what
 """
 
 from __future__ import annotations

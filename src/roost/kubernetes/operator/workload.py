@@ -1,13 +1,13 @@
-"""What the loop knows of the things it schedules: a gang of somebody's pods, or a Roost Job.
+"""What the loop knows of the things it schedules: a gang of pods, or a Roost Job.
 
 The loop mirrors objects and runs the core. It knows neither Jobs nor gangs: a ``WorkloadSource``
-says which pods are whose and opens a ``PodWorkload`` for them, which translates both ways:
+says which pods belong together and opens a ``PodWorkload`` for them, which translates both ways:
 
     pods and objects change -> saw, touch -> reconcile -> events for the core
     the core decides        -> perform    -> requests to the API server, in tasks of its own
 
 Everything here but tasks runs on the loop, between two awaits: no locks are needed. A source and
-its workloads live as long as one leadership; whoever leads next opens them anew from the objects.
+its workloads live as long as one leadership; the next leader opens them anew from the objects.
 The first ``reconcile`` of a workload therefore tells how it stands (``Adopted``, ``Submitted``, or
 nothing while it is not complete), all later ones what changed.
 """
@@ -87,7 +87,7 @@ class WorkloadSource(Protocol):
         ...
 
     def claim(self, pod: Object) -> JobId | None:
-        """Whose pod it is; None: of no workload of this source. The first source to claim has it.
+        """The workload of a pod; None: none of this source. The first source to claim has it.
 
         It depends on nothing but the pod, and stays the same for as long as the pod lives.
         """
@@ -156,7 +156,7 @@ class OperatorContext(Protocol):
         ...
 
     def observe(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
-        """Look at an object as if it had just come: whose it is may be known by now."""
+        """Look at an object as if it had just come: its workload may be known by now."""
         ...
 
     def requeue_at(self, job: JobId, at: float) -> None:
@@ -180,7 +180,7 @@ class OperatorContext(Protocol):
         ...
 
     def is_node_gone(self, node: str) -> bool:
-        """Whether a node is gone, so that nobody there can end a pod."""
+        """Whether a node is gone, so that no kubelet there can end a pod."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None] | None:

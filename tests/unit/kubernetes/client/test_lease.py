@@ -14,7 +14,7 @@ import pytest
 from roost.errors import Conflict, NotFound, Retryable
 from roost.kubernetes.client import lease as module
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.lease import Deposed, Leader
+from roost.kubernetes.client.lease import Deposed, LeaseCandidate
 
 Object = dict[str, Any]
 
@@ -84,9 +84,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def leader(store: Store, name: str = "one", **times: float) -> Leader:
+def leader(store: Store, name: str = "one", **times: float) -> LeaseCandidate:
     times = {"lease_s": 15.0, "renew_s": 10.0, "retry_s": 0.01} | times
-    return Leader(cast("Api", store), "roost", "lab", name, **times)
+    return LeaseCandidate(cast("Api", store), "roost", "lab", name, **times)
 
 
 async def until(told: Callable[[], bool]) -> None:
