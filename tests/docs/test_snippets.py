@@ -57,7 +57,7 @@ def run_snippets(name: str) -> None:
 
 
 def test_every_block_says_its_language() -> None:
-    known = {"python", "console", "toml", "yaml", "bash", "text"}
+    known = {"python", "console", "toml", "yaml", "bash", "text", "json"}
     wrong = [
         f"{name}:{block.line} is {block.language!r}"
         for name in NAMES

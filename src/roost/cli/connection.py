@@ -31,6 +31,7 @@ _CLUSTER = "http://127.0.0.1"
 _PATIENCE_S = 2.0
 #: So many letters of the last column are shown at least.
 _LEAST_ROOM = 24
+#: A shell waits for completions no longer than this.
 _COMPLETION_S = 0.3
 _SORTS = (
     *("submitted_at", "started_at", "finished_at"),

@@ -16,7 +16,9 @@ from roost.client.views import STATES
 if TYPE_CHECKING:
     from roost.client import Client, JobView, Page
 
+#: The list is drawn again at least this often: times on the screen grow.
 _REDRAW_S = 1.0
+#: Columns that a narrow screen can do without, the first to go first.
 _SPARE = ("queue", "workers", "submitted", "done")
 _NONE = "no jobs; hand one in with: roost submit -- python train.py"
 
