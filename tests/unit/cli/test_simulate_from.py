@@ -104,14 +104,14 @@ def test_live_asks_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--from state.json --placer pak", "unknown placer 'pak'; did you mean 'pack'?"),
         ("--from words.json", "words.json is not the state of a cluster: Expecting value"),
         ("--from deep.json", "deep.json is not the state of a cluster: it is nested too deeply"),
-        ("--from list.json", "a snapshot of version None; this Roost reads version 1"),
-        ("--from new.json", "a snapshot of version 2; this Roost reads version 1"),
+        ("--from list.json", "a snapshot of version None; this Roost reads versions 1 to 2"),
+        ("--from new.json", "a snapshot of version 3; this Roost reads versions 1 to 2"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(args: str, message: str) -> None:
     Path("words.json").write_text("words")
     Path("deep.json").write_text("[" * 100_000)
     Path("list.json").write_text("[]")
-    Path("new.json").write_text(json.dumps({"core": {"version": 2}}))
+    Path("new.json").write_text(json.dumps({"core": {"version": 3}}))
 
     assert roost("simulate", *args.split()).error.startswith(message)
