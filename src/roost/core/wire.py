@@ -76,16 +76,6 @@ def decode_decision(data: Any) -> Decision:
     return cast("Decision", _DECISION.read(data))
 
 
-def encode_action(action: Action) -> dict[str, Any]:
-    """An action as an object, with the event that caused it."""
-    return cast("dict[str, Any]", encode(action))
-
-
-def decode_action(data: Any) -> Action:
-    """The action that an object tells."""
-    return cast("Action", _ACTION.read(data))
-
-
 def canonical(data: Any) -> str:
     """The one JSON text of JSON-ready data: keys sorted, no blanks, no NaN."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -364,4 +354,3 @@ def _odd_field(data: dict[str, Any], known: list[str], type_name: str | None) ->
 
 _EVENT = _codec(Event)
 _DECISION = _codec(Decision)
-_ACTION = _codec(Action)

@@ -69,11 +69,9 @@ from roost.core import (
 from roost.core.wire import (
     canonical,
     decode,
-    decode_action,
     decode_decision,
     decode_event,
     encode,
-    encode_action,
     encode_decision,
     encode_event,
 )
@@ -210,7 +208,7 @@ def test_decisions_come_back(decision: Decision) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: type(action).__name__)
 def test_actions_come_back_with_their_cause(action: Action) -> None:
-    again = decode_action(there_and_back(encode_action(action)))
+    again = decode(Action, there_and_back(encode(action)))
 
     assert (again, again.cause) == (action, action.cause)
 
