@@ -2,8 +2,8 @@
 
 ``start`` adopts what survived the last server and reports what ended meanwhile; ``perform``
 accepts an order and returns; every outcome, failure included, comes back through ``report``, on
-the loop that called ``start``. All of it is idempotent per run id: whoever does not know whether
-an order was carried out gives it again, and is told what is true.
+the loop that called ``start``. All of it is idempotent per run id: a driver that does not know
+whether an order was carried out gives it again, and is told what is true.
 
     Launch   Started | Ended            a run that is up or over is reported, never started twice
     Stop     Ended                      at once if there is no such run
@@ -13,7 +13,7 @@ an order was carried out gives it again, and is told what is true.
                                         the job can do that, else restarted from its checkpoint
 
 Workers that are lost while the others go on are reported by Shrank, on every start until the run
-has another allocation: whoever heard of it already loses nothing.
+has another allocation: to hear of it twice does no harm.
 
 An engine reports how processes ended (``Ended``); what that means for the job is for the driver.
 Engines are packages of their own here; this module holds the protocol alone.
@@ -33,7 +33,7 @@ from roost.core.spec import JobId, JobSpec, RunId
 if TYPE_CHECKING:  # what guards GPUs runs where nothing but the standard library is installed
     from roost.jobfile.program import Program
 
-#: Why a run is over: its own end, an order, its time limit, an end that nobody saw, or no begin.
+#: Why a run is over: its own end, an order, its time limit, an end that was not seen, or no begin.
 Ending = Literal["exit", "stopped", "timeout", "lost", "never-started"]
 
 
@@ -194,7 +194,7 @@ class Engine(Protocol):
     async def start(
         self, report: Callable[[Report], None], alive: Mapping[RunId, Assigned]
     ) -> None:
-        """Adopt what survived, end what nobody asked for, report what ended."""
+        """Adopt what survived, end what was not asked for, report what ended."""
         ...
 
     async def perform(self, order: Order) -> None:
@@ -236,7 +236,7 @@ class Engine(Protocol):
         ...
 
     def sweep(self, known: Callable[[JobId], bool]) -> None:
-        """Forget the jobs that nobody knows any more; meant for once, after ``start``."""
+        """Forget jobs that the caller does not know any more; once, after ``start``."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What every worker is told, whichever engine starts it: who it is, and where the others are.
+"""What every worker is told, whichever engine starts it: its rank, and where the others are.
 
 The variables of training frameworks (torchrun, TensorFlow, Open MPI, OpenPAI) and Roost's own. An
 engine adds what only it knows: folders, and which devices a process may see.
@@ -18,7 +18,7 @@ from roost.errors import InvalidSpec
 
 
 class Address(NamedTuple):
-    """Where somebody listens."""
+    """Where a process listens."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class RankEnvironment:
     """The workers of a run, main ones first and by rank, and where each of them is found.
 
     ``meet`` is where the first one waits for the others. ``addresses`` are in the order of the
-    seats; they may be left out where nobody asks for them.
+    seats; they may be left out where they are not asked for.
     """
 
     run: RunId
@@ -67,7 +67,7 @@ class RankEnvironment:
         }
 
     def clusters(self, seat: Seat) -> dict[str, str]:
-        """TensorFlow's and OpenPAI's ways of saying who is where; nothing for one that is alone."""
+        """TensorFlow's and OpenPAI's lists of workers and addresses; nothing for a single one."""
         counts = self.counts()
         if counts.total() == 1:
             return {}

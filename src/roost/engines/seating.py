@@ -1,6 +1,6 @@
-"""Who sits where when a run changes its size: pure arithmetic on seats.
+"""The seats of workers when a run changes its size: pure arithmetic.
 
-A worker stays who it is as long as its devices stay its own. Those who stay come first, in their
+A worker keeps its id as long as its devices stay its own. Those that stay come first, in their
 old order, so that the first of them speaks for the run on both sides of a change.
 """
 
@@ -16,7 +16,7 @@ _Devices = tuple[NodeId, tuple[int, ...], int]
 
 
 class Seated(Protocol):
-    """Workers at their seats: main ones first and by rank, and who they are."""
+    """Workers at their seats: main ones first and by rank, and their ids."""
 
     @property
     def seats(self) -> tuple[Seat, ...]:
@@ -30,7 +30,7 @@ class Seated(Protocol):
 
 
 class Seating:
-    """The main workers that an allocation asks for: who stays, and which seats are new."""
+    """The main workers that an allocation asks for: which workers stay, and which seats are new."""
 
     def __init__(self, now: Seated, allocation: Allocation) -> None:
         wanted = [seat for seat in seats(allocation) if seat.role == WORKER]
@@ -44,7 +44,7 @@ class Seating:
         new = sorted(place for places in free.values() for place in places)
         #: By rank: the place among the main seats of the allocation.
         self.ranks = (*(place for place, _ in stay), *new)
-        #: By rank: who sits there; empty for a new worker.
+        #: By rank: the member that sits there; empty for a new worker.
         self.members = (*(member for _, member in stay), *("" for _ in new))
 
 

@@ -10,9 +10,9 @@
 It needs the standard library alone, and never makes a training fail: what cannot be told is not
 told. Only ``save`` raises, because a checkpoint that is not there must not be relied on.
 
-    telling    lines for Roost
+    lines      lines for Roost
     members    the workers that train together, which Roost may change
-    saving     checkpoints, whole and off the critical path
+    saver      checkpoints, whole and off the critical path
     pytorch    ``train.elastic``: all of it for PyTorch
     example    a small training in NumPy; ``example_torch``: one in PyTorch
 """

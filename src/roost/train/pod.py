@@ -177,7 +177,7 @@ class PodSupervisor:
         if self._viewer and self._viewer.view:
             self._start()
         elif waited:
-            say(f"waits to be told who trains, for {time.monotonic() - self._begun:.0f} s now")
+            say(f"waits for its members, for {time.monotonic() - self._begun:.0f} s now")
 
     def _answer(self, numbers: bytes) -> None:
         for number in numbers:

@@ -1,4 +1,4 @@
-"""The local engine: orders in, reports out, each run in the care of its keeper.
+"""The local engine: orders in, reports out, one keeper for each run.
 
 Blocking calls (folders, forks, the kernel's files) run on a few threads; the loop only passes
 messages. Everything it knows is on disk: a server may die at any moment and the next one goes on.
@@ -94,8 +94,8 @@ class LocalEngine:
         self._runs = RunFolders(home)
         self._home_fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock_fd = -1
-        self._ear: socket.socket | None = None
-        self._ear_at: tuple[int, int] | None = None
+        self._socket: socket.socket | None = None
+        self._socket_at: tuple[int, int] | None = None
         self._machine: Machine | None = None
         self._limits: limits.ProcessLimits | None = None
         self._context: EngineContext | None = None
@@ -117,7 +117,7 @@ class LocalEngine:
     async def start(
         self, report: Callable[[Report], None], alive: Mapping[RunId, Assigned]
     ) -> None:
-        """Adopt what survived, end what nobody asked for, report what ended."""
+        """Adopt what survived, end what was not asked for, report what ended."""
         await self._serve_alone()
         self._limits = await self._work(limits.find, self.home)
         self._machine = await devices.find(self._python, self._slots)
@@ -227,7 +227,7 @@ class LocalEngine:
             self._pool.submit(self._runs.remove, gone)
 
     def sweep(self, known: Callable[[JobId], bool]) -> None:
-        """Forget the jobs that nobody knows any more; what may be alive stays for the next time."""
+        """Forget jobs that are not known any more; what may be alive stays for the next time."""
         kept = {run.job for run in (*tuple(self._keepers), *self._runs.marked())}
         for job in self._runs.jobs():
             if job not in kept and not known(job):
@@ -243,13 +243,14 @@ class LocalEngine:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sharing is not None:
             await self._sharing.close()
-        self._closing.set()  # what is being copied is given up
+        # Keepers have ended, so no new work comes; copies see the event and give up.
+        self._closing.set()
         for pool in (self._copies, self._restores, self._pool):
             await loop.run_in_executor(None, pool.shutdown)
-        if self._ear is not None:
-            loop.remove_reader(self._ear)
-            self._ear.close()
-            if self._ear_at == _inode(self._home_fd):  # else it is another's by now
+        if self._socket is not None:
+            loop.remove_reader(self._socket)
+            self._socket.close()
+            if self._socket_at == _inode(self._home_fd):  # else it is another's by now
                 with suppress(OSError):
                     os.unlink("engine.sock", dir_fd=self._home_fd)
         if self._limits is not None:
@@ -275,22 +276,23 @@ class LocalEngine:
                 return
 
     def _listen(self) -> None:
-        """Open the ear for shims; a path of its own would soon be too long for a socket."""
+        """Open the socket that shims send to; by the open folder, for a path may be too long."""
         with suppress(FileNotFoundError):
             os.unlink("engine.sock", dir_fd=self._home_fd)
-        self._ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         place = f"/proc/self/fd/{self._home_fd}/engine.sock"
-        self._ear.bind(place)
+        self._socket.bind(place)
         Path(place).chmod(0o600)
-        self._ear_at = _inode(self._home_fd)
-        asyncio.get_running_loop().add_reader(self._ear, self._hear)
+        self._socket_at = _inode(self._home_fd)
+        asyncio.get_running_loop().add_reader(self._socket, self._hear)
 
     def _hear(self) -> None:
-        if self._ear is None:
+        if self._socket is None:
             return
+        # Some at a time, so that a shim that sends a lot does not hold the loop up.
         for _ in range(_HEARD_AT_ONCE):
             try:
-                text = self._ear.recv(1 << 16)
+                text = self._socket.recv(1 << 16)
             except BlockingIOError:
                 return
             with suppress(ValueError, KeyError, TypeError, RecursionError):
@@ -301,6 +303,7 @@ class LocalEngine:
                     keeper.inbox.put_nowait(hint)
 
     async def _adopt(self, alive: Mapping[RunId, Assigned], context: EngineContext) -> None:
+        # All runs are looked at before the first order is given: what is alive holds its devices.
         known = {run for run, assigned in alive.items() if assigned.launched or assigned.parked}
         strays = set(self._runs.marked()) - known
         keepers = [
@@ -341,7 +344,7 @@ class LocalEngine:
     async def _keep(self, keeper: Keeper, *, adopt: bool) -> None:
         try:
             await keeper.live(adopt=adopt)
-            while True:  # its cgroup goes before anybody can want it again
+            while True:  # its cgroup is removed before the run can begin again
                 await self._work(limits.remove, keeper.cgroup)
                 if keeper.idle:
                     break

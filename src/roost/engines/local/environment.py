@@ -42,7 +42,7 @@ class Ports:
         self._lock = threading.Lock()
 
     def take(self, count: int) -> list[int]:
-        """So many ports that nobody listens on."""
+        """So many ports that are free."""
         found: list[int] = []
         with self._lock, ExitStack() as stack:
             while len(found) < count:
@@ -60,7 +60,7 @@ class GenerationEnvironment:
     """All that the environments of one generation have in common.
 
     ``paths`` are Roost's own variables that name files. ``own`` is what the user wants set.
-    ``members`` is the file that tells the main workers who trains together.
+    ``members`` is the file that tells the main workers which of them train together.
     """
 
     record: RunRecord
@@ -74,7 +74,7 @@ class GenerationEnvironment:
 
     def base(self) -> dict[str, str]:
         """For what runs before the workers: it sees what the first has to itself, if anything."""
-        first = self.record.seats[0]  # nobody holds shares yet
+        first = self.record.seats[0]  # no share is held yet
         mine = first if first.share_milli >= WHOLE else replace(first, gpus=())
         return {**self._clean(), **self._roost(), **self._devices(mine), **self.own}
 

@@ -42,7 +42,7 @@ class CopyRefused(Exception):
 
 
 class FolderCopy:
-    """One copy; ``owner`` gets what is made, if it is given; ``over``: nobody needs it any more."""
+    """One copy; ``owner`` gets what is made, if it is given; ``over``: it is not needed now."""
 
     def __init__(
         self, owner: tuple[int, int] | None = None, over: Callable[[], bool] = lambda: False
@@ -201,7 +201,7 @@ def _become(account: dict[str, Any] | None) -> None:
 def _into(path: str, source: int, copy: FolderCopy, job: str) -> None:
     """Copy into a folder of the account's own, which must be empty, missing or filled for this job.
 
-    A note in it says for whom it was filled: a server that was killed may ask once more.
+    A note in it says for which job it was filled: a server that was killed may ask once more.
     """
     os.makedirs(path, exist_ok=True)  # noqa: PTH103 - as light as it can be
     place = os.path.realpath(path)

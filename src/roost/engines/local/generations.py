@@ -73,6 +73,8 @@ class Generations:
         self._shim.status = RunStatus(self._shim.status.kind, record)
         first = order.restore is not None and not record.generation
         work = (first and self._context.slow) or self._context.work
+        # From here on run.json knows the new generation. The pidfd is open before anything else can
+        # reap the child.
         pid, pidfd = await work(self._context.launcher.launch, order, record, allocation)
         self._shim.status = RunStatus("alive", record)
         self._shim.hold(pidfd, pid)
@@ -129,6 +131,8 @@ class Generations:
 
     async def ended(self) -> None:
         """The shim has ended: start what is next, or report what became of the run."""
+        # The devices are given back before the folder is looked at: the report of the end lets the
+        # core give them to another run.
         self.let_go()
         if self._moving is not None:
             await self._moving

@@ -73,6 +73,7 @@ class JobWishes:
 
         The caller sends SIGHUP, once it is ready for the answer.
         """
+        # On a thread: the file may be on a slow disk, and the loop serves all runs.
         want = self._context.launcher.want
         try:
             asked = await self._context.work(want, record, {}, {what: wanted})

@@ -187,6 +187,7 @@ class Launcher:
         record.cgroup = self.limits.group(record.run)
         record.room = max(_ROOM, len(record.seats), 2 * record.most)
         slot = slot_bytes(record.room)
+        # All space first: a run that begins can also write how it ends.
         for name in ("run.json", "start.json", "exit.json", "wanted.json"):
             folder.reserve(name, slot)
         folder.reserve("progress.json", slot_bytes(1))
@@ -276,6 +277,7 @@ class Launcher:
         }
 
     def _spawn(self, folder: RunFolder, lock: int, text: bytes) -> tuple[int, int]:
+        # The order has secrets: it goes through memory, not through a file or a command line.
         given = os.memfd_create("order")
         spare = os.dup(given)  # so that there is room for a pidfd afterwards
         errors = -1
@@ -295,7 +297,7 @@ class Launcher:
         try:
             return pid, os.pidfd_open(pid)
         except OSError:
-            os.kill(pid, signal.SIGKILL)  # a child that nobody has taken leave of is no other
+            os.kill(pid, signal.SIGKILL)  # until it is reaped its number is no other process
             os.waitpid(pid, 0)
             raise
 
@@ -310,7 +312,7 @@ class Launcher:
                 {"PATH": os.defpath, "LC_ALL": "C.UTF-8", **env},
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(sources)],
                 setsid=True,
-                setsigmask=_BLOCKED,
+                setsigmask=_BLOCKED,  # until the shim has its handlers
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
             )
         finally:

@@ -100,7 +100,7 @@ def find(home: Path) -> ProcessLimits:
     except OSError:
         return ProcessLimits(None)
     for group in base.glob("*/"):
-        remove(str(group))  # empty ones that nobody was there to remove
+        remove(str(group))  # empty ones that a dead server did not remove
     controllers = _available(own) & _WANTED
     if controllers and _enable_own(own, controllers) and _enable(base, controllers):
         return ProcessLimits(base, controllers)

@@ -1,6 +1,6 @@
 """Processes of this machine: held by pidfd, known by start time and boot, found by their marks.
 
-A number alone never says who a process is: numbers are given out again. Nothing here signals a
+A number alone does not identify a process: numbers are given out again. Nothing here signals a
 process before its start time, on this boot, was compared.
 """
 
@@ -23,6 +23,7 @@ from roost.engines.local.shim import process_tree
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+#: How long killed processes may take to be gone.
 _KILL_S = 5.0
 
 
@@ -48,6 +49,7 @@ def hold(pid: int, ticks: int, boot: str) -> int | None:
         fd = os.pidfd_open(pid)
     except OSError:
         return None
+    # Held first, then compared: while the pidfd is open the number stays this process's.
     now = process_tree.look(pid)
     if now is None or now.ticks != ticks:
         os.close(fd)
@@ -62,7 +64,7 @@ def send(pidfd: int, number: int) -> None:
 
 
 def reap(pidfd: int) -> None:
-    """Take leave of a child that ended; of others' children there is nothing to take."""
+    """Reap a child that ended; a shim of an earlier server is no child, and needs none."""
     with suppress(ChildProcessError):
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 
@@ -74,6 +76,7 @@ def kill_leftovers(traces: Traces, within_s: float = _KILL_S) -> list[int]:
         with suppress(OSError):
             process_tree.write(f"{traces.cgroup}/cgroup.kill", "1")
     while found := leftovers(traces):
+        # All are stopped before any is killed, so that none forks meanwhile; then look once more.
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for process in found:
                 process_tree.send(process, number)
@@ -137,6 +140,7 @@ def _await_end(
 
 
 def _marked(pid: str, traces: Traces) -> bool:
+    # The limit is inherited and cannot be raised again; the environment can be changed by the job.
     with suppress(OSError):
         for line in (_PROC / pid / "limits").read_bytes().splitlines():
             if line.startswith(b"Max realtime timeout"):

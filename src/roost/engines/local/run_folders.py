@@ -1,8 +1,8 @@
-"""The folders of runs: ``<home>/runs/<job>/<attempt>``, what is in them and who may see it.
+"""The folders of runs: ``<home>/runs/<job>/<attempt>``, what is in them and which account sees it.
 
     lock           held by the shim as long as anything of the run may be alive
-    run.json       what the engine wants of the run (State)
-    wanted.json    who is to train together, for the shim to bring about
+    run.json       what the engine wants of the run (RunRecord)
+    wanted.json    the members that are wanted, for the shim to bring about
     start.json, exit.json, progress.json   what the shim says of it
     logs/          one file for each worker
     work/, io/     the job's own: its working folder; progress pipe, members, result
@@ -48,7 +48,7 @@ class OutputFile:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        # Whoever asked for it may be gone before it is handed over.
+        # The request may be gone before it is handed over.
         self._end = weakref.finalize(self, os.close, fd)
 
     def size(self) -> int:
@@ -132,6 +132,8 @@ class RunFolder:
         """Set space aside for a record of that size, if there is not enough; what it says stays."""
         if self.has(name) and os.stat(name, dir_fd=self.fd).st_size >= 2 * slot:
             return
+        # A larger file beside it, then a rename: a reader finds the old record or the new file, and
+        # a disk that is full leaves the old one.
         body = self.read(name)
         draft = f".{name}"
         with suppress(FileNotFoundError):
@@ -148,6 +150,8 @@ class RunFolder:
         """The run's lock, taken; None while a shim holds it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open("lock", flags, 0o600, dir_fd=self.fd)
+        # flock belongs to the open file, not to the process: the shim inherits it, and it is free
+        # when the last copy is closed, also by SIGKILL.
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -251,6 +255,7 @@ class RunFolders:
         draft = f".{name}.{uuid4().hex}"
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400, dir_fd=folder.fd)
         try:
+            # It is the job's before it has content, and has its name once it is whole.
             with os.fdopen(fd, "wb") as file:
                 if account:
                     os.fchown(fd, account.uid, account.gid)
@@ -282,6 +287,7 @@ class RunFolders:
     def forget(self, job: JobId) -> str | None:
         """Move all that is kept of a job out of sight; the name of what is to be removed."""
         _check(job)
+        # One rename: the job is gone at once, and its files are removed later, on another thread.
         gone = f"{_GONE}{uuid4().hex}"
         try:
             os.rename(job, gone, src_dir_fd=self._fd, dst_dir_fd=self._fd)
@@ -292,7 +298,7 @@ class RunFolders:
     def remove(self, gone: str) -> None:
         """Remove what was moved out of sight, as far as that is possible.
 
-        However deep it is: folders far down are moved up before anybody enters them.
+        However deep it is: folders far down are moved up before they are entered.
         """
         with suppress(OSError), _opened(gone, self._fd) as top:
             found = _empty(top, top)
@@ -376,7 +382,7 @@ def _regular(name: str, parent: int, owner: int | None = None) -> int:
 
 
 def _make_own(name: str, parent: int, account: Account | None, pipe: str = "") -> None:
-    """Create a folder that is the job's; its parent is not, so nobody can swap it.
+    """Create a folder that is the job's; its parent is not, so the job cannot swap it.
 
     What is put into it is there before it changes hands: nothing is touched in it afterwards.
     """

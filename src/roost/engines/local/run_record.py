@@ -25,7 +25,7 @@ _MARK = 1 << 62
 class MemberWish:
     """A change of members that was ordered: its number in this generation, and where it leads to.
 
-    ``members`` are those who stay, empty for new workers. ``asked_at`` is when it was
+    ``members`` are those that stay, empty for new workers. ``asked_at`` is when it was
     ordered, in seconds since boot.
     """
 

@@ -59,6 +59,8 @@ def examine(runs: RunFolders, run: RunId) -> RunStatus:
     with folder:
         record = _state(run, folder.read("run.json"))
         start = _current(folder.read("start.json"), record, _START)
+        # The lock decides. The start record is read before: a shim that ends in between has written
+        # its end by the time its lock is free, and that is read below.
         lock = folder.lock()
         if lock is None:
             return RunStatus("alive", record, start)

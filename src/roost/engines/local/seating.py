@@ -9,7 +9,7 @@ from roost.engines.local.run_record import RunRecord
 
 
 def can_change(record: RunRecord, allocation: Allocation) -> bool:
-    """Whether only the main workers differ, and the records have space for all who come and go."""
+    """Whether only the main workers differ, and the records have space for all that come and go."""
     main = sum(part.workers for part in allocation.parts if part.role == WORKER)
     fits = len(record.seats) + main <= record.room
     same = _others(record.parts) == _others(allocation.parts)

@@ -26,13 +26,13 @@ from roost.errors import RoostError
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-#: How often to look for a shim that is about to say who it is.
+#: How often to look for a shim that is about to write its record.
 _LOOK_S, _LOOK_MAX_S = 0.005, 0.2
 #: How often to try again to kill what does not die.
 _STUCK_S, _STUCK_MAX_S = 1.0, 30.0
 #: How often to try again to look at a folder that cannot be reached.
 _AGAIN_S, _AGAIN_MAX_S = 0.05, 10.0
-#: How long a shim may take to say who it is.
+#: How long a shim may take to write its record.
 _BIRTH_S = 5.0
 
 

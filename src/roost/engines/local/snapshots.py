@@ -44,7 +44,7 @@ class CopySize(NamedTuple):
 
 
 class CopyContext(NamedTuple):
-    """Who copies: with whose rights, by which Python, and until when (``closing``)."""
+    """How to copy: with the rights of which account, by which Python, until when (``closing``)."""
 
     account: Account | None
     python: str

@@ -1,4 +1,4 @@
-"""What an elastic run keeps for whoever leads next: who sits where, in the status of its Job."""
+"""What an elastic run keeps for the next leader: the seats of its members, in its status."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _KNOWN = {"attempt", "generation", "number", "changing", "seats", "members"}
 def recalled(
     kept: str, attempt: int, generation: int, allocation: Allocation
 ) -> tuple[Allocation, RunSeats] | None:
-    """What a run holds, and who sits where, by what the last leader kept; None if it is not that.
+    """What a run holds, and its seats, as the last leader kept them; None if it is another run.
 
-    In the midst of a change that is everybody who comes or leaves: they have pods.
+    In the midst of a change all that come or leave are among them: they have pods.
     """
     found = read(kept, attempt, generation)
     if found is None:

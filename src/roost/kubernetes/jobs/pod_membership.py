@@ -1,12 +1,11 @@
-"""Who trains together in one elastic run whose workers are pods: words in, effects out, no I/O.
+"""The members of one elastic run on Kubernetes: words in, effects out, no I/O.
 
-How members come and go is the same as on one machine, so it is the same code: ``Turnover`` and
-``Change`` of the local engine's shim, which know workers by their ids and ask no clock. Here is
-what differs: workers are pods that somebody else makes and deletes, the first member is met at the
-address of its pod, a version becomes known by an answer that pods wait for (``meeting``), and the
-operator may be killed at any moment, while training goes on.
+The protocol is ``roost.elastic``, the same as on one machine. This is its host. Workers are pods
+that the caller makes and deletes, the first member is met at the address of its pod, a version
+becomes known by an answer that pods wait for (``rendezvous``), and the operator may be killed at
+any moment, while training goes on.
 
-So every call returns effects, and whoever called keeps ``saved()`` *before* carrying them out: the
+So every call returns effects, and the caller keeps ``saved()`` *before* it carries them out: the
 next operator goes on from there (``restored``), publishes again, and asks again for pods that are
 missing. What workers said to an operator that is gone they say again (``roost.train.pod``). Times
 must come from a clock that goes on over restarts.
@@ -56,7 +55,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class PodLeft:
-    """A pod has ended whose end is no part of how the run ends."""
+    """A pod has ended, and that is no part of how the run ends."""
 
     member: str
 
@@ -111,7 +110,7 @@ class WishAnswered:
 
 @dataclass(frozen=True, slots=True)
 class MemberNote:
-    """A sentence for whoever wonders what happened to the job."""
+    """A sentence about what happened to the job, for people."""
 
     text: str
 
@@ -132,7 +131,7 @@ MemberEffect = (
 
 
 class PodMembership:
-    """The members of one run. All times are ``now`` of whoever calls."""
+    """The members of one run. All times are ``now`` of the caller."""
 
     def __init__(
         self,
@@ -149,7 +148,7 @@ class PodMembership:
 
     @classmethod
     def restored(cls, text: str, present: Iterable[str]) -> PodMembership:
-        """As ``saved()`` had it; ``present`` are those whose pods exist, ended or not."""
+        """As ``saved()`` had it; ``present`` are members that have a pod, ended or not."""
         kept = json.loads(text)
         self = cls(
             kept["roll"]["ids"], kept["least"], grace_s=kept["grace_s"], patience=kept["patience"]
@@ -159,7 +158,7 @@ class PodMembership:
         host.is_open, host.is_stopped = kept["open"], kept["stopped"]
         host.people = {one: runs for one, runs in kept["people"].items() if one in there}
         host.facts = kept["more"]
-        # Members without a pod have died: whoever called says so, by ``ended``.
+        # Members without a pod have died: the caller says so, by ``ended``.
         host.people |= {one: True for one in host.members.ids if one not in there}
         self._turnover.load(kept["turnover"])
         if host.is_open:
@@ -185,12 +184,12 @@ class PodMembership:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Who trains together, by rank, as it was last published."""
+        """The members, by rank, as last published."""
         return tuple(self._host.members.ids)
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Whoever has, or shall have, a pod: members, those who come, those who leave."""
+        """All that have, or shall have, a pod: members, new ones, and those that leave."""
         return tuple(self._host.people)
 
     @property
@@ -225,7 +224,7 @@ class PodMembership:
         return self._go_on(now)
 
     def want(self, now: float, number: int, seats: Sequence[dict[str, Any]]) -> list[MemberEffect]:
-        """Let these be the members, by rank: ``member`` says who stays, empty for a new one.
+        """Let these be the members, by rank: ``member`` is one that stays, empty for a new one.
 
         Each wish has a higher ``number``. One that is known is not begun again; if it has come
         true, that is said again.
@@ -281,7 +280,7 @@ class PodMembership:
         return effects
 
     def _stop(self) -> list[str]:
-        """Nothing is waited for any more; the losses that nobody got over."""
+        """Wait for nothing any more; the losses that the others did not get over."""
         losses = [how for _, how in self._turnover.pending_losses()]
         self._turnover.over()
         return losses
@@ -317,7 +316,7 @@ class _PodHost:
         self.grace_s, self.patience = grace_s, patience
         self.now = 0.0
         self.effects: list[MemberEffect] = []
-        #: Everybody who was started, and whether they have not ended.
+        #: All that were started, and whether they have not ended.
         self.people = dict.fromkeys(ids, True)
         self.is_open = self.is_stopped = False
         self.facts: dict[str, object] = {}

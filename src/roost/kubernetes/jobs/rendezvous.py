@@ -1,21 +1,21 @@
-"""Where pods of elastic runs ask who trains together, and tell how it goes: HTTP in the operator.
+"""Where pods of elastic runs ask for their members, and report: HTTP in the operator.
 
     GET  /runs/JOB/ATTEMPT/members?member=3&after=2.0.0&port=40123
         the view of the members, at once if it is newer than what the pod has (its version, and the
         numbers of the last wishes ``save`` and ``offload``), else when there is a newer one; 204
         when there is none for a while, 410 when the run is to end. ``port`` is one that is free in
-        the pod, to be met at; who talked with another operator last (``boot``) is answered at once,
-        to know of this one.
+        the pod, to be met at; a pod that talked with another operator last (``boot``) is answered
+        at once, to know of this one.
     POST /runs/JOB/ATTEMPT/progress   {"member": "3", "sender": "…", "lines": [[7, "{…}"], …]}
-        lines of the job, numbered by whoever sends them: a number that was there is not heard again
+        lines of the job, numbered by the sender: a number that was there is not heard again
 
 Each run has a token; its SHA-256 is enough to know it. Nothing here is kept: an operator that
 starts opens its runs again, pods come back with what they have, and say again what they said to the
-last one, which they know by the header ``Roost-Meeting``. What lines and views mean is for
-``membership``.
+last one, which they know by the header ``Roost-Meeting``. ``pod_membership`` knows what
+lines and views mean.
 
-Anybody in the cluster can connect. Who does not show a token soon is sent away, the first of them
-as soon as there are too many: files are what the operator keeps its lease with, too.
+Any process in the cluster can connect. A connection that does not show a token soon is closed, the
+oldest of them as soon as there are too many: the operator needs files for its lease, too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _Mark = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Run:
-    """A run whose pods may come."""
+    """A run of which pods may come."""
 
     digest: str
     mark: _Mark = (0, 0, 0)
@@ -69,7 +69,7 @@ class _Run:
     waiting: dict[str, asyncio.Future[bool]] = field(default_factory=dict)
     #: A port that is free at each member.
     ports: dict[str, int] = field(default_factory=dict)
-    #: Who speaks for each member, and the number of the last line that was heard.
+    #: The sender of each member, and the number of the last line that was heard.
     heard: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def is_news(self, mark: _Mark) -> bool:
@@ -79,7 +79,7 @@ class _Run:
         return any(ours > theirs for ours, theirs in zip(self.mark, mark, strict=True))
 
     def wake(self, *, go: bool = False) -> None:
-        """Answer all who wait: with the view, or (``go``) by sending them away."""
+        """Answer all that wait: with the view, or (``go``) by sending them away."""
         for future in self.waiting.values():
             if not future.done():
                 future.set_result(not go)
@@ -120,13 +120,13 @@ class RendezvousServer:
         self._runs.setdefault(run, _Run(digest)).digest = digest
 
     def close(self, run: RunId) -> None:
-        """Nobody of a run is let in any more."""
+        """Let no pod of a run in any more."""
         found = self._runs.pop(run, None)
         if found is not None:
             found.wake(go=True)
 
     def release(self, run: RunId) -> None:
-        """A run is to end: pods that are asked to leave need not wait for those who stay.
+        """A run is to end: pods that are asked to leave need not wait for those that stay.
 
         What they tell on their way out is heard until the run is closed.
         """
@@ -136,7 +136,7 @@ class RendezvousServer:
             found.wake(go=True)
 
     def publish(self, run: RunId, view: Mapping[str, Any]) -> None:
-        """Tell all pods of a run; those who come later get it too."""
+        """Tell all pods of a run; those that come later get it too."""
         found = self._runs.get(run)
         if found is None:
             return
@@ -145,7 +145,7 @@ class RendezvousServer:
         found.wake()
 
     def places(self, run: RunId, hosts: Mapping[str, str]) -> dict[str, str]:
-        """Where members can be met: those whose host is given and who said which port is free."""
+        """Where members can be met: those with a known host that said which port is free."""
         ports = self._runs[run].ports if run in self._runs else {}
         return {
             member: f"[{host}]:{ports[member]}" if ":" in host else f"{host}:{ports[member]}"
@@ -167,7 +167,7 @@ class RendezvousServer:
         self.port = self._door.sockets[0].getsockname()[1]
 
     def _accept(self) -> asyncio.Protocol:
-        """Whoever serves the next connection; a stranger has to go for it if there are too many."""
+        """A handler for the next connection; a stranger has to go for it if there are too many."""
         assert self._runner is not None  # noqa: S101 - the door is closed before
         assert self._runner.server is not None  # noqa: S101
         if len(self._runner.server.connections) >= self._most_open:
@@ -187,7 +187,7 @@ class RendezvousServer:
             who.force_close()
 
     async def stop(self) -> None:
-        """Send everybody away."""
+        """Send all pods away."""
         for run in self._runs.values():
             run.wake(go=True)
         if self._door is not None:
@@ -279,7 +279,7 @@ class RendezvousServer:
             _log.exception("run %s: what member %s said is lost", run, member)
 
     def _admit(self, request: web.Request) -> tuple[RunId, _Run]:
-        """The run that is spoken of, if whoever speaks may."""
+        """The run of a request, if its token is right."""
         run = RunId(
             JobId(request.match_info["job"]), _number(request.match_info["attempt"], 1 << 31)
         )
@@ -287,7 +287,7 @@ class RendezvousServer:
         if found is None:
             raise web.HTTPNotFound(text="no such run", headers={HEADER: self.boot})
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        digest = found.digest.encode("utf-8", "surrogatepass")  # somebody may have forged it
+        digest = found.digest.encode("utf-8", "surrogatepass")  # it may have been forged
         if scheme != "Bearer" or not hmac.compare_digest(digest_of(token).encode(), digest):
             raise web.HTTPUnauthorized(text="not the token of this run")
         self._strangers.pop(request.protocol, None)
@@ -310,7 +310,7 @@ def _files() -> int:
 
 
 def _member(text: object) -> str:
-    """An id as ``membership`` gives them out."""
+    """An id as ``pod_membership`` gives them out."""
     if isinstance(text, str) and len(text) <= _DIGITS and text.isdecimal() and text.isascii():
         return str(int(text))
     raise web.HTTPBadRequest(text="a member is a number")

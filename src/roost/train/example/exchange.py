@@ -82,7 +82,7 @@ class SingleWorker:
         """Nothing to let go of."""
 
 
-class Leader:
+class FirstWorker:
     """Worker 0: takes from all, gives to all."""
 
     def __init__(self, meeting: ExchangePlace) -> None:
@@ -126,7 +126,7 @@ class Leader:
             peer.close()
 
 
-class Follower:
+class OtherWorker:
     """Any worker but 0."""
 
     def __init__(self, meeting: ExchangePlace) -> None:
@@ -147,7 +147,7 @@ def join(meeting: ExchangePlace) -> Exchange:
     """Meet the other workers; raises PeerLost when they do not come."""
     if meeting.size == 1:
         return SingleWorker()
-    return Leader(meeting) if meeting.rank == 0 else Follower(meeting)
+    return FirstWorker(meeting) if meeting.rank == 0 else OtherWorker(meeting)
 
 
 def _listening(meeting: ExchangePlace) -> socket.socket:

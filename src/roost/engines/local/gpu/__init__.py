@@ -10,7 +10,7 @@ them when it ends.
     state_files       the files between the two
     tenant            one tenant: found, parked, brought back
     time_slices       the turns of one device, carried out (on a thread: ``slice_thread``)
-    slices            whose turn is next, and for how long: decided without a clock
+    slices            which tenant is next, and for how long: decided without a clock
     driver            lock, checkpoint, restore and unlock by NVIDIA's driver
     signals           the same with the processes of CPU slots
     worker_processes  which processes are a worker's

@@ -31,7 +31,7 @@ class HugePages:
 
     @contextmanager
     def always(self) -> Iterator[None]:
-        """Huge pages for everything, as long as anybody is in here; or all as it is."""
+        """Huge pages for everything, as long as a call is in here; or all as it is."""
         with self._mutex:
             self._users += 1
             if self._users == 1:
@@ -67,7 +67,7 @@ class HugePages:
 
 
 def current(setting: Path = SETTING) -> str:
-    """How transparent huge pages are set; "" if nobody knows."""
+    """How transparent huge pages are set; "" if that is not known."""
     try:
         return setting.read_text().partition("[")[2].partition("]")[0]
     except OSError:

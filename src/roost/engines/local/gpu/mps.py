@@ -139,7 +139,7 @@ class MpsDaemon:
         for name in ("control", "control_lock", "control_privileged", f"{_CONTROL}.pid"):
             with suppress(OSError):
                 (self.pipe / name).unlink()
-        if self.pipe.parent != self._logs.parent:  # not in our home: nobody else would remove it
+        if self.pipe.parent != self._logs.parent:  # not in our home: nothing else would remove it
             shutil.rmtree(self.pipe, ignore_errors=True)
 
     def env(self, share_milli: int, memory_mib: int, *, capped: bool) -> dict[str, str]:
@@ -212,7 +212,7 @@ class MpsDaemon:
 
 
 def _account(pid: int) -> int:
-    """Whose a process is, whatever it makes its files look like."""
+    """The account of a process, whatever it makes its files look like."""
     for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
         if line.startswith(b"Uid:"):
             return int(line.split()[1])

@@ -42,6 +42,7 @@ class StateFiles:
 
     def changed(self) -> tuple[int, int] | None:
         """What differs after the engine wrote something down."""
+        # Each version is another file, so its number and time differ; nothing has to be read.
         try:
             found = (self.folder / "tenants.json").stat()
         except OSError:
@@ -73,6 +74,7 @@ class StateFiles:
 
     def lock(self) -> int | None:
         """Become the sharing daemon; None if there is one."""
+        # Not inherited: a child of the daemon must not keep the lock when the daemon is gone.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.folder / "warden.lock", flags, 0o600)
         try:
@@ -98,6 +100,7 @@ class StateFiles:
         return body if isinstance(body, dict) else {}
 
     def _save(self, name: str, body: dict[str, Any]) -> None:
+        # A draft beside it and a rename: the other process reads the old file or the new one.
         try:
             files.save(self.folder / name, json.dumps(body), 0o600)
         except RoostError as error:

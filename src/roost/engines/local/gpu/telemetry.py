@@ -1,4 +1,4 @@
-"""What NVIDIA's management library (NVML) sees: devices, their memory, who computes on them.
+"""What NVIDIA's management library (NVML) sees: devices, their memory, and the processes on them.
 
 By ``ctypes``, for the process that guards GPUs runs with the standard library alone. Numbers of
 processes are those that the driver sees; inside a container they may be others' numbers, and then
@@ -119,7 +119,7 @@ class Nvml:
         call = self._nvml.nvmlDeviceGetProcessUtilization
         after = ctypes.c_ulonglong(since_us)
         if call(self._device(index), rows, ctypes.byref(many), after) != _SUCCESS:
-            return {}  # nobody did
+            return {}  # none did
         found: dict[int, BusySample] = {}
         for row in rows[: many.value]:
             known = found.get(row.pid)

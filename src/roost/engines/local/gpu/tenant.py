@@ -134,6 +134,7 @@ class Tenant:
                     self.driver.lock(pid, LOCK_MS)
             _at_once(self._checkpoint, pids)
         except DriverRefused as refusal:
+            # All or none: those that were brought off already are restored, and all go on.
             self.release()
             return ParkOutcome(turn, time.monotonic() - begun, 0, before, "none", str(refusal))
         self.processes.locked = True
@@ -187,6 +188,7 @@ def finder(
     """
     if request.means == "signals":
         return lambda: [request.pid] if request.alive else []
+    # Looked at once: a process that computes goes on doing so, and to ask the driver is slow.
     known: set[tuple[int, int]] = set()
 
     def find() -> list[int]:
@@ -230,6 +232,7 @@ def _at_once(call: Callable[[int], None], pids: Sequence[int]) -> None:
     """For all processes at the same time; raises the first refusal once all are done."""
     if not pids:
         return
+    # The driver takes seconds for each, and the processes do not wait for each other there.
     with ThreadPoolExecutor(len(pids)) as pool:
         done = [pool.submit(call, pid) for pid in pids]
     for one in done:

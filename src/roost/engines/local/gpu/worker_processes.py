@@ -37,6 +37,7 @@ class WorkerProcesses:
 
     def _is_shim(self, pid: int) -> bool:
         """Whether it is a shim that is above: another reaper has others' processes, too."""
+        # Asked once per parent: a process that starts as a shim stays one.
         if self._shim[0] != pid:
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

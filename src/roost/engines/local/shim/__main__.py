@@ -34,7 +34,7 @@ def main() -> None:
     order["pid"] = os.getpid()
     # Before the first fork: no descendant can be missed.
     spawn.adopt_orphans()
-    supervisor.Supervisor(order, folder, status.StatusWriter(order, folder, home)).run()
+    supervisor.Supervisor(order, folder, status.ShimRecords(order, folder, home)).run()
 
 
 def _import_light() -> None:

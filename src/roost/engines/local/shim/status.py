@@ -24,7 +24,7 @@ _AGAIN_S = 0.2
 _TELL_EVERY_S = 0.5
 
 
-class StatusWriter:
+class ShimRecords:
     """Writes the records of one generation, and sends datagrams to the server."""
 
     def __init__(self, order: dict[str, Any], folder: int, home: int) -> None:

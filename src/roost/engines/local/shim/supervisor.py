@@ -17,7 +17,7 @@ from roost.elastic.turnover import Turnover
 from roost.engines.local.shim import process_tree, slot_file, spawn
 from roost.engines.local.shim.members_file import MembersFile
 from roost.engines.local.shim.output import TAIL, ProgressPipe, WorkerLog
-from roost.engines.local.shim.status import StatusWriter
+from roost.engines.local.shim.status import ShimRecords
 from roost.engines.local.shim.stdlib_subset import signal
 from roost.engines.local.shim.worker import WorkerProcess, placed
 from roost.failpoints import hit
@@ -61,7 +61,7 @@ class Supervisor:
        record is complete.
     """
 
-    def __init__(self, order: dict[str, Any], folder: int, status: StatusWriter) -> None:
+    def __init__(self, order: dict[str, Any], folder: int, status: ShimRecords) -> None:
         self._order, self._folder, self._status = order, folder, status
         self._logs = os.open("logs", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         self.workers: list[WorkerProcess] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.engines.local.shim import slot_file
-from roost.engines.local.shim.status import StatusWriter
+from roost.engines.local.shim.status import ShimRecords
 
 ORDER = {"boot": "b", "token": "t", "generation": 1, "run": ["job", 1]}
 
@@ -25,9 +25,9 @@ def ear(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def shim(tmp_path: Path) -> Iterator[StatusWriter]:
+def shim(tmp_path: Path) -> Iterator[ShimRecords]:
     folder = os.open(tmp_path, os.O_RDONLY)
-    made = StatusWriter(ORDER, folder, folder)
+    made = ShimRecords(ORDER, folder, folder)
     yield made
     made._socket.close()
     for fd in (made._start, made._exit, made._said, folder):
@@ -45,7 +45,7 @@ def heard(ear: socket.socket) -> list[dict[str, object]]:
         found.append({name: hint[name] for name in hint if name not in {"token", "generation"}})
 
 
-def fill(shim: StatusWriter) -> int:
+def fill(shim: ShimRecords) -> int:
     """Say something until the server has too much to read; how much it has."""
     count = 0
     while shim.due == float("inf"):
@@ -55,7 +55,7 @@ def fill(shim: StatusWriter) -> int:
 
 
 def test_nothing_overtakes_what_has_to_wait(
-    ear: socket.socket, shim: StatusWriter, monkeypatch: pytest.MonkeyPatch
+    ear: socket.socket, shim: ShimRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shim.phase("preparing")
     count = fill(shim)
@@ -76,7 +76,7 @@ def test_nothing_overtakes_what_has_to_wait(
     assert shim.due == float("inf")
 
 
-def test_what_waits_does_not_grow(ear: socket.socket, shim: StatusWriter) -> None:
+def test_what_waits_does_not_grow(ear: socket.socket, shim: ShimRecords) -> None:
     fill(shim)
     for number in range(1000):
         shim.phase(f"p{number}")
@@ -86,7 +86,7 @@ def test_what_waits_does_not_grow(ear: socket.socket, shim: StatusWriter) -> Non
 
 
 def test_what_is_new_is_written_down_before_it_is_told(
-    ear: socket.socket, shim: StatusWriter, tmp_path: Path
+    ear: socket.socket, shim: ShimRecords, tmp_path: Path
 ) -> None:
     shim.phase("running")
     shim.facts["members"] = ["0", "2"]
@@ -99,6 +99,6 @@ def test_what_is_new_is_written_down_before_it_is_told(
     assert heard(ear) == [{"phase": "running"}, {"change": {"number": 1}}]
 
 
-def test_without_a_server_nothing_waits(shim: StatusWriter) -> None:
+def test_without_a_server_nothing_waits(shim: ShimRecords) -> None:
     shim.phase("running")
     assert shim.due == float("inf")
