@@ -13,7 +13,7 @@ from roost.api.schema import WireView
 
 @dataclass(frozen=True, slots=True)
 class EventView(WireView):
-    """One line of the event log: who did what to which job or node, and why."""
+    """One line of the event log: actor, job or node, what happened and why."""
 
     seq: int = 0
     n: int = 0

@@ -64,7 +64,7 @@ class ChangeView(WireView):
 
 @dataclass(frozen=True, slots=True)
 class VerdictView(WireView):
-    """Why a job failed: what it was, in words, whose doing, whether a retry helps, advice.
+    """Why a job failed: what it was, in words, whose fault, whether a retry helps, advice.
 
     ``worker`` is where it began, ``evidence`` the line of its log that tells, ``sentence`` all of
     it as one sentence.

@@ -20,7 +20,7 @@ class QueueView(WireView):
     gpus_used: float = 0.0
     waiting: int = 0
     running: int | None = field(
-        default=0, metadata={"description": "``null`` for users, who see their own jobs only."}
+        default=0, metadata={"description": "``null`` for users: they see their own jobs only."}
     )
 
 

@@ -31,7 +31,7 @@ class WireView:
 
 
 class MaskedView(WireView):
-    """A view that names a job: keys that tell whose it is are left out for those who may not know.
+    """A view that names a job: of jobs of others, names and users are left out.
 
     See ``roost.server.visibility``.
     """

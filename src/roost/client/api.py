@@ -16,9 +16,9 @@ from roost.client import views
 from roost.client.conversations import (
     PATIENCE_S,
     Emit,
-    HttpRequest,
     Items,
     Pause,
+    RestRequest,
     Steps,
     ask,
     get,
@@ -101,7 +101,7 @@ def submit(
     """Hand in a job; with one ``key``, however often it is sent, it becomes one job."""
     headers = {"Idempotency-Key": key or uuid.uuid4().hex}
     body = _submission(document, secrets, payload)
-    request = HttpRequest("POST", "/jobs", body=body, headers=headers, again=True)
+    request = RestRequest("POST", "/jobs", body=body, headers=headers, again=True)
     return job_view((yield from ask(request)).json())
 
 
@@ -112,12 +112,12 @@ def plan(
 ) -> Steps[Json]:
     """Where and when a job would run if it were handed in; nothing changes."""
     body = _submission(document, secrets, payload)
-    return _json((yield from ask(HttpRequest("POST", "/jobs/plan", body=body, again=True))).json())
+    return _json((yield from ask(RestRequest("POST", "/jobs/plan", body=body, again=True))).json())
 
 
 def parse(text: str, name: str = "job") -> Steps[Json]:
     """Let the server read a job file: ``{job, notes}``."""
-    request = HttpRequest("POST", "/jobfiles/parse", body={"text": text, "name": name}, again=True)
+    request = RestRequest("POST", "/jobfiles/parse", body={"text": text, "name": name}, again=True)
     return _json((yield from ask(request)).json())
 
 
@@ -149,7 +149,7 @@ def migrate(job: str, node: str | None = None) -> Steps[JobView]:
 
 def delete(job: str) -> Steps[JobView]:
     """Forget a job that is over, with its logs."""
-    return job_view((yield from ask(HttpRequest("DELETE", f"/jobs/{part(job)}"))).json())
+    return job_view((yield from ask(RestRequest("DELETE", f"/jobs/{part(job)}"))).json())
 
 
 def snapshot(job: str, name: str = "") -> Steps[SnapshotView]:
@@ -161,7 +161,7 @@ def snapshot(job: str, name: str = "") -> Steps[SnapshotView]:
     headers = {"Idempotency-Key": uuid.uuid4().hex}
     path = f"/jobs/{part(job)}/snapshots"
     while True:
-        reply = yield from ask(HttpRequest("POST", path, body=body, headers=headers, again=True))
+        reply = yield from ask(RestRequest("POST", path, body=body, headers=headers, again=True))
         if reply.status != _UNDER_WAY:
             return views.snapshot_view(reply.json())
         yield Pause(_FIRST_LOOK_S)
@@ -184,7 +184,7 @@ def snapshots(job: str = "", limit: int | None = None) -> Steps[list[SnapshotVie
 def delete_snapshot(job: str, name: str = "") -> Steps[None]:
     """Forget a snapshot with its files: ``JOB@NAME``, or job and name."""
     job, name = _pointed(job, name)
-    yield from ask(HttpRequest("DELETE", f"/jobs/{part(job)}/snapshots/{part(name)}"))
+    yield from ask(RestRequest("DELETE", f"/jobs/{part(job)}/snapshots/{part(name)}"))
 
 
 def clone(
@@ -205,7 +205,7 @@ def clone(
         "secrets": dict(secrets or {}),
     }
     headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-    request = HttpRequest(
+    request = RestRequest(
         "POST", f"/jobs/{part(job)}/clone", body=body, headers=headers, again=True
     )
     return job_view((yield from ask(request)).json())
@@ -297,7 +297,7 @@ def nodes() -> Steps[list[Json]]:
 def restore_gpu(node: str, gpu: int) -> Steps[Any]:
     """Give a GPU that was set aside another chance."""
     path = f"/nodes/{part(node)}/gpus/{gpu}/restore"
-    return (yield from ask(HttpRequest("POST", path, again=True))).json()
+    return (yield from ask(RestRequest("POST", path, again=True))).json()
 
 
 def queues() -> Steps[list[Json]]:
@@ -307,13 +307,13 @@ def queues() -> Steps[list[Json]]:
 
 def set_queue(queue: str, settings: Mapping[str, Any]) -> Steps[Json]:
     """Make a queue, or change one."""
-    request = HttpRequest("PUT", f"/queues/{part(queue)}", body=dict(settings), again=True)
+    request = RestRequest("PUT", f"/queues/{part(queue)}", body=dict(settings), again=True)
     return _json((yield from ask(request)).json())
 
 
 def delete_queue(queue: str) -> Steps[None]:
     """Remove a queue that no job uses."""
-    yield from ask(HttpRequest("DELETE", f"/queues/{part(queue)}"))
+    yield from ask(RestRequest("DELETE", f"/queues/{part(queue)}"))
 
 
 def top() -> Steps[Json]:
@@ -334,12 +334,12 @@ def users() -> Steps[list[Json]]:
 def add_user(name: str, role: str = "user", unix: str = "") -> Steps[Json]:
     """Add a user."""
     body = {"name": name, "role": role, "unix": unix}
-    return _json((yield from ask(HttpRequest("POST", "/users", body=body))).json())
+    return _json((yield from ask(RestRequest("POST", "/users", body=body))).json())
 
 
 def set_user(name: str, settings: Mapping[str, Any]) -> Steps[Json]:
     """Change a user's ``role``, ``unix`` account or whether it is ``active``."""
-    request = HttpRequest("PATCH", f"/users/{part(name)}", body=dict(settings), again=True)
+    request = RestRequest("PATCH", f"/users/{part(name)}", body=dict(settings), again=True)
     return _json((yield from ask(request)).json())
 
 
@@ -352,16 +352,16 @@ def add_token(user: str = "", label: str = "", lasts_s: float | None = None) -> 
     """A new token; its ``secret`` is told this once."""
     given = {"user": user, "label": label, "expires_in_s": lasts_s}
     body = {name: value for name, value in given.items() if value not in ("", None)}
-    return _json((yield from ask(HttpRequest("POST", "/tokens", body=body))).json())
+    return _json((yield from ask(RestRequest("POST", "/tokens", body=body))).json())
 
 
 def revoke_token(token: str) -> Steps[None]:
     """Make a token worthless."""
-    yield from ask(HttpRequest("DELETE", f"/tokens/{part(token)}", again=True))
+    yield from ask(RestRequest("DELETE", f"/tokens/{part(token)}", again=True))
 
 
 def _command(job: str, verb: str, body: object = None) -> Steps[JobView]:
-    request = HttpRequest("POST", f"/jobs/{part(job)}/{verb}", body=body, again=True)
+    request = RestRequest("POST", f"/jobs/{part(job)}/{verb}", body=body, again=True)
     return job_view((yield from ask(request)).json())
 
 

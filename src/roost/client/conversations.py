@@ -30,7 +30,7 @@ _ERRORS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class HttpRequest:
+class RestRequest:
     """What is asked; ``again``: it does no harm if the server gets it twice."""
 
     method: str
@@ -42,7 +42,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpReply:
+class RestReply:
     """What was answered."""
 
     status: int
@@ -68,7 +68,7 @@ class Pause:
 class Open:
     """Send a request with an answer that comes bit by bit, in place of the stream open before."""
 
-    request: HttpRequest
+    request: RestRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +95,24 @@ class ConnectionLost(Exception):
         return LostAnswer(self.url, str(self)) if self.sent else NoServer(self.url)
 
 
-Step = HttpRequest | Pause | Open | Read | Emit[Any]
-Answer = HttpReply | bytes | None
+Step = RestRequest | Pause | Open | Read | Emit[Any]
+Answer = RestReply | bytes | None
 #: A conversation that returns a T, and one that emits them.
 Steps = Generator[Step, Answer, T]
-Items = Generator[HttpRequest | Pause | Open | Read | Emit[T], Answer, None]
+Items = Generator[RestRequest | Pause | Open | Read | Emit[T], Answer, None]
 
 
-def ask(request: HttpRequest) -> Steps[HttpReply]:
+def ask(request: RestRequest) -> Steps[RestReply]:
     """Yield a request, and return its answer."""
     reply = yield request
-    assert isinstance(reply, HttpReply)  # noqa: S101 - what drivers answer
+    assert isinstance(reply, RestReply)  # noqa: S101 - what drivers answer
     return reply
 
 
-def get(path: str, params: Iterable[tuple[str, object]] = ()) -> HttpRequest:
+def get(path: str, params: Iterable[tuple[str, object]] = ()) -> RestRequest:
     """A question that changes nothing."""
     kept = tuple((name, str(value)) for name, value in params if value not in (None, ""))
-    return HttpRequest("GET", path, kept, again=True)
+    return RestRequest("GET", path, kept, again=True)
 
 
 def part(name: str) -> str:
@@ -133,7 +133,7 @@ def patient(steps: Steps[T], patience_s: float) -> Steps[T]:
                 return done
             answer = error = None
             try:
-                if isinstance(step, HttpRequest):
+                if isinstance(step, RestRequest):
                     answer = yield from _insist(step, patience_s)
                 else:
                     answer = yield step
@@ -169,14 +169,14 @@ def waits() -> Iterator[float]:
         wait = min(2 * wait, _MOST_WAIT_S)
 
 
-def failed(reply: HttpReply) -> RoostError | None:
+def failed(reply: RestReply) -> RoostError | None:
     """What an answer refuses, if it does."""
     if reply.status < _ERRORS:
         return None
     return refusal(reply.status, reply.headers, reply.content)
 
 
-def _insist(request: HttpRequest, patience_s: float) -> Steps[HttpReply]:
+def _insist(request: RestRequest, patience_s: float) -> Steps[RestReply]:
     end = time.monotonic() + patience_s
     for wait in waits():
         after, again = wait, False

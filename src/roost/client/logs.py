@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from roost.client import api
-from roost.client.conversations import Emit, HttpReply, HttpRequest, Items, Steps, ask, get, part
+from roost.client.conversations import Emit, Items, RestReply, RestRequest, Steps, ask, get, part
 from roost.client.sse import Message
 from roost.client.streams import read
 
@@ -89,7 +89,7 @@ class LogCursor:
     offset: int = 0
     lines: LineAssembler = field(default_factory=LineAssembler)
 
-    def request(self, _last: str) -> HttpRequest:
+    def request(self, _last: str) -> RestRequest:
         """What to ask for, to go on from here."""
         asked = [("worker", self.worker), ("attempt", self.attempt), ("offset", self.offset)]
         return get(f"/jobs/{part(self.job)}/logs/stream", asked)
@@ -111,7 +111,7 @@ class LogCursor:
                 yield from self.lines.rest()
 
 
-def _page(place: LogCursor, tail: int | None) -> Steps[HttpReply]:
+def _page(place: LogCursor, tail: int | None) -> Steps[RestReply]:
     asked = [("worker", place.worker), ("attempt", place.attempt)]
     asked += [("offset", place.offset)] if tail is None else [("tail", tail)]
     return (yield from ask(get(f"/jobs/{part(place.job)}/logs", asked)))

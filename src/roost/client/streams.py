@@ -15,12 +15,12 @@ from roost.client.conversations import (
     PATIENCE_S,
     ConnectionLost,
     Emit,
-    HttpReply,
-    HttpRequest,
     Items,
     Open,
     Pause,
     Read,
+    RestReply,
+    RestRequest,
     failed,
     get,
     waits,
@@ -45,14 +45,14 @@ def changes() -> Items[tuple[str, Any]]:
     yield from read(_live, lambda message: [(message.event, json.loads(message.data))])
 
 
-def read(request: Callable[[str], HttpRequest], take: Callable[[Message], Iterable[T]]) -> Items[T]:
+def read(request: Callable[[str], RestRequest], take: Callable[[Message], Iterable[T]]) -> Items[T]:
     """Emit what the messages hold until one says ``end``; a lost connection is opened again."""
     last, heard, pauses = "", time.monotonic(), waits()
     while True:
         error: RoostError | None = None
         try:
             reply = yield Open(request(last))
-            assert isinstance(reply, HttpReply)  # noqa: S101 - what drivers answer
+            assert isinstance(reply, RestReply)  # noqa: S101 - what drivers answer
             error = failed(reply)
             parser = Parser(last)
             while error is None and isinstance(chunk := (yield Read()), bytes):
@@ -74,7 +74,7 @@ def read(request: Callable[[str], HttpRequest], take: Callable[[Message], Iterab
         yield Pause(next(pauses))
 
 
-def _live(last: str) -> HttpRequest:
+def _live(last: str) -> RestRequest:
     return get("/stream", [("after", last)])
 
 

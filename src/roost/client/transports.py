@@ -19,11 +19,11 @@ from roost.client.conversations import (
     Answer,
     ConnectionLost,
     Emit,
-    HttpReply,
-    HttpRequest,
     Open,
     Pause,
     Read,
+    RestReply,
+    RestRequest,
     Steps,
     patient,
 )
@@ -117,7 +117,7 @@ class SyncTransport(BaseTransport):
                             yield item
                         case Pause(seconds):
                             time.sleep(seconds)
-                        case HttpRequest():
+                        case RestRequest():
                             answer = _reply(self._http.send(_built(self._http, step)))
                         case Open(request):
                             stack.close()
@@ -191,7 +191,7 @@ class AsyncTransport(BaseTransport):
                             yield item
                         case Pause(seconds):
                             await asyncio.sleep(seconds)
-                        case HttpRequest():
+                        case RestRequest():
                             answer = _reply(await self._http.send(_built(self._http, step)))
                         case Open(request):
                             await stack.aclose()
@@ -224,7 +224,7 @@ def _headers(token: str) -> dict[str, str]:
 
 
 def _built(
-    http: httpx.Client | httpx.AsyncClient, request: HttpRequest, *, stream: bool = False
+    http: httpx.Client | httpx.AsyncClient, request: RestRequest, *, stream: bool = False
 ) -> httpx.Request:
     built = http.build_request(
         request.method,
@@ -238,6 +238,6 @@ def _built(
     return built
 
 
-def _reply(response: httpx.Response) -> HttpReply:
+def _reply(response: httpx.Response) -> RestReply:
     content = response.content if response.is_closed or response.is_stream_consumed else b""
-    return HttpReply(response.status_code, response.headers, content)
+    return RestReply(response.status_code, response.headers, content)

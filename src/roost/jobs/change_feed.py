@@ -36,7 +36,7 @@ class ChangeFeed:
         return lambda: self._listeners.remove(listener)
 
     def publish(self, change: ClusterChange) -> None:
-        """Tell everyone. A listener that fails is its own problem."""
+        """Tell all listeners; one that fails does not keep the others from it."""
         for listener in list(self._listeners):
             try:
                 listener(change)

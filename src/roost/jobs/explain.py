@@ -37,7 +37,7 @@ _HOLDERS = 5
 _PLANNED = JobId("(planned)")
 
 
-def explain(  # noqa: PLR0913 - the core, the question, and who decides
+def explain(  # noqa: PLR0913 - the core, the question, and the policy
     core: Core,
     job_id: JobId,
     policy: Policy,

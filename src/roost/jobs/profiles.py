@@ -49,19 +49,19 @@ def profile_views(core: Core, user: str | None, application: str = "") -> list[d
         if user in (None, owner) and application in ("", name)
     ]
     views = []
-    for whose in found:
-        profile = history.profiles.get(whose) or Profile()
+    for key in found:
+        profile = history.profiles.get(key) or Profile()
         many = len(found) > _MODELS
         views.append(
             ProfileView(
-                user=whose[0],
-                application=whose[1],
+                user=key[0],
+                application=key[1],
                 memory_mib=profile.memory_mib,
                 noise=profile.noise,
                 busy=profile.busy.mean if profile.busy.count else None,
                 sizes=_sizes_seen(profile),
-                models=() if many else _models(core, profile.observed, specs.get(whose)),
-                costs=_costs(history.costs.get(whose) or Spent()),
+                models=() if many else _models(core, profile.observed, specs.get(key)),
+                costs=_costs(history.costs.get(key) or Spent()),
             )
         )
     return [encode(view) for view in views]

@@ -163,7 +163,7 @@ class ReportTranslator:
                 record.program.max_duration_s,
                 self._secrets(ended.run.job),
             )
-        except Exception:  # noqa: BLE001 - a log is anybody's text
+        except Exception:  # noqa: BLE001 - a log is any text
             _log.exception("the end of %s is not understood", ended.run)
             return None if _succeeded(ended) else verdict("signature-unknown")
 

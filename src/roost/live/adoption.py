@@ -1,4 +1,4 @@
-"""What a new server makes of what it finds: devices, runs that are alive, another home's nodes."""
+"""A new server takes over: devices, runs that are alive, nodes of another home."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_hardware(core: Core, reports: Sequence[Report]) -> None:
 
 
 def left_behind(core: Core, reports: Sequence[Report], now: float) -> list[Report]:
-    """The nodes of another home, which nobody serves any more."""
+    """The nodes of another home, which no server has any more."""
     here = {report.node.id for report in reports if isinstance(report, NodeJoined)}
     nodes = core.ledger.nodes.values()
     return [NodeLost(now, node.id) for node in nodes if node.up and node.id not in here]
@@ -43,7 +43,7 @@ def assigned(
     *,
     foreign: bool,
 ) -> dict[RunId, Assigned]:
-    """What the journal says is alive, with the orders whose outcome it does not know."""
+    """What the journal says is alive, with the orders that it has no outcome of."""
     found: dict[RunId, Assigned] = {}
     for run in core.runs.values():
         action, record = pending(run), records[run.job.id]

@@ -134,7 +134,7 @@ class Cluster:
         await self.snapshots.sweep()
 
     def _is_known(self, job: JobId) -> bool:
-        """Whether anybody may still ask for what is kept of a job."""
+        """Whether a job is in the core or in the lists: its files are needed."""
         try:
             return job in self.core.jobs or self.store.jobs.get(job) is not None
         except RoostError:
@@ -206,7 +206,7 @@ class Cluster:
         except BaseException as error:
             cut_off = Retryable("the first of these requests was cut off; try again", after=1.0)
             answer.set_exception(error if isinstance(error, RoostError) else cut_off)
-            answer.exception()  # somebody looked
+            answer.exception()  # mark it as seen: asyncio warns of errors that were not
             raise
         finally:
             del self._requests[known]
@@ -229,11 +229,11 @@ class Cluster:
         record = JobRecord(job_id, file, request.user, request.unix, request.key, document)
         record.clone_of = request.clone_of
         wanted = {name: request.secrets[name] for name in file.secrets}
-        vault = self._driver.vault
+        private_files = self._driver.private_files
         if wanted or request.payload is not None:
-            await asyncio.to_thread(vault.keep, job_id, wanted, request.payload)
+            await asyncio.to_thread(private_files.keep, job_id, wanted, request.payload)
         try:
-            draft = await self._ask(
+            batch = await self._ask(
                 lambda now: Submitted(now, job_id, spec),
                 request.user,
                 record=record,
@@ -241,9 +241,9 @@ class Cluster:
             )
         except RoostError:  # where it was cut off, the outcome is unknown, and they may be needed
             if job_id not in self.core.jobs:
-                vault.drop(job_id)
+                private_files.drop(job_id)
             raise
-        return await self._row(job_id, draft)
+        return await self._row(job_id, batch)
 
     async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
         """Submit a new job that begins from a snapshot; see ``submit``."""
@@ -293,12 +293,12 @@ class Cluster:
     async def migrate(self, job: JobId, node: NodeId | None, actor: str) -> JobRow:
         """Move a running job elsewhere; raises Conflict where there is no other place."""
         self._must_live(job, "moved")
-        draft = await self._ask(lambda now: MigrateRequested(now, job, node), actor)
-        decided = map(decode_decision, draft.entry.body["decisions"])
+        batch = await self._ask(lambda now: MigrateRequested(now, job, node), actor)
+        decided = map(decode_decision, batch.entry.body["decisions"])
         if not any(isinstance(decision, Reshape) and decision.job == job for decision in decided):
             where = f"on node {node}" if node else "anywhere else"
             raise Conflict(f"job {job} stays where it is: there is no room for it {where}")
-        return await self._row(job, draft)
+        return await self._row(job, batch)
 
     async def delete(self, job: JobId, actor: str) -> JobRow:
         """Forget a job that is over, with its logs."""
@@ -313,7 +313,7 @@ class Cluster:
         return row
 
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
-        """Create a queue, or change what it was promised and who may submit to it."""
+        """Create a queue, or change its promise and its submitters."""
         spec = _spec(queue)
         before = {row.id: row for row in await self._ask_store(self.store.accounts.queues)}.get(
             queue.id
@@ -336,7 +336,7 @@ class Cluster:
         await self._ask_store(self.store.accounts.delete_queue, queue, actor=actor)
 
     async def user_changed(self, user: User, actor: str) -> None:
-        """Take note of another Unix account; cancel the jobs of a user who was switched off."""
+        """Take note of another Unix account; cancel the jobs of a user that was switched off."""
         if self._driver.effects.accounts is not None:
             self._driver.effects.accounts[user.name] = user.unix
         if not user.active:
@@ -352,7 +352,7 @@ class Cluster:
     # -- questions -----------------------------------------------------------------------------
 
     def view(self, row: JobRow) -> dict[str, Any]:
-        """A job as everybody sees it, with what is known just now."""
+        """The view of a job, with what is known just now."""
         job, record = self.core.jobs.get(JobId(row.id)), self._driver.records.get(JobId(row.id))
         if job is None or record is None:
             return dict(row.view)
@@ -381,7 +381,7 @@ class Cluster:
         return {**found, "notes": notes}
 
     async def explain(self, job: JobId) -> dict[str, Any]:
-        """Why a job is where it is, who is ahead, when it will start, what would start it now."""
+        """Why a job is where it is, what is ahead, when it starts, what would start it now."""
         record = self._driver.records.get(job)
         if record is None:
             row = await self._ask_store(self.store.jobs.get, job)
@@ -412,11 +412,11 @@ class Cluster:
         return profile_views(self.core, user, application)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """All nodes with their devices and who is on them."""
+        """All nodes with their devices and the jobs on them."""
         return [node_view(node) for node in self.core.ledger.order]
 
     async def queues(self) -> list[dict[str, Any]]:
-        """All queues with what they hold and who waits."""
+        """All queues with what they hold and how many jobs wait."""
         return queue_views(self.core, await self._ask_store(self.store.accounts.queues))
 
     def state(self) -> dict[str, Any]:
@@ -469,14 +469,14 @@ class Cluster:
         command = Command(event, actor, answer, record, notes or {}, deletes)
         return await self._driver.ask(command)
 
-    async def _row(self, job: JobId, draft: DecidedBatch) -> JobRow:
+    async def _row(self, job: JobId, batch: DecidedBatch) -> JobRow:
         row = await self._ask_store(self.store.jobs.get, job)
         if row is None:
-            raise NotFound(f"job {job!r} was deleted meanwhile (entry {draft.entry.seq})")
+            raise NotFound(f"job {job!r} was deleted meanwhile (entry {batch.entry.seq})")
         return row
 
     def _deletion(self, job: JobId) -> Callable[[float], Event]:
-        """Let the core forget a job; where it has done so, the entry only says who deleted it."""
+        """Let the core forget a job; where it has done so, the entry only names the actor."""
         return lambda now: Deleted(now, job) if job in self.core.jobs else Woke(now)
 
     def _must_live(self, job: JobId, what: str) -> JobRecord:

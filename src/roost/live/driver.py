@@ -1,7 +1,7 @@
 """The loop between users, core, journal and engine.
 
     1. take what users asked and engines reported
-    2. let the core decide on each; the core changes at once, but nobody is told yet
+    2. let the core decide on each; the core changes at once; nothing is told yet
     3. append all of it to the journal in one transaction
     4. answer the users, tell the feed, give the actions to the engine
 
@@ -82,11 +82,11 @@ class Driver:
         engine: Engine,
         policy: Policy,
         placer: Placer,
-        vault: PrivateFiles,
+        private_files: PrivateFiles,
         clock: WallClock,
     ) -> None:
         self.store, self.engine, self.clock = store, engine, clock
-        self.policy, self.placer, self.vault = policy, placer, vault
+        self.policy, self.placer, self.private_files = policy, placer, private_files
         self.core = Core(policy, placer)
         self.records: dict[JobId, JobRecord] = {}
         self.seq = 0
@@ -97,13 +97,17 @@ class Driver:
         self.counts = DecisionCounts()
         #: Set when the driver cannot go on; the process should end and be started again.
         self.broken: asyncio.Future[None] | None = None
-        self._reports = ReportTranslator(engine, lambda job: self.vault.secrets(job).values())
-        self._chronicle = history.HistoryWriter(self.core)
+        self._reports = ReportTranslator(
+            engine, lambda job: self.private_files.secrets(job).values()
+        )
+        self._history = history.HistoryWriter(self.core)
         self._inbox = Inbox()
         self._taken: list[Item] = []
         #: What the engine reports while it starts.
         self._arriving: list[Report] | None = []
-        self.effects = Effects(engine, vault, SnapshotFiles(vault.home), clock, self.report)
+        self.effects = Effects(
+            engine, private_files, SnapshotFiles(private_files.home), clock, self.report
+        )
         self._writer = ThreadPoolExecutor(1, "journal")
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
@@ -130,7 +134,7 @@ class Driver:
         if self.seq <= _SHORT:
             await past
         self.epoch = await self._in_writer(self.store.journal.serve)
-        self.vault.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
+        self.private_files.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
         alive = await asyncio.to_thread(
             assigned, self.core, self.records, self.effects.order, foreign=foreign
         )
@@ -214,9 +218,9 @@ class Driver:
         self._taken = items
         self._singly = max(0, self._singly - len(items))
         durable, self._durable = self._durable, -1
-        drafts = [draft for item in items if (draft := self._decide(item))]
-        if drafts:
-            await self._make_durable(drafts)
+        batches = [batch for item in items if (batch := self._decide(item))]
+        if batches:
+            await self._make_durable(batches)
         else:
             self._durable = durable
         self._taken = []
@@ -224,7 +228,7 @@ class Driver:
     def _decide(self, item: Item) -> DecidedBatch | None:
         """Let the core decide on one thing; what cannot be is answered at once."""
         if isinstance(item, Command) and item.answer.done():
-            return None  # whoever asked has gone
+            return None  # the caller has gone
         now = max(self.clock.now(), self.core.now)
         events: tuple[Event, ...] = ()
         try:
@@ -246,7 +250,7 @@ class Driver:
             else:
                 _log.warning("%s is of no use: %s", item, error)
             return None
-        return self._draft(item, events, actions, now)
+        return self._batch(item, events, actions, now)
 
     def _events(self, item: Item, now: float) -> tuple[Event, ...]:
         if isinstance(item, Command):
@@ -285,7 +289,7 @@ class Driver:
         if rows:
             self.feed.publish(ClusterChange(self.seq, rows))
 
-    def _draft(
+    def _batch(
         self,
         item: Item,
         events: tuple[Event, ...],
@@ -298,7 +302,7 @@ class Driver:
         command = item if isinstance(item, Command) else None
         actor = command.actor if command is not None else "roost"
         jobs = list(history.touched(core, events, actions))
-        lines = self._chronicle.lines(core, events, decisions, jobs, self.records)
+        lines = self._history.lines(core, events, decisions, jobs, self.records)
         body = {
             "v": FORMAT,
             "actor": actor,
@@ -323,61 +327,61 @@ class Driver:
 
     # -- the journal ---------------------------------------------------------------------------
 
-    async def _make_durable(self, drafts: list[DecidedBatch]) -> None:
-        rows = self._rows(drafts)
-        lines = [line for draft in drafts for line in draft.lines]
-        deleted = [draft.deleted for draft in drafts if draft.deleted]
-        entries = [draft.entry for draft in drafts]
+    async def _make_durable(self, batches: list[DecidedBatch]) -> None:
+        rows = self._rows(batches)
+        lines = [line for batch in batches for line in batch.lines]
+        deleted = [batch.deleted for batch in batches if batch.deleted]
+        entries = [batch.entry for batch in batches]
         hit("journal.before-append")
         try:
             await self._in_writer(self.store.journal.append, entries, rows, lines, deleted)
         except Retryable as error:
-            if not await self._resolve(drafts, error):
+            if not await self._resolve(batches, error):
                 return
         except (Conflict, InvalidSpec) as error:
-            await self._sort_out(drafts, error)
+            await self._sort_out(batches, error)
             return
         self.counts.appends += 1
         if not self.health.ok and not self._closing:
             _log.info("the journal takes entries again")
             self.health = IntakeHealth()
-        self._tell(drafts, rows, lines, deleted)
+        self._tell(batches, rows, lines, deleted)
         if self.seq - self._snapshot_at >= SNAPSHOT_EVERY:
             await self._save_snapshot()
 
     def _tell(
         self,
-        drafts: Sequence[DecidedBatch],
+        batches: Sequence[DecidedBatch],
         rows: Sequence[JobRow],
         lines: Sequence[EventRow],
         deleted: Sequence[str],
     ) -> None:
         """All of it is durable: let the world know, and let the engine act."""
-        self._durable = drafts[-1].entry.seq
-        for draft in drafts:
-            for action in draft.actions:
+        self._durable = batches[-1].entry.seq
+        for batch in batches:
+            for action in batch.actions:
                 self.effects.put(action, self.records)
         hit("command.before-answer")
-        for draft in drafts:
-            if isinstance(draft.source, Command) and not draft.source.answer.done():
-                draft.source.answer.set_result(draft)
+        for batch in batches:
+            if isinstance(batch.source, Command) and not batch.source.answer.done():
+                batch.source.answer.set_result(batch)
         for row in rows:
             if row.finished_at is not None:
                 self._finished(JobId(row.id))
-        self.feed.publish(ClusterChange(drafts[-1].entry.seq, rows, lines, deleted))
+        self.feed.publish(ClusterChange(batches[-1].entry.seq, rows, lines, deleted))
 
     def _finished(self, job: JobId) -> None:
         """A job is over: what was kept for it may go; later the core forgets it, too."""
         if self.records.pop(job, None) is None:
             return
-        self.vault.drop(job)
+        self.private_files.drop(job)
         self._over.append(job)
         while len(self._over) > KEEP_FINISHED:
             self.report(Deleted(self.clock.now(), self._over.popleft()))
 
-    def _rows(self, drafts: Iterable[DecidedBatch]) -> list[JobRow]:
-        """Jobs as they are after these drafts."""
-        last = {job: draft.entry.seq for draft in drafts for job in draft.jobs}
+    def _rows(self, batches: Iterable[DecidedBatch]) -> list[JobRow]:
+        """Jobs as they are after these batches."""
+        last = {job: batch.entry.seq for batch in batches for job in batch.jobs}
         found = []
         for job_id, seq in last.items():
             job, record = self.core.jobs.get(job_id), self.records.get(job_id)
@@ -385,7 +389,7 @@ class Driver:
                 found.append(row_of(self.core, job, record, seq))
         return found
 
-    async def _resolve(self, drafts: list[DecidedBatch], error: Retryable) -> bool:
+    async def _resolve(self, batches: list[DecidedBatch], error: Retryable) -> bool:
         """Find out what became of a failed append; whether it is in the journal after all."""
         self.counts.append_errors += 1
         if self.health.ok:
@@ -399,29 +403,29 @@ class Driver:
             try:
                 await self._in_writer(self.store.journal.reopen)
                 last = await self._in_writer(self.store.journal.last)
-                if last is not None and last.id == drafts[-1].entry.id:
+                if last is not None and last.id == batches[-1].entry.id:
                     return True
                 await self._recover()
                 break
             except Retryable as again:
                 self.health = IntakeHealth(ok=False, why=f"nothing is accepted now: {again}")
         self._inbox.put_back(
-            draft.source for draft in drafts if not isinstance(draft.source, Command | Woke)
+            batch.source for batch in batches if not isinstance(batch.source, Command | Woke)
         )
-        for draft in drafts:
-            if isinstance(draft.source, Command):
-                draft.source.refuse(error)
+        for batch in batches:
+            if isinstance(batch.source, Command):
+                batch.source.refuse(error)
         self._inbox.put(Woke(self.clock.now()))  # to see whether the journal works again
         return False
 
-    async def _sort_out(self, drafts: list[DecidedBatch], error: RoostError) -> None:
+    async def _sort_out(self, batches: list[DecidedBatch], error: RoostError) -> None:
         """The store refused what cannot be written: find the one among them, and leave it out."""
         await self._recover()
-        if len(drafts) > 1:
-            self._singly = len(drafts)
-            self._inbox.put_back(draft.source for draft in drafts)
+        if len(batches) > 1:
+            self._singly = len(batches)
+            self._inbox.put_back(batch.source for batch in batches)
             return
-        source = drafts[0].source
+        source = batches[0].source
         if isinstance(source, Command):
             source.refuse(error)
         else:
@@ -434,7 +438,7 @@ class Driver:
         self.core, self.seq, self.records, written_at = found
         self._durable = self.seq
         self.clock.not_before(max(self.core.now, written_at))
-        self._chronicle = history.HistoryWriter(self.core)
+        self._history = history.HistoryWriter(self.core)
         self._over = deque(job.id for job in self.core.jobs.values() if job.state.over)
 
     async def _save_snapshot(self) -> None:
@@ -454,7 +458,7 @@ class Driver:
         return await asyncio.get_running_loop().run_in_executor(self._writer, call, *given)
 
     def halt(self, error: RoostError) -> None:
-        """Stop: somebody found out, while reading, that the journal cannot be relied on."""
+        """Stop: reading showed that the journal cannot be relied on."""
         if self.broken is not None and not self.broken.done() and not self._closing:
             self._break(error)
 
@@ -472,5 +476,5 @@ class Driver:
             self.broken.set_exception(error)
 
     def trust(self, node: NodeId, gpu: int) -> None:
-        """Hold nothing against a device that somebody put back into service."""
+        """Forget the failures of a device that was put back into service."""
         self._reports.trust(node, gpu)

@@ -1,4 +1,4 @@
-"""What was decided, made real: actions become orders, and the engine gets them in order.
+"""Actions become orders, which the engine gets one after the other.
 
 Actions come here only when the journal has what led to them. They are carried out also while the
 journal cannot be written: nothing here needs it.
@@ -31,15 +31,15 @@ class Effects:
     def __init__(
         self,
         engine: Engine,
-        vault: PrivateFiles,
-        shelf: SnapshotFiles,
+        private_files: PrivateFiles,
+        snapshot_files: SnapshotFiles,
         clock: WallClock,
         report: Callable[[Report], None],
     ) -> None:
-        self._engine, self._vault, self._shelf = engine, vault, shelf
+        self._engine, self._private_files, self._files = engine, private_files, snapshot_files
         self._clock, self._report = clock, report
         self._actions: asyncio.Queue[tuple[Action, JobRecord | None]] = asyncio.Queue()
-        #: The Unix accounts of users as they are now; None: everybody shares the server's.
+        #: The Unix accounts of users as they are now; None: all share the server's.
         self.accounts: dict[str, str] | None = None
 
     @property
@@ -83,10 +83,10 @@ class Effects:
         return Order(
             action,
             record.program,
-            self._vault.secrets(action.run.job),
+            self._private_files.secrets(action.run.job),
             record.user,
             unix,
-            self._vault.payload(action.run.job),
+            self._private_files.payload(action.run.job),
             self._restore(action, record),
         )
 
@@ -94,4 +94,4 @@ class Effects:
         """The files that a clone begins with; once it has begun, its own folder has them."""
         if not isinstance(action, Launch) or not record.clone_of or record.restored:
             return None
-        return self._shelf.files(record.clone_of)
+        return self._files.files(record.clone_of)

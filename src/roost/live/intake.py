@@ -1,4 +1,4 @@
-"""What waits to be handled: commands of users and reports of the engine, in order."""
+"""The inbox of the driver: commands of users and reports of the engine, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Command:
-    """What a user asks: an event, and what goes with it into the journal and the views."""
+    """A command of a user: an event, and what goes with it into the journal and the views."""
 
     event: Callable[[float], Event]
     actor: str
@@ -30,7 +30,7 @@ class Command:
     deletes: str = ""
 
     def refuse(self, error: RoostError) -> None:
-        """Tell whoever asked that it was not done."""
+        """Answer that it was not done."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -88,7 +88,7 @@ class Inbox:
                 await asyncio.wait_for(self._work.wait(), timeout_s)
 
     def refuse(self, error: RoostError) -> None:
-        """Tell all users whose commands wait that nothing was done; reports stay."""
+        """Answer all commands that wait: nothing was done. Reports stay."""
         for item in self._items:
             if isinstance(item, Command):
                 item.refuse(error)

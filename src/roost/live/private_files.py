@@ -1,7 +1,7 @@
-"""What must not be in the journal: secrets of jobs, and pickled functions.
+"""Files with what must not be in the journal: secrets of jobs, and pickled functions.
 
 One file for each job, readable by its owner only, written before the job is accepted and removed
-when it is over. Nobody here opens a pickle: it is bytes for the job's own process.
+when it is over. A pickle is never opened here: it is bytes for the job's own process.
 """
 
 from __future__ import annotations

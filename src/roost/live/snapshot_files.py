@@ -59,7 +59,7 @@ class SnapshotFiles:
             if payload is not None:
                 files.create(draft / "payload", payload)
             place = draft.with_name(name)
-            if place.exists():  # without a row: nobody knows of it
+            if place.exists():  # without a row: a server was killed in between
                 self._remove(place)
             draft.rename(place)
             files.sync(place.parent)
@@ -81,7 +81,7 @@ class SnapshotFiles:
             return None
 
     def drop(self, ref: str) -> None:
-        """Remove the files of a snapshot that nobody knows any more."""
+        """Remove the files of a snapshot that has no row any more."""
         self._remove(self.files(ref).parent)
 
     def discard(self, draft: Path) -> None:
@@ -89,7 +89,7 @@ class SnapshotFiles:
         self._remove(draft)
 
     def sweep(self, known: Callable[[str, str], bool]) -> None:
-        """Remove what is no snapshot: drafts, and folders of which nobody knows."""
+        """Remove what is no snapshot: drafts, and folders without a row."""
         for job in _folders(self._path):
             for folder in _folders(job):
                 if folder.name.startswith(_DRAFT) or not known(job.name, folder.name):
@@ -122,7 +122,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 def trouble(what: str, error: OSError) -> Exception:
-    """What trouble of the disk means for who asked for a snapshot."""
+    """The error for a snapshot that the disk did not take."""
     if error.errno in _FULL:
         return StoreFull(f"no snapshot was taken: {error.strerror}; delete some, or make room")
     return Conflict(f"no snapshot was taken: {what}: {error.strerror or error}")

@@ -1,10 +1,10 @@
 """Snapshots of jobs: taking them, deleting them, and jobs that begin from one.
 
 A snapshot is what a job had saved, with its job file: whatever a new job needs to go on from there.
-It stays until it is deleted, also when its job is. Taking one may last as long as copying lasts, so
-whoever asks gets the answer later by asking again with the same key.
+It stays until it is deleted, also when its job is. Copying may last: the answer comes later, to the
+same request with the same key.
 
-A clone gets the pickled function of its original, and its secrets only from the original's vault:
+A clone gets the pickled function of its original, and its secrets as long as the original has them:
 if the same user clones while the job is not over. Otherwise they have to be given again.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: How long one answer waits for a snapshot, how long a job has to save itself, and for how long
-#: the outcome is remembered for whoever asks again.
+#: the outcome is remembered for the same request.
 WAIT_S = 10.0
 SAVE_S = 120.0
 _REMEMBER_S = 120.0
@@ -62,15 +62,15 @@ class _Taking:
 class SnapshotService:
     """Takes, keeps and hands out the snapshots of a cluster's jobs."""
 
-    def __init__(self, driver: Driver, shelf: SnapshotFiles, ask: StoreQuery) -> None:
-        self._driver, self._shelf, self._ask = driver, shelf, ask
+    def __init__(self, driver: Driver, snapshot_files: SnapshotFiles, ask: StoreQuery) -> None:
+        self._driver, self._files, self._ask = driver, snapshot_files, ask
         self._taking: dict[str, _Taking] = {}
         #: Held while a clone is submitted or a snapshot is deleted.
         self.lock = asyncio.Lock()
 
     async def sweep(self) -> None:
         """Remove what a server that was killed left behind."""
-        await asyncio.to_thread(self._shelf.sweep, self._is_known)
+        await asyncio.to_thread(self._files.sweep, self._is_known)
 
     async def close(self) -> None:
         """Give up what is under way; the next start removes what there is of it."""
@@ -115,14 +115,14 @@ class SnapshotService:
                 self._driver.store.restore_points.delete, point.job, point.name, actor=actor
             )
             hit("keep.before-removal")
-            await asyncio.to_thread(self._shelf.drop, ref)
+            await asyncio.to_thread(self._files.drop, ref)
 
     async def check(self, ref: str) -> None:
         """Raise where no job can begin from a snapshot (any more)."""
         job, _, name = ref.partition("@")
         if await self._ask(self._driver.store.restore_points.get, job, name) is None:
             raise NotFound(f"no snapshot {ref}")
-        if not await asyncio.to_thread(self._shelf.has, ref):
+        if not await asyncio.to_thread(self._files.has, ref):
             raise Conflict(f"the files of snapshot {ref} are not in the home of this server")
 
     async def job_of(self, clone: CloneRequest) -> JobFile:
@@ -145,7 +145,7 @@ class SnapshotService:
     async def payload_of(self, point: RestorePointRow) -> bytes | None:
         """The function of a clone; raises Conflict where it was not kept."""
         ref = reference(point.job, point.name)
-        payload = await asyncio.to_thread(self._shelf.payload, ref)
+        payload = await asyncio.to_thread(self._files.payload, ref)
         if payload is None and _FUNCTION in point.document.get("command", ()):
             raise Conflict(
                 f"the function of {ref} was not kept: the job was over when the snapshot was taken"
@@ -160,7 +160,7 @@ class SnapshotService:
         job = JobId(clone.point.job)
         kept: dict[str, str] = {}
         if clone.user == clone.point.user and job in self._driver.records:
-            kept = await asyncio.to_thread(self._driver.vault.secrets, job)
+            kept = await asyncio.to_thread(self._driver.private_files.secrets, job)
         return {name: kept[name] for name in file.secrets if name in kept} | dict(clone.secrets)
 
     # -- how it is done ------------------------------------------------------------------------
@@ -172,19 +172,19 @@ class SnapshotService:
             raise Conflict(f"job {job} has not run yet: there is nothing to take a snapshot of")
         await self._ask(store.restore_points.check, job, name)
         began = time.monotonic()
-        draft = await asyncio.to_thread(self._shelf.draft, job)
+        draft = await asyncio.to_thread(self._files.draft, job)
         try:
             copied = await self._driver.engine.snapshot(
                 RunId(job, attempt), draft / "files", SAVE_S
             )
             hit("keep.after-copy")
-            payload = await asyncio.to_thread(self._driver.vault.payload, job)
-            await asyncio.to_thread(self._shelf.keep, draft, name, payload)
+            payload = await asyncio.to_thread(self._driver.private_files.payload, job)
+            await asyncio.to_thread(self._files.keep, draft, name, payload)
         except OSError as error:
-            await asyncio.to_thread(self._shelf.discard, draft)
+            await asyncio.to_thread(self._files.discard, draft)
             raise trouble("its files cannot be copied", error) from None
         except RoostError:
-            await asyncio.to_thread(self._shelf.discard, draft)
+            await asyncio.to_thread(self._files.discard, draft)
             raise
         hit("keep.after-files")
         took_s = time.monotonic() - began
@@ -192,7 +192,7 @@ class SnapshotService:
         try:
             await self._ask(store.restore_points.add, point, actor=actor, text=_told(point))
         except Conflict:  # any other outcome is unknown; the next start sees
-            await asyncio.to_thread(self._shelf.drop, reference(job, name))
+            await asyncio.to_thread(self._files.drop, reference(job, name))
             raise
         hit("keep.after-row")
         return point
@@ -241,7 +241,7 @@ class SnapshotService:
                 del self._taking[ref]
 
         if not taking.task.cancelled():
-            taking.task.exception()  # whoever asked has looked, or has gone
+            taking.task.exception()  # mark it as seen: asyncio warns of errors that were not
         asyncio.get_running_loop().call_later(_REMEMBER_S, forget)
 
 

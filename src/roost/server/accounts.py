@@ -1,4 +1,4 @@
-"""Users and tokens. Everybody has the own tokens; administrators have everybody's."""
+"""Users and tokens. Users manage their own tokens, administrators all."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _MOST_TOKENS = 200
 
 @router.get("/whoami", response_model=CallerView, responses=answers(), operation_id="whoami")
 async def whoami(caller: Self) -> Response:
-    """Who the caller is, and what that allows."""
+    """The caller, and what the role allows."""
     permissions = tuple(sorted(ROLES[caller.role]))
     return json(encode(project(CallerView, caller, permissions=permissions)))
 
 
 @router.get("/users", response_model=UserList, responses=answers(), operation_id="list_users")
 async def list_users(here: Here, _caller: Reader) -> Response:
-    """Everybody who may use this server."""
+    """All users of this server."""
     users = await here.read(here.cluster.store.accounts.users)
     return json({"items": [encode(project(UserView, user)) for user in users]})
 
@@ -52,7 +52,7 @@ async def list_users(here: Here, _caller: Reader) -> Response:
     operation_id="add_user",
 )
 async def add_user(here: Here, caller: Admin, body: requests.AddUser) -> Response:
-    """Admit somebody; a token is made apart from that."""
+    """Add a user; a token is made apart from that."""
     user = User(body.name, body.role, body.unix)
     await here.read(lambda: here.cluster.store.accounts.add_user(user, actor=caller.user))
     await here.cluster.user_changed(user, caller.user)
@@ -66,7 +66,7 @@ async def add_user(here: Here, caller: Admin, body: requests.AddUser) -> Respons
     operation_id="change_user",
 )
 async def change_user(here: Here, caller: Admin, user: Name, body: requests.ChangeUser) -> Response:
-    """Change a role or the Unix account, or switch somebody off with all tokens and jobs."""
+    """Change a role or the Unix account, or switch a user off with all tokens and jobs."""
     store = here.cluster.store
     known = await here.read(lambda: store.accounts.user(user))
     if known is None:
@@ -76,7 +76,7 @@ async def change_user(here: Here, caller: Admin, user: Name, body: requests.Chan
         raise Conflict("an administrator cannot give up the own role; another one can")
     await here.read(lambda: store.accounts.set_user(changed, actor=caller.user))
     here.tokens.forget()
-    await here.lines.check()
+    await here.streams.check()
     await here.cluster.user_changed(changed, caller.user)
     return json(encode(project(UserView, changed)))
 
@@ -147,12 +147,12 @@ async def revoke_token(
             raise NotFound(f"no token {token!r}")
     revoked = await here.read(lambda: store.accounts.revoke_token(token, actor=caller.user))
     here.tokens.forget()
-    await here.lines.check()
+    await here.streams.check()
     return json(encode(project(TokenView, revoked)))
 
 
 async def _owner(here: Context, caller: Caller, user: str) -> str:
-    """Whose tokens are meant; raises Refused where that is not the caller's business."""
+    """The user of the tokens that are meant; raises HttpError if the caller may not see them."""
     if not user or user == caller.user:
         return caller.user
     if RoutePermission.ACCOUNTS_WRITE not in ROLES[caller.role]:

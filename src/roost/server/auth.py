@@ -1,8 +1,8 @@
-"""Who is calling: bearer tokens, looked up in the store and remembered for a moment.
+"""Callers by their bearer tokens, looked up in the store and remembered for a moment.
 
 What is remembered is kept under the SHA-256 of a token, never the token itself. A token that was
-revoked, that ran out or whose user was switched off stops working when its entry is too old
-(``Options.token_cache_s``), and at once where this server did the revoking (``forget``).
+revoked, that ran out or that belongs to a user who was switched off stops working when its entry
+is too old (``ServerOptions.token_cache_s``), and at once where this server revoked it (``forget``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody with a valid token. ``key`` is the token's hash, ``expires_at`` its end."""
+    """The user of a valid token. ``key`` is the token's hash, ``expires_at`` its end."""
 
     user: str
     role: str
@@ -54,7 +54,7 @@ class Tokens:
         self._asking: dict[bytes, asyncio.Future[Caller | None]] = {}
 
     async def caller(self, secret: str) -> Caller | None:
-        """Whoever carries that token, or nobody."""
+        """The caller with that token; None if it is not valid."""
         if not secret or len(secret) > _LONGEST or not secret.isascii():
             return None
         key = hashlib.sha256(secret.encode()).digest()
@@ -81,7 +81,7 @@ class Tokens:
         return caller
 
     def forget(self) -> None:
-        """Ask the store again for everybody: an account or a token was changed here."""
+        """Ask the store again for all tokens: an account or a token was changed here."""
         self._known.clear()
 
 

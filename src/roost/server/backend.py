@@ -1,4 +1,4 @@
-"""What the server serves: a cluster, wherever it runs and whoever decides in it.
+"""The contract of a cluster behind the server, wherever it runs.
 
 ``roost.live.Cluster`` is one, with a journal of its own; ``roost.kubernetes.gateway`` makes one of
 a cluster of Kubernetes. Commands return when they are durable.
@@ -173,7 +173,7 @@ class ClusterBackend(Protocol):
         ...
 
     def view(self, row: JobRow) -> dict[str, Any]:
-        """A job as everybody sees it."""
+        """The view of a job."""
         ...
 
     def profiles(self, user: str | None = None, application: str = "") -> list[dict[str, Any]]:

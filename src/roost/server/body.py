@@ -25,7 +25,7 @@ _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class CheckedRequest(Request):
-    """A request whose JSON is checked."""
+    """A request with checked JSON."""
 
     async def json(self) -> Any:
         """The body; raises HTTPException where it cannot be used."""
@@ -35,7 +35,7 @@ class CheckedRequest(Request):
 
 
 class CheckedRoute(APIRoute):
-    """A route whose requests are checked."""
+    """A route that checks its requests."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with a checked request."""

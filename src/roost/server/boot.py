@@ -32,7 +32,7 @@ PORT = 8610
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What somebody wants a server to be."""
+    """Settings of a server that is to start."""
 
     home: Path
     host: str = "127.0.0.1"
@@ -81,7 +81,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerSummary:
-    """What to tell people about a server that is up."""
+    """A server that is up, as `roost up` prints it."""
 
     url: str
     local_url: str
@@ -110,7 +110,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
         clock = WallClock()
         cluster = Cluster(
             store,
-            # As root, nothing may run for somebody who is nobody on this machine.
+            # As root, nothing may run for a user without an account on this machine.
             LocalEngine(home.path, start.slots, clock.now, accounts=os.geteuid() == 0),
             home.path,
             policy=start.policy,
@@ -140,7 +140,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
 
 
 def _check_reach(start: ServerSettings, home: Home) -> None:
-    """Refuse an address that others can reach, unless somebody has a token already."""
+    """Refuse an address that others can reach, unless there is a token already."""
     found = home.token()
     if start.local or found or start.token_file is not None:
         return

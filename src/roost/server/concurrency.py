@@ -1,7 +1,7 @@
-"""Questions that take long: one is answered at a time, and nobody asks too many at once.
+"""Questions that take long: one is answered at a time, and a user has a few of them at most.
 
 To say when a job starts, the future is played through. That takes processor time which scheduling
-and everybody's requests need as well.
+and all other requests need as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class RequestLimiter:
-    """Those who asked and have no answer yet; in the order in which they came."""
+    """Questions without an answer yet, in the order in which they came."""
 
     def __init__(self, most_per_user: int) -> None:
         self._most = most_per_user

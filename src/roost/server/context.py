@@ -41,15 +41,15 @@ class Context:
         self._tasks: list[asyncio.Task[None]] = []
         self._stops: list[Callable[[], None]] = []
         self.tokens = Tokens(cluster.store.accounts.find_token, self.read, options.token_cache_s)
-        self.lines = OpenStreams(self.tokens, options)
-        #: Whether there are more connections than there may be; whoever listens knows.
+        self.streams = OpenStreams(self.tokens, options)
+        #: Whether there are more connections than there may be; the listener knows.
         self.crowded: Callable[[], bool] = lambda: False
-        self.questions = RequestLimiter(options.questions_per_user)
-        self.pieces = FileResponses(self.read, options)
+        self.limiter = RequestLimiter(options.questions_per_user)
+        self.file_responses = FileResponses(self.read, options)
         sources = ViewSources(cluster.nodes, cluster.queues, cluster.view)
         self.hub = StreamHub(sources, cluster.epoch, options)
-        self.tails = LogFollowers(cluster.engine, self.read, options)
-        self.metrics = Metrics(cluster, self.lines)
+        self.followers = LogFollowers(cluster.engine, self.read, options)
+        self.metrics = Metrics(cluster, self.streams)
 
     def is_crowded(self) -> bool:
         """Whether new requests have to wait until others are over."""
@@ -70,20 +70,20 @@ class Context:
         """Begin to listen to the cluster; a second time changes nothing."""
         if self._tasks:
             return
-        for listener in (self.hub.changed, self.tails.changed):
+        for listener in (self.hub.changed, self.followers.changed):
             self._stops.append(self.cluster.feed.subscribe(listener))
         rows = await self.read(lambda: list(self.cluster.store.jobs.unfinished()))
         self.hub.load(rows, self.cluster.seq)
         for work in (
-            self.lines.keep_checking(),
-            self.tails.keep_looking(),
+            self.streams.keep_checking(),
+            self.followers.keep_looking(),
             self.hub.keep_fresh(),
         ):
             self._tasks.append(asyncio.create_task(work))
 
     async def close(self) -> None:
         """End all streams and stop listening."""
-        self.lines.stop()
+        self.streams.stop()
         stops, tasks = self._stops, self._tasks
         self._stops, self._tasks = [], []
         for stop in stops:
@@ -96,42 +96,42 @@ class Context:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def owner(self, job: str) -> str | None:
-        """Whose job that is: nobody's (empty) if it is a node; ``None`` where nobody knows."""
+        """The user of a job: empty if it is a node, ``None`` where that is not known."""
         found = self.cluster.core.jobs.get(JobId(job))
         if found is not None:
             return found.spec.user
         return "" if NodeId(job) in self.cluster.core.ledger.nodes else None
 
-    def eyes(self, caller: Caller) -> Visibility:
+    def visibility(self, caller: Caller) -> Visibility:
         """How a caller sees."""
         return visibility_of(caller, self.owner)
 
     def view(self, caller: Caller, row: JobRow) -> Mapping[str, Any]:
         """A job as a caller sees it: what is durable, and what it says of itself just now."""
         view, now = row.view, self.cluster.view(row)
-        if now["state"] == row.state:  # else it is about to change, which nobody may know yet
+        if now["state"] == row.state:  # else it is about to change, and that is not durable yet
             view = {**view, **{key: now[key] for key in CHANGING_KEYS if key in now}}
-        return self.eyes(caller).view(view)
+        return self.visibility(caller).view(view)
 
     async def find(self, caller: Caller, name: str) -> JobRow:
         """The job that a caller means by an id or a name; raises NotFound or Conflict."""
         row = await self.read(lambda: self.cluster.store.jobs.get(name))
         if row is not None and visible(caller, row.user):
             return row
-        eyes = self.eyes(caller)
-        named = [row for row in self.hub.open_jobs(eyes) if row.name == name]
+        visibility = self.visibility(caller)
+        named = [row for row in self.hub.open_jobs(visibility) if row.name == name]
         if len(named) > 1:
             ids = ", ".join(sorted(row.id for row in named)[:_NAMED])
             more = ", ..." if len(named) > _NAMED else ""
             raise Conflict(f"{len(named)} jobs are named {name!r}: {ids}{more}")
-        found = named[0] if named else await self.read(lambda: self._newest(eyes, name))
+        found = named[0] if named else await self.read(lambda: self._newest(visibility, name))
         if found is None:
             raise NotFound(f"no job {name!r}")
         return found
 
-    def _newest(self, eyes: Visibility, name: str) -> JobRow | None:
+    def _newest(self, visibility: Visibility, name: str) -> JobRow | None:
         """The newest of the jobs that carry exactly that name; the store looks for parts of it."""
-        users = () if eyes.all else (eyes.user,)
+        users = () if visibility.all else (visibility.user,)
         for number in range(_PAGES):
             query = JobQuery(users=users, name=name, offset=number * MOST, limit=MOST)
             page = self.cluster.store.jobs.find(query)

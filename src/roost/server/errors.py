@@ -2,8 +2,8 @@
 
     {"error": {"kind": "conflict", "message": "...", "hint": "..."}}
 
-``kind`` says what the caller can do about it; the status follows from it. An error that nobody
-expected becomes a 500 with the number of the request, under which the log tells the rest.
+``kind`` says what the caller can do about it; the status follows from it. An unexpected
+error becomes a 500 with the number of the request, under which the log tells the rest.
 """
 
 from __future__ import annotations

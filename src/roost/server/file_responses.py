@@ -68,7 +68,7 @@ class FileResponses:
         self._held -= Counter({user: 1})
 
     async def piece(self, part: FilePart, done: int) -> bytes:
-        """The next piece of a part; who is cut off meanwhile leaves no open file behind."""
+        """The next piece of a part; a request that is cut off leaves no open file behind."""
         most = min(self._options.piece_bytes, part.length - done)
         reading = asyncio.ensure_future(
             self._read(lambda: part.file.read(part.start + done, most)),

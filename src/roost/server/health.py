@@ -17,7 +17,7 @@ from roost.server.roles import RoutePermission
 
 router = APIRouter(tags=["health"], route_class=CheckedRoute)
 
-Anybody = Annotated[Caller | None, needs(RoutePermission.OPEN)]
+OpenToAll = Annotated[Caller | None, needs(RoutePermission.OPEN)]
 
 _NOT_NOW: dict[int | str, dict[str, Any]] = {
     421: {"model": ErrorBody, "description": "The Host or Origin header names another server."},
@@ -29,13 +29,13 @@ _NOT_NOW: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/healthz", response_model=HealthView, responses=_NOT_NOW, operation_id="healthz")
-async def healthz(_caller: Anybody) -> Response:
+async def healthz(_caller: OpenToAll) -> Response:
     """The process is alive and answers."""
     return json({"ok": True, "why": "", "version": __version__})
 
 
 @router.get("/readyz", response_model=HealthView, responses=_NOT_NOW, operation_id="readyz")
-async def readyz(here: Here, caller: Anybody) -> Response:
+async def readyz(here: Here, caller: OpenToAll) -> Response:
     """New work is taken. Why it is not is told to those with a token, by /api/v1/health."""
     del caller
     ok = here.cluster.health.ok
@@ -73,7 +73,7 @@ async def metrics(
     here: Here, caller: Annotated[Caller, needs(RoutePermission.METRICS_READ)]
 ) -> Response:
     """Figures for Prometheus; of jobs, those that the caller may see."""
-    text, kind = here.metrics.text(here.eyes(caller), here.hub)
+    text, kind = here.metrics.text(here.visibility(caller), here.hub)
     return Response(text, headers={"Content-Type": kind})
 
 

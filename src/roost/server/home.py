@@ -1,9 +1,9 @@
 """The folder of a server: its token, and the note that says where it runs.
 
 ``token`` is an administrator's, readable by its owner alone; a file that others can read is refused
-rather than repaired, since who knows who has read it. ``server.json`` names the process by its
+rather than repaired: it may have been read. ``server.json`` names the process by its
 number *and* the moment it began, so that a number used again is never taken for the server. ``id``
-tells this home from all others: a database belongs to the home whose runs it describes.
+tells this home from all others: a database belongs to the home of the runs in it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RunningServer:
     version: str = ""
 
     def send(self, number: signal.Signals, wait_s: float) -> bool:
-        """Signal the server, and nobody else; whether it has ended by then."""
+        """Signal the server, and no other process; whether it has ended by then."""
         try:
             process = os.pidfd_open(self.pid)
         except OSError:
@@ -135,7 +135,7 @@ class Home:
         """Say that this process is the server."""
         pid = os.getpid()
         running = RunningServer(url, pid, ticks_of(pid) or 0, time.time(), version)
-        # Whoever could change it could send clients, and their tokens, elsewhere.
+        # A user that could change it could send clients, and their tokens, elsewhere.
         save(self._note, json.dumps(asdict(running), indent=2) + "\n", 0o644)
         return running
 

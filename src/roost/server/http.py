@@ -1,4 +1,4 @@
-"""The wire: uvicorn with bounds, a graceful end, and no patience for silent connections."""
+"""HTTP: uvicorn with bounds, a graceful end, and no patience for silent connections."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._here.lines.stop()
+        self._here.streams.stop()
         await super().shutdown(sockets)
 
     def stop(self) -> None:
@@ -136,9 +136,9 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """HTTP whose clients have to say what they want soon after they connect.
+    """HTTP with clients that have to send a request soon after they connect.
 
-    Who has not said yet, or no more, gives way to others where it gets crowded: the oldest first.
+    Silent connections give way to others where it gets crowded: the oldest first.
     """
 
     patience_s = 10.0
@@ -165,13 +165,13 @@ class _Protocol(H11Protocol):
         return self.most - self.most // 10
 
     def give_way(self) -> None:
-        """Close a connection that nobody uses, at once."""
+        """Close an idle connection, at once."""
         self.silent.pop(self, None)
         self.connections.discard(self)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        # A byte now and then keeps nobody's connection open: the time is for the whole request.
+        # A byte now and then keeps no connection open: the time is for the whole request.
         super().data_received(data)
         if self.cycle is not self._done and self._impatient is not None:
             self._impatient.cancel()
@@ -198,7 +198,7 @@ class _Protocol(H11Protocol):
 
 
 def _give_up(sock: socket.socket | None, seconds: float) -> None:
-    """Let the kernel end a connection whose other side has taken nothing for so long."""
+    """Let the kernel end a connection with a peer that has taken nothing for so long."""
     with contextlib.suppress(OSError, AttributeError):
         if sock is not None:
             milliseconds = int(seconds * 1000)

@@ -1,12 +1,12 @@
 """The live state for many viewers: encoded once per tick and audience, never once per viewer.
 
-An *audience* is everybody who sees the same: all jobs, or those of one user. Changes are gathered
-for a tick; then each audience that somebody listens to gets one encoded delta, kept in a ring.
-Viewers read the ring at their own pace and send the very same bytes. Who comes back with the id of
-an event that is still in the ring goes on from there; who is too slow or too old gets a snapshot.
+An *audience* is all viewers that see the same: all jobs, or those of one user. Changes are gathered
+for a tick; then each audience with a listener gets one encoded delta, kept in a ring. Viewers read
+the ring at their own pace and send the very same bytes. A viewer that comes back with the id of an
+event that is still in the ring goes on from there; one that is too slow or too old gets a snapshot.
 
 Why a job waits changes without an entry of the journal: what is sent of jobs that wait is brought
-up to date, and every few seconds those whose reason is another one now are sent again.
+up to date, and every few seconds those with another reason are sent again.
 
 Ids are ``<epoch>-<seq>``: the server's epoch, and the journal's number of the last change *that the
 audience saw*, so that they tell nothing about the others. Snapshots hold the jobs that are not
@@ -67,11 +67,11 @@ class _Tick:
 
 
 class Audience:
-    """Those who see the same, and the deltas they were sent last."""
+    """Viewers that see the same, and the deltas they were sent last."""
 
-    def __init__(self, eyes: Visibility, seq: int, options: ServerOptions) -> None:
-        self.eyes, self.seq, self._options = eyes, seq, options
-        self.lines: set[OpenStream] = set()
+    def __init__(self, visibility: Visibility, seq: int, options: ServerOptions) -> None:
+        self.visibility, self.seq, self._options = visibility, seq, options
+        self.streams: set[OpenStream] = set()
         self.left_at = time.monotonic()
         #: How many deltas there were so far; a viewer's position counts them, too.
         self.sent = 0
@@ -82,7 +82,7 @@ class Audience:
         self.queues: dict[str, Any] = {}
 
     def publish(self, seq: int, encoded: bytes) -> None:
-        """Add a delta and wake everybody."""
+        """Add a delta and wake all streams."""
         self.ring.append((seq, encoded))
         self._size += len(encoded)
         while len(self.ring) > self._options.ring or self._size > self._options.ring_bytes:
@@ -90,17 +90,17 @@ class Audience:
         self.sent += 1
         self.seq = seq
         self.snapshot = None
-        for line in self.lines:
-            line.wake()
+        for stream in self.streams:
+            stream.wake()
 
     def lose(self) -> None:
-        """Something could not be said: whoever listens needs a snapshot."""
+        """Something could not be sent: all streams need a snapshot."""
         self.ring.clear()
         self._size = 0
         self.sent += 1
         self.snapshot = None
-        for line in self.lines:
-            line.wake()
+        for stream in self.streams:
+            stream.wake()
 
     def after(self, position: int) -> list[bytes] | None:
         """The deltas from a position on, or ``None`` where the ring has lost some of them."""
@@ -110,7 +110,7 @@ class Audience:
         return [self.ring[index][1] for index in range(len(self.ring) - behind, len(self.ring))]
 
     def position(self, seq: int) -> int | None:
-        """Where somebody goes on whose last event is in the ring; ``None`` where it is not."""
+        """Where a viewer goes on after its last event; ``None`` where the ring has it no more."""
         numbers = [number for number, _ in self.ring]
         if seq not in numbers:
             return None
@@ -169,7 +169,7 @@ class StreamHub:
             await asyncio.wait({self._ticking})
 
     def leaves(self, row: JobRow) -> None:
-        """Remember whose job is about to be deleted: a deletion itself does not tell."""
+        """Remember the user of a job that is about to be deleted: a deletion does not name it."""
         self._leaving[row.id] = row.user
 
     def stays(self, row: JobRow) -> None:
@@ -183,10 +183,10 @@ class StreamHub:
         else:
             own.pop(row.id, None)
 
-    def open_jobs(self, eyes: Visibility) -> Iterator[JobRow]:
+    def open_jobs(self, visibility: Visibility) -> Iterator[JobRow]:
         """The jobs that are not over, as far as they are seen."""
-        if not eyes.all:
-            return iter(self._open.get(eyes.user, {}).values())
+        if not visibility.all:
+            return iter(self._open.get(visibility.user, {}).values())
         return (row for own in self._open.values() for row in own.values())
 
     def _plan(self) -> None:
@@ -235,7 +235,7 @@ class StreamHub:
         if row.state != _WAITS:
             return row
         now = self._sources.view(row)
-        if now["state"] != row.state:  # it is about to change, which nobody may know yet
+        if now["state"] != row.state:  # it is about to change, and that is not durable yet
             return row
         said = {key: now[key] for key in WAITING_KEYS if key in now}
         if all(row.view.get(key) == value for key, value in said.items()):
@@ -250,7 +250,7 @@ class StreamHub:
         return fresh
 
     async def keep_fresh(self) -> None:
-        """While somebody watches, tell of jobs that wait for another reason now; until cancelled.
+        """While there are viewers, tell of jobs that wait for another reason now; until cancelled.
 
         The pause is at least so long that most of the time is left for everything else.
         """
@@ -263,14 +263,16 @@ class StreamHub:
                 log.exception("reasons could not be brought up to date")
             spent = time.monotonic() - began
             await asyncio.sleep(max(self._options.refresh_s, _REST * spent))
-            if not any(audience.lines for audience in self._audiences.values()):
+            if not any(audience.streams for audience in self._audiences.values()):
                 self._watched.clear()
 
     async def refresh(self) -> None:
         """Look at all jobs that wait and are watched; those that are different go out."""
-        eyes = [audience.eyes for audience in self._audiences.values() if audience.lines]
-        whole = [one for one in eyes if one.all]
-        waiting = (row for one in whole[:1] or eyes for row in self.open_jobs(one))
+        visibility = [
+            audience.visibility for audience in self._audiences.values() if audience.streams
+        ]
+        whole = [one for one in visibility if one.all]
+        waiting = (row for one in whole[:1] or visibility for row in self.open_jobs(one))
         rows = iter([row for row in waiting if row.state == _WAITS])
         while batch := list(islice(rows, _BATCH)):
             for row in batch:
@@ -285,7 +287,7 @@ class StreamHub:
     def _drop_empty(self) -> None:
         now = time.monotonic()
         for name, audience in list(self._audiences.items()):
-            if not audience.lines and now - audience.left_at > self._options.linger_s:
+            if not audience.streams and now - audience.left_at > self._options.linger_s:
                 del self._audiences[name]
 
     def _delta(
@@ -296,80 +298,82 @@ class StreamHub:
         queues: list[dict[str, Any]] | None,
     ) -> dict[str, Any] | None:
         """What an audience is told of a tick; ``None`` where nothing of it is for them."""
-        eyes = audience.eyes
-        jobs = [eyes.job(row) for row in tick.jobs.values() if eyes.sees(row.user)]
-        gone = [job for job, user in tick.deleted.items() if eyes.sees(user)]
-        events = [eyes.event(row) for row in tick.events if eyes.sees(row.user)]
+        visibility = audience.visibility
+        jobs = [visibility.job(row) for row in tick.jobs.values() if visibility.sees(row.user)]
+        gone = [job for job, user in tick.deleted.items() if visibility.sees(user)]
+        events = [visibility.event(row) for row in tick.events if visibility.sees(row.user)]
         body = {
             # What has no entry of its own comes under the last one that they saw.
             "seq": tick.seq or audience.seq,
             "jobs": jobs,
             "deleted": gone,
             "events": events,
-            "nodes": _news(audience.nodes, [eyes.node(node) for node in nodes]),
-            "queues": [] if queues is None else _news(audience.queues, self.queues(eyes, queues)),
+            "nodes": _news(audience.nodes, [visibility.node(node) for node in nodes]),
+            "queues": []
+            if queues is None
+            else _news(audience.queues, self.queues(visibility, queues)),
         }
         if not any(body[name] for name in ("jobs", "deleted", "events", "nodes", "queues")):
             return None
-        return {**body, "counts": self._counts(eyes)}
+        return {**body, "counts": self._counts(visibility)}
 
-    def queues(self, eyes: Visibility, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def queues(self, visibility: Visibility, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The queues that are seen, with the counts of the jobs that are."""
         waiting: dict[str, list[float]] = {}
-        for row in () if eyes.all else self.open_jobs(eyes):
+        for row in () if visibility.all else self.open_jobs(visibility):
             if row.state == "queued":
                 waiting.setdefault(row.queue, []).append(row.submitted_at)
-        return [eyes.queue(queue, waiting) for queue in queues if eyes.may_use(queue)]
+        return [visibility.queue(queue, waiting) for queue in queues if visibility.may_use(queue)]
 
-    def _counts(self, eyes: Visibility) -> dict[str, int]:
-        found = Counter(row.state for row in self.open_jobs(eyes))
+    def _counts(self, visibility: Visibility) -> dict[str, int]:
+        found = Counter(row.state for row in self.open_jobs(visibility))
         return {state: found[state] for state in OPEN_STATES}
 
-    async def audience(self, eyes: Visibility) -> Audience:
-        """The audience that sees with these eyes, with everything that was said so far."""
+    async def audience(self, visibility: Visibility) -> Audience:
+        """The audience that sees with these visibility, with everything that was said so far."""
         await self.flush()
-        found = self._audiences.get(eyes.name)
+        found = self._audiences.get(visibility.name)
         if found is None:
             queues = await self._sources.queues()
-            found = self._audiences.get(eyes.name)
+            found = self._audiences.get(visibility.name)
         if found is None:
-            first = max((row.rev for row in self.open_jobs(eyes)), default=0)
-            found = Audience(eyes, self.seq if eyes.all else first, self._options)
-            _news(found.nodes, [eyes.node(node) for node in self._sources.nodes()])
-            _news(found.queues, self.queues(eyes, queues))
-            self._audiences[eyes.name] = found
+            first = max((row.rev for row in self.open_jobs(visibility)), default=0)
+            found = Audience(visibility, self.seq if visibility.all else first, self._options)
+            _news(found.nodes, [visibility.node(node) for node in self._sources.nodes()])
+            _news(found.queues, self.queues(visibility, queues))
+            self._audiences[visibility.name] = found
         return found
 
     def _snapshot(self, audience: Audience) -> bytes:
         if audience.snapshot is None:
-            eyes = audience.eyes
+            visibility = audience.visibility
             self.encoded += 1
-            jobs = [eyes.job(row) for row in self.open_jobs(eyes)]
+            jobs = [visibility.job(row) for row in self.open_jobs(visibility)]
             body = {
                 "seq": audience.seq,
                 "epoch": self._epoch,
                 "jobs": jobs,
                 "nodes": list(audience.nodes.values()),
                 "queues": list(audience.queues.values()),
-                "counts": self._counts(eyes),
+                "counts": self._counts(visibility),
             }
             audience.snapshot = message(body, "snapshot", f"{self._epoch}-{audience.seq}")
         return audience.snapshot
 
     async def watch(
-        self, line: OpenStream, eyes: Visibility, last: str = ""
+        self, stream: OpenStream, visibility: Visibility, last: str = ""
     ) -> AsyncGenerator[bytes]:
         """The stream for one viewer; ``last`` is the id of the last event it saw."""
-        audience = await self.audience(eyes)
+        audience = await self.audience(visibility)
         position = audience.position(self._number(last))
-        audience.lines.add(line)
+        audience.streams.add(stream)
         self._watched.set()
         try:
             if position is None:
                 position = audience.sent
                 yield self._snapshot(audience)
-            line.wake()
-            async for beat in beats(line, self._options.heartbeat_s):
+            stream.wake()
+            async for beat in beats(stream, self._options.heartbeat_s):
                 if beat is not None:
                     yield beat
                     continue
@@ -380,7 +384,7 @@ class StreamHub:
                 elif news:
                     yield b"".join(news)
         finally:
-            audience.lines.discard(line)
+            audience.streams.discard(stream)
             audience.left_at = time.monotonic()
 
     def _number(self, last: str) -> int:

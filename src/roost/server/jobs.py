@@ -127,8 +127,8 @@ async def submit_job(
 async def plan_job(here: Here, caller: Writer, body: requests.SubmitJob) -> Response:
     """Say where, when and for how long a job would run, and why; nothing is changed."""
     request = await _submission(here, caller, body, "")
-    told = await here.questions.ask(caller.user, lambda: here.cluster.plan(request))
-    return json(here.eyes(caller).explanation(told))
+    told = await here.limiter.ask(caller.user, lambda: here.cluster.plan(request))
+    return json(here.visibility(caller).explanation(told))
 
 
 async def _submission(
@@ -266,10 +266,10 @@ async def migrate_job(here: Here, caller: Writer, job: Name, body: requests.Migr
     operation_id="explain_job",
 )
 async def explain_job(here: Here, caller: Reader, job: Name) -> Response:
-    """Why a job is where it is, who is ahead of it, and when it may start."""
+    """Why a job is where it is, what is ahead of it, and when it may start."""
     row = await here.find(caller, job)
-    told = await here.questions.ask(caller.user, lambda: here.cluster.explain(JobId(row.id)))
-    return json(here.eyes(caller).explanation(told))
+    told = await here.limiter.ask(caller.user, lambda: here.cluster.explain(JobId(row.id)))
+    return json(here.visibility(caller).explanation(told))
 
 
 @router.get(
@@ -329,8 +329,8 @@ async def list_events(  # noqa: PLR0913 - one parameter per filter
 async def events(here: Context, caller: Caller, query: EventQuery) -> Response:
     """A page of events as an answer."""
     page = await here.read(lambda: here.cluster.store.events.find(query))
-    eyes = here.eyes(caller)
-    items = [eyes.event(row) for row in page.items]
+    visibility = here.visibility(caller)
+    items = [visibility.event(row) for row in page.items]
     return json({"items": items, "total": page.total, "offset": query.offset, "limit": query.limit})
 
 
@@ -371,7 +371,7 @@ async def get_result(here: Here, caller: Reader, job: Name) -> Response:
     row = await here.find(caller, job)
     run = RunId(JobId(row.id), int(row.view.get("attempt") or 0))
     part = await here.read(lambda: _result(here, run))
-    return await here.pieces.answer(caller.user, part)
+    return await here.file_responses.answer(caller.user, part)
 
 
 def _result(here: Context, run: RunId) -> FilePart:

@@ -1,4 +1,4 @@
-"""The live state: one stream for the portal, the command line and everybody else."""
+"""The live state: one stream for the portal, the command line and other programs."""
 
 from __future__ import annotations
 
@@ -37,5 +37,7 @@ async def stream(
 
     ``after`` does what the header Last-Event-ID does: go on from that event if it is still known.
     """
-    line = here.lines.hold(caller, bearer(request.scope["headers"]))
-    return StreamResponse(line, lambda held: here.hub.watch(held, here.eyes(caller), last or after))
+    line = here.streams.hold(caller, bearer(request.scope["headers"]))
+    return StreamResponse(
+        line, lambda held: here.hub.watch(held, here.visibility(caller), last or after)
+    )

@@ -1,9 +1,9 @@
 """Following logs: one reader per file, however many follow it.
 
-All files that somebody follows are looked at in one go, five times a second, and at once when a
+All files with a follower are looked at in one go, five times a second, and at once when a
 job changes state. What is new is read and encoded once and kept for a while; followers send these
 bytes. A follower that is further back reads the file by itself until it has caught up, so a slow
-one needs no memory and holds nobody up.
+one needs no memory and holds no other up.
 
 An event's id is ``<attempt>-<offset>``, with the offset in the file after its text. The text is a
 JSON string: bytes that are no UTF-8 are replaced, and a character is never cut in two.
@@ -47,13 +47,13 @@ class _Chunk(NamedTuple):
     encoded: bytes
 
 
-class LogTail:
+class FollowedLog:
     """The end of one log file."""
 
     def __init__(self, file: LogFile, chunk: int, attempt: int = 1) -> None:
         self._file, self._chunk, self._attempt = file, chunk, attempt
         self._lock, self._closed = threading.Lock(), False
-        self.lines: set[OpenStream] = set()
+        self.streams: set[OpenStream] = set()
         self.size = 0
         #: Where the next new chunk begins; ``None`` until the file was first looked at.
         self.end: int | None = None
@@ -104,14 +104,14 @@ class LogTail:
         return _Chunk(end, message(data.decode("utf-8", "replace"), "", f"{self._attempt}-{end}"))
 
     def close(self) -> None:
-        """Let go of the file, once nobody is reading it; blocking, for a thread."""
+        """Let go of the file, once no thread is reading it; blocking, for a thread."""
         with self._lock:
             self._closed = True
             self._file.close()
 
 
 class LogPosition(NamedTuple):
-    """Where somebody wants to begin to read: attempt 0 is the newest."""
+    """Where a follower begins to read: attempt 0 is the newest."""
 
     job: JobRow
     worker: str = "worker-0"
@@ -120,11 +120,11 @@ class LogPosition(NamedTuple):
 
 
 class _Followed:
-    """A job that somebody follows: how it is now."""
+    """A job with followers: how it is now."""
 
     def __init__(self, row: JobRow) -> None:
         self.row = row
-        self.lines: set[OpenStream] = set()
+        self.streams: set[OpenStream] = set()
         self.gone = False
 
     @property
@@ -146,10 +146,10 @@ class LogFollowers:
         options: ServerOptions,
     ) -> None:
         self._engine, self._read, self._options = engine, read, options
-        self._tails: dict[tuple[RunId, str], LogTail] = {}
+        self._tails: dict[tuple[RunId, str], FollowedLog] = {}
         self._jobs: dict[str, _Followed] = {}
         self._hint = asyncio.Event()
-        self._left: list[LogTail] = []
+        self._left: list[FollowedLog] = []
 
     def changed(self, change: ClusterChange) -> None:
         """Take in a change: jobs that are followed may be over, or in their next attempt."""
@@ -164,8 +164,8 @@ class LogFollowers:
 
     def _wake(self, followed: _Followed) -> None:
         self._hint.set()
-        for line in followed.lines:
-            line.wake()
+        for stream in followed.streams:
+            stream.wake()
 
     async def keep_looking(self) -> None:
         """Look at all files again and again, until cancelled."""
@@ -186,50 +186,50 @@ class LogFollowers:
             await self._read(tail.close)
         for tail, news in zip(tails, found, strict=True):
             if tail.take(news):
-                for line in tail.lines:
-                    line.wake()
+                for stream in tail.streams:
+                    stream.wake()
 
-    async def follow(self, line: OpenStream, place: LogPosition) -> AsyncGenerator[bytes]:
+    async def follow(self, stream: OpenStream, place: LogPosition) -> AsyncGenerator[bytes]:
         """The stream of one follower: all attempts from the first one asked for, to the end."""
         followed = self._jobs.setdefault(place.job.id, _Followed(place.job))
         if place.job.rev > followed.row.rev:
             followed.row = place.job
-        followed.lines.add(line)
+        followed.streams.add(stream)
         attempt, offset = place.attempt or max(followed.attempt, 1), place.offset
         try:
             while True:
-                async for chunk in self._wait_for(line, followed, attempt):
+                async for chunk in self._wait_for(stream, followed, attempt):
                     yield chunk
-                if line.closing:
+                if stream.closing:
                     return
                 if followed.attempt < attempt:
                     break
-                async for chunk in self._attempt(line, place, attempt, offset):
+                async for chunk in self._attempt(stream, place, attempt, offset):
                     yield chunk
-                if line.closing:
+                if stream.closing:
                     return
                 attempt, offset = attempt + 1, 0
             view = followed.row.view
             yield message({"state": followed.row.state, "exit_code": view.get("exit_code")}, "end")
         finally:
-            followed.lines.discard(line)
-            if not followed.lines:
+            followed.streams.discard(stream)
+            if not followed.streams:
                 self._jobs.pop(place.job.id, None)
 
     async def _wait_for(
-        self, line: OpenStream, followed: _Followed, attempt: int
+        self, stream: OpenStream, followed: _Followed, attempt: int
     ) -> AsyncGenerator[bytes]:
         """Heartbeats until that attempt is there, or never will be."""
         if followed.attempt >= attempt or followed.over:
             return
-        async for beat in beats(line, self._options.heartbeat_s):
+        async for beat in beats(stream, self._options.heartbeat_s):
             if beat is not None:
                 yield beat
             elif followed.attempt >= attempt or followed.over:
                 return
 
     async def _attempt(
-        self, line: OpenStream, place: LogPosition, attempt: int, offset: int
+        self, stream: OpenStream, place: LogPosition, attempt: int, offset: int
     ) -> AsyncGenerator[bytes]:
         """One attempt, from an offset to where its log ends."""
         run = RunId(JobId(place.job.id), attempt)
@@ -237,13 +237,13 @@ class LogFollowers:
         yield message(begins, "attempt", f"{attempt}-{offset}")
         followed = self._jobs[place.job.id]
         with ExitStack() as stack:
-            while (tail := await self._tail(run, place.worker, line, stack)) is None:
+            while (tail := await self._tail(run, place.worker, stream, stack)) is None:
                 # An attempt that has not come far enough to write anything.
-                if followed.over or followed.attempt > attempt or line.closing:
+                if followed.over or followed.attempt > attempt or stream.closing:
                     return
-                await line.wait(self._options.poll_s)
-            line.wake()
-            async for beat in beats(line, self._options.heartbeat_s):
+                await stream.wait(self._options.poll_s)
+            stream.wake()
+            async for beat in beats(stream, self._options.heartbeat_s):
                 if beat is not None:
                     yield beat
                     continue
@@ -251,12 +251,12 @@ class LogFollowers:
                 while (chunk := await self._next(tail, offset, whole=ended)).encoded:
                     yield chunk.encoded
                     offset = chunk.end
-                    if line.closing:
+                    if stream.closing:
                         break
-                if ended and not line.closing:
+                if ended and not stream.closing:
                     return
 
-    async def _next(self, tail: LogTail, offset: int, *, whole: bool) -> _Chunk:
+    async def _next(self, tail: FollowedLog, offset: int, *, whole: bool) -> _Chunk:
         """The chunk at an offset: one that is kept, or what the file says."""
         kept = tail.kept(offset)
         if kept is not None:
@@ -267,34 +267,34 @@ class LogFollowers:
         return chunk
 
     async def _tail(
-        self, run: RunId, worker: str, line: OpenStream, stack: ExitStack
-    ) -> LogTail | None:
-        """The tail of a file, shared with all who follow it; given back with the stack."""
+        self, run: RunId, worker: str, stream: OpenStream, stack: ExitStack
+    ) -> FollowedLog | None:
+        """The tail of a file, shared by all its followers; given back with the stack."""
         key = (run, worker)
         if key not in self._tails:
             try:
                 file: LogFile = await self._read(lambda: self._engine.logs(run, worker))
             except NotFound:
                 return None
-            if key in self._tails:  # somebody was faster
-                self._left.append(LogTail(file, self._options.log_chunk, run.attempt))
+            if key in self._tails:  # another follower was faster
+                self._left.append(FollowedLog(file, self._options.log_chunk, run.attempt))
             else:
-                self._tails[key] = LogTail(file, self._options.log_chunk, run.attempt)
+                self._tails[key] = FollowedLog(file, self._options.log_chunk, run.attempt)
         tail = self._tails[key]
-        tail.lines.add(line)
-        stack.callback(self._leave, key, tail, line)
+        tail.streams.add(stream)
+        stack.callback(self._leave, key, tail, stream)
         self._hint.set()
         return tail
 
-    def _leave(self, key: tuple[RunId, str], tail: LogTail, line: OpenStream) -> None:
-        tail.lines.discard(line)
-        if not tail.lines and self._tails.get(key) is tail:
+    def _leave(self, key: tuple[RunId, str], tail: FollowedLog, stream: OpenStream) -> None:
+        tail.streams.discard(stream)
+        if not tail.streams and self._tails.get(key) is tail:
             del self._tails[key]
             self._left.append(tail)
             self._hint.set()
 
 
-def _try(tail: LogTail) -> list[tuple[int, _Chunk]]:
+def _try(tail: FollowedLog) -> list[tuple[int, _Chunk]]:
     """What is new in a file; nothing if it cannot be read now."""
     try:
         return tail.look()
@@ -304,7 +304,7 @@ def _try(tail: LogTail) -> list[tuple[int, _Chunk]]:
 
 
 def _cut(data: bytes) -> int:
-    """How many bytes at the end belong to a character whose rest is missing."""
+    """How many bytes at the end belong to a character that is not complete."""
     for back in range(1, min(_PARTIAL, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:  # a continuation: look further back  # noqa: PLR2004

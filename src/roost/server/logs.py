@@ -69,7 +69,7 @@ async def get_logs(  # noqa: PLR0913 - one parameter per question
     if not number:  # it has not begun
         return Response(headers=_places(0, 0), media_type="text/plain")
     part = await here.read(lambda: _part(here, RunId(JobId(row.id), number), worker, tail, offset))
-    return await here.pieces.answer(caller.user, part)
+    return await here.file_responses.answer(caller.user, part)
 
 
 def _places(start: int, size: int) -> dict[str, str]:
@@ -140,7 +140,7 @@ async def follow_logs(  # noqa: PLR0913 - one parameter per question
 ) -> Response:
     """Follow the output of a worker through all attempts, until the job is over.
 
-    Text comes as messages whose data is a JSON string and whose id is ``<attempt>-<offset>``, with
+    Text comes as messages: the data is a JSON string, the id is ``<attempt>-<offset>``, with
     the offset after it; ``event: attempt`` begins an attempt, ``event: end`` tells how the job
     ended. The header Last-Event-ID does what ``attempt`` and ``offset`` do.
     """
@@ -148,8 +148,8 @@ async def follow_logs(  # noqa: PLR0913 - one parameter per question
     await _check_worker(here, row, worker, attempt)
     place = LogPosition(row, worker, *(_after(last) or (attempt, offset)))
 
-    line = here.lines.hold(caller, bearer(request.scope["headers"]))
-    return StreamResponse(line, lambda held: here.tails.follow(held, place))
+    line = here.streams.hold(caller, bearer(request.scope["headers"]))
+    return StreamResponse(line, lambda held: here.followers.follow(held, place))
 
 
 def _after(last: str) -> tuple[int, int] | None:

@@ -58,10 +58,10 @@ class Metrics:
             self._answer_s += passed_s
             self._timed += 1
 
-    def text(self, eyes: Visibility, hub: StreamHub) -> tuple[bytes, str]:
+    def text(self, visibility: Visibility, hub: StreamHub) -> tuple[bytes, str]:
         """All figures in the text format, and its media type."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Figures(self, eyes, hub))
+        registry.register(_Figures(self, visibility, hub))
         return generate_latest(registry), CONTENT_TYPE_LATEST
 
     def server(self) -> Iterator[Metric]:
@@ -90,7 +90,7 @@ class Metrics:
         counts = cluster.counts
         yield _counter("roost_decisions", "Times the core was asked.", counts.decisions)
         yield _counter("roost_journal_appends", "Transactions of the journal.", counts.appends)
-        errors = "Transactions of the journal that failed, or whose end is unknown."
+        errors = "Transactions of the journal that failed, or with an unknown end."
         yield _counter("roost_journal_append_errors", errors, counts.append_errors)
         yield from _decision_times(cluster)
         yield from _process()
@@ -99,8 +99,8 @@ class Metrics:
 class _Figures(Collector):
     """Everything at one moment, as one caller may see it."""
 
-    def __init__(self, metrics: Metrics, eyes: Visibility, hub: StreamHub) -> None:
-        self._metrics, self._eyes, self._hub = metrics, eyes, hub
+    def __init__(self, metrics: Metrics, visibility: Visibility, hub: StreamHub) -> None:
+        self._metrics, self._eyes, self._hub = metrics, visibility, hub
 
     def collect(self) -> Iterator[Metric]:
         """All figures."""

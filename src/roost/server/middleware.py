@@ -7,7 +7,7 @@
     5. no valid token, except on the open paths        401, and the connection is closed
     6. a body that is too large, or too slow           413, 408
 
-It also numbers requests, adds the security headers, counts answers, and turns whatever nobody
+It also numbers requests, adds the security headers, counts answers, and turns what no route
 expected into a 500 that tells nothing but the number. Plain ASGI: streams pass through untouched.
 """
 

@@ -24,8 +24,8 @@ Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
 @router.get("/nodes", response_model=NodeList, responses=answers(), operation_id="list_nodes")
 async def list_nodes(here: Here, caller: Reader) -> Response:
     """All machines with their devices: what is free, taken, failed."""
-    eyes = here.eyes(caller)
-    return json({"items": [eyes.node(node) for node in here.cluster.nodes()]})
+    visibility = here.visibility(caller)
+    return json({"items": [visibility.node(node) for node in here.cluster.nodes()]})
 
 
 @router.post(
@@ -48,14 +48,14 @@ async def restore_gpu(
 @router.get("/top", response_model=UsageList, responses=answers(), operation_id="top")
 async def top(here: Here, caller: Reader) -> Response:
     """What runs use right now."""
-    eyes = here.eyes(caller)
+    visibility = here.visibility(caller)
     usage = await here.read(here.cluster.usage)
     jobs = [
         {"job": run.job, "attempt": run.attempt, **used._asdict()}
         for run, used in usage.items()
-        if eyes.sees(here.owner(run.job) or "")
+        if visibility.sees(here.owner(run.job) or "")
     ]
-    return json({"jobs": jobs, "nodes": [eyes.node(node) for node in here.cluster.nodes()]})
+    return json({"jobs": jobs, "nodes": [visibility.node(node) for node in here.cluster.nodes()]})
 
 
 @router.get(

@@ -1,8 +1,8 @@
-"""Who may do what: one table of roles, and the mark that every route must carry.
+"""Permissions: one table of roles, and the mark that every route must carry.
 
 A route declares what it needs with ``needs(Permission.X)`` among its dependencies. An app with a
-route that does not is refused when it is made (``undeclared``). Whose jobs a caller sees is decided
-in ``visible``: a user sees the caller's own, everybody else all of them.
+route that does not is refused when it is made (``undeclared``). Which jobs a caller sees is decided
+in ``visible``: a user sees the own ones, other roles all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Needs:
         self.permission = permission
 
     async def __call__(self, request: Request) -> Caller | None:
-        """The caller, if it may; nobody on open routes."""
+        """The caller, if it may; None on open routes."""
         caller: Caller | None = request.scope.get("roost.caller")
         if self.permission is RoutePermission.OPEN:
             return caller
@@ -51,7 +51,7 @@ def needs(permission: RoutePermission) -> Any:
 
 
 def sees_all(caller: Caller) -> bool:
-    """Whether a caller reads the jobs of everybody."""
+    """Whether a caller reads the jobs of all users."""
     return caller.role != "user"
 
 

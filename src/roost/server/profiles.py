@@ -1,4 +1,4 @@
-"""What was measured of applications, for those whose they are."""
+"""What was measured of applications, for their users."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ async def list_profiles(
     caller: Reader,
     application: Annotated[str, Query(max_length=256)] = "",
 ) -> Response:
-    """What was measured of the caller's applications; of everybody's, to who sees all jobs."""
+    """What was measured of the caller's applications; of all, for callers that see all jobs."""
     user = None if sees_all(caller) else caller.user
     return json({"items": here.cluster.profiles(user, application)})

@@ -1,4 +1,4 @@
-"""Queues: what was promised to whom, and who may submit."""
+"""Queues: their promises, and their submitters."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9
 
 @router.get("/queues", response_model=QueueList, responses=answers(), operation_id="list_queues")
 async def list_queues(here: Here, caller: Reader) -> Response:
-    """The queues that the caller may know of: what they hold, who waits."""
-    eyes = here.eyes(caller)
-    return json({"items": here.hub.queues(eyes, await here.cluster.queues())})
+    """The queues that the caller may know of: what they hold, how many jobs wait."""
+    visibility = here.visibility(caller)
+    return json({"items": here.hub.queues(visibility, await here.cluster.queues())})
 
 
 @router.put(
@@ -38,7 +38,7 @@ async def list_queues(here: Here, caller: Reader) -> Response:
     operation_id="set_queue",
 )
 async def set_queue(here: Here, caller: Admin, queue: Name, body: requests.SetQueue) -> Response:
-    """Create a queue, or change its promise and who may submit."""
+    """Create a queue, or change its promise and its submitters."""
     row = QueueRow(
         queue,
         body.quota_milli,

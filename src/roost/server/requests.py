@@ -70,7 +70,7 @@ class JobFileText(RequestBody):
 
 
 class SetQueue(RequestBody):
-    """A queue's promise and cap in milli-GPUs, and who may submit (``*``: all)."""
+    """A queue's promise and cap in milli-GPUs, and its submitters (``*``: all)."""
 
     quota_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
     limit_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
@@ -82,7 +82,7 @@ class SetQueue(RequestBody):
 
 
 class AddUser(RequestBody):
-    """Somebody new."""
+    """A new user."""
 
     name: Name
     role: RoleName = "user"
@@ -100,7 +100,7 @@ class ChangeUser(RequestBody):
 
 
 class AddToken(RequestBody):
-    """A token to be made: for whom (the caller), and for how long (as long as the caller's)."""
+    """A token to be made: its user (the caller), and for how long (as long as the caller's)."""
 
     user: Name | None = None
     label: Label = ""

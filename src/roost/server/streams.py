@@ -124,7 +124,7 @@ class OpenStreams:
 
 
 class StreamResponse(Response):
-    """A response that sends events until it has no more, or nobody reads them."""
+    """A response that sends events until it has no more, or its reader is gone."""
 
     media_type = "text/event-stream"
 

@@ -1,8 +1,8 @@
 """What a caller gets to see of jobs, events, nodes and queues.
 
-Who reads everything sees things as they are. A user sees the own jobs only: texts that name another
-user's job say *another job*, devices are taken without telling by whom, and counts of a queue are
-those of the own jobs. How full the machine is, is no secret: who shares a machine can measure it.
+Administrators and viewers see things as they are. A user sees the own jobs only: texts that name
+another user's job say *another job*, devices are taken without a name, and counts of a queue are
+those of the own jobs. How full the machine is, is no secret: its users can measure it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from roost.store.rows import ALL_USERS, EventRow, JobRow, admits
 #: that ids are made of (none that look alike).
 _ID = re.compile(r"\b[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?-[a-hjkmnp-z2-9]{5}\b")
 
-#: Keys under which nodes, plans and explanations name jobs, and keys that tell whose they are.
+#: Keys under which nodes, plans and explanations name jobs, and keys that name their users.
 _NAMING = frozenset({"id", "job", "name", "user", "run"})
 
 #: What a forecast assumes, without telling how many jobs there are and how long they take.
@@ -39,7 +39,7 @@ _OF_NODES = re.compile(r"[0-9]+ nodes? ")
 class Visibility:
     """A way of seeing: all jobs, or those of ``user``.
 
-    ``owner`` knows whose a job is: nobody's (empty) if it is none, ``None`` where nobody knows.
+    ``owner`` gives the user of a job: empty if it is no job, ``None`` where that is not known.
     """
 
     user: str
@@ -48,7 +48,7 @@ class Visibility:
 
     @property
     def name(self) -> str:
-        """Who sees the same has the same name."""
+        """The same for all callers that see the same."""
         return "*" if self.all else f"user {self.user}"
 
     def sees(self, user: str) -> bool:
@@ -58,7 +58,7 @@ class Visibility:
     def text(self, text: str, *, about: str | None = None) -> str:
         """A sentence without the names of jobs that are not seen.
 
-        What Roost itself wrote ``about`` a job may name jobs that nobody knows any more: they are
+        What Roost itself wrote ``about`` a job may name jobs that are not known any more: they are
         not seen, either. In what comes from the job itself many a word looks like a name.
         """
         if self.all or not text:

@@ -99,9 +99,9 @@ async def test_an_open_stream_outlives_the_time_for_headers(tmp_path: Path) -> N
         async with asyncio.timeout(60):
             for _ in range(6):
                 await reader.readuntil(b": still here")
-        assert len(here.here.lines) == 1
+        assert len(here.here.streams) == 1
         writer.close()
-        await eventually(lambda: not len(here.here.lines))
+        await eventually(lambda: not len(here.here.streams))
 
 
 @looped
@@ -148,7 +148,7 @@ async def test_connections_that_say_nothing_shut_nobody_out(tmp_path: Path) -> N
             for early, _ in silent[:40]:  # the oldest gave way
                 with suppress(ConnectionError):
                     assert await early.read() == b""
-        assert len(here.here.lines) == 8
+        assert len(here.here.streams) == 8
         for one in (writer, *streams, *(writer for _, writer in silent)):
             one.close()
 
@@ -195,4 +195,4 @@ async def test_who_does_not_read_costs_no_memory(tmp_path: Path) -> None:
         assert result.reads * 64 * 1024 < readers * size / 4
         for sock in socks:
             sock.close()
-        await eventually(lambda: result.open == len(here.here.pieces) == 0)
+        await eventually(lambda: result.open == len(here.here.file_responses) == 0)

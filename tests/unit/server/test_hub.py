@@ -377,4 +377,4 @@ async def test_streams_are_counted_when_they_are_granted(tmp_path: Path) -> None
             await asyncio.gather(*(stack.enter_async_context(viewer) for viewer in viewers))
             statuses = sorted(viewer.status for viewer in viewers)
             assert statuses == [200] * 3 + [429] * 6
-        assert len(here.here.lines) == 0
+        assert len(here.here.streams) == 0

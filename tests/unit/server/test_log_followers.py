@@ -9,7 +9,7 @@ import pytest
 from tests.unit.server.worlds import Log, Viewer, eventually, looped, world
 
 from roost.core.spec import JobId, RunId
-from roost.server.log_followers import LogTail, _cut
+from roost.server.log_followers import FollowedLog, _cut
 from roost.server.options import ServerOptions
 
 QUICK = ServerOptions(poll_s=0.01)
@@ -59,7 +59,7 @@ async def test_a_log_is_read_once_for_all_followers(tmp_path: Path) -> None:
         viewers = [await stack.enter_async_context(here.watch(path)) for _ in range(200)]
         for viewer in viewers:
             assert (await viewer.next()).name == "attempt"
-        tails = here.here.tails
+        tails = here.here.followers
         (tail,) = tails._tails.values()
         await eventually(lambda: tail.end is not None)
         before = log.reads
@@ -165,7 +165,7 @@ def test_characters_are_never_cut_in_two() -> None:
     text = "aé€😀\n" * 40
     log = Log()
     log.text += text.encode()
-    tail = LogTail(log, 7)
+    tail = FollowedLog(log, 7)
     offset, found = 0, ""
     while (chunk := tail.read(offset)).encoded:
         body = chunk.encoded.decode()

@@ -99,7 +99,7 @@ async def test_large_answers_are_read_as_fast_as_they_are_taken(tmp_path: Path) 
             assert log.text.endswith(whole.content)
             assert int(whole.headers["content-length"]) == len(whole.content) > MIB // 8
             assert log.most == 64 * 1024
-            assert log.open == len(here.here.pieces) == 0
+            assert log.open == len(here.here.file_responses) == 0
 
         path = f"/api/v1/jobs/{job}/result"
         before = result.reads
@@ -121,7 +121,7 @@ async def test_large_answers_are_read_as_fast_as_they_are_taken(tmp_path: Path) 
             here.engine.returned(RunId(JobId(own), 1), bytes(MIB))
             async with here.client("ada") as ada:
                 assert len((await ada.get(f"/api/v1/jobs/{own}/result")).content) == MIB
-        await eventually(lambda: not len(here.here.pieces))
+        await eventually(lambda: not len(here.here.file_responses))
         assert result.open == 0
         assert (await client.get(path)).content == result.text
 
