@@ -14,7 +14,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist=worksteal
 ROUNDS  ?= 100
 SEED    ?= 1
 
-.PHONY: install demo test test-faults test-torch test-kubernetes test-browser test-benchmarks test-all chaos check format measure clean
+.PHONY: install demo test test-compiled test-faults test-torch test-kubernetes test-browser test-benchmarks test-all chaos check format measure clean
 
 install: $(VENV)/.installed
 
@@ -41,11 +41,16 @@ test-kubernetes: $(VENV)/.with-kubernetes
 test-browser: $(VENV)/.with-browser
 	$(BIN)/python -m pytest tests/browser
 
+# The scheduling core compiled, and the tests of everything that runs on it.
+test-compiled: $(VENV)/.with-test build/wheel/.unpacked
+	PYTHONPATH=build/wheel/unpacked $(PYTEST) tests/unit/core tests/unit/placement tests/unit/policies \
+		tests/unit/sim tests/contract tests/golden tests/oracles tests/property
+
 # The package in benchmarks/; some measures need PyTorch and are skipped without it.
 test-benchmarks: $(VENV)/.with-kubernetes
 	$(PYTEST) tests/benchmarks
 
-test-all: test test-faults test-torch test-kubernetes test-browser test-benchmarks
+test-all: test test-compiled test-faults test-torch test-kubernetes test-browser test-benchmarks
 
 # Kills the server, its shims and its workers at random moments and at every failpoint.
 chaos: $(VENV)/.with-test
@@ -68,16 +73,23 @@ measure:
 clean:
 	rm -rf $(VENV) demo.html .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
+build/wheel/.unpacked: $(BIN)/python pyproject.toml hatch_build.py $(shell find src -name '*.py')
+	rm -rf build/wheel
+	ROOST_COMPILE=yes $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/python -m zipfile --extract build/wheel/roost-*.whl build/wheel/unpacked
+	PYTHONPATH=build/wheel/unpacked $(BIN)/roost --version
+	touch $@
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Roost needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml benchmarks/pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable . --editable benchmarks
+	ROOST_COMPILE=no $(BIN)/python -m pip install --quiet --editable . --editable benchmarks
 	touch $@
 
 # One stamp for each group of packages in pyproject.toml.
 $(VENV)/.with-%: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[kubernetes,postgres]' --group $*
+	ROOST_COMPILE=no $(BIN)/python -m pip install --quiet --editable '.[kubernetes,postgres]' --group $*
 	touch $@

@@ -9,7 +9,7 @@ Ctrl-C, 143 when terminated. However a run ends, drafts of files are removed and
 from __future__ import annotations
 
 import errno
-import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -174,12 +174,21 @@ def _no_benchmarks(args: tuple[str, ...]) -> None:
     raise NotFound(_NO_BENCHMARKS)
 
 
+def _kind_of_core() -> str:
+    """Whether the scheduling core was compiled when this Roost was built."""
+    found = importlib.util.find_spec("roost.core.controller")
+    plain = found is None or found.origin is None or found.origin.endswith(".py")
+    return "plain Python" if plain else "compiled"
+
+
 @click.command(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Try: roost demo, then roost up and roost submit -- echo hello",
 )
-@click.version_option(__version__, prog_name="roost")
+@click.version_option(
+    __version__, prog_name="roost", message=f"%(prog)s, version %(version)s, {_kind_of_core()} core"
+)
 @click.option(
     "--context",
     envvar="ROOST_CONTEXT",

@@ -9,9 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from roost.core.allocation import WORKER, Part
 from roost.core.ledger import Ledger
@@ -25,10 +24,8 @@ Arrangement: TypeAlias = list[tuple[Node, int]]
 class _Placer(ABC):
     """What all placers share: roles, and cells that a gang must stay in."""
 
-    __slots__ = ()
-
     #: Whether a gang that fits on one node is only ever put on one node.
-    consolidates = False
+    consolidates: ClassVar[bool] = False
 
     def __call__(self, ledger: Ledger, shape: Shape) -> tuple[Part, ...] | None:
         """Choose devices for a whole gang, or None."""
@@ -87,11 +84,10 @@ def _cells(ledger: Ledger, level: Level) -> Iterable[tuple[int, int]]:
                 yield node.bit, cell
 
 
-@dataclass(frozen=True, slots=True)
 class FirstFit(_Placer):
     """First fit, consolidated: one node if a node can hold the gang, else only whole free nodes."""
 
-    consolidates = True
+    consolidates: ClassVar[bool] = True
 
     def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         if not ledger.could(need, workers):
@@ -102,7 +98,6 @@ class FirstFit(_Placer):
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class Pack(_Placer):
     """Best fit: the tightest node that holds the gang, else as few nodes as possible."""
 
@@ -115,11 +110,10 @@ class Pack(_Placer):
         return _spill(ledger, _emptiest_first(ledger, need), need, workers)
 
 
-@dataclass(frozen=True, slots=True)
 class Consolidate(_Placer):
     """Best fit on as few nodes as the gang can possibly use; rather waits than spreads further."""
 
-    consolidates = True
+    consolidates: ClassVar[bool] = True
 
     def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         if not ledger.could(need, workers):
@@ -128,7 +122,6 @@ class Consolidate(_Placer):
         return None if single is None else [(single, workers)]
 
 
-@dataclass(frozen=True, slots=True)
 class Spread(_Placer):
     """Worst fit: workers one by one on the emptiest nodes, so that neighbours are few."""
 
@@ -152,7 +145,6 @@ class Spread(_Placer):
         return [(node, count) for node, _, count in rooms if count]  # type: ignore[misc]
 
 
-@dataclass(frozen=True, slots=True)
 class Topology(_Placer):
     """The smallest cell that holds the gang: one socket, one node, one switch, then anywhere."""
 
@@ -172,7 +164,6 @@ class Topology(_Placer):
         return _spill(ledger, _emptiest_first(ledger, need), need, workers)
 
 
-@dataclass(frozen=True, slots=True)
 class Anywhere(_Placer):
     """First fit without regard to locality: any free device will do, in node order."""
 

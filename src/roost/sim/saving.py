@@ -12,9 +12,10 @@ import hashlib
 import io
 import os
 import pickle
+from dataclasses import fields, is_dataclass
 from enum import Enum, EnumType
 from importlib.metadata import entry_points
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from roost import __version__
@@ -62,7 +63,7 @@ def save(simulation: Simulation, path: str | os.PathLike[str]) -> None:
             f"which no entry point of {GROUP!r} names"
         )
     try:
-        body = pickle.dumps(simulation, protocol=pickle.HIGHEST_PROTOCOL)
+        body = _pickled(simulation)
     except (pickle.PickleError, AttributeError, TypeError) as error:
         raise InvalidSpec(f"a run of policy {name!r} cannot be saved: {error}") from error
     save_bytes(path, _MAGIC + f"{__version__}\n{_digest(body)}\n".encode() + body)
@@ -87,6 +88,23 @@ def load(path: str | os.PathLike[str]) -> Simulation:
     if not isinstance(found, Simulation):
         raise InvalidSpec(f"{path} is not a saved simulation")
     return found
+
+
+def _pickled(simulation: Simulation) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(simulation)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Writes frozen records by their fields: a compiled one refuses to be filled in afterwards."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        """How to make the thing again."""
+        kind = type(thing)
+        if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            return kind, tuple(getattr(thing, field.name) for field in fields(kind))
+        return NotImplemented
 
 
 def _digest(body: bytes) -> str:
@@ -121,7 +139,8 @@ class _Unpickler(pickle.Unpickler):
         functions = module.startswith(_PURE) or _policies(module)
         if "." not in name and (functions or module in _MODULES):
             found = super().find_class(module, name)
-            kinds = (type, FunctionType) if functions else type
+            # Functions of compiled modules are built in.
+            kinds = (type, FunctionType, BuiltinFunctionType) if functions else type
             if isinstance(found, kinds) and found.__module__ == module:  # not what it imported
                 if isinstance(found, type):
                     self._before.setdefault(found, dict(vars(found)))

@@ -45,6 +45,8 @@ Enough: TypeAlias = Callable[[], bool]
 _REPORT_EVERY = 2048
 #: Objects made before the cycle collector looks at them.
 _GARBAGE = 200_000
+#: Collections of young objects before older ones are looked at again: a run keeps what it makes.
+_ROUNDS = 1000
 #: How often a policy is asked to start the jobs that are left in an idle cluster.
 _PATIENCE = 1000
 
@@ -333,7 +335,7 @@ def _all_queues(declared: Sequence[QueueSpec], jobs: Sequence[TraceJob]) -> list
 def _patient_collector() -> Iterator[None]:
     """Let the cycle collector come by rarely: a run makes many lasting objects and no cycles."""
     before = gc.get_threshold()
-    gc.set_threshold(_GARBAGE, *before[1:])
+    gc.set_threshold(_GARBAGE, _ROUNDS, _ROUNDS)
     try:
         yield
     finally:
