@@ -10,7 +10,6 @@ policies share.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib.util
 import inspect
 import re
@@ -147,6 +146,8 @@ def _module(path: Path) -> ModuleType:
         raise NotFound(f"no policy file {path}: {error.strerror}") from None
     # Dataclasses look their module up by name. The name changes with the content, so that a file
     # that was edited is read again in a process that goes on, such as a notebook.
+    import hashlib  # noqa: PLC0415 - its library takes 4 MiB, and few policies are loose files
+
     digest = hashlib.sha256(str(path.absolute()).encode() + b"\0" + content).hexdigest()
     name = f"roost_policy_file_{digest[:16]}"
     if name in sys.modules:
