@@ -140,6 +140,7 @@ def operator(ctx: click.Context, /, **given: Any) -> None:
     """
     from roost import placement, policies
 
+    # Names are checked before anything connects: a wrong one ends here with a sentence.
     policies.policy(given["policy"])
     placement.placer(given["placer"])
     given["context"] = given["context"] or ctx.obj or ""
@@ -159,6 +160,8 @@ async def _operate(given: dict[str, Any]) -> None:
     )
     try:
         made = _made(api, given)
+        # Cancelling is the way out of run(): its finally blocks stop the leader and the mirrors.
+        # A handler of the loop runs between two callbacks, never in the middle of one.
         task = asyncio.create_task(made.run())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -202,6 +205,7 @@ def _options(api: Api, given: dict[str, Any]) -> OperatorOptions:
     return OperatorOptions(
         **{name: given[name] for name in names},
         namespace=given["namespace"] or api.namespace,
+        # In a pod the host's name is the pod's, which no other replica has.
         identity=given["identity"] or socket.gethostname(),
     )
 
@@ -211,5 +215,6 @@ def _meeting(given: dict[str, Any], options: OperatorOptions) -> str:
     if given["meeting"]:
         return str(given["meeting"])
     inside = "KUBERNETES_SERVICE_HOST" in os.environ
+    # The manifests give the Service and the lease the same name.
     host = f"{options.lease_name}.{options.namespace}.svc" if inside else "127.0.0.1"
     return f"http://{host}:{given['meeting_port']}"

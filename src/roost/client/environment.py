@@ -53,6 +53,7 @@ def compare(there: Mapping[str, Any]) -> Differences:
             errors.append(f"{name} {needed or ''}".rstrip() + " is not installed here")
             continue
         found = version(name)
+        # A version that one side does not know cannot be compared.
         if found == needed or not (found and needed):
             continue
         told = f"{name} is {found} here and was {needed}"
@@ -73,6 +74,7 @@ def modules(function: Callable[..., Any]) -> set[str]:
                 scope[name] = cell.cell_contents
             except ValueError:  # not assigned yet
                 continue
+        # Names of attributes are among them, so a module too many may be found: harmless.
         for name in _names(code):
             value = scope.get(name)
             if isinstance(value, ModuleType):
@@ -108,6 +110,7 @@ def version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         pass
+    # The map of all distributions reads every installed package: it is asked last.
     told = getattr(sys.modules.get(name), "__version__", None)
     if isinstance(told, str):
         return told
@@ -137,6 +140,7 @@ def _installed() -> tuple[Path, ...]:
         Path(sysconfig.get_path(key)) for key in ("purelib", "platlib", "stdlib", "platstdlib")
     }
     lines = (line for home in homes for file in home.glob("*.pth") for line in _lines(file))
+    # Lines of a .pth file that are no absolute path are code, or relative to a home.
     return (*homes, *(Path(line) for line in lines if line.startswith("/")))
 
 
@@ -156,6 +160,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _imports(code: CodeType) -> Iterator[str]:
+    # An import inside of the function happens only where it runs: pickling does not see it.
     for step in dis.get_instructions(code):
         if step.opname == "IMPORT_NAME" and step.argval:
             yield str(step.argval)

@@ -25,6 +25,7 @@ class PrivateFiles:
         self._payloads = home / "payloads"
         for folder in (self._secrets, self._payloads):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A folder that was there keeps its mode in mkdir: an older one may be open to others.
             folder.chmod(0o700)
 
     def keep(self, job: JobId, secrets: Mapping[str, str], payload: bytes | None) -> None:
@@ -35,6 +36,7 @@ class PrivateFiles:
             if payload is not None:
                 files.create(self._payloads / job, payload)
         except OSError as error:
+            # The submission is refused: one of two files must not stay behind.
             self.drop(job)
             raise InvalidSpec(f"the job's files cannot be kept: {error.strerror}") from None
 
@@ -55,6 +57,7 @@ class PrivateFiles:
 
     def sweep(self, keep: Collection[JobId]) -> None:
         """Remove what was kept of all other jobs."""
+        # Called before requests are served: no file here belongs to a submission under way.
         for folder in (self._secrets, self._payloads):
             for path in folder.iterdir():
                 if path.name not in keep:

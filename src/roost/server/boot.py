@@ -104,8 +104,10 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
     home.prepare()
     home.refuse_second()
     _check_reach(start, home)
+    # The port before the database: where it is taken, nothing has been changed yet.
     with listen(start.host, start.port) as sock:
         url = start.store or f"sqlite://{home.path / 'roost.db'}"
+        # On a thread: a database on another machine may take seconds to answer.
         store = await asyncio.to_thread(open_store, url)
         clock = WallClock()
         cluster = Cluster(
@@ -122,10 +124,12 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
         )
         try:
             await cluster.start()
+            # After start(), which claims the store: a second server must not add tokens.
             new = await asyncio.to_thread(_ensure_token, home, store)
             app = create_app(cluster, replace(start.options, hosts=start.hosts()))
             port = sock.getsockname()[1]
 
+            # Called when the socket accepts: clients find the server by this note.
             def ready() -> None:
                 home.note(start.local_url(port), __version__)
                 told(_up(start, home, cluster, port, new_token=new))
@@ -133,6 +137,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             try:
                 await serve(app, sock, tls=start.tls, ready=ready)
             finally:
+                # Before the cluster closes: no client shall be sent to a server that is ending.
                 home.forget()
             return jobs_of(cluster)
         finally:
@@ -159,8 +164,11 @@ def _ensure_token(home: Home, store: Store) -> bool:
     user = store.accounts.user(name)
     if user is None:
         store.accounts.add_user(User(name, "admin", unix=name), actor="roost up")
+    # The account of the server can change the database anyway: it is never locked out.
     elif user.role != "admin" or not user.active:
         store.accounts.set_user(User(name, "admin", user.unix), actor="roost up")
+    # The store first: a crash in between leaves a token without a file, and the next start makes
+    # another. The other way round the file would hold a token that opens nothing.
     _, secret = store.accounts.add_token(name, "roost up", actor="roost up")
     home.keep_token(secret)
     return True

@@ -44,6 +44,7 @@ class Metrics:
 
     def __init__(self, cluster: ClusterBackend, lines: OpenStreams) -> None:
         self._cluster, self._lines = cluster, lines
+        # Only the event loop counts and reads, so there is no lock.
         self._answers: Counter[tuple[str, str, str]] = Counter()
         self._answer_s, self._timed = 0.0, 0
 
@@ -54,12 +55,14 @@ class Metrics:
         if route == "none":
             method = "any"
         self._answers[route, method, str(status or "none")] += 1
+        # A stream lasts as long as its client likes: its time says nothing about the server.
         if not route.endswith("/stream"):
             self._answer_s += passed_s
             self._timed += 1
 
     def text(self, visibility: Visibility, hub: StreamHub) -> tuple[bytes, str]:
         """All figures in the text format, and its media type."""
+        # A registry for each answer: the library's own one would show every caller all figures.
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Figures(self, visibility, hub))
         return generate_latest(registry), CONTENT_TYPE_LATEST
@@ -155,6 +158,7 @@ def _devices(cluster: ClusterBackend) -> Iterator[Metric]:
         own = [node.id, node.spec.kind]
         failed = node.spec.gpus - node.healthy.bit_count()
         families["capacity"].add_metric(own, node.spec.gpus)
+        # Runs hold thousandths of devices: half a GPU counts as 0.5.
         families["allocated"].add_metric(own, sum(node.runs.values()) / WHOLE)
         families["failed"].add_metric(own, failed)
     yield from families.values()
@@ -165,6 +169,7 @@ def _decision_times(cluster: ClusterBackend) -> Iterator[Metric]:
     name, text = "roost_decision_seconds", "Time that the core took to decide."
     yield _gauge("roost_decision_slowest_seconds", "The slowest decision.", counts.slowest_s)
     total, buckets = 0, []
+    # Buckets of Prometheus are cumulative: each counts all that took at most its bound.
     for bound, count in sorted(counts.buckets.items()):
         total += count
         buckets.append(("+Inf" if math.isinf(bound) else str(bound), float(total)))
@@ -173,6 +178,7 @@ def _decision_times(cluster: ClusterBackend) -> Iterator[Metric]:
 
 def _process() -> Iterator[Metric]:
     used = resource.getrusage(resource.RUSAGE_SELF)
+    # The second field of statm is what is resident now; getrusage knows only the peak.
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     memory = pages * resource.getpagesize()
     yield _gauge("process_resident_memory_bytes", "Memory of the server.", memory)

@@ -34,12 +34,14 @@ def digest(policy: Policy, placer: str, situation: Situation) -> str:
 
 def digest_elsewhere(policy: Policy, placer: str, situation: Situation, hash_seed: int) -> str:
     """The same, from another process. The policy must be importable there."""
+    # Two pickles: to read the second one, modules are imported by the path in the first.
     asked = pickle.dumps(sys.path) + pickle.dumps((policy, placer, situation))
     answer = subprocess.run(
         [sys.executable, "-m", "roost.testing.replay"],
         input=asked,
         stdout=subprocess.PIPE,
         check=True,
+        # Sets of strings have another order there: a decision that depends on it shows.
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
     )
     return answer.stdout.decode().strip()

@@ -84,7 +84,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         ),
     }
 )
+#: Columns of Gavel's older and newer form, which have no header to go by.
 _GAVEL_WIDTHS = (7, 10)
+#: Characters that tell the format; a trace may have hundreds of megabytes.
 _ENOUGH = 4096
 
 
@@ -102,6 +104,7 @@ def read(
     """
     if format != "auto" and format not in FORMATS:
         raise unknown("trace format", format, ("auto", *FORMATS))
+    # Loaded once for recognise and the reader: a pipe cannot be read a second time.
     text = load(source)
     name = recognise(text) if format == "auto" else format
     known = FORMATS[name].options
@@ -142,6 +145,7 @@ def read_cluster(source: Source) -> tuple[NodeSpec, ...]:
 
     text = load(source)
     header = text.text.partition("\n")[0].split(",")
+    # Of the two tables of nodes only Alibaba's has serial numbers (sn).
     return read_openb_nodes(text) if "sn" in header else read_nodes(text)
 
 

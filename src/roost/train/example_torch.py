@@ -59,6 +59,7 @@ def _train(options: argparse.Namespace) -> int:
         device=device,
         save_every_s=options.save_every,
     )
+    # A line at a time: what was written counts even if the worker is killed.
     times = options.times and open(options.times, "a", buffering=1)  # noqa: PTH123, SIM115 - to the end
     with made as run:
         _say(f"worker {run.rank} of {run.size} begins at step {run.step_number}")
@@ -71,6 +72,7 @@ def _train(options: argparse.Namespace) -> int:
             if time.monotonic() - printed >= _PRINT_EVERY_S:
                 printed = time.monotonic()
                 _say(f"step {run.step_number}/{run.steps} loss {float(loss.detach()):.6f}")
+        # All workers hold the same model, and there is one file.
         if run.rank == 0:
             _keep(options, model)
         last = "" if loss is None else f", loss {float(loss.detach()):.6f}"
@@ -82,6 +84,7 @@ def network(options: argparse.Namespace) -> torch.nn.Module:
     """A network that knows nothing yet."""
     from torch import manual_seed, nn  # noqa: PLC0415 - as above
 
+    # The same start on every worker and after every restart; a checkpoint replaces it.
     manual_seed(options.seed)
     size = options.size
     if options.model == "cnn":
@@ -128,6 +131,7 @@ def _steps(
         loss.item()
         costs.append(time.perf_counter() - began)
     model.zero_grad(set_to_none=True)
+    # The fastest step: a slower one shared the processor with something else.
     return max(1, round(float(options.seconds) / min(costs)))
 
 

@@ -20,8 +20,10 @@ from typing import Any
 from roost.core.spec import CPU_SLOT, NodeId, NodeSpec
 from roost.errors import InvalidSpec, Retryable
 
+#: Without one of these (Linux, WSL 2) there is no driver, and no probe is started.
 _DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 _PROBE = Path(__file__).with_name("nvml.py")
+#: The first question after a boot wakes every GPU, which takes seconds on a large machine.
 _PROBE_S = 20.0
 _BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro"})
 _SERIES = frozenset({"RTX", "GTX"})
@@ -44,6 +46,7 @@ class Machine:
         each = len(self.cores) // self.node.gpus if self.node.gpus else 0
         if self.real or not each:
             return []
+        # Slot i has cores [i * each, (i + 1) * each); what is left over belongs to no slot.
         return sorted({core for gpu in gpus for core in self.cores[gpu * each :][:each]})
 
     def threads(self, gpus: int, cpu_milli: int) -> int:
@@ -104,6 +107,7 @@ def _gpu_node(gpus: list[dict[str, Any]], cores: tuple[int, ...]) -> NodeSpec:
         cores,
         gpus=len(gpus),
         kind=_kind(str(gpus[0]["name"])),
+        # The smallest: a job that fits by this figure must fit on any of them.
         gpu_memory_mib=min(int(gpu["memory_mib"]) for gpu in gpus),
         sockets=_sockets([int(gpu["numa"]) for gpu in gpus]),
     )

@@ -25,9 +25,11 @@ def files() -> dict[str, str]:
     rules = {"cluster": CLUSTER, "local": LOCAL, "edit": USERS, "view": VIEWERS, "reader": READERS}
     return {
         "crds/roost.dev.yaml": crds,
+        # Twice: a chart cannot take files from outside of its folder.
         "helm/roost/crds/roost.dev.yaml": crds,
         "operator/roles.yaml": _HEAD + as_yaml(roles(NAMESPACE)),
         **{
+            # Rules alone, no document: templates/roles.yaml puts them under a name of its own.
             f"helm/roost/files/{name}.yaml": _HEAD
             + as_yaml([{"rules": [grant.rule for grant in grants]}]).removeprefix("---\n")
             for name, grants in rules.items()

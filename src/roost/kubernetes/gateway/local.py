@@ -27,6 +27,7 @@ class Gateway:
 
     def __init__(self, context: str, kubeconfig: str = "") -> None:
         self._context, self._kubeconfig = context, kubeconfig
+        # How the thread hands over to the caller of open(): the address, or what went wrong.
         self._ready: Future[GatewayAddress] = Future()
         self._cluster: KubernetesCluster | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -40,6 +41,7 @@ class Gateway:
     def close(self) -> None:
         """Stop serving."""
         if self._loop is not None and self._cluster is not None:
+            # stop() resolves a future of the gateway's loop, which only that loop's thread may do.
             self._loop.call_soon_threadsafe(self._cluster.stop)
         self._thread.join()
 
@@ -64,6 +66,7 @@ class Gateway:
             _, token = store.accounts.add_token(name, "gateway", actor="gateway")
             sock = stack.enter_context(listen("127.0.0.1", 0))
             url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+            # Set before open() returns, so close() finds both. Signals stay with the main thread.
             self._loop, self._cluster = asyncio.get_running_loop(), cluster
             await serve(
                 create_app(cluster),

@@ -15,6 +15,7 @@ class JournalConformance:
 
     def test_what_is_appended_is_there_again(self, place: TrialDatabase) -> None:
         """Entries of every shape, in order, also after the store was closed."""
+        # What databases are known to change: zero bytes, lone surrogates, integers of over 64 bits.
         odd = {"text": "\0 \ud800 é 😀 'quoted'; -- ?%s", "deep": [[{"a": None}]], "big": 2**70}
         entries = [entry(1), entry(2, **odd), entry(3, n=[1.5, 1e300, -0.0])]
         with open_store(place.url) as store:
@@ -32,6 +33,7 @@ class JournalConformance:
         """More entries than are read at once."""
         with open_store(place.url) as store:
             store.journal.serve()
+            # Entries are read in chunks of 500: two whole ones and a part.
             store.journal.append([entry(seq) for seq in range(1, 1202)])
             same([one.seq for one in store.journal.entries()], list(range(1, 1202)), "the numbers")
 
@@ -186,6 +188,7 @@ class JournalConformance:
             with open_store(place.url) as store, raises(Fatal, f"entry {seq}: it is missing"):
                 list(store.journal.entries())
             _put_back(place)
+        # A missing end leaves no gap: only the last number in roost_meta tells of it.
         place.spoil("DELETE FROM journal WHERE seq > 7")
         with open_store(place.url) as store, raises(Fatal, "damaged at entry 9"):
             store.journal.serve()
@@ -200,6 +203,7 @@ class JournalConformance:
             fill(store, 2)
             place.spoil("CREATE TABLE kept AS SELECT * FROM roost_meta")
             fill(store, 2)
+            # As after restoring a backup under a running server: consistent, but older.
             place.spoil("DELETE FROM journal WHERE seq > 2")
             place.spoil(
                 "UPDATE roost_meta SET last_seq = 2, last_sum = (SELECT last_sum FROM kept)"
@@ -234,14 +238,17 @@ class JournalConformance:
         ready, epochs, wrong = threading.Barrier(5), list[int](), list[Exception]()
 
         def start() -> None:
+            # All open at the same moment, so that they race to create the tables.
             ready.wait()
             try:
                 with open_store(place.url) as store:
                     with suppress(Conflict):
                         epochs.append(store.journal.serve())
+                    # The store stays open until all have tried: the lock must not be free again.
                     ready.wait()
             except Exception as error:  # noqa: BLE001 - told below
                 wrong.append(error)
+                # Else the other threads would wait at the barrier for ever.
                 ready.abort()
 
         threads = [threading.Thread(target=start) for _ in range(5)]

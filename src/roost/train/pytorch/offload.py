@@ -49,6 +49,7 @@ class Pool:
             place = self._room[start : start + storage.nbytes()]
             place.copy_(_bytes(storage), non_blocking=True)
             start += _room_for(storage)
+        # Copies are queued on the GPU: all must be done before a storage is emptied.
         _finish()
         for storage in storages:
             storage.resize_(0)
@@ -72,6 +73,7 @@ class Pool:
         if self._making is not None:
             self._making.join()
             self._making = None
+        # The model may have grown since make(), or room was never asked for.
         if self.size < size:
             self._make(size)
 
@@ -100,4 +102,5 @@ def _finish() -> None:
 
 def _give_back() -> None:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        # The allocator keeps freed memory for itself; other processes get it only by this.
         torch.cuda.empty_cache()

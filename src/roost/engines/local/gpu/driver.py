@@ -25,8 +25,10 @@ from roost.errors import Conflict
 
 _LIBRARY = "libcuda.so.1"
 _PREFIX = "GPU-"
+#: How much longer than its own timeout a lock may take before it counts as hanging.
 _GRACE_MS = 500
 
+#: Numbers of ``CUresult`` (cuda.h) on which callers decide.
 NOT_SUPPORTED = 801
 ILLEGAL_STATE = 401
 NOT_READY = 600
@@ -178,6 +180,7 @@ class CudaDriver:
 
     def restore(self, pid: int, moves: Sequence[Move] = ()) -> None:
         """Bring its memory back to a device."""
+        # Nothing moves: without pairs the call works on drivers before CUDA 13, too.
         if all(old == new for old, new in moves):
             moves = ()
         if moves and self.version < 13000:  # noqa: PLR2004 - CUDA 13.0
@@ -215,12 +218,15 @@ class _Locking:
 
     def __init__(self, driver: CudaDriver, pid: int, timeout_ms: int) -> None:
         self._driver, self._pid, self._timeout_ms = driver, pid, timeout_ms
+        # The mutex settles the race at the deadline: either run() sees that the lock is there, or
+        # the thread sees that it came too late and takes it back. No process is left locked.
         self._done, self._mutex = threading.Event(), threading.Lock()
         self._late = False
         self._refusal: DriverRefused | None = None
 
     def run(self) -> None:
         """Lock, or raise Refused."""
+        # A daemon: the call may never return, and must not keep this process alive.
         threading.Thread(target=self._lock, daemon=True).start()
         if not self._done.wait((self._timeout_ms + _GRACE_MS) / 1000 if self._timeout_ms else None):
             with self._mutex:
@@ -270,5 +276,6 @@ def advance(driver: CheckpointDriver, pid: int) -> None:
         raise DriverRefused(f"process {pid} cannot go on: the driver lost its state")
     if stage is Stage.CHECKPOINTED:
         driver.restore(pid)
+    # A restored process is locked: restore() alone does not let it go on.
     if stage is not Stage.RUNNING:
         driver.unlock(pid)
