@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Self, TypeVar
 
 import httpx
 
 from roost.client import api, streams
+from roost.client.conversations import Steps
 from roost.client.endpoints import Endpoint, find
 from roost.client.handles import AsyncJobHandle, JobHandle
 from roost.client.methods import awaited, awaited_items, blocking, blocking_items
 from roost.client.submissions import What, prepare
 from roost.client.transports import AsyncTransport, SyncTransport, connect
 
+T = TypeVar("T")
+
 _TIMEOUT_S = 30.0
 _PATIENCE_S = 10.0
 
 
-class Client(SyncTransport):
+class Client:
     """A server, as one user sees it.
 
     Without arguments it is the one that ``ROOST_URL`` and ``ROOST_TOKEN`` name, or else the one
@@ -38,7 +41,30 @@ class Client(SyncTransport):
         patience: float = _PATIENCE_S,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        super().__init__(connect(url, token, home), timeout, patience, transport)
+        place = connect(url, token, home)
+        self.url, self.local = place.url, place.local
+        self._transport = SyncTransport(place, timeout, patience, transport)
+
+    def run(self, steps: Steps[T]) -> T:
+        """What a conversation returns."""
+        return self._transport.run(steps)
+
+    def iterate(self, steps: Steps[None]) -> Iterator[Any]:
+        """What a conversation emits."""
+        return self._transport.iterate(steps)
+
+    def close(self) -> None:
+        """End all connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
 
     def submit(self, what: What, key: str = "") -> JobHandle:
         """Hand in a job: the path of a job file, its fields, a command as a list, or ``f.bind()``.
@@ -96,7 +122,7 @@ class Client(SyncTransport):
     revoke_token = blocking(api.revoke_token)
 
 
-class AsyncClient(AsyncTransport):
+class AsyncClient:
     """The same with ``await``, ``async for`` and ``async with``."""
 
     def __init__(  # noqa: PLR0913 - each is left out most of the time
@@ -109,7 +135,30 @@ class AsyncClient(AsyncTransport):
         patience: float = _PATIENCE_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(connect(url, token, home), timeout, patience, transport)
+        place = connect(url, token, home)
+        self.url, self.local = place.url, place.local
+        self._transport = AsyncTransport(place, timeout, patience, transport)
+
+    async def run(self, steps: Steps[T]) -> T:
+        """What a conversation returns."""
+        return await self._transport.run(steps)
+
+    def iterate(self, steps: Steps[None]) -> AsyncIterator[Any]:
+        """What a conversation emits."""
+        return self._transport.iterate(steps)
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
 
     async def submit(self, what: What, key: str = "") -> AsyncJobHandle:
         """Hand in a job; see ``Client.submit``."""

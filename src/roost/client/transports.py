@@ -1,7 +1,7 @@
 """The two drivers of conversations: one blocks, one awaits. All that is theirs alone is here.
 
 Both send what a conversation yields and hand it the answer; retries, back-off, streams that go on
-and everything else are in the conversations themselves (``wire``, ``streams``, ``api``).
+and everything else are in the conversations themselves (``streams``, ``api``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import AsyncExitStack, ExitStack, closing
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -43,8 +43,7 @@ class BaseTransport:
     """Where the server is, and how requests look on the wire."""
 
     def __init__(self, place: Endpoint, timeout: float, patience: float) -> None:
-        self.url, self.local = place.url, place.local
-        self.patience = patience
+        self._url, self._patience = place.url, patience
         self._settings: dict[str, Any] = {
             "base_url": place.url + _PREFIX,
             "headers": _headers(place.token),
@@ -55,10 +54,7 @@ class BaseTransport:
 
     def _lost(self, error: httpx.TransportError) -> ConnectionLost:
         why = str(error) or type(error).__name__
-        return ConnectionLost(self.url, why, sent=not isinstance(error, _UNSENT))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+        return ConnectionLost(self._url, why, sent=not isinstance(error, _UNSENT))
 
 
 class SyncTransport(BaseTransport):
@@ -76,7 +72,7 @@ class SyncTransport(BaseTransport):
 
     def run(self, steps: Steps[T]) -> T:
         """What a conversation returns."""
-        with closing(patient(steps, self.patience)) as talk, closing(self._flow(talk)) as flow:
+        with closing(patient(steps, self._patience)) as talk, closing(self._flow(talk)) as flow:
             while True:
                 try:
                     next(flow)
@@ -86,18 +82,12 @@ class SyncTransport(BaseTransport):
 
     def iterate(self, steps: Steps[None]) -> Iterator[Any]:
         """What a conversation emits."""
-        with closing(patient(steps, self.patience)) as talk:
+        with closing(patient(steps, self._patience)) as talk:
             yield from self._flow(talk)
 
     def close(self) -> None:
         """End all connections."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _flow(self, steps: Steps[T]) -> Generator[Any, None, T]:
         answer: Answer = None
@@ -151,7 +141,7 @@ class AsyncTransport(BaseTransport):
         returned: list[T] = []
 
         def kept() -> Steps[None]:
-            returned.append((yield from patient(steps, self.patience)))
+            returned.append((yield from patient(steps, self._patience)))
 
         with closing(kept()) as talk:
             async for _ in self._flow(talk):
@@ -160,19 +150,13 @@ class AsyncTransport(BaseTransport):
 
     async def iterate(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         """What a conversation emits."""
-        with closing(patient(steps, self.patience)) as talk:
+        with closing(patient(steps, self._patience)) as talk:
             async for item in self._flow(talk):
                 yield item
 
     async def close(self) -> None:
         """End all connections."""
         await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def _flow(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         answer: Answer = None

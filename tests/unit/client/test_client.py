@@ -71,7 +71,8 @@ def test_both_clients_and_handles_have_the_same_methods_with_the_same_signatures
         assert names == {name for name in vars(other) if not name.startswith("_")}
         for name in names - {"submit", "plan", "job", "clone"}:
             first, second = (getattr(kind, name) for kind in (one, other))
-            assert inspect.signature(first) == inspect.signature(second)
+            parameters = inspect.signature(first).parameters
+            assert parameters == inspect.signature(second).parameters
             assert first.__doc__ == second.__doc__
 
 
