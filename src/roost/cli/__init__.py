@@ -15,14 +15,16 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from roost import __version__
 from roost.errors import NotFound, RoostError, unknown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _SIGNALLED = 128  # added to a signal's number: the exit status of what it ended
 
@@ -128,14 +130,13 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The overview, from the table above."""
+        """The overview, from the table above. The verbs of entry points are not in it.
+
+        To find them, the metadata of every installed package is read, and help must be quick.
+        """
         for title, verbs in _SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, line) for name, (_, line) in verbs.items()])
-        others = {name: one for name, one in _entry_points().items() if name not in _VERBS}
-        if others:
-            with formatter.section("Added"):
-                formatter.write_dl([(name, f"See {one.value}.") for name, one in others.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb. What click would answer in its own way is answered here."""
@@ -154,6 +155,8 @@ class _Verbs(click.Group):
 
 def _entry_points() -> dict[str, EntryPoint]:
     """The verbs that other distributions add."""
+    from importlib.metadata import entry_points
+
     return {found.name: found for found in entry_points(group=GROUP)}
 
 
@@ -174,11 +177,15 @@ def _no_benchmarks(args: tuple[str, ...]) -> None:
     raise NotFound(_NO_BENCHMARKS)
 
 
-def _kind_of_core() -> str:
-    """Whether the scheduling core was compiled when this Roost was built."""
+def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+    """Tell the version, and whether the scheduling core was compiled when this Roost was built."""
+    if not wanted or ctx.resilient_parsing:
+        return
     found = importlib.util.find_spec("roost.core.controller")
     plain = found is None or found.origin is None or found.origin.endswith(".py")
-    return "plain Python" if plain else "compiled"
+    kind = "plain Python" if plain else "compiled"
+    click.echo(f"roost, version {__version__}, {kind} core")
+    ctx.exit()
 
 
 @click.command(
@@ -186,8 +193,13 @@ def _kind_of_core() -> str:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Try: roost demo, then roost up and roost submit -- echo hello",
 )
-@click.version_option(
-    __version__, prog_name="roost", message=f"%(prog)s, version %(version)s, {_kind_of_core()} core"
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 @click.option(
     "--context",
