@@ -31,7 +31,7 @@ from tests.integration.local_world import (
 from roost.core.actions import Launch, Resume, Suspend
 from roost.core.events import Started, Suspended
 from roost.core.spec import JobId, JobSpec, RunId
-from roost.engines import Ended, Order, ProgressReport
+from roost.engines import Ended, ProgressReport, RunOrder
 from roost.engines.local import engine as engine_module
 from roost.engines.local import limits, run_status
 from roost.engines.local.run_folders import RunFolders
@@ -90,7 +90,7 @@ def test_a_run_that_cannot_be_looked_at_is_neither_lost_nor_started_twice(
     with world(home) as here:
         run = here.launch("job", program)
         here.until(Started, run)
-        order = Order(Launch(run, JobSpec(), here.place()), program)
+        order = RunOrder(Launch(run, JobSpec(), here.place()), program)
     pid, failed = shim_of(home), out_of_files(2)
     with world(home, alive={run: assigned(order if again else None)}) as here:
         here.until(Started, run)

@@ -19,7 +19,7 @@ from roost import failpoints
 from roost.core.actions import Action, Launch, Stop
 from roost.core.allocation import Allocation, Part
 from roost.core.spec import JobId, JobSpec, NodeId, RunId
-from roost.engines import Assigned, Ended, Order, Report
+from roost.engines import Assigned, Ended, Report, RunOrder
 from roost.engines.local import LocalEngine
 from roost.engines.local.devices import node_name
 from roost.engines.local.run_folders import RunFolders
@@ -74,7 +74,7 @@ class World:
         return Allocation((Part(self.node, gpus or (0,), 1000, workers, role),))
 
     def order(self, action: Action, program: Program | None = None, **more: object) -> None:
-        order = Order(action, program, **more)  # type: ignore[arg-type]
+        order = RunOrder(action, program, **more)  # type: ignore[arg-type]
         self.loop.run_until_complete(self.engine.perform(order))
 
     def launch(
@@ -129,7 +129,7 @@ class World:
             await self._news.wait()
 
 
-def assigned(order: Order | None = None, *, parked: bool = False) -> Assigned:
+def assigned(order: RunOrder | None = None, *, parked: bool = False) -> Assigned:
     return Assigned(parked=parked, order=order)
 
 

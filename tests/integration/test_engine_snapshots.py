@@ -20,7 +20,7 @@ from tests.integration.test_resize import begin, puppet
 from roost.core.actions import Launch
 from roost.core.events import Started
 from roost.core.spec import JobSpec
-from roost.engines import Ended, Order, SnapshotInfo
+from roost.engines import Ended, RunOrder, SnapshotInfo
 from roost.engines.local import accounts, folder_copy, snapshots
 from roost.errors import Conflict, NotFound, Retryable
 
@@ -174,7 +174,9 @@ def test_a_job_may_have_a_checkpoint_folder_of_its_own(home: Path) -> None:
 
 def test_a_snapshot_that_is_gone_starts_nothing(home: Path) -> None:
     with world(home) as here:
-        order = Order(Launch(RUN, JobSpec(), here.place()), shell("exit 0"), restore=home / "never")
+        order = RunOrder(
+            Launch(RUN, JobSpec(), here.place()), shell("exit 0"), restore=home / "never"
+        )
         here.loop.run_until_complete(here.engine.perform(order))
         ended = here.until(Ended, RUN)
 

@@ -41,7 +41,7 @@ from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.events import NodeJoined, Resized, Started, Suspended
 from roost.core.spec import JobSpec, Range, Resources, Role, RunId
-from roost.engines import Assigned, Ended, Order, ProgressReport, WorkerExit
+from roost.engines import Assigned, Ended, ProgressReport, RunOrder, WorkerExit
 from roost.engines.local.devices import node_name
 from roost.engines.local.shim import slot_file
 from roost.engines.local.shim.process_tree import descendants
@@ -400,7 +400,7 @@ def test_a_resize_cut_short_by_a_kill_is_taken_up_again(home: Path) -> None:
         here.until(Started, run)
         await_present(home / "runs/job/checkpoints/up-1-0")
         wider = here.place(0, 1, workers=2)
-    known = {run: assigned(Order(Resize(run, wider), program))}
+    known = {run: assigned(RunOrder(Resize(run, wider), program))}
 
     assert apart(partial(serve, home, known), "effect.before-fork:1") == KILLED
     assert apart(partial(serve, home, known), "effect.after-fork:1") == KILLED
@@ -749,8 +749,8 @@ def serve(home: Path, known: dict[RunId, Assigned]) -> None:
     here.until(Ended)
 
 
-def launching(job: str, program: Program) -> Order:
-    return Order(Launch(run_id(job), JobSpec(), Allocation((Part(node_name(), (0,)),))), program)
+def launching(job: str, program: Program) -> RunOrder:
+    return RunOrder(Launch(run_id(job), JobSpec(), Allocation((Part(node_name(), (0,)),))), program)
 
 
 def command_lines() -> list[bytes]:

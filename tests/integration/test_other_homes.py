@@ -14,7 +14,7 @@ from tests.support.trial import kill_exactly
 from roost.core.actions import Action, Launch, Stop, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.spec import JobSpec
-from roost.engines import Assigned, Ended, Order
+from roost.engines import Assigned, Ended, RunOrder
 from roost.engines.local.devices import node_name
 
 
@@ -35,7 +35,7 @@ WHERE = Allocation((Part(node_name(), (0,), 1000, 1),))
 def test_an_order_of_another_home_is_lost_not_carried_out(action: Action, home: Path) -> None:
     run = RUN
     here = World(home)
-    order = Order(action, shell(f"touch {home}/began"))
+    order = RunOrder(action, shell(f"touch {home}/began"))
     try:
         here.start({run: Assigned(order=order, foreign=True)})
         ended = here.until(Ended, run)

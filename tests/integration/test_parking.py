@@ -30,7 +30,7 @@ from roost.core.actions import Migrate, Resume, Suspend
 from roost.core.allocation import Allocation, Part, Seat
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import JobSpec, NodeSpec, Resources, RunId, Way
-from roost.engines import Assigned, Ended, Order
+from roost.engines import Assigned, Ended, RunOrder
 from roost.engines.local import devices
 from roost.engines.local.devices import Machine, node_name
 from roost.engines.local.gpu import ParkResult
@@ -280,7 +280,7 @@ def test_a_server_killed_at_the_gpu_is_followed_by_one_that_goes_on(
         if dies == "unpark":
             suspend(here, program)
     order = Suspend(RUN, "test") if dies == "park" else Resume(RUN, World.place(here, 1))
-    known = {RUN: assigned(Order(order, program), parked=dies == "unpark")}
+    known = {RUN: assigned(RunOrder(order, program), parked=dies == "unpark")}
     kind: type[Suspended | Started] = Suspended if dies == "park" else Started
     with monkeypatch.context() as patch:
         patch.setattr(StandIn, dies, lambda *_: os.kill(os.getpid(), 9))

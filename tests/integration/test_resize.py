@@ -33,7 +33,7 @@ from roost.core.actions import Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.events import Resized, Shrank, Started, Suspended
 from roost.core.spec import JobSpec, Range, Resources, Role, RunId
-from roost.engines import Assigned, Ended, Order, ProgressReport, WorkerExit
+from roost.engines import Assigned, Ended, ProgressReport, RunOrder, WorkerExit
 from roost.engines.local import launcher
 from roost.failpoints import CHANGING
 from roost.jobfile.program import Program, Task
@@ -234,7 +234,7 @@ def test_a_server_killed_anywhere_in_a_change(home: Path, point: str) -> None:
     with world(home) as here:
         begin(here, puppet(), 0)
         wider = here.place(0, 1, workers=2)
-    known = {RUN: assigned(Order(Resize(RUN, wider), puppet()))}
+    known = {RUN: assigned(RunOrder(Resize(RUN, wider), puppet()))}
 
     assert apart(partial(resize, home, known), point) == KILLED
     with world(home, alive=known) as here:
@@ -250,7 +250,7 @@ def test_a_change_that_ends_while_nobody_serves_is_known_to_the_next_server(home
     with world(home) as here:
         begin(here, puppet(), 0)
         wider = here.place(0, 1, workers=2)
-    known = {RUN: assigned(Order(Resize(RUN, wider), puppet()))}
+    known = {RUN: assigned(RunOrder(Resize(RUN, wider), puppet()))}
     assert apart(partial(resize, home, known), "resize.after-signal") == KILLED
     wait_until(lambda: "change" in start_record(home, JOB))
 

@@ -13,8 +13,8 @@ from roost.engines import (
     Ended,
     Ending,
     LogFile,
-    Order,
     Report,
+    RunOrder,
     SnapshotInfo,
     Usage,
     WorkerExit,
@@ -29,7 +29,7 @@ class RecordingEngine:
 
     def __init__(self, *nodes: NodeSpec) -> None:
         self.nodes = nodes
-        self.orders: list[Order] = []
+        self.orders: list[RunOrder] = []
         #: What it reports when it starts.
         self.first: list[Report] = []
         self.alive: Mapping[RunId, Assigned] = {}
@@ -56,7 +56,7 @@ class RecordingEngine:
             report(one)
         self.orders += [assigned.order for assigned in alive.values() if assigned.order]
 
-    async def perform(self, order: Order) -> None:
+    async def perform(self, order: RunOrder) -> None:
         """Take note of an order."""
         self.orders.append(order)
         self._news.set()

@@ -13,7 +13,7 @@ from roost.train.members import Misuse
 from roost.train.pytorch.feeder import Feeder, moved, permutation
 from roost.train.pytorch.memory import MIB, Prediction, TooLarge, optimizer_bytes, predict
 from roost.train.pytorch.offload import Pool
-from roost.train.pytorch.reporter import StepTimer
+from roost.train.pytorch.reporter import StepClock
 from roost.train.pytorch.state import Aside, joined, split
 from roost.train.pytorch.statistics import Statistics
 from torch import nn
@@ -192,7 +192,7 @@ def test_permutations_are_whole_and_repeatable() -> None:
 
 
 def test_the_time_of_a_step_is_that_of_the_share_and_not_of_a_suspension() -> None:
-    pace = StepTimer()
+    pace = StepClock()
     for _ in range(100):  # turns of a tenth of a second: 50 short steps, then one with a pause
         for took_s in [0.002] * 49 + [0.102]:
             pace.add(took_s)
@@ -205,7 +205,7 @@ def test_the_time_of_a_step_is_that_of_the_share_and_not_of_a_suspension() -> No
 
 
 def test_steps_that_become_slow_for_good_are_believed() -> None:
-    pace = StepTimer()
+    pace = StepClock()
     assert pace.step_s is None
     for took_s in (0.1, 0.1, 5.0, 5.0, 5.0):
         pace.add(took_s)

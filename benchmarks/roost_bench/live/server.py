@@ -149,7 +149,7 @@ async def _fill(home: Path, count: int) -> None:
     from tests.support.recording_engine import RecordingEngine
 
     from roost.core import Launch
-    from roost.engines import Order
+    from roost.engines import RunOrder
     from roost.engines.local import devices
     from roost.jobfile import JobFile
     from roost.jobs.requests import JobSubmission
@@ -157,7 +157,7 @@ async def _fill(home: Path, count: int) -> None:
     from roost.store import open_store
 
     class Instant(RecordingEngine):
-        async def perform(self, order: Order) -> None:
+        async def perform(self, order: RunOrder) -> None:
             if isinstance(order.action, Launch):
                 self.up(order.action.run)
                 self.ended(order.action.run)

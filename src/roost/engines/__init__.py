@@ -118,7 +118,7 @@ Report = Event | Ended | ProgressReport | Stuck
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunOrder:
     """An action with what it needs beyond the core's view.
 
     ``program`` and ``secrets`` are needed by all but Stop: a resize, too, starts processes.
@@ -149,7 +149,7 @@ class Assigned:
 
     parked: bool = False
     launched: bool = True
-    order: Order | None = None
+    order: RunOrder | None = None
     foreign: bool = False
 
 
@@ -197,7 +197,7 @@ class Engine(Protocol):
         """Adopt what survived, end what was not asked for, report what ended."""
         ...
 
-    async def perform(self, order: Order) -> None:
+    async def perform(self, order: RunOrder) -> None:
         """Accept an order; what becomes of it is reported."""
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from roost.core import Action, Core, JobId, NodeJoined, NodeLost, RunId
 from roost.core.transitions import RunPhase
-from roost.engines import Assigned, Ended, Order, Report
+from roost.engines import Assigned, Ended, Report, RunOrder
 from roost.errors import Conflict
 from roost.jobs.record import JobRecord
 from roost.live.recovery import pending
@@ -39,7 +39,7 @@ def left_behind(core: Core, reports: Sequence[Report], now: float) -> list[Repor
 def assigned(
     core: Core,
     records: Mapping[JobId, JobRecord],
-    order: Callable[[Action, JobRecord], Order],
+    order: Callable[[Action, JobRecord], RunOrder],
     *,
     foreign: bool,
 ) -> dict[RunId, Assigned]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from roost.core import Action, JobId, Launch, Resume, Stop
-from roost.engines import Ended, Engine, Order, Report
+from roost.engines import Ended, Engine, Report, RunOrder
 from roost.failpoints import hit
 from roost.jobs.clock import WallClock
 from roost.jobs.record import JobRecord
@@ -65,7 +65,7 @@ class Effects:
                     self._report(Ended(self._clock.now(), action.run, (), "never-started", why))
             hit("effect.after-perform")
 
-    async def _built(self, action: Action, record: JobRecord | None) -> Order:
+    async def _built(self, action: Action, record: JobRecord | None) -> RunOrder:
         while True:
             try:
                 return await asyncio.to_thread(self.order, action, record)
@@ -73,14 +73,14 @@ class Effects:
                 _log.warning("%s has to wait: %s", action, error)
                 await asyncio.sleep(_PAUSE_S)
 
-    def order(self, action: Action, record: JobRecord | None) -> Order:
+    def order(self, action: Action, record: JobRecord | None) -> RunOrder:
         """An action with all that an engine needs for it; reads the job's files."""
         if record is None or isinstance(action, Stop):
-            return Order(action)
+            return RunOrder(action)
         unix = record.unix
         if self.accounts is not None:
             unix = self.accounts.get(record.user, record.unix)
-        return Order(
+        return RunOrder(
             action,
             record.program,
             self._private_files.secrets(action.run.job),

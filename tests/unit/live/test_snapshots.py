@@ -12,7 +12,7 @@ import pytest
 from tests.support.recording_engine import RecordingEngine
 
 from roost.core import JobId, Launch, RunId, Started
-from roost.engines import Ended, Order, ProgressReport, SnapshotInfo
+from roost.engines import Ended, ProgressReport, RunOrder, SnapshotInfo
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable
 from roost.jobfile import JobFile
 from roost.jobs.requests import CloneRequest, JobSubmission
@@ -56,7 +56,7 @@ async def running(it: Cluster, engine: RecordingEngine, **fields: Any) -> JobRow
     return found
 
 
-async def launch_order(engine: RecordingEngine) -> Order:
+async def launch_order(engine: RecordingEngine) -> RunOrder:
     async with asyncio.timeout(60):
         while True:
             for order in engine.orders:

@@ -23,9 +23,9 @@ from roost.engines import (
     Assigned,
     Ended,
     LogFile,
-    Order,
     ProgressReport,
     Report,
+    RunOrder,
     SnapshotInfo,
     Usage,
     WorkerExit,
@@ -73,7 +73,7 @@ class Puppets:
 
     def __init__(self, gpus: int = 4) -> None:
         self.gpus = gpus
-        self.orders: list[Order] = []
+        self.orders: list[RunOrder] = []
         self.outputs: dict[tuple[RunId, str], Log] = {}
         self.results: dict[RunId, Log] = {}
         self.forgotten: list[JobId] = []
@@ -89,7 +89,7 @@ class Puppets:
         report(NodeJoined(0.0, NodeSpec(NodeId("box"), gpus=self.gpus)))
         self.joined.set()
 
-    async def perform(self, order: Order) -> None:
+    async def perform(self, order: RunOrder) -> None:
         self.orders.append(order)
         action = order.action
         match action:

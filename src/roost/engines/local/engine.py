@@ -29,9 +29,9 @@ from roost.engines import (
     Assigned,
     Ended,
     LogFile,
-    Order,
     ProgressReport,
     Report,
+    RunOrder,
     SnapshotInfo,
     Usage,
 )
@@ -146,7 +146,7 @@ class LocalEngine:
         await self._adopt(alive, self._context)
         self._observing = asyncio.create_task(self._observe(report, UsageSampler(self._machine)))
 
-    async def perform(self, order: Order) -> None:
+    async def perform(self, order: RunOrder) -> None:
         """Accept an order; what becomes of it is reported."""
         self._keeper(order.action.run).inbox.put_nowait(order)
 
@@ -318,7 +318,7 @@ class LocalEngine:
         for keeper in keepers[len(known) :]:
             if keeper.status.kind == "alive":
                 _log.warning("run %s is alive and nobody asked for it: it is stopped", keeper.run)
-                await self.perform(Order(Stop(keeper.run, "nobody asked for it")))
+                await self.perform(RunOrder(Stop(keeper.run, "nobody asked for it")))
             else:
                 self._runs.unmark(keeper.run)
         gone = {keeper.run for keeper in keepers if keeper.status.kind == "nothing"}

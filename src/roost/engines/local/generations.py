@@ -19,7 +19,7 @@ from roost.core.allocation import Allocation, seats
 from roost.core.events import Resized, Shrank, Started, Suspended
 from roost.core.spec import RunId
 from roost.elastic.protocol import checked
-from roost.engines import Ended, Ending, Order, ProgressReport
+from roost.engines import Ended, Ending, ProgressReport, RunOrder
 from roost.engines.local import run_status
 from roost.engines.local.job_wishes import JobWishes
 from roost.engines.local.parking import Parking
@@ -37,7 +37,7 @@ Answer = type[Started | Resized]
 class NextGeneration(NamedTuple):
     """What to start once this generation has ended, and what to call it."""
 
-    order: Order
+    order: RunOrder
     allocation: Allocation
     answer: Answer
 
@@ -63,7 +63,7 @@ class Generations:
         self._moving: Awaitable[None] | None = None
 
     async def begin(
-        self, order: Order, record: RunRecord, allocation: Allocation, answer: Answer
+        self, order: RunOrder, record: RunRecord, allocation: Allocation, answer: Answer
     ) -> None:
         """Start a generation; ``answer`` is reported when its workers are up."""
         self.next, self.when_running, self._shim.phase = None, answer, ""
@@ -82,7 +82,7 @@ class Generations:
         self._moving = self._context.work(move, record.cgroup, pid)
         await self.enrol(up=False)
 
-    async def replace(self, order: Order, allocation: Allocation, answer: Answer) -> None:
+    async def replace(self, order: RunOrder, allocation: Allocation, answer: Answer) -> None:
         """End this generation as kindly as the job allows, then start the next.
 
         The intent is on disk before the signal: if the server dies in between, the next one sees

@@ -26,7 +26,7 @@ from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import RunId
-from roost.engines import Order, Stuck
+from roost.engines import RunOrder, Stuck
 from roost.engines.local import run_status
 from roost.engines.local.generations import Generations, NextGeneration, progress_report, uptime
 from roost.engines.local.job_wishes import SaveRequest
@@ -45,7 +45,7 @@ _OFFLOAD_S = 10.0
 
 
 #: What a keeper is told: an order, a request, a datagram of its shim, or that the shim is gone.
-Message = Order | SaveRequest | Mapping[str, Any] | str
+Message = RunOrder | SaveRequest | Mapping[str, Any] | str
 _GONE = "gone"
 
 
@@ -144,7 +144,7 @@ class Keeper:
                     await self._generations.fail("never-started", why(error))
 
     async def _handle(self, message: Message) -> None:
-        if isinstance(message, Order):
+        if isinstance(message, RunOrder):
             await self._obey(message)
         elif isinstance(message, SaveRequest):
             await self._wishes.save(message)
@@ -153,7 +153,7 @@ class Keeper:
         elif isinstance(message, Mapping) and self._shim.is_current(message):
             await self._hear(message)
 
-    async def _obey(self, order: Order) -> None:
+    async def _obey(self, order: RunOrder) -> None:
         action, self._generations.asked_at, self._generations.hindrance = order.action, uptime(), ""
         match action:
             case Launch():
@@ -169,7 +169,7 @@ class Keeper:
             case _:
                 assert_never(action)
 
-    async def _launch(self, order: Order, action: Launch) -> None:
+    async def _launch(self, order: RunOrder, action: Launch) -> None:
         if self._shim.status.kind != "nothing":
             await self._generations.tell()
             return
@@ -178,7 +178,7 @@ class Keeper:
         record.least, record.most = action.spec.workers
         await self._generations.begin(order, record, action.allocation, Started)
 
-    async def _suspend(self, order: Order) -> None:
+    async def _suspend(self, order: RunOrder) -> None:
         if self._shim.status.kind == "between":
             await self._generations.intend("suspend")
             await self._shim.look()
@@ -194,7 +194,7 @@ class Keeper:
             await self._generations.intend("suspend")
             self._shim.signal(signal.SIGTERM)
 
-    async def _resume(self, order: Order, allocation: Allocation) -> None:
+    async def _resume(self, order: RunOrder, allocation: Allocation) -> None:
         record = self._shim.status.record
         if self._shim.status.kind == "alive" and self._shim.phase == "frozen" and record:
             if self._generations.same_workers(allocation):
@@ -209,7 +209,7 @@ class Keeper:
         else:
             await self._generations.tell()
 
-    async def _resize(self, order: Order, allocation: Allocation) -> None:
+    async def _resize(self, order: RunOrder, allocation: Allocation) -> None:
         record = self._shim.status.record
         if self._shim.status.kind == "alive" and record:
             if record.wish and record.wish.parts == allocation.parts:
@@ -227,7 +227,7 @@ class Keeper:
         else:
             await self._generations.tell()
 
-    async def _alter(self, order: Order, allocation: Allocation, record: RunRecord) -> None:
+    async def _alter(self, order: RunOrder, allocation: Allocation, record: RunRecord) -> None:
         """Change the members of a run that is up, or start it anew where that cannot be."""
         settled = self._shim.phase == "running" and not record.intent and not record.wish
         if settled and await self._move(order, allocation, record):
@@ -240,7 +240,7 @@ class Keeper:
         wish = MemberWish(number, allocation.parts, seating.ranks, seating.members, asked_at)
         await self._change(order, allocation, record, wish)
 
-    async def _move(self, order: Order, allocation: Allocation, record: RunRecord) -> bool:
+    async def _move(self, order: RunOrder, allocation: Allocation, record: RunRecord) -> bool:
         """Let the driver move processes that know nothing of it to other GPUs; False if it cannot.
 
         A job that can change its members does that: it goes on while the new ones get ready.
@@ -265,7 +265,7 @@ class Keeper:
         )
         return True
 
-    def _is_movable(self, order: Order, record: RunRecord) -> bool:
+    def _is_movable(self, order: RunOrder, record: RunRecord) -> bool:
         """Whether the driver can take a run off its GPUs while its processes live on."""
         freezes = order.program is None or order.program.suspend == "freeze"
         theirs = self._parking.concerns(record) and not self._parking.stays(record)
@@ -280,7 +280,7 @@ class Keeper:
         await self._context.work(run_status.save, self._context.runs, record)
 
     async def _change(
-        self, order: Order, allocation: Allocation, record: RunRecord, wish: MemberWish
+        self, order: RunOrder, allocation: Allocation, record: RunRecord, wish: MemberWish
     ) -> None:
         """Have the shim bring about a wish; if it ends instead, the next generation does."""
         generations = self._generations
@@ -370,7 +370,7 @@ class Keeper:
             await self._lost(_ids(start), reason)
         await self._generations.enrol(up=self._shim.phase in {"running", "frozen"})
 
-    async def _can_freeze(self, order: Order, record: RunRecord) -> bool:
+    async def _can_freeze(self, order: RunOrder, record: RunRecord) -> bool:
         """Take a run off its devices as far as need be; False if it has to be stopped for that."""
         freezes = order.program is None or order.program.suspend == "freeze"
         if not freezes or record.wish or record.intent:
@@ -385,7 +385,7 @@ class Keeper:
             self._generations.hindrance = problem
         return not problem
 
-    async def _thaw(self, order: Order, allocation: Allocation, record: RunRecord) -> None:
+    async def _thaw(self, order: RunOrder, allocation: Allocation, record: RunRecord) -> None:
         record.parts = allocation.parts
         record.cpus = self._context.launcher.pins(record)
         await self._context.work(run_status.save, self._context.runs, record)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from roost.core.allocation import WORKER, Allocation, Seat
 from roost.core.spec import Resources
-from roost.engines import Order
+from roost.engines import RunOrder
 from roost.engines.local import accounts, processes
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import GenerationEnvironment, Ports
@@ -75,7 +75,7 @@ class Launcher:
     shares: ShareEnvironment | None = None
     closing: threading.Event = field(default_factory=threading.Event)
 
-    def launch(self, order: Order, record: RunRecord, allocation: Allocation) -> tuple[int, int]:
+    def launch(self, order: RunOrder, record: RunRecord, allocation: Allocation) -> tuple[int, int]:
         """Start the next generation of a run; the number of its shim, and a pidfd of it.
 
         ``record`` is brought up to date. Raises RoostError or OSError if nothing was started.
@@ -111,7 +111,7 @@ class Launcher:
         """The cores of each worker."""
         return {seat.name: cpus for seat in record.seats if (cpus := self.machine.cpus(seat.gpus))}
 
-    def wanted(self, order: Order, record: RunRecord) -> dict[str, Any]:
+    def wanted(self, order: RunOrder, record: RunRecord) -> dict[str, Any]:
         """What the shim has to know to bring about the wish of a run; without secrets."""
         wish = record.wish
         program = order.program
@@ -170,7 +170,7 @@ class Launcher:
         return self.shares.env(seat, need)
 
     def _enter(
-        self, folder: RunFolder, record: RunRecord, allocation: Allocation, order: Order
+        self, folder: RunFolder, record: RunRecord, allocation: Allocation, order: RunOrder
     ) -> None:
         """Write down what is about to begin: from here on the run is known."""
         record.generation += 1
@@ -199,7 +199,7 @@ class Launcher:
         self,
         folder: RunFolder,
         record: RunRecord,
-        order: Order,
+        order: RunOrder,
         own: Mapping[str, str],
         account: accounts.Account | None,
     ) -> GenerationEnvironment:

@@ -20,7 +20,7 @@ _MEMORY_S = 4.0
 _STILL_S, _STILL_TIMES = 1.0, 10.0
 
 
-class StepTimer:
+class StepClock:
     """The time of a step, of late; while a job is suspended it takes none."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Reporter:
         self._training, self._device = training, device
         self.loss: torch.Tensor | None = None
         self.predicted_mib: int | None = None
-        self.pace = StepTimer()
+        self.pace = StepClock()
         trained = [one for one in training.model.parameters() if one.requires_grad]
         self.waiting = SyncTime(trained, device)
         self._last: float | None = None
@@ -100,7 +100,7 @@ class Reporter:
 
     def joined(self, group: Group, me: str, pause_s: float) -> None:
         """The members changed, and train together."""
-        self._last, self.pace = None, StepTimer()
+        self._last, self.pace = None, StepClock()
         self.waiting.forget()
         if group.rank == 0:
             insist(joined=group.version, member=me, world=group.size, pause_s=round(pause_s, 6))

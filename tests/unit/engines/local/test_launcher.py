@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from roost.core import JobSpec, Launch
-from roost.engines import Order
+from roost.engines import RunOrder
 from roost.engines.local.launcher import Launcher
 from roost.engines.local.run_record import RunRecord
 from roost.errors import InvalidSpec
@@ -19,7 +19,7 @@ from roost.testing.builders import held, run
 def test_nothing_is_started_for_a_user_without_an_account() -> None:
     unused: Any = Mock()
     launcher = Launcher(unused, unused, unused, unused, "python", -1, by_account=True)
-    order = Order(
+    order = RunOrder(
         Launch(run("a"), JobSpec(), held("n0", (0,))),
         Program({"worker": Task(script="id")}),
         user="bob",
