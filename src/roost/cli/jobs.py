@@ -175,6 +175,7 @@ def footer(page: Page[JobView], *, filtered: bool = True) -> str:
             return f"no more jobs: there are {page.total:,}"
         return "no jobs match" if filtered else _NONE
     held, asked = (
+        # What a finished job once asked for is no demand any more.
         formatting.amount(sum(getattr(view, name) for view in page if not view.over))
         for name in ("gpus_held", "gpus")
     )
@@ -281,6 +282,7 @@ def _filters(client: Client, user: str, asked: dict[str, Any]) -> Any:
     }
     if user == "me":
         me = client.whoami()
+        # A viewer has no jobs: "me" would always be an empty list.
         return filters if me.get("role") == "viewer" else {**filters, "user": str(me["user"])}
     return filters if user == "all" else {**filters, "user": user}
 
@@ -300,6 +302,7 @@ def _print(page: Page[JobView], *, wide: bool, filtered: bool) -> None:
 def _watch(client: Client, filters: Any, output: str) -> None:
     import sys
 
+    # A screen that is drawn over and over is of no use in a pipe or a file.
     if output in ("json", "yaml") or not sys.stdout.isatty():
         _tell_changes(client, filters, output)
         return
@@ -308,8 +311,10 @@ def _watch(client: Client, filters: Any, output: str) -> None:
     from rich.text import Text
 
     changed = _listening(client)
+    # No refresh by itself: rich would draw from a thread of its own, in between ours.
     with Live(console=Console(), screen=True, auto_refresh=False) as live:
         while True:
+            # The whole page again: a change may move a job into the filter, or out of it, or up.
             page = client.page(**filters)
             shown = connection.fitted(
                 rows(page.items, connection.now(), wide=output == "wide"), wide=False, spare=_SPARE
@@ -322,7 +327,7 @@ def _watch(client: Client, filters: Any, output: str) -> None:
 
 def _listening(client: Client) -> Callable[[], None]:
     """Waits for the next change, or a moment: durations on the screen grow in any case."""
-    news = threading.Event()
+    news = threading.Event()  # no queue: many changes at once need one redraw
 
     def listen() -> None:
         from roost.errors import RoostError
@@ -350,6 +355,7 @@ def _tell_changes(client: Client, filters: Any, output: str) -> None:
 
     from roost.client.formatting import clean, clock, why
 
+    # The stream has changes of all jobs that the caller may see: the filters are applied here.
     for view in client.watch():
         if not _matches(view, filters):
             continue

@@ -103,6 +103,7 @@ def tell(line: str, *, at_once: bool = True) -> None:
 
 def _everyone(handle: JobHandle, asked: dict[str, Any]) -> Iterator[str]:
     """The lines of all workers: one after the other, or as they come."""
+    # Asked once: workers that an elastic job gets later are not followed.
     names = handle.workers(asked["attempt"]) or ["worker-0"]
     width = max(map(len, names))
     readers = {f"{name:<{width}} | ": handle.logs(**{**asked, "worker": name}) for name in names}

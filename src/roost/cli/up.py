@@ -374,6 +374,7 @@ def down(home: Path, *, stop_jobs: bool) -> None:
     running = place.running()
     if running is None:
         raise NotFound(f"no server runs from {place.path}")
+    # Asked before the signal: afterwards there is no server to say what goes on.
     jobs = _jobs(running, place.token(), stop=stop_jobs)
     if not running.send(signal.SIGTERM, _DOWN_S):
         raise Conflict(f"the server with pid {running.pid} did not stop within {_DOWN_S:g} s")

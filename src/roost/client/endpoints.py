@@ -99,6 +99,7 @@ def _noted(base: Path) -> str:
         url, pid, ticks = str(note["url"]), note.get("pid"), note.get("ticks")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidSpec(f"{base / 'server.json'} is damaged; roost up writes it anew") from None
+    # Without /proc (macOS) the process cannot be checked, and the note is believed.
     if isinstance(ticks, int) and Path("/proc/self/stat").exists() and _ticks(pid) != ticks:
         raise NoServer(url)
     return url.rstrip("/")
@@ -117,6 +118,7 @@ def _read(path: Path, *, trusted: bool = False) -> str:
     """What a file says; ``trusted``: only if no other user can have written it."""
     try:
         with path.open(encoding="utf-8") as file:
+            # Of the open file: what is checked is what is read.
             status = os.fstat(file.fileno())
             if trusted and status.st_mode & _OTHERS_WRITE:
                 raise InvalidSpec(f"others can write {path}: it may lead anywhere")

@@ -26,6 +26,7 @@ from roost.defaults import POLICY
 from roost.errors import Fatal
 
 #: A server that ends with us even if we are killed: PR_SET_PDEATHSIG is 1.
+#: A parent that dies before that call sends no signal, so it is compared afterwards.
 _PROGRAM = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
@@ -67,6 +68,7 @@ class ScratchServer:
         """Start it; returns when it answers. Raises Fatal with the last line it printed."""
         command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), "up", "--port", "0"]
         command += ["--home", str(self.home), "--slots", str(self.slots)]
+        # Ctrl-C between the fork and the assignment would leave a server that nothing ends.
         with _later(), self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own
                 [*command, "--policy", self.policy, "--placer", self.placer],
@@ -187,6 +189,7 @@ def _sweep(server: ScratchServer) -> None:
     """End the server and everything it started, and remove the folder."""
     from roost.engines.local import limits
 
+    # The server first: it would start jobs again whose processes are killed below.
     server.kill()
     deadline = time.monotonic() + _SWEEP_S
     while left := server.processes():
@@ -204,6 +207,7 @@ def _kill(pid: int, home: Path) -> None:
     with suppress(OSError):
         process = os.pidfd_open(pid)
         try:
+            # After the pidfd: the number may have passed to another process since it was listed.
             if _belongs(str(pid), home):
                 signal.pidfd_send_signal(process, signal.SIGKILL)
         finally:

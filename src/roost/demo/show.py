@@ -50,6 +50,7 @@ def run(print_table: PrintTable) -> None:
     with scratch_server("demo", jobs.slots(), policy=POLICY) as server:
         try:
             really, foreseen = _play(server)
+            # In here, though the sweep would kill it: a server that does not stop is a failure.
             server.stop()
         except RoostError:
             click.echo(f"\nThe server said:\n{server.said()}\n", err=True)
@@ -130,6 +131,7 @@ class _Killer:
     def _see_it_go_on(self, view: JobView) -> None:
         """Let the job's own log tell where it went on."""
         handle = self._client.job(view.id)
+        # The new worker may not have printed that line yet: then the next look finds it.
         found = _BEGINS.search("\n".join(handle.logs(attempt=view.attempt)))
         if found is not None:
             self._went_on_at = int(found[1])

@@ -62,6 +62,7 @@ class SnapshotFiles:
             if place.exists():  # without a row: a server was killed in between
                 self._remove(place)
             draft.rename(place)
+            # On disk before the store's row is written: a row without files could not be restored.
             files.sync(place.parent)
 
     def files(self, ref: str) -> Path:
@@ -109,6 +110,7 @@ class SnapshotFiles:
         if folder.exists():
             _log.warning("cannot remove all of %s; the next start tries again", folder)
         with suppress(OSError):
+            # The job's folder goes with the last snapshot in it; it is not empty otherwise.
             folder.parent.rmdir()
 
 

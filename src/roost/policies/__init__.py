@@ -102,6 +102,7 @@ def resizes(policy: Policy) -> bool:
 
 def _found() -> dict[str, EntryPoint]:
     """Policies by name. Roost's own names cannot be taken by other packages."""
+    # The last one of a name wins in the dict, so Roost's own are sorted to the end.
     entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.module.startswith("roost."))
     return {entry.name: entry for entry in entries}
 
@@ -157,6 +158,8 @@ def _module(path: Path) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[name] = module
     try:
+        # From the bytes that were hashed, not by an import: the file may change in between, and no
+        # __pycache__ appears beside it.
         exec(compile(content, str(path), "exec"), vars(module))  # noqa: S102 - its purpose
     except Exception as error:
         del sys.modules[name]

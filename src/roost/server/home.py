@@ -47,6 +47,7 @@ class RunningServer:
         except OSError:
             return True
         try:
+            # After the pidfd: from there on the number cannot pass to another process unnoticed.
             if ticks_of(self.pid) != self.ticks:
                 return True
             signal.pidfd_send_signal(process, number)
@@ -93,6 +94,7 @@ class Home:
         except OSError as error:
             raise InvalidSpec(f"cannot read {self.token_file}: {error.strerror}") from None
         with os.fdopen(file, encoding="ascii", errors="replace") as text:
+            # Of the open file: the one with this name may be another by now.
             status = os.fstat(text.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 raise InvalidSpec(f"{self.token_file} is not a file of yours")
@@ -168,6 +170,7 @@ def _keep(target: Path, text: str) -> None:
             draft.unlink()
         with os.fdopen(os.open(draft, flags, _OWNER_ONLY), "w", encoding="ascii") as file:
             file.write(f"{text}\n")
+            # Content on disk, then the name, then the folder: a crash leaves the old or the new.
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)

@@ -74,6 +74,8 @@ def _config(app: FastAPI, here: Context, tls: Tls | None) -> uvicorn.Config:
     files: dict[str, Any] = {}
     if tls is not None:
         files = {"ssl_certfile": str(tls.cert), "ssl_keyfile": str(tls.key)}
+    # A class for each server: uvicorn makes the instances, so bounds are class attributes, and two
+    # servers in one process must not close connections of each other.
     protocol = type(
         "_BoundProtocol",
         (_Protocol,),
@@ -113,6 +115,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Streams end only when told: uvicorn would wait for them for all of its grace.
         self._here.streams.stop()
         await super().shutdown(sockets)
 
@@ -123,6 +126,7 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """End on SIGTERM and SIGINT; the end is then a normal one, not that of a signal."""
+        # Only the main thread may set handlers; a gateway runs in another one.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -154,6 +158,7 @@ class _Protocol(H11Protocol):
         _give_up(transport.get_extra_info("socket"), self.stalled_s)
         self._impatient = self.loop.call_later(self.patience_s, self._too_late)
         self.silent[self] = None
+        # Half of all connections may be silent, and a tenth is kept free for new ones.
         while len(self.silent) > self.most // 2 or len(self.connections) > self._crowd:
             oldest = next(iter(self.silent))
             if oldest is self:
@@ -167,6 +172,7 @@ class _Protocol(H11Protocol):
     def give_way(self) -> None:
         """Close an idle connection, at once."""
         self.silent.pop(self, None)
+        # At once: connection_lost comes a turn of the loop later, and the count decides above.
         self.connections.discard(self)
         self.transport.abort()
 

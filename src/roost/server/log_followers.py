@@ -62,6 +62,8 @@ class FollowedLog:
 
     def look(self) -> list[tuple[int, _Chunk]]:
         """Read what is new; blocking, for a thread."""
+        # The lock is for close(): other threads may be in the file. There is one look at a time
+        # (keep_looking), and what it found is taken in on the loop, so the rest needs no lock.
         with self._lock:
             if self._closed:
                 return []
@@ -173,6 +175,7 @@ class LogFollowers:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._options.poll_s if self._tails else None):
                     await self._hint.wait()
+            # Before the look: a hint that comes during it brings another one.
             self._hint.clear()
             await self._look()
 
@@ -182,6 +185,7 @@ class LogFollowers:
         if not tails and not left:
             return
         found = await self._read(lambda: [_try(tail) for tail in tails])
+        # On a thread: close() waits for readers, which would hold up all streams here.
         for tail in left:
             await self._read(tail.close)
         for tail, news in zip(tails, found, strict=True):
@@ -247,6 +251,7 @@ class LogFollowers:
                 if beat is not None:
                     yield beat
                     continue
+                # Asked before the file is read: what a job wrote before its end is then in it.
                 ended = followed.over or followed.attempt > attempt
                 while (chunk := await self._next(tail, offset, whole=ended)).encoded:
                     yield chunk.encoded

@@ -52,6 +52,7 @@ def write_log(path: str | os.PathLike[str]) -> Iterator[LogWriter]:
     What goes wrong on the way leaves an older file as it was. A pipe or a device is written to
     while the run goes on.
     """
+    # A link stays one: what it leads to is replaced.
     place, target = Path(path), Path(os.path.realpath(path))
     try:
         if place.exists() and not place.is_file():
@@ -65,6 +66,7 @@ def write_log(path: str | os.PathLike[str]) -> Iterator[LogWriter]:
                 yield LogWriter(out)
             draft.replace(target)
         finally:
+            # Only a run that failed leaves a draft: after the rename there is none.
             with suppress(OSError):
                 draft.unlink()
     except BrokenPipeError:

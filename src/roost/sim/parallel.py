@@ -54,7 +54,9 @@ def run_many(
             _run(scenario, placer, case, _teller(watcher, number))
             for number, case in enumerate(cases)
         ]
+    # Spawned: a fork would copy locks that other threads (numpy's) hold at that moment.
     context = multiprocessing.get_context("spawn")
+    # No lock: each process writes its own figures, and one that is killed could not free it.
     progress = context.Array("d", _FIGURES * len(cases), lock=False)
     figures = [slice(at, at + _FIGURES) for at in range(0, len(progress), _FIGURES)]
     try:
@@ -98,6 +100,7 @@ def workers(
         try:
             yield submit
         except BaseException:
+            # Killed, or leaving the pool would wait for runs that take minutes.
             for process in set(multiprocessing.active_children()) - before:
                 process.kill()
             raise
@@ -138,6 +141,7 @@ def _leave_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        # Not sys.exit, which would end this thread alone.
         os._exit(1)
 
 

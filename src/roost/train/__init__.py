@@ -123,6 +123,8 @@ def _watch() -> None:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
+        # A flag and no more: a handler runs between any two instructions of the training, and a
+        # checkpoint from in there could hold half a step.
         _Memory.stopping = True
         if callable(earlier):
             earlier(number, frame)

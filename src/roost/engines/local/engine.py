@@ -88,6 +88,7 @@ class LocalEngine:
         self._keepers: dict[RunId, Keeper] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(_THREADS, "engine")
+        # Restores have threads of their own: a launch must not wait for snapshots of other jobs.
         self._copies = ThreadPoolExecutor(_COPIES, "copy")
         self._restores = ThreadPoolExecutor(_COPIES, "restore")
         self._closing = threading.Event()

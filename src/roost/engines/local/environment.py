@@ -31,6 +31,7 @@ from roost.engines.rank_environment import (
 _FROM_SERVER = ("PATH", "HOME", "USER", "LANG", "TZ")
 _HOST = "127.0.0.1"
 _LOOPBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
+#: A worker binds its port some time after it was given out: until then the kernel thinks it free.
 _RECENT = 4096
 
 
@@ -44,6 +45,8 @@ class Ports:
     def take(self, count: int) -> list[int]:
         """So many ports that are free."""
         found: list[int] = []
+        # Launches run on several threads. Sockets stay open until all ports are found, or the
+        # kernel could name one twice.
         with self._lock, ExitStack() as stack:
             while len(found) < count:
                 probe = stack.enter_context(socket.socket())

@@ -59,6 +59,7 @@ class JobWishes:
 
     def saved(self, number: float, *, done: bool = True) -> None:
         """Answer all requests for a checkpoint up to that number."""
+        # A checkpoint that was made for a later request serves earlier ones just as well.
         for one in [one for one in self._saving if one[0] <= number]:
             self._saving.remove(one)
             if not one[1].done():

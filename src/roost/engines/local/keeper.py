@@ -191,6 +191,8 @@ class Keeper:
             self._shim.signal(signal.SIGUSR1)
         else:
             self._generations.next = None
+            # Written down before the signal: when the shim has ended, only run.json tells a run
+            # that is parked from one that is over.
             await self._generations.intend("suspend")
             self._shim.signal(signal.SIGTERM)
 

@@ -105,6 +105,7 @@ class Launcher:
                 text = json.dumps(self._shim_order(folder, setting, program)).encode()
                 return self._spawn(folder, lock, text)
             finally:
+                # A shim that began has a copy: the lock is free only when the last one is closed.
                 os.close(lock)
 
     def pins(self, record: RunRecord) -> dict[str, list[int]]:

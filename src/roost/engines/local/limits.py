@@ -62,8 +62,10 @@ class ProcessLimits:
         found = {}
         if "memory" in self.controllers and need.memory_mib:
             found["memory.max"] = str(need.memory_mib << 20)
+            # All of the worker or nothing: one that lost a process would wait for it for ever.
             found["memory.oom.group"] = "1"
         if "cpu" in self.controllers and need.cpu_milli:
+            # Quota and period in microseconds: quota = CPUs * period, CPUs = cpu_milli / 1000.
             found["cpu.max"] = f"{need.cpu_milli * _PERIOD_US // 1000} {_PERIOD_US}"
         return found
 
@@ -84,6 +86,7 @@ def remove(group: str) -> None:
     """Remove the cgroup of a run that is over; one that is in use stays."""
     if not group:
         return
+    # Workers' groups first: the kernel removes no group that has others in it.
     for folder in (*Path(group).glob("*/"), Path(group)):
         with suppress(OSError):
             folder.rmdir()
@@ -137,6 +140,7 @@ def _enable_own(own: Path, controllers: frozenset[str]) -> bool:
             return False  # others are in it; they are not ours to move
         aside = own / "roost-server"
         aside.mkdir(exist_ok=True)
+        # 0 stands for the process that writes.
         (aside / "cgroup.procs").write_text("0")
     except OSError:
         return False

@@ -22,6 +22,7 @@ def main() -> None:
         bus = pynvml.nvmlDeviceGetPciInfo(device).busId
         found.append(
             {
+                # Older versions of pynvml give bytes.
                 "name": name if isinstance(name, str) else name.decode(),
                 "memory_mib": int(pynvml.nvmlDeviceGetMemoryInfo(device).total) >> 20,
                 "numa": _numa(bus if isinstance(bus, str) else bus.decode()),

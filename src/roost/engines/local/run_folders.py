@@ -38,7 +38,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Errors that tell nothing about whether a file is there.
 _NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 _GONE = ".gone-"
-_DEEP = 50
+_DEEP = 50  # folders that are entered at a time to remove them: each is an open file
 #: Others may pass through to the folders that are theirs, and see nothing on the way.
 _PASS, _OWN = 0o711, 0o700
 
@@ -371,7 +371,7 @@ def _empty(folder: int, top: int, depth: int = 0) -> list[str]:
 
 def _regular(name: str, parent: int, owner: int | None = None) -> int:
     """Open a plain file; one with an expected owner must be theirs, and have no second name."""
-    fd = os.open(name, _FILE, dir_fd=parent)
+    fd = os.open(name, _FILE, dir_fd=parent)  # returns at once, even if a job put a pipe there
     status = os.fstat(fd)
     if stat.S_ISREG(status.st_mode) and (
         owner is None or (status.st_uid == owner and status.st_nlink == 1)

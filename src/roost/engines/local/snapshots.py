@@ -67,6 +67,7 @@ def take(source: Path, into: Path, by: CopyContext) -> CopySize:
         found = _fill(draft, source, by)
         if not found.files:
             raise Conflict(_NEVER)
+        # What was copied is on disk already (folder_copy): after the rename the name follows.
         draft.rename(into)
         _sync(into.parent)
     except OSError as error:
@@ -82,6 +83,7 @@ def restore(source: Path, folder: RunFolder, own: str, by: CopyContext) -> None:
     Raises NotFound if there is nothing to restore from, InvalidSpec or Retryable if it cannot be.
     """
     try:
+        # Opened with the server's rights and passed on: the account cannot reach snapshots itself.
         with _Opened(source) as given:
             if own:
                 job = folder.path.parent.name
@@ -115,6 +117,8 @@ def _fill(draft: Path, source: Path, by: CopyContext) -> CopySize:
     with _Opened(draft) as target:
         try:
             if account is not None:
+                # The draft is the account's while its process fills it, and ours from then on:
+                # the job must not be able to change what is kept.
                 os.fchown(target, account.uid, account.gid)
                 order = {"source": str(source), "target_fd": target}
                 return _apart(order, (target,), by)
@@ -192,6 +196,7 @@ def _heard(child: subprocess.Popen[bytes], order: bytes, closing: threading.Even
         try:
             return child.communicate(given, _LOOK_S)[0]
         except subprocess.TimeoutExpired:
+            # Popen remembers what is left to send, and refuses to be given it twice.
             given = None
         except BrokenPipeError:  # it ended before it was told
             return b""
@@ -200,6 +205,7 @@ def _heard(child: subprocess.Popen[bytes], order: bytes, closing: threading.Even
             before, since = now, time.monotonic()
         stopped = process is not None and process.state in "Tt"
         if stopped or closing.is_set() or time.monotonic() - since > _STILL_S:
+            # Not the end of the loop: the next communicate() reaps it.
             child.kill()
 
 

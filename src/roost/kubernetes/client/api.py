@@ -284,6 +284,7 @@ class Api:
         self, namespace: str, name: str, *, container: str = "", since_bytes: int = 0
     ) -> AsyncGenerator[bytes, None]:
         """What a container wrote from a byte on, and writes, until it ends."""
+        # The API knows no offset: what the caller has already is sent again, and dropped here.
         query = _query(container=container, follow="true")
         asked = AccessRequest("get", PODS, namespace, name, "log")
         async with self._transport.stream(ApiCall(asked, query=query), None) as answer:

@@ -49,6 +49,7 @@ class ClusterTransport(httpx.BaseTransport):
                 if found is not None:
                     return httpx.Response(200, json=found, request=request)
             self._open()
+        # Outside of the lock: a stream lasts for hours, and other threads ask meanwhile.
         url = httpx.URL(self._address.url)
         request.url = request.url.copy_with(host=url.host, port=url.port)
         request.headers["Host"] = url.netloc.decode()

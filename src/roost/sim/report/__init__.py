@@ -57,6 +57,7 @@ def render(runs: Sequence[Results]) -> str:
         "script": script,
         "contents": _embed(contents(runs)),
     }
+    # One pass for all parts: a job may be called {{script}}, and what was put in is not read again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
 
 

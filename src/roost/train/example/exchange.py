@@ -62,6 +62,7 @@ class ExchangePlace:
     def tick(self, why: str) -> None:
         """Some time went by in which this process ran; raises PeerLost when it was too much."""
         self.watch()
+        # Ticks, not the clock: a process that was frozen in between has not waited.
         self._ticks += 1
         if self.patience_s is not None and self._ticks * _TICK_S >= self.patience_s:
             raise PeerLost(why)
@@ -92,6 +93,7 @@ class FirstWorker:
             with _listening(meeting) as server:
                 while len(self._peers) < meeting.size - 1:
                     self._accept(server, meeting)
+            # Only when all have come: none begins to train with a part of the workers.
             for rank, peer in self._peers.items():
                 _send(peer, _BEGIN, rank, self._watch)
         except BaseException:
@@ -114,6 +116,8 @@ class FirstWorker:
     def total(self, vector: Vector) -> Vector:
         """Take a vector from each, and give the sum to all."""
         found = vector.copy()
+        # In the order of ranks: sums of floats depend on it, and all runs shall have the same bits.
+        # The others send before they receive, so reading one after the other cannot lock up.
         for rank, peer in sorted(self._peers.items()):
             found += _vector(peer, len(vector), rank, self._watch)
         for rank, peer in sorted(self._peers.items()):
@@ -175,6 +179,7 @@ def _who(peer: socket.socket, meeting: ExchangePlace) -> int:
 
 def _admitted(meeting: ExchangePlace) -> socket.socket:
     """A connection to worker 0, once all have come."""
+    # Worker 0 is mostly milliseconds away; later, asking that often would only cost CPU time.
     pause_s = 0.002
     while True:
         try:

@@ -101,6 +101,8 @@ class GroupBuilder:
         while not self._closed:
             view = self._members.look()
             if view.version > tried:
+                # First: a loop that waits for a dead worker never comes to the boundary where it
+                # would take the new group.
                 self._free_the_loop(view)
                 if self._prepare(view):
                     tried = view.version

@@ -32,6 +32,8 @@ class HugePages:
     @contextmanager
     def always(self) -> Iterator[None]:
         """Huge pages for everything, as long as a call is in here; or all as it is."""
+        # Tenants are parked on threads of their own: the first one changes the setting, and
+        # the last one puts it back.
         with self._mutex:
             self._users += 1
             if self._users == 1:
@@ -59,6 +61,7 @@ class HugePages:
         if not now or now == _ALWAYS:
             return
         with suppress(OSError, RoostError):
+            # The note first: a daemon that is killed in between leaves what is true anyway.
             files.save(self._note, now, 0o600)
             try:
                 self._setting.write_text(_ALWAYS)

@@ -55,6 +55,7 @@ class MpsDaemon:
         self._logs = home / f"mps-{index}-log"
         self.pipe = _short(home / f"mps-{index}")
         self._seen = 0
+        # Reentrant: start() holds it while it calls stop().
         self._mutex = threading.RLock()
 
     def start(self) -> None:

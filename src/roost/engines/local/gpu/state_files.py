@@ -86,6 +86,7 @@ class StateFiles:
 
     def has_daemon(self) -> bool:
         """Whether a sharing daemon lives."""
+        # The lock is the one sure sign: a number in a file outlives the process it names.
         fd = self.lock()
         if fd is None:
             return True

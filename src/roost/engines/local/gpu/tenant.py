@@ -219,6 +219,7 @@ def _known(kind: type, body: dict[str, Any]) -> dict[str, Any]:
 
 def _computes(driver: CheckpointDriver, pid: int) -> bool:
     try:
+        # The cheap look first: most processes of a tree have no CUDA, and the driver is slow.
         with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - often
             if b"libcuda.so" not in file.read():
                 return False

@@ -31,6 +31,7 @@ class WorkerProcesses:
         if not found or not self._is_shim(found[0].parent):
             return found
         for one in below(found[0].parent):
+            # By session, too: what another worker of this run left behind stays with that one.
             if one.pid != self._pid and self.others.isdisjoint((one.pid, one.session)):
                 found += family(one.pid, below)
         return found
