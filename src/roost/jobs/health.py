@@ -27,7 +27,6 @@ class DecisionCounts:
     slowest_s: float = 0.0
     appends: int = 0
     append_errors: int = 0
-    recoveries: int = 0
     #: How many decisions took at most so many seconds, and more than the bound before.
     buckets: dict[float, int] = field(default_factory=lambda: dict.fromkeys(BOUNDS_S, 0))
 

@@ -433,7 +433,6 @@ class Driver:
 
     async def _recover(self) -> None:
         """Fold the journal into a new core."""
-        self.counts.recoveries += 1
         found = await self._in_writer(recover, self.store, self.policy, self.placer)
         self.core, self.seq, self.records, written_at = found
         self._durable = self.seq

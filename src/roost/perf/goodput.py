@@ -87,22 +87,6 @@ def tune(
     return Tuned(local, accumulation, total, rate)
 
 
-def fixed(
-    model: StepTimer,
-    noise: float,
-    limits: BatchLimits,
-    size: tuple[Numbers, Numbers],
-    split: tuple[Numbers, Numbers],
-) -> Reals:
-    """How fast a job of ``size`` (nodes, workers) learns at ``split`` (local, accumulation)."""
-    workers, local, accumulation = (
-        np.asarray(number, dtype=np.int64) for number in (size[1], *split)
-    )
-    grid = _split(limits, workers, local, accumulation)
-    seconds = model.step_s(*size, local) + accumulation * model.compute_s(local)
-    return _rates(seconds, noise, limits, grid)
-
-
 class _Grid(NamedTuple):
     """Batches to try: a row for each size of a job, which begins at ``rows`` in flat order."""
 

@@ -14,12 +14,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from roost.core.observed import Observed
 from roost.core.spec import Training
 from roost.core.state import Job
-from roost.perf.arrays import Numbers, Reals
 from roost.perf.goodput import BatchLimits
 from roost.perf.hybrid import Model, ReplicaSplit, bounded, fit_hybrid, in_slots, paced
 from roost.perf.steps import StepModel, StepSample, fit_steps
@@ -247,40 +244,3 @@ def limits(training: Training, kind: str) -> BatchLimits:
     most = max(training.batch, training.batch_max)
     found = BatchLimits(training.batch, most, training.local_min, training.most_local(kind))
     return found if training.pipeline == 1 else bounded(found, training.micro)
-
-
-@dataclass(frozen=True, slots=True)
-class Corrected:
-    """A model that says what was measured, wherever it was measured.
-
-    Its errors are known at the samples. At a size that was seen, the relative error is taken as
-    linear in the logarithm of the batch between samples, and as constant beyond; at sizes never
-    seen nothing is corrected. Computing times stay those of the model.
-    """
-
-    model: StepModel
-    errors: Mapping[tuple[int, int], tuple[Reals, Reals]]
-
-    def compute_s(self, local: Numbers) -> Reals:
-        """Seconds to compute gradients of so many samples on one GPU."""
-        return self.model.compute_s(local)
-
-    def step_s(self, nodes: Numbers, workers: Numbers, local: Numbers) -> Reals:
-        """Seconds of a whole step."""
-        spread, size, batch = np.broadcast_arrays(nodes, workers, local)
-        seconds = np.array(self.model.step_s(spread, size, batch))
-        for seen, (logs, errors) in self.errors.items():
-            here = (spread == seen[0]) & (size == seen[1])
-            if here.any():
-                seconds[here] *= np.exp(np.interp(np.log(batch[here]), logs, errors))
-        return seconds
-
-
-def corrected(model: StepModel, seen: Iterable[StepSample]) -> Corrected:
-    """Correct a model by what was measured."""
-    errors: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for nodes, workers, local, step, _ in seen:
-        off = math.log(step / model.step_s(nodes, workers, local))
-        errors.setdefault((nodes, workers), []).append((math.log(local), off))
-    lines = {size: np.array(sorted(points)).T for size, points in errors.items()}
-    return Corrected(model, {size: (line[0], line[1]) for size, line in lines.items()})

@@ -121,21 +121,11 @@ class ServerModel:
         found: Reals = np.sqrt(np.maximum(variance, 0.0)) / time_s
         return found
 
-    def interval(
-        self, servers: Amount, workers: Amount, nodes: Amount = 1, sigmas: float = 1.96
-    ) -> tuple[Reals, Reals]:
-        """Between which speeds a new measurement is expected to lie."""
-        rate = self.rate(servers, workers, nodes)
-        wide = sigmas * np.hypot(self.spread(servers, workers, nodes), self.error)
-        return rate / (1.0 + wide), rate / np.maximum(1.0 - wide, _SLOWEST)
-
     def _terms(self, servers: Amount, workers: Amount, nodes: Amount) -> Reals:
         return _columns(self.mode, servers, workers, nodes if self.placed else None)
 
 
 _TINY = 1e-12
-#: Bounds the upper end of an interval where the error is as large as the time itself.
-_SLOWEST = 0.05
 
 
 def fit(samples: Iterable[ServerSample], mode: Mode, *, placed: bool = False) -> ServerModel | None:
@@ -311,14 +301,3 @@ def _fitted(job: Job, observed: Observed, mode: Mode, *, placed: bool) -> Server
     batch = job.spec.training.batch if job.spec.training is not None else 1
     samples = samples_of(observed, batch, servers=mode is not Mode.ALL_REDUCE)
     return fit(samples, mode, placed=placed)
-
-
-def predict(
-    job: Job, servers: Amount, workers: Amount, nodes: Amount = 1, fits: Fits | None = None
-) -> Reals:
-    """Steps per second of a job with so many servers and workers, by what was observed of it.
-
-    Where nothing was measured the numbers are relative to one server and one worker. ``nodes``
-    matters to ``Fits(placed=True)`` only.
-    """
-    return (fits or Fits()).of(job).rate(servers, workers, nodes)

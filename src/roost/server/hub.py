@@ -319,10 +319,8 @@ class StreamHub:
 
     def queues(self, visibility: Visibility, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The queues that are seen, with the counts of the jobs that are."""
-        waiting: dict[str, list[float]] = {}
-        for row in () if visibility.all else self.open_jobs(visibility):
-            if row.state == "queued":
-                waiting.setdefault(row.queue, []).append(row.submitted_at)
+        rows = () if visibility.all else self.open_jobs(visibility)
+        waiting = Counter(row.queue for row in rows if row.state == "queued")
         return [visibility.queue(queue, waiting) for queue in queues if visibility.may_use(queue)]
 
     def _counts(self, visibility: Visibility) -> dict[str, int]:

@@ -8,7 +8,7 @@ those of the own jobs. How full the machine is, is no secret: its users can meas
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,15 +130,12 @@ class Visibility:
         """Whether a queue is one of theirs."""
         return self.all or admits(queue.get("submitters", (ALL_USERS,)), self.user)
 
-    def queue(
-        self, queue: Mapping[str, Any], waiting: Mapping[str, Collection[float]]
-    ) -> dict[str, Any]:
-        """A queue; ``waiting`` are the times at which the jobs that are seen were submitted."""
+    def queue(self, queue: Mapping[str, Any], waiting: Mapping[str, int]) -> dict[str, Any]:
+        """A queue; ``waiting`` counts the jobs that are seen in each queue."""
         if self.all:
             return dict(queue)
         told = dict(queue)
-        since = waiting.get(str(queue.get("id")), ())
-        own = {"waiting": len(since), "oldest_at": min(since, default=None), "running": None}
+        own = {"waiting": waiting.get(str(queue.get("id")), 0), "running": None}
         told.update({key: value for key, value in own.items() if key in told})
         told["submitters"] = ["*"] if "*" in queue.get("submitters", ()) else [self.user]
         return told

@@ -27,7 +27,6 @@ from roost.core.state import Job, JobState
 from roost.errors import InvalidSpec
 from roost.placement import placer
 from roost.policies import policy
-from roost.sim.results import Results
 from roost.sim.simulation import Setup, Simulation
 from roost.traces.workload import TraceJob, Workload
 
@@ -134,11 +133,6 @@ def forecast(  # noqa: PLR0913 - what to ask, and how far to go for it
         assumptions=assumptions,
         truncated=not simulation.over,
     )
-
-
-def replay(state: Any, policy_text: str, placer_name: str) -> Results:
-    """What becomes of the jobs of a snapshot under a policy; times count from the first of them."""
-    return present_run(state, policy_text, placer_name).simulation.run()
 
 
 class PresentRun(NamedTuple):

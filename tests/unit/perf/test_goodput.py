@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from roost.perf.goodput import BatchLimits, Tuned, fixed, gain, tune
+from roost.perf.goodput import BatchLimits, Tuned, gain, tune
 from roost.perf.steps import StepModel
 
 MODEL = StepModel(0.05, 0.002, 0.12, 0.004, 0.03, 0.002, 1.8)
@@ -112,18 +112,6 @@ def test_the_shape_is_that_of_the_sizes() -> None:
     assert [values.shape for values in square] == [(2, 4)] * 4
     assert square.rate.ravel().tolist() == tune(MODEL, 100.0, LIMITS, NODES, SIZES).rate.tolist()
     assert one(LIMITS, 1, 4).rate.shape == ()
-
-
-def test_a_given_split_goes_at_the_rate_that_was_promised() -> None:
-    tuned = tune(MODEL, 700.0, LIMITS, NODES, SIZES)
-    again = fixed(MODEL, 700.0, LIMITS, (NODES, SIZES), (tuned.local, tuned.accumulation))
-
-    assert again.tolist() == pytest.approx(tuned.rate.tolist())
-    four, local = (np.array(1), np.array(4)), np.array(31)
-    assert fixed(MODEL, 700.0, LIMITS, four, (local, np.array(0))) == 0.0
-    most = np.array(1024)
-    assert fixed(MODEL, 700.0, LIMITS, four, (most, np.array(0))) > 0.0
-    assert fixed(MODEL, 700.0, LIMITS, four, (most, np.array(1))) == 0.0
 
 
 def test_sixty_four_sizes_take_less_than_a_third_of_a_millisecond() -> None:

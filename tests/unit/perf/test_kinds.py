@@ -14,11 +14,10 @@ from roost.core.observed import Observed
 from roost.core.spec import JobId, Resources, Training
 from roost.core.state import Job, Queue
 from roost.perf import kinds
-from roost.perf.goodput import BatchLimits, tune
+from roost.perf.goodput import BatchLimits
 from roost.perf.hybrid import HybridModel, ReplicaSplit
 from roost.perf.kinds import (
     Estimates,
-    corrected,
     job_fits,
     job_models,
     limits,
@@ -281,35 +280,3 @@ def test_a_replica_takes_whole_micro_batches_and_sees_its_noise_alone() -> None:
 
     assert limits(staged, "T4") == BatchLimits(128, 4096, 2, 256, lone_rounds=1)
     assert limits(replace(staged, local_min=32), "T4").local_min == 32
-
-
-def test_a_corrected_model_says_what_was_measured() -> None:
-    seen = [
-        StepSample(1, 1, 64, 0.30, 0.0),
-        StepSample(1, 1, 128, 0.35, 0.0),
-        StepSample(2, 8, 64, 0.50, 0.1),
-    ]
-    right = corrected(TRUTH, seen)
-    nodes, workers, local, steps, _ = np.array(seen).T
-
-    assert right.step_s(nodes, workers, local).tolist() == pytest.approx(steps.tolist())
-
-
-def test_a_correction_reaches_other_batches_but_no_other_sizes() -> None:
-    off = 1.2 * TRUTH.step_s(2, 8, 64)
-    right = corrected(TRUTH, [StepSample(2, 8, 64, off, 0.1)])
-    nodes, workers, local = np.array([[2, 8, 256], [1, 8, 64], [2, 16, 64]]).T
-
-    assert (right.step_s(nodes, workers, local) / TRUTH.step_s(nodes, workers, local)).tolist() == (
-        pytest.approx([1.2, 1.0, 1.0])
-    )
-
-
-def test_batches_are_tuned_with_corrections() -> None:
-    right = corrected(TRUTH, [StepSample(2, 8, 64, 3 * TRUTH.step_s(2, 8, 64), 0.1)])
-    nodes, workers = np.array([1, 2]), np.array([4, 8])
-    hoped = tune(TRUTH, 500.0, limits(TRAINING, "T4"), nodes, workers)
-    known = tune(right, 500.0, limits(TRAINING, "T4"), nodes, workers)
-
-    assert known.rate[0] == hoped.rate[0]
-    assert known.rate[1] == pytest.approx(hoped.rate[1] / 3)

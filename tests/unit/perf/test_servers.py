@@ -20,7 +20,6 @@ from roost.perf.servers import (
     assumed,
     fit,
     mode_of,
-    predict,
     samples_of,
 )
 
@@ -70,17 +69,6 @@ def test_noisy_measurements_come_close_within_the_spread_that_is_told(mode: Mode
         assert np.abs(off).mean() < 0.06
         hits.append(np.abs(off) < 2.5 * model.spread(p, w) + 0.01)
     assert np.mean(hits) > 0.9
-
-
-def test_an_interval_holds_most_new_measurements() -> None:
-    chance = np.random.default_rng(5)
-    inside = 0
-    for seed in range(100):
-        model = model_of(seen(Mode.ASYNC, 0.04, seed), Mode.ASYNC)
-        low, high = model.interval(5, 5)
-        assert low < model.rate(5, 5) < high
-        inside += bool(low <= truth(Mode.ASYNC, 5, 5) * chance.lognormal(0, 0.04) <= high)
-    assert inside > 80
 
 
 def test_coefficients_are_never_negative() -> None:
@@ -181,8 +169,8 @@ def test_speeds_come_from_what_a_job_told(mode: Mode) -> None:
     tell(one, mode)
 
     assert mode_of(one) is mode
-    assert predict(one, 6, 6) == pytest.approx(truth(mode, 6, 6), rel=0.05)
-    assert predict(one, np.array([1, 4]), np.array([1, 8])).shape == (2,)
+    assert Fits().of(one).rate(6, 6) == pytest.approx(truth(mode, 6, 6), rel=0.05)
+    assert Fits().of(one).rate(np.array([1, 4]), np.array([1, 8])).shape == (2,)
 
 
 def test_an_application_knows_more_than_one_of_its_jobs() -> None:
@@ -191,14 +179,14 @@ def test_an_application_knows_more_than_one_of_its_jobs() -> None:
     observed = tell(first, Mode.ASYNC)
     second.history.profiles["", "net"] = Profile(observed=observed)
 
-    assert predict(second, 4, 4) == pytest.approx(truth(Mode.ASYNC, 4, 4), rel=0.05)
+    assert Fits().of(second).rate(4, 4) == pytest.approx(truth(Mode.ASYNC, 4, 4), rel=0.05)
 
 
 def test_without_measurements_speeds_are_relative() -> None:
     one = job()
 
-    assert predict(one, 1, 1) == pytest.approx(1.0)
-    assert predict(one, 4, 4) > predict(one, 1, 2) > predict(one, 1, 1)
+    assert Fits().of(one).rate(1, 1) == pytest.approx(1.0)
+    assert Fits().of(one).rate(4, 4) > Fits().of(one).rate(1, 2) > Fits().of(one).rate(1, 1)
 
 
 def test_a_job_without_servers_has_a_model_of_its_workers_alone() -> None:
@@ -211,7 +199,7 @@ def test_a_job_without_servers_has_a_model_of_its_workers_alone() -> None:
         )
 
     assert mode_of(one) is Mode.ALL_REDUCE
-    assert predict(one, 0, 3) == pytest.approx(1 / (1 / 3 + 0.15), rel=0.03)
+    assert Fits().of(one).rate(0, 3) == pytest.approx(1 / (1 / 3 + 0.15), rel=0.03)
     assert samples_of(one.observed, 64, servers=True) == []
 
 

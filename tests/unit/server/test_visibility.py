@@ -78,7 +78,7 @@ def test_queues_of_others_and_counts_of_others() -> None:
     mine = {"id": "mine", "submitters": ["bob", "ada"], "waiting": 3, "running": 2}
     assert not ADA.may_use(closed)
     assert ALL.may_use(closed)
-    assert ADA.queue(mine, {"mine": [5.0]}) == {
+    assert ADA.queue(mine, {"mine": 1}) == {
         "id": "mine",
         "submitters": ["ada"],
         "waiting": 1,

@@ -33,7 +33,7 @@ from roost.core.snapshot import digest, dump
 from roost.errors import InvalidSpec, NotFound
 from roost.placement import placer
 from roost.policies import names, policy
-from roost.sim.forecast import Forecast, ForecastTimes, Present, forecast, present_run, replay
+from roost.sim.forecast import Forecast, ForecastTimes, Present, forecast, present_run
 from roost.sim.metrics import summarise
 from roost.sim.saving import load as load_run
 from roost.sim.saving import save
@@ -367,7 +367,7 @@ def a_state() -> dict[str, Any]:
     ],
 )
 def test_a_state_is_replayed_under_a_policy(name: str, ends: dict[str, float]) -> None:
-    results = replay(a_state(), name, "first-fit")
+    results = present_run(a_state(), name, "first-fit").simulation.run()
 
     rows = {row.id: row for row in results.jobs}
     assert {row.id: row.finished_at for row in results.jobs} == ends
@@ -379,7 +379,8 @@ def test_a_state_is_replayed_under_a_policy(name: str, ends: dict[str, float]) -
 
 
 def test_waits_count_from_the_submission() -> None:
-    rows = {row.id: row for row in replay(a_state(), "fifo", "first-fit").jobs}
+    results = present_run(a_state(), "fifo", "first-fit").simulation.run()
+    rows = {row.id: row for row in results.jobs}
 
     waits = rows["long"]
     assert waits.wait_capacity_s + waits.wait_turn_s == 61.0
@@ -399,12 +400,12 @@ def test_a_rehearsal_can_be_saved_and_goes_on(tmp_path: Any) -> None:
 
 def test_what_is_no_state_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="reads versions 1 to 2"):
-        replay({"version": 7}, "fifo", "first-fit")
+        present_run({"version": 7}, "fifo", "first-fit")
     with pytest.raises(NotFound, match="unknown policy 'fif'"):
-        replay(a_state(), "fif", "first-fit")
+        present_run(a_state(), "fif", "first-fit")
     empty = core_with(FIFO, node("n0", 1))
     with pytest.raises(InvalidSpec, match="there are no jobs that are not over"):
-        replay(dump(empty), "fifo", "first-fit")
+        present_run(dump(empty), "fifo", "first-fit")
 
 
 def test_a_node_that_joins_again_is_as_before() -> None:

@@ -85,7 +85,7 @@ PYTORCH_JOBS = ResourceKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TF_JOBS = ResourceKind("kubeflow.org", "v1", "tfjobs", "TFJob")
 MPI_JOBS = ResourceKind("kubeflow.org", "v1", "mpijobs", "MPIJob")
 MPI_JOBS_V2 = ResourceKind("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
-TRAIN_JOBS = ResourceKind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
+
 
 JOBS = ResourceKind("roost.dev", "v1alpha1", "jobs", "Job")
 QUEUES = ResourceKind("roost.dev", "v1alpha1", "queues", "Queue")

@@ -36,15 +36,13 @@ class Need(NamedTuple):
     """What a pod needs.
 
     ``resources`` carries the name of the pool of ``constraints``. ``preempts``: whether others may
-    have to go for it. ``gates`` are what others have to remove before it may be placed, and
-    ``claims`` the volumes that must be there.
+    have to go for it. ``claims`` are the volumes that must be there.
     """
 
     resources: Resources
     constraints: Constraints
     priority: int = 0
     preempts: bool = True
-    gates: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
 
     @property
@@ -80,7 +78,6 @@ def needs(pod: Object) -> Need:
         constraints,
         priority_of(spec),
         spec.get("preemptionPolicy") != "Never",
-        gates_of(pod),
         _claims(spec),
     )
 
@@ -91,14 +88,6 @@ def priority_of(spec: Object) -> int:
     if abs(found) > _MOST_PRIORITY + 1:
         raise InvalidSpec(f"priority must fit in 32 bits, got {found}")
     return found
-
-
-def gates_of(pod: Object) -> tuple[str, ...]:
-    """What keeps a pod from being placed until others remove it."""
-    spec = section(pod, "spec")
-    if not spec.get("schedulingGates"):
-        return ()
-    return tuple(text(gate, "name") for gate in sections(spec, "schedulingGates"))
 
 
 def _refuse(spec: Object) -> None:

@@ -1,4 +1,4 @@
-"""Where a pod stands, how it ended, and what Roost wrote on it when it was bound.
+"""Where a pod stands, and what Roost wrote on it when it was bound.
 
 A bound pod carries its seat, its GPUs and its attempt, and at least one pod of a run carries the
 plan of all. These notes can be edited with the pod: what is read back is checked.
@@ -12,25 +12,18 @@ from typing import Any
 
 from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.spec import WHOLE, NodeId
-from roost.engines import WorkerExit
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
-from roost.kubernetes.objects.gang_refs import index_of, role_of
 from roost.kubernetes.objects.nodes import MOST_DEVICES
 from roost.kubernetes.objects.values import (
     annotations_of,
     digits,
-    integer,
     quoted,
     section,
-    sections,
     text,
 )
 
 _OVER = {"Succeeded", "Failed"}
-#: An exit code above this is the number of the signal that ended it, by the shell's custom.
-_SIGNALLED = 128
-_HIGHEST_SIGNAL = 64
 _MOST_ATTEMPTS = 1 << 31
 _LONGEST_LIST = 5 * MOST_DEVICES
 
@@ -86,64 +79,6 @@ def created_at(pod: Object) -> float | None:
     return _time(section(pod, "metadata").get("creationTimestamp"))
 
 
-def started_at(pod: Object) -> float | None:
-    """When the first of its containers began; while there is none, when its node took it up."""
-    status = section(pod, "status")
-    times = [
-        _time(section(section(container, "state"), name).get("startedAt"))
-        for container in sections(status, "containerStatuses")
-        for name in ("running", "terminated")
-    ]
-    begun = [time for time in times if time is not None]
-    return min(begun) if begun else _time(status.get("startTime"))
-
-
-def ended_at(pod: Object) -> float | None:
-    """When the last of its containers ended; None unless all of them did."""
-    ended = []
-    for container in sections(section(pod, "status"), "containerStatuses"):
-        found = _time(_terminated(container).get("finishedAt"))
-        if found is None:
-            return None
-        ended.append(found)
-    return max(ended) if ended else None
-
-
-def reason_of(pod: Object) -> str:
-    """In one word why it is as it is: Evicted, OOMKilled, ImagePullBackOff; "" if not said."""
-    status = section(pod, "status")
-    if found := text(status, "reason"):
-        return found
-    for name in ("initContainerStatuses", "containerStatuses"):
-        for container in sections(status, name):
-            state = section(container, "state")
-            for part in ("waiting", "terminated"):
-                found = text(section(state, part), "reason")
-                if found and found not in {"Completed", "PodInitializing", "ContainerCreating"}:
-                    return found
-    return ""
-
-
-def exits(pod: Object) -> tuple[WorkerExit, ...]:
-    """How a pod that is over ended: one exit, of the container that tells most.
-
-    That is the first init container that failed (role ``setup``), else the first container that
-    failed, else the first. Empty while the pod is not over, and when no container of it ever ran:
-    then ``reason_of`` knows more.
-    """
-    if not is_over(pod):
-        return ()
-    status = section(pod, "status")
-    for container in sections(status, "initContainerStatuses"):
-        if integer(_terminated(container), "exitCode"):
-            return (_exit("setup", index_of(pod), _terminated(container)),)
-    ended = [one for c in sections(status, "containerStatuses") if (one := _terminated(c))]
-    if not ended:
-        return ()
-    worst = next((one for one in ended if integer(one, "exitCode")), ended[0])
-    return (_exit(role_of(pod), index_of(pod), worst),)
-
-
 def devices_of(pod: Object) -> tuple[int, ...]:
     """The devices that it was given on its node, as written when it was bound."""
     given = annotations_of(pod).get(GPUS)
@@ -164,31 +99,6 @@ def attempt_of(pod: Object) -> int:
     """The run that it belongs to; 0 if that is not written on it."""
     given = annotations_of(pod).get(ATTEMPT)
     return 0 if given is None else digits(given, f"annotation {ATTEMPT}", _MOST_ATTEMPTS)
-
-
-def seat_of(pod: Object) -> tuple[str, int] | None:
-    """Its place in the gang: a role and a number."""
-    given = annotations_of(pod).get(SEAT)
-    if given is None:
-        return None
-    role, dash, number = given.rpartition("-") if isinstance(given, str) else ("", "", "")
-    if not role or not dash:
-        raise InvalidSpec(f"annotation {SEAT} must be a role and a number, got {quoted(given)}")
-    return role, digits(number, f"annotation {SEAT}", _MOST_ATTEMPTS)
-
-
-def _terminated(container: Object) -> Object:
-    return section(section(container, "state"), "terminated")
-
-
-def _exit(role: str, index: int, ended: Object) -> WorkerExit:
-    code, signal = integer(ended, "exitCode"), integer(ended, "signal")
-    if not signal and _SIGNALLED < code <= _SIGNALLED + _HIGHEST_SIGNAL:
-        signal = code - _SIGNALLED
-    oom = ended.get("reason") == "OOMKilled"
-    if signal:
-        return WorkerExit(role, index, None, signal, oom=oom)
-    return WorkerExit(role, index, code, None, oom=oom)
 
 
 def _time(given: object) -> float | None:

@@ -11,7 +11,7 @@ A rate is work per second with a job's least workers. Where a job cannot run at 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -169,10 +169,9 @@ def start_if_idle(plan: Plan) -> None:
             plan.place(job)
 
 
-def explain_all(plan: Plan, text: str, to: Callable[[Job], bool] = lambda _: True) -> None:
+def explain_all(plan: Plan, text: str) -> None:
     """Tell all waiting lines that were told nothing yet, unless their queue is at its limit."""
-    open_lines = plan.waiting.open
-    lines: list[Line] = [line for line in open_lines if line not in plan.said and to(line.head)]
+    lines: list[Line] = [line for line in plan.waiting.open if line not in plan.said]
     for line in lines:
         if line.queue is None or not plan.over_limit(line.head, line.gpu_milli):
             plan.say(line, text)

@@ -47,7 +47,7 @@ def test_an_ordinary_pod() -> None:
         gpus=4, cpu_milli=8000, memory_mib=65536, pool=need.constraints.name
     )
     assert need.constraints.offers == ((GPU, 1),)
-    assert (need.priority, need.preempts, need.gates, need.claims) == (1000, True, (), ())
+    assert (need.priority, need.preempts, need.claims) == (1000, True, ())
 
 
 def test_containers_add_up_and_bytes_are_rounded_once() -> None:
@@ -389,13 +389,12 @@ def test_preferences_are_left_out(spec: Object) -> None:
     assert needs(pod(spec=spec)) == needs(pod())
 
 
-def test_priority_preemption_gates_and_claims() -> None:
+def test_priority_preemption_and_claims() -> None:
     need = needs(
         pod(
             spec={
                 "priority": -5,
                 "preemptionPolicy": "Never",
-                "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
                 "volumes": [
                     {"name": "token", "projected": {}},
                     {"name": "data", "persistentVolumeClaim": {"claimName": "sets"}},
@@ -405,7 +404,6 @@ def test_priority_preemption_gates_and_claims() -> None:
     )
 
     assert (need.priority, need.preempts) == (-5, False)
-    assert need.gates == ("kueue.x-k8s.io/admission",)
     assert need.claims == ("sets",)
 
 
@@ -425,8 +423,6 @@ def test_priority_preemption_gates_and_claims() -> None:
         {"priority": "high"},
         {"priority": True},
         {"priority": 1 << 40},
-        {"schedulingGates": "closed"},
-        {"schedulingGates": ["closed"]},
         {"volumes": {"a": "b"}},
         {"volumes": [{"persistentVolumeClaim": ["x"]}]},
         {"affinity": ["x"]},

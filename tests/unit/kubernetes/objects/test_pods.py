@@ -1,4 +1,4 @@
-"""Where a pod stands, how it ended, and what was written on it."""
+"""Where a pod stands, and what was written on it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,11 @@ import pytest
 from hypothesis import given
 from tests.unit.kubernetes.kube_objects import Object, pod, some
 
-from roost.engines import WorkerExit
 from roost.errors import InvalidSpec
 from roost.kubernetes.objects import pods
 from roost.kubernetes.objects.pods import encode_gpus
 
 NOON = 1714564800.0
-
-
-def ended(code: int, **more: Any) -> Object:
-    return {"name": "c", "state": {"terminated": {"exitCode": code, **more}}}
-
-
-def over(*containers: Object, phase: str = "Failed", init: Any = (), **given: Any) -> Object:
-    status = {
-        "phase": phase,
-        "containerStatuses": list(containers),
-        "initContainerStatuses": list(init),
-    }
-    return pod(status=status, **given)
 
 
 @pytest.mark.parametrize(
@@ -65,95 +51,17 @@ def test_bound_leaving_and_gated() -> None:
     assert pods.scheduler_of(plain) == "default-scheduler"
 
 
-@pytest.mark.parametrize(
-    ("status", "at"),
-    [
-        ({}, None),
-        ({"startTime": "2024-05-01T12:00:00Z"}, NOON),
-        (
-            {
-                "startTime": "2024-05-01T12:00:00Z",
-                "containerStatuses": [
-                    {"state": {"running": {"startedAt": "2024-05-01T12:00:20Z"}}},
-                    {"state": {"terminated": {"startedAt": "2024-05-01T14:00:10+02:00"}}},
-                    {"state": {"waiting": {}}},
-                ],
-            },
-            NOON + 10,
-        ),
-    ],
-)
-def test_when_it_started(status: Object, at: float | None) -> None:
-    assert pods.started_at(pod(status=status)) == at
-
-
-def test_when_it_was_created_and_ended() -> None:
-    late = {"finishedAt": "2024-05-01T12:01:00Z"}
-    one = over(ended(0, finishedAt="2024-05-01T12:00:00Z"), ended(0, **late))
+def test_when_it_was_created() -> None:
+    one = pod()
     one["metadata"]["creationTimestamp"] = "2024-05-01T12:00:00.5Z"
 
     assert pods.created_at(one) == NOON + 0.5
-    assert pods.ended_at(one) == NOON + 60
-    assert pods.ended_at(over(ended(0, **late), {"state": {"running": {}}})) is None
-    assert pods.ended_at(pod()) is None
 
 
 @pytest.mark.parametrize("time", ["noon", "", "2024-05-01T12:00:00", 5, [], "2024-99-01T00:00:00Z"])
 def test_what_is_no_time_is_refused(time: Any) -> None:
     with pytest.raises(InvalidSpec, match="a time must be"):
-        pods.started_at(pod(status={"startTime": time}))
-
-
-WORKER = {"training.kubeflow.org/replica-type": "ps", "training.kubeflow.org/replica-index": "2"}
-
-
-@pytest.mark.parametrize(
-    ("containers", "expected"),
-    [
-        ([ended(0)], WorkerExit("ps", 2, 0, None)),
-        ([ended(1)], WorkerExit("ps", 2, 1, None)),
-        ([ended(0), ended(3)], WorkerExit("ps", 2, 3, None)),
-        ([ended(137)], WorkerExit("ps", 2, None, 9)),
-        ([ended(143)], WorkerExit("ps", 2, None, 15)),
-        ([ended(255)], WorkerExit("ps", 2, 255, None)),
-        ([ended(128)], WorkerExit("ps", 2, 128, None)),
-        ([ended(1, signal=11)], WorkerExit("ps", 2, None, 11)),
-        ([ended(137, reason="OOMKilled")], WorkerExit("ps", 2, None, 9, oom=True)),
-    ],
-)
-def test_how_a_worker_ended(containers: list[Object], expected: WorkerExit) -> None:
-    assert pods.exits(over(*containers, labels=WORKER)) == (expected,)
-
-
-def test_an_init_container_that_failed_is_the_setup() -> None:
-    one = over({"state": {"waiting": {}}}, init=[ended(0), ended(2)], labels=WORKER)
-
-    assert pods.exits(one) == (WorkerExit("setup", 2, 2, None),)
-
-
-def test_who_is_not_over_or_never_ran_has_no_exit() -> None:
-    assert pods.exits(over(ended(1), phase="Running")) == ()
-    assert pods.exits(over()) == ()
-    assert pods.exits(over({"state": {"waiting": {"reason": "ErrImagePull"}}})) == ()
-
-
-@pytest.mark.parametrize(
-    ("status", "reason"),
-    [
-        ({}, ""),
-        ({"reason": "Evicted"}, "Evicted"),
-        (
-            {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]},
-            "ErrImagePull",
-        ),
-        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
-        ({"containerStatuses": [ended(0, reason="Completed")]}, ""),
-        ({"containerStatuses": [ended(0, reason="Completed"), ended(1, reason="Error")]}, "Error"),
-        ({"initContainerStatuses": [ended(1, reason="Error")]}, "Error"),
-    ],
-)
-def test_in_one_word_why(status: Object, reason: str) -> None:
-    assert pods.reason_of(pod(status=status)) == reason
+        pods.created_at({"metadata": {"creationTimestamp": time}})
 
 
 @pytest.mark.parametrize("devices", [(), (0,), (0, 3), (7, 5, 6)])
@@ -187,19 +95,9 @@ def test_devices_that_nobody_wrote_are_refused(written: Any) -> None:
         pods.devices_of(pod(annotations={"roost.dev/gpus": written}))
 
 
-def test_attempt_and_seat() -> None:
-    one = pod(annotations={"roost.dev/attempt": "2", "roost.dev/seat": "big-worker-3"})
-
-    assert (pods.attempt_of(one), pods.seat_of(one)) == (2, ("big-worker", 3))
-    assert (pods.attempt_of(pod()), pods.seat_of(pod())) == (0, None)
-
-
-@pytest.mark.parametrize(
-    "seat", ["", "worker", "worker-", "-3", "worker-x", "worker-\u0663", 3, []]
-)
-def test_seats_that_nobody_wrote_are_refused(seat: Any) -> None:
-    with pytest.raises(InvalidSpec):
-        pods.seat_of(pod(annotations={"roost.dev/seat": seat}))
+def test_attempt() -> None:
+    assert pods.attempt_of(pod(annotations={"roost.dev/attempt": "2"})) == 2
+    assert pods.attempt_of(pod()) == 0
 
 
 @pytest.mark.parametrize("attempt", ["", "-1", "x", "1e400", "9" * 100_000, 2.5, []])
@@ -208,29 +106,10 @@ def test_attempts_that_nobody_wrote_are_refused(attempt: Any) -> None:
         pods.attempt_of(pod(annotations={"roost.dev/attempt": attempt}))
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        [],
-        {"phase": 3},
-        {"phase": "Failed", "containerStatuses": {}},
-        {"phase": "Failed", "containerStatuses": ["c"]},
-        {"phase": "Failed", "containerStatuses": [{"state": []}]},
-        {"phase": "Failed", "containerStatuses": [{"state": {"terminated": []}}]},
-        {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": "1"}}}]},
-        {"phase": "Failed", "initContainerStatuses": 3},
-    ],
-)
-def test_what_has_the_wrong_shape_is_refused(status: Any) -> None:
-    with pytest.raises(InvalidSpec):
-        pods.exits(pod(status=status))
-
-
 READERS = [
     *(pods.phase_of, pods.is_over, pods.is_running, pods.is_bound, pods.is_leaving),
     *(pods.is_gated, pods.node_of, pods.scheduler_of, pods.uid_of, pods.created_at),
-    *(pods.started_at, pods.ended_at, pods.reason_of, pods.exits, pods.devices_of),
-    *(pods.attempt_of, pods.seat_of),
+    *(pods.devices_of, pods.attempt_of),
 ]
 
 
