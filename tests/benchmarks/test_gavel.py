@@ -10,9 +10,9 @@ import pytest
 
 from roost.errors import InvalidSpec, NotFound
 from roost.policies.gavel import Gavel
-from roost.traces.throughputs import Mix
 from roost_bench.gavel import benchmark
 from roost_bench.gavel.benchmark import PHYSICAL, GavelBench, find_trace, measure
+from roost_bench.gavel.jobs import Mix
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("ROOST_DATA", ROOT.parent / "shared" / "data")) / "gavel"

@@ -26,8 +26,9 @@ from roost.policies import policy as find_policy
 from roost.sim.results import JobResult, Results
 from roost.sim.simulation import Setup, Simulation
 from roost.traces.gavel import BESIDE
-from roost.traces.throughputs import Mix, TableSpeed, profiled, read_throughputs
+from roost.traces.throughputs import read_throughputs
 from roost.traces.workload import Workload
+from roost_bench.gavel.jobs import Mix, TableSpeed, profiled
 from roost_bench.sia.benchmark import TimedPolicy
 
 Floats = npt.NDArray[np.float64]

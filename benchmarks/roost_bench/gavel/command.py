@@ -137,8 +137,8 @@ def gavel(  # noqa: PLR0913 - a verb takes its options
     """
     from roost.cli.compare import split_policies
     from roost.policies import policy as find_policy
-    from roost.traces.throughputs import Mix
     from roost_bench.gavel.benchmark import PHYSICAL, SIMULATED, GavelBench, find_trace
+    from roost_bench.gavel.jobs import Mix
 
     names = split_policies(policies)
     for name in names:

@@ -43,15 +43,15 @@ from roost.policies import policy, resizes
 from roost.sim.metrics import Estimate, estimate, summarise
 from roost.sim.parallel import workers as processes_of
 from roost.sim.simulation import Setup, Simulation
-from roost.sim.worlds.parameter_servers import (
+from roost.traces.generate import Synthetic, generate
+from roost.traces.workload import TraceJob, Workload
+from roost_bench.optimus.world import (
     NodeShare,
     ParameterServerWorld,
     TrainedModel,
     TrueLoss,
     TrueTraining,
 )
-from roost.traces.generate import Synthetic, generate
-from roost.traces.workload import TraceJob, Workload
 
 MODES = ("sync", "async", "mixed")
 

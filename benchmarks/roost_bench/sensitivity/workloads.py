@@ -17,12 +17,12 @@ from roost.core.spec import Costs, JobId, JobSpec
 from roost.errors import Fatal
 from roost.perf.speed import SpeedModel
 from roost.sim.simulation import Setup
-from roost.sim.worlds.parameter_servers import ParameterServerWorld, TrueTraining
 from roost.sim.worlds.rates import TrueJob, TrueRun
 from roost.traces.generate import Arrivals, Synthetic, generate
 from roost.traces.sia import SiaJob
 from roost.traces.workload import TraceJob, Workload
 from roost_bench.optimus.benchmark import OptimusBench
+from roost_bench.optimus.world import ParameterServerWorld, TrueTraining
 from roost_bench.sia.conditions import Conditions
 
 _DAY_S = 86400.0

@@ -26,14 +26,14 @@ from roost.placement import placer
 from roost.policies.fifo import fifo
 from roost.policies.optimus import Optimus
 from roost.sim.simulation import Setup, Simulation
-from roost.sim.worlds.parameter_servers import (
+from roost.traces.workload import TraceJob, Workload
+from roost_bench.optimus.world import (
     NodeShare,
     ParameterServerWorld,
     TrainedModel,
     TrueLoss,
     TrueTraining,
 )
-from roost.traces.workload import TraceJob, Workload
 
 BANDWIDTH = 1.25e9
 WORKER = Resources(gpus=1, cpu_milli=4000)
