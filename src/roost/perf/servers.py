@@ -74,25 +74,16 @@ _ACROSS = 0.24
 #: Measurements of one setting beyond which more of them tell nothing new: what is off then is the
 #: form, not the measurement.
 _MANY = 4
-#: Relative error of a measured time that is assumed where too few were made to tell.
-_ROUGH = 0.1
 #: Of how many jobs and applications a fit is kept.
 _KEPT = 10_000
-_PRIOR_ERROR = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ServerModel:
-    """Coefficients of one of the forms, and how sure they are.
-
-    ``covariance`` is that of the coefficients; ``error`` the relative standard deviation of a
-    measured time around the fit. ``points`` counts the distinct settings behind it.
-    """
+    """Coefficients of one of the forms; ``points`` counts the distinct settings behind them."""
 
     mode: Mode
     coefficients: tuple[float, ...]
-    covariance: Reals
-    error: float
     points: int
     placed: bool = False
 
@@ -111,14 +102,6 @@ class ServerModel:
         workers = np.asarray(workers, dtype=np.float64)
         made = workers if self.mode is Mode.ASYNC else np.ones_like(workers)
         found: Reals = made / np.maximum(self.time_s(servers, workers, nodes), _TINY)
-        return found
-
-    def spread(self, servers: Amount, workers: Amount, nodes: Amount = 1) -> Reals:
-        """Relative standard error of a predicted speed."""
-        terms = self._terms(servers, workers, nodes)
-        variance = np.einsum("...i,ij,...j->...", terms, self.covariance, terms)
-        time_s = np.maximum(self.time_s(servers, workers, nodes), _TINY)
-        found: Reals = np.sqrt(np.maximum(variance, 0.0)) / time_s
         return found
 
     def _terms(self, servers: Amount, workers: Amount, nodes: Amount) -> Reals:
@@ -141,15 +124,14 @@ def fit(samples: Iterable[ServerSample], mode: Mode, *, placed: bool = False) ->
     scale = _scale(columns @ prior, times, weights)
     points = len({(sample.servers, sample.workers) for sample in known})
     if points < ENOUGH[mode]:
-        return _assumed(mode, prior * scale, points, placed=placed)
+        return ServerModel(mode, tuple((prior * scale).tolist()), points, placed)
     p, w = np.array(_CORNERS, dtype=np.float64).T
     corners = _columns(mode, p, w, np.ceil(w / 2) if placed else None)
     expected = corners @ prior * scale
     rows = np.vstack((columns * weights[:, None], corners * (_LIGHT / expected)[:, None]))
     goal = np.concatenate((times * weights, np.full(len(corners), _LIGHT)))
     found = _not_negative(rows, goal)
-    doubt = _doubt(rows, goal, found, len(known))
-    return ServerModel(mode, tuple(found.tolist()), *doubt, points, placed)
+    return ServerModel(mode, tuple(found.tolist()), points, placed)
 
 
 def _not_negative(rows: Reals, goal: Reals) -> Reals:
@@ -167,17 +149,13 @@ def _not_negative(rows: Reals, goal: Reals) -> Reals:
 
 def assumed(mode: Mode, rate: float = 1.0, *, placed: bool = False) -> ServerModel:
     """What is assumed of a job of which nothing is known but, perhaps, its speed at its least."""
-    return _assumed(mode, _prior(mode, placed=placed) / rate, 0, placed=placed)
+    coefficients = _prior(mode, placed=placed) / rate
+    return ServerModel(mode, tuple(coefficients.tolist()), 0, placed)
 
 
 def _prior(mode: Mode, *, placed: bool) -> Reals:
     """What is assumed before a measurement; the terms in k are as large as that in w/p."""
     return np.array((*_PRIOR[mode], *((_ACROSS,) * _ADDED[mode] if placed else ())))
-
-
-def _assumed(mode: Mode, coefficients: Reals, points: int, *, placed: bool) -> ServerModel:
-    covariance = np.diag((_PRIOR_ERROR * coefficients) ** 2)
-    return ServerModel(mode, tuple(coefficients.tolist()), covariance, _ROUGH, points, placed)
 
 
 def _columns(mode: Mode, servers: Amount, workers: Amount, nodes: Amount | None = None) -> Reals:
@@ -212,18 +190,6 @@ def _terms(mode: Mode, servers: Amount, workers: Amount) -> Reals:
 def _scale(shape: Reals, times: Reals, weights: Reals) -> float:
     """By how much a shape is to be multiplied to meet measured times."""
     return float((shape * times * weights**2).sum() / ((shape * weights) ** 2).sum())
-
-
-def _doubt(rows: Reals, goal: Reals, found: Reals, measured: int) -> tuple[Reals, float]:
-    """Covariance of the coefficients that are not at their bound, and the error of a row."""
-    active = found > 0
-    residual = (rows @ found - goal)[:measured]
-    spare = measured - int(active.sum())
-    error = float(np.sqrt((residual**2).sum() / spare)) if spare > 0 else _ROUGH
-    covariance = np.zeros((len(found), len(found)))
-    own = rows[:, active]
-    covariance[np.ix_(active, active)] = np.linalg.pinv(own.T @ own) * max(error, 1e-3) ** 2
-    return covariance, error
 
 
 # -- from what was observed of jobs ----------------------------------------------------------------

@@ -158,10 +158,6 @@ class StepTable:
         locals_, times = self._lines[1,]
         return locals_[-1] / max(time.step_s for time in times)
 
-    def profiled(self) -> list[int]:
-        """Samples per GPU that were profiled on one GPU."""
-        return self._lines[1,][0]
-
     def _look_up(self, counts: Counts, local: int) -> ProfiledStep:
         known = self._lines.get(_rotated(counts))
         if known is not None:

@@ -71,11 +71,6 @@ class Api:
         """The namespace of the context or of the pod; ``default`` if it names none."""
         return self._way.namespace
 
-    @property
-    def host(self) -> str:
-        """The address of the server."""
-        return self._way.host
-
     async def close(self) -> None:
         """Close every connection."""
         await self._way.close()

@@ -73,13 +73,6 @@ class LeaseCandidate:
         """Whether we hold the lease, and may act now."""
         return self._held is not None and _now() < self._until
 
-    @property
-    def deadline(self) -> float:
-        """The ``time.monotonic()`` after which we must not act; in the past if we do not lead."""
-        if self._held is None:
-            return -math.inf
-        return time.monotonic() + self._until - _now()
-
     def check(self) -> None:
         """Raise Deposed unless we may act at this moment; to be called before each write."""
         if self._held is None:

@@ -101,14 +101,6 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class WishAnswered:
-    """The job did what ``ask`` asked for: ``save`` or ``offload``, and its number."""
-
-    what: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class MemberNote:
     """A sentence about what happened to the job, for people."""
 
@@ -125,7 +117,6 @@ MemberEffect = (
     | WentOnWithout
     | StopPods
     | JobFacts
-    | WishAnswered
     | MemberNote
 )
 
@@ -233,12 +224,6 @@ class PodMembership:
         if not self._host.is_stopped:
             wanted = {"number": number, "seats": [dict(seat) for seat in seats]}
             self._turnover.look({**wanted, "save": roll.save, "offload": roll.offload})
-        return self._go_on(now)
-
-    def ask(self, now: float, save: int = 0, offload: int = 0) -> list[MemberEffect]:
-        """Ask the workers to save, or to leave the memory of the GPU (odd) and come back (even)."""
-        self._host.now = now
-        self._turnover.look({"number": 0, "save": save, "offload": offload})
         return self._go_on(now)
 
     def ended(self, now: float, member: str, status: int, how: str) -> list[MemberEffect]:
@@ -371,9 +356,5 @@ class _PodHost:
                 self.effects.append(ChangeDone(number, tuple(ids), took_s, pause))
             case {"lost": {"members": ids, "why": why}}:
                 self.effects.append(WentOnWithout(tuple(ids), why))
-            case {"saved_for": number}:
-                self.effects.append(WishAnswered("save", number))
-            case {"offloaded": number}:
-                self.effects.append(WishAnswered("offload", number))
             case _:  # that it is elastic is said as well
                 return

@@ -21,7 +21,6 @@ from roost.kubernetes.jobs.pod_membership import (
     RanksAssigned,
     StopPods,
     WentOnWithout,
-    WishAnswered,
 )
 
 PLACES = {str(number): f"10.0.0.{number}:4000" for number in range(9)}
@@ -217,15 +216,6 @@ def test_a_training_that_is_over_is_not_disturbed() -> None:
     run.want(0.0, 1, stay("0", ""))
     assert run.hear(1.0, {"over": True, "member": "0"})[0] == DeletePod("1", kill=False)
     assert run.people == ("0",)
-
-
-def test_wishes_are_published_and_answered() -> None:
-    run = begun(1)
-    assert run.ask(1.0, save=1) == [view(1, ["0"], save=1)]
-    assert run.hear(2.0, {"saved_for": 1}) == [WishAnswered("save", 1)]
-    assert run.ask(3.0, offload=1) == [view(1, ["0"], save=1, offload=1)]
-    assert run.hear(4.0, {"offloaded": 1, "member": "0"}) == [WishAnswered("offload", 1)]
-    assert run.ask(5.0, save=1) == []
 
 
 def test_the_next_operator_publishes_again_and_goes_on() -> None:
