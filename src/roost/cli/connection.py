@@ -224,6 +224,19 @@ def complete_queues(_ctx: click.Context, _param: click.Parameter, incomplete: st
     return _offered("/queues", {}, incomplete)
 
 
+queue_option = option(
+    "-q",
+    "--queue",
+    section="Job",
+    metavar="NAME",
+    shell_complete=complete_queues,
+    help="The queue it waits in.",
+)
+priority_option = option(
+    "--priority", section="Job", type=click.IntRange(0, 100), metavar="0-100", help="Higher first."
+)
+
+
 def complete_nodes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The nodes that begin like that."""
     return _offered("/nodes", {}, incomplete)

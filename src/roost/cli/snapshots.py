@@ -134,17 +134,8 @@ Examples:
 )
 @click.argument("source", metavar="JOB[@NAME]", shell_complete=connection.complete_snapshots)
 @option("-n", "--name", section="Job", metavar="NAME", help="What to call it; as the job.")
-@option(
-    "-q",
-    "--queue",
-    section="Job",
-    metavar="NAME",
-    shell_complete=connection.complete_queues,
-    help="The queue it waits in.",
-)
-@option(
-    "--priority", section="Job", type=click.IntRange(0, 100), metavar="0-100", help="Higher first."
-)
+@connection.queue_option
+@connection.priority_option
 @option("--env", section="Job", metavar="KEY[=VALUE]", multiple=True, help="A variable on top.")
 @option(
     "--secret",

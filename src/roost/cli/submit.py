@@ -61,17 +61,8 @@ Examples:
 )
 @option("-n", "--name", section="Job", metavar="NAME", help="What to call it.")
 @option("--image", section="Job", metavar="NAME", help="The container image, on Kubernetes.")
-@option(
-    "-q",
-    "--queue",
-    section="Job",
-    metavar="NAME",
-    shell_complete=connection.complete_queues,
-    help="The queue it waits in.",
-)
-@option(
-    "--priority", section="Job", type=click.IntRange(0, 100), metavar="0-100", help="Higher first."
-)
+@connection.queue_option
+@connection.priority_option
 @option(
     "--env",
     section="Job",

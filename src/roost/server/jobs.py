@@ -30,7 +30,7 @@ from roost.server.errors import HttpError, answers, as_json
 from roost.server.file_responses import FilePart
 from roost.server.permissions import needs, sees_all
 from roost.server.roles import RoutePermission
-from roost.store.rows import EventQuery, JobQuery, JobRow
+from roost.store.rows import EventQuery, JobQuery, JobRow, labels_of
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=CheckedRoute)
 
@@ -79,7 +79,7 @@ async def list_jobs(  # noqa: PLR0913 - one parameter per filter
         users=tuple(user),
         queues=tuple(queue),
         name=name,
-        labels=_labels(label),
+        labels=labels_of(label),
         sort=sort,
         offset=offset,
         limit=limit,
@@ -87,16 +87,6 @@ async def list_jobs(  # noqa: PLR0913 - one parameter per filter
     page = await here.read(lambda: here.cluster.store.jobs.find(query))
     items = [here.view(caller, row) for row in page.items]
     return json({"items": items, "total": page.total, "offset": offset, "limit": limit})
-
-
-def _labels(given: list[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InvalidSpec(f"label takes key=value, not {text[:80]!r}")
-        found[key] = value
-    return found
 
 
 @router.post(

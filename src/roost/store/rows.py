@@ -7,7 +7,7 @@ journal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -130,6 +130,17 @@ class RowPage(Generic[T]):
 
     items: tuple[T, ...]
     total: int
+
+
+def labels_of(given: Iterable[str]) -> dict[str, str]:
+    """The labels that a request names as ``key=value``."""
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InvalidSpec(f"label takes key=value, not {text[:80]!r}")
+        found[key] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from roost.kubernetes.gateway.rows import (
     readable_rows,
 )
 from roost.server.roles import ROLES
-from roost.store.rows import OPEN_STATES, EventQuery, JobQuery, JobRow
+from roost.store.rows import OPEN_STATES, EventQuery, JobQuery, JobRow, labels_of
 
 #: What a path was asked with: every name with all its values.
 Params: TypeAlias = Mapping[str, Sequence[str]]
@@ -76,7 +76,7 @@ class ClusterReader:
             users=tuple(params.get("user", ())),
             queues=tuple(params.get("queue", ())),
             name=_one(params, "name"),
-            labels=_labels(params.get("label", ())),
+            labels=labels_of(params.get("label", ())),
             sort=_one(params, "sort") or "-submitted_at",
             offset=_number(params, "offset", 0),
             limit=_number(params, "limit", _PAGE),
@@ -205,13 +205,3 @@ def _number(params: Params, name: str, usual: int) -> int:
         return int(text) if text else usual
     except ValueError:
         raise InvalidSpec(f"{name} takes a number, not {text[:80]!r}") from None
-
-
-def _labels(given: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InvalidSpec(f"label takes key=value, not {text[:80]!r}")
-        found[key] = value
-    return found
