@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from typing import Any
 
@@ -54,15 +53,12 @@ def policies(name: str | None, output: str) -> None:
 @_output
 def placers(output: str) -> None:
     """List the placers with one line each."""
-    from roost.placement import PLACERS
+    from roost.placement import SUMMARIES
 
-    lines = {
-        name: (inspect.getdoc(each) or "").partition("\n")[0] for name, each in PLACERS.items()
-    }
     if output == "json":
-        print_json([{"name": name, "summary": line} for name, line in lines.items()])
+        print_json([{"name": name, "summary": line} for name, line in SUMMARIES.items()])
     else:
-        _print_lines(lines)
+        _print_lines(SUMMARIES)
 
 
 def _policy(name: str) -> dict[str, Any]:

@@ -336,8 +336,8 @@ def _run(core: Core, record: _RunRecord) -> Run:
         record.rate,
     )
     for name in _RunRecord._field_defaults:
-        setattr(run, name, getattr(record, name))
-    run.after = set(record.after)
+        value = getattr(record, name)
+        setattr(run, name, set(value) if name == "after" else value)
     _check_phase(run)
     job.run = run
     return run

@@ -7,9 +7,9 @@ from roost.errors import unknown
 from roost.placement.even import Even
 from roost.placement.placers import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
 
-__all__ = ["PLACERS", "placer"]
+__all__ = ["PLACERS", "SUMMARIES", "placer"]
 
-#: Name → placer; the first line of each docstring is its help text.
+#: Name → placer.
 PLACERS: dict[str, Placer] = {
     "first-fit": FirstFit(),
     "consolidate": Consolidate(),
@@ -18,6 +18,20 @@ PLACERS: dict[str, Placer] = {
     "topology": Topology(),
     "anywhere": Anywhere(),
     "even": Even(),
+}
+
+#: Name → what it does. The docstrings say the same, but compiled classes have none.
+SUMMARIES: dict[str, str] = {
+    "first-fit": "First fit, consolidated: one node if a node can hold the gang, "
+    "else only whole free nodes.",
+    "consolidate": "Best fit on as few nodes as the gang can possibly use; "
+    "rather waits than spreads further.",
+    "pack": "Best fit: the tightest node that holds the gang, else as few nodes as possible.",
+    "spread": "Worst fit: workers one by one on the emptiest nodes, so that neighbours are few.",
+    "topology": "The smallest cell that holds the gang: one socket, one node, one switch, "
+    "then anywhere.",
+    "anywhere": "First fit without regard to locality: any free device will do, in node order.",
+    "even": "Evenly on the fewest nodes, servers beside workers, as Optimus does; else best fit.",
 }
 
 

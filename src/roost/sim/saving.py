@@ -148,7 +148,7 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{f'{module}.{name}'!r} does not belong there")
 
 
-def _method(owner: object, name: str) -> MethodType | Enum:
+def _method(owner: object, name: str) -> MethodType | BuiltinFunctionType | Enum:
     """A policy's method, such as the key by which it sorts, or a member of an enum.
 
     Members are pickled this way by some versions of Python.
@@ -158,7 +158,8 @@ def _method(owner: object, name: str) -> MethodType | Enum:
         return member
     if _policies(type(owner).__module__) and not name.startswith("_"):
         found = getattr(owner, name)
-        if isinstance(found, MethodType):
+        # Methods of compiled classes are built in.
+        if isinstance(found, MethodType | BuiltinFunctionType) and found.__self__ is owner:
             return found
     raise pickle.UnpicklingError(f"{type(owner).__name__}.{name} does not belong there")
 

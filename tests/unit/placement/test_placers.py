@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from roost.core import Ledger, Level, NodeSpec, Part, Shape
 from roost.errors import NotFound
-from roost.placement import PLACERS, placer
+from roost.placement import PLACERS, SUMMARIES, placer, placers
 from roost.testing.builders import node, part, role, worker
 from roost.testing.gang_checks import reach
 
@@ -239,3 +241,10 @@ def test_parts_say_what_they_hold() -> None:
     ledger = ledger_of(node("n0", 4))
 
     assert placer("pack")(ledger, gang(2, 2)) == (Part(node("n0").id, (0, 1, 2, 3), 1000, 2),)
+
+
+def test_the_summary_of_a_placer_is_its_docstring() -> None:
+    assert set(SUMMARIES) == set(PLACERS)
+    if placers.__file__.endswith(".py"):  # compiled, it has no docstrings
+        for name, each in PLACERS.items():
+            assert (inspect.getdoc(each) or "").partition("\n")[0] == SUMMARIES[name]

