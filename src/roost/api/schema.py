@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from types import UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 
 class WireView:
@@ -152,3 +152,46 @@ def _present(hint: Any) -> Any:
 
 def _is_view(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, WireView)
+
+
+# -- the same as a schema --------------------------------------------------------------------------
+
+_PLAIN_TYPES: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    float: {"type": "number"},
+    int: {"type": "integer", "format": "int64"},
+    str: {"type": "string"},
+}
+
+
+def structural(kind: type[WireView]) -> dict[str, Any]:
+    """A view as a structural OpenAPI schema, such as custom resources need: no references.
+
+    Keys that a newer sender adds are kept.
+    """
+    described = {field.name: field.metadata.get("description") for field in fields(kind)}  # type: ignore[arg-type]
+    properties = {}
+    for name, hint in _hints(kind):
+        properties[name] = _schema_of(hint)
+        if described[name]:
+            properties[name]["description"] = described[name]
+    return {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": properties,
+    }
+
+
+def _schema_of(hint: Any) -> dict[str, Any]:
+    optional = {"nullable": True} if type(None) in get_args(hint) else {}
+    hint = _present(hint)
+    if _is_view(hint):
+        return {**structural(hint), **optional}
+    if get_origin(hint) is tuple:
+        return {"type": "array", "items": _schema_of(get_args(hint)[0]), **optional}
+    if get_origin(hint) is Mapping:
+        each = _schema_of(get_args(hint)[1])
+        return {"type": "object", "additionalProperties": each, **optional}
+    if get_origin(hint) is Literal:
+        return {"type": "string", **optional}
+    return {**_PLAIN_TYPES.get(hint, {"x-kubernetes-preserve-unknown-fields": True}), **optional}

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import yaml
 
+from roost.api.jobs import JobView
+from roost.api.schema import structural
 from roost.core import JobState
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, Object, ResourceKind
 from roost.kubernetes.crds import rules
@@ -243,8 +245,7 @@ def job_status() -> Schema:
         nodes=listed(text(253, "A node."), 10_000, "Where it runs."),
         progress={"type": "number", "description": "How far it is, from 0 to 1.", "nullable": True},
         view={
-            "type": "object",
-            "x-kubernetes-preserve-unknown-fields": True,
+            **structural(JobView),
             "description": "Everything, as the REST API shows it.",
         },
     )
