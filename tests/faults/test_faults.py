@@ -182,7 +182,7 @@ NAMESPACE = ("unshare", "-Urpfm", "--mount-proc", "--kill-child", "sh", "-c", '"
 REUSE = """
 import json, os, random, signal, subprocess, sys, time
 from pathlib import Path
-from roost.testing import oracles, witness
+from tests.support import oracles, witness
 from tests.support.trial import Trial, shim_of
 
 def bystander(pid):

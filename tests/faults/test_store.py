@@ -42,7 +42,7 @@ from roost.testing.stores.database import entry, fill, job_row
 #: Appends entries until there are enough, and says what it was promised.
 WRITER = """
 import sys
-from roost.store import Entry, StoreBroken, StoreBusy, StoreFull, StoreLost, open_store
+from roost.store import JournalEntry, StoreBroken, StoreBusy, StoreFull, StoreLost, open_store
 
 path, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 def say(*words):
@@ -54,7 +54,7 @@ try:
     seq = last.seq if last else 0
     tries = 0
     while seq < count:
-        made = Entry(seq + 1, f"e{seq + 1}", float(seq), {"n": seq + 1, "pad": "x" * size})
+        made = JournalEntry(seq + 1, f"e{seq + 1}", float(seq), {"n": seq + 1, "pad": "x" * size})
         try:
             store.journal.append([made])
         except (StoreFull, StoreBusy, StoreLost) as error:
@@ -157,7 +157,7 @@ def test_what_was_acknowledged_survives_a_failing_disk(fault: str, tmp_path: Pat
 FULL = """
 import os, sys
 from pathlib import Path
-from roost.store import Entry, JobQuery, JobRow, StoreFull, User, open_store
+from roost.store import JournalEntry, JobQuery, JobRow, StoreFull, User, open_store
 from roost.errors import Retryable
 
 folder = Path(sys.argv[1])
@@ -170,7 +170,7 @@ _, secret = store.accounts.add_token("ada", "laptop")
 made = []
 def append():
     seq = len(made) + 1
-    one = Entry(seq, f"e{seq}", float(seq), {"pad": "x" * 50_000})
+    one = JournalEntry(seq, f"e{seq}", float(seq), {"pad": "x" * 50_000})
     store.journal.append([one], [JobRow(f"j{seq}", "j", "ada", "q", "queued", rev=seq)])
     made.append(one)
 try:

@@ -28,11 +28,11 @@ PROGRAM = """
 import asyncio, json, sys, time
 from pathlib import Path
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.lease import Leader
+from roost.kubernetes.client.lease import LeaseCandidate
 
 async def main(kubeconfig, name, book, times):
     api = await Api.connect(kubeconfig=kubeconfig)
-    leader = Leader(api, "roost", "default", name, **json.loads(times))
+    leader = LeaseCandidate(api, "roost", "default", name, **json.loads(times))
 
     async def act():
         while True:
