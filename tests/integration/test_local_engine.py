@@ -434,9 +434,11 @@ def test_a_stop_ends_a_resize(home: Path) -> None:
 
 ENVIRONMENT = """
 import json, os, time
-with open(os.environ["ROOST_RESULT"] + os.environ["ROOST_ROLE"] + os.environ["RANK"], "w") as out:
+name = os.environ["ROOST_ROLE"] + os.environ["RANK"]
+with open(name, "w") as out:
     json.dump({**os.environ, "cwd": os.getcwd(), "cpus": sorted(os.sched_getaffinity(0)),
                "hosts": open(os.environ["ROOST_HOSTFILE"]).read()}, out)
+os.replace(name, os.environ["ROOST_RESULT"] + name)  # whole, or not there: the others count files
 while len(os.listdir(os.path.dirname(os.environ["ROOST_RESULT"]))) < 4:
     time.sleep(0.01)  # the other roles are stopped when the workers are done
 """
