@@ -282,10 +282,33 @@ def test_what_is_foretold_is_said_before_the_first_step_and_warned_of_where_it_m
     for limit, warned in (("1000", True), ("1100", False)):
         monkeypatch.setenv("ROOST_GPU_MEMORY_MIB", limit)
         with made(model_of()) as run:
-            next(iter(run))
+            inputs, *_ = next(iter(run))
+            run.model(inputs)
         assert told[0] == {"predicted_mib": 1100}
         told.clear()
         assert ("expected to reach 1100 MiB of GPU memory" in capsys.readouterr().err) is warned
+
+
+def test_the_peak_is_predicted_as_the_script_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, at the first call that computes gradients, in the precision of that call."""
+    halves: list[bool] = []
+    seen: list[tuple[Any, ...]] = []
+
+    def predict(*given: Any, **_: Any) -> Prediction:
+        halves.append(torch.is_autocast_enabled("cpu"))
+        seen.append(given[2])
+        return Prediction(0, 0, 0, 0, 0, 0, 0, 0)
+
+    monkeypatch.setattr("roost.train.pytorch.memory.predict", predict)
+    with made(model_of()) as run:
+        inputs, *_ = next(iter(run))
+        with torch.no_grad():
+            run.model(inputs)  # a look at the loss before the first step
+        for half in (True, False):
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                run.model(inputs)
+    assert halves == [True]
+    assert seen[0][0] is inputs
 
 
 def test_a_loader_is_not_a_dataset() -> None:

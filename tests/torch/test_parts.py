@@ -11,7 +11,7 @@ import pytest
 import torch
 from roost.train.members import Misuse
 from roost.train.pytorch.feeder import Feeder, moved, permutation
-from roost.train.pytorch.memory import MIB, Prediction, TooLarge, optimizer_bytes, predict
+from roost.train.pytorch.memory import MIB, Prediction, TooLarge, optimizer_bytes, predict, states
 from roost.train.pytorch.offload import Pool
 from roost.train.pytorch.reporter import StepClock
 from roost.train.pytorch.state import Aside, joined, split
@@ -76,7 +76,7 @@ def test_what_an_optimiser_will_keep_is_known_before_its_first_step(
 
 def test_the_prediction_counts_what_the_forward_pass_really_keeps() -> None:
     model, batch = layers(), (torch.randn(256, 64), torch.zeros(256))
-    found = predict(model, torch.optim.Adam(model.parameters()), batch)
+    found = predict(model, states(model, torch.optim.Adam(model.parameters()), batch), batch[:1])
     kept: dict[int, int] = {}
     own = {p.untyped_storage()._cdata for p in [*model.parameters(), *model.buffers()]}
 
@@ -101,7 +101,8 @@ def test_a_model_that_cannot_be_run_without_numbers_gives_a_lower_bound() -> Non
             return super().forward(inputs) * float(inputs.sum())
 
     model = Peeks(4, 4)
-    found = predict(model, torch.optim.SGD(model.parameters()), torch.ones(2, 4))
+    batch = torch.ones(2, 4)
+    found = predict(model, states(model, torch.optim.SGD(model.parameters()), batch), (batch,))
     assert found.activations is None
     assert found.certain == 3 * 0 + 2 * 80 + 32
     assert "activations unknown" in found.words()

@@ -15,6 +15,7 @@ again without it. Outside of Roost, and under ``torchrun``, the same script runs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -216,7 +217,8 @@ class Elastic:
             share = training.sampler.share(self.rank, self.size)
             training.seed_step(self.rank)
             batch = self._feeder.batch(share.indices)
-            self._crew.reporter.first(batch, self.size)
+            if (states := self._crew.reporter.check(batch, self.size)) is not None:
+                self.model.before = partial(self._crew.reporter.predict, states)
             self._ddp = True
             if self.size > 1:
                 self._choose(share)

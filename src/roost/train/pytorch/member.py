@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,10 +40,15 @@ class ModelFront:
         self.called = False
         #: What says that a worker was lost meanwhile; the step then comes to nothing.
         self.failed: RuntimeError | None = None
+        #: Is told the arguments of the first call that computes gradients, before it.
+        self.before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the model; DDP talks to the others in the first few passes."""
         self.called = True
+        if self.before is not None and torch.is_grad_enabled():
+            before, self.before = self.before, None
+            before(args, named)
         if self.failed is None:
             try:
                 return self.behind(*args, **named)

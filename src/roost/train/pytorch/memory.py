@@ -2,8 +2,10 @@
 
 Parameters, buffers, gradients and what the optimiser keeps are known exactly. What the forward pass
 keeps for the backward pass is found by running it without computing: on fake tensors for a GPU, on
-the meta device otherwise. A model that cannot be run so is counted without it, and the prediction
-says that it is a lower bound. A share of a GPU that cannot hold what is certain is refused.
+the meta device otherwise, at the model's first call and with the arguments of that call. Only there
+is it known whether the script computes in half precision: autocast is a context that the script
+enters around the call. A model that cannot be run so is counted without it, and the prediction says
+that it is a lower bound. A share of a GPU that cannot hold what is certain is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.autograd.graph import saved_tensors_hooks
@@ -113,34 +115,41 @@ def limit_mib() -> int | None:
     return int(text) if text.isdigit() and int(text) > 0 else None
 
 
-def predict(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    batch: Any,
-    *,
-    workers: int = 1,
-    call: Callable[[Callable[..., Any], Any], Any] | None = None,
+def states(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, *, workers: int = 1
 ) -> Prediction:
-    """What a step on such a batch needs.
-
-    ``call(model, batch)`` runs the model; without it the first of a pair is the input, and of a
-    dictionary all are.
-    """
+    """What a step on such a batch needs without what its forward pass keeps."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = _size(trained)
-    on_gpu = any(parameter.is_cuda for parameter in trained)
-    activations = _activations(model, batch, call or _guess)
-    states = _size(model.parameters()) + 2 * gradients + (activations or 0)
     return Prediction(
         parameters=_size(model.parameters()),
         buffers=_size(model.buffers()),
         gradients=gradients,
         optimizer=optimizer_bytes(optimizer),
         batch=_size(tensor for tensor in _tensors(batch)),
-        activations=activations,
+        activations=None,
         working=gradients if workers > 1 else 0,
-        overhead=int(_SLACK * states) + _CONTEXT if on_gpu else 0,
+        overhead=_overhead(model, 0),
     )
+
+
+def predict(
+    model: nn.Module, known: Prediction, args: tuple[Any, ...], named: dict[str, Any] | None = None
+) -> Prediction:
+    """What a step needs: the states that are known, and what the forward pass keeps.
+
+    The model is called with ``args`` and ``named``. The contexts that are entered now, such as
+    autocast, hold for the prediction too.
+    """
+    activations = _activations(model, args, named or {})
+    return replace(known, activations=activations, overhead=_overhead(model, activations or 0))
+
+
+def _overhead(model: nn.Module, activations: int) -> int:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not any(parameter.is_cuda for parameter in trained):
+        return 0
+    return int(_SLACK * (_size(model.parameters()) + 2 * _size(trained) + activations)) + _CONTEXT
 
 
 def seen_mib(device: torch.device) -> int | None:
@@ -166,18 +175,18 @@ def _copies(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> int:
     return known + sum(bool(group.get(option)) for option in (*more, "amsgrad", "centered"))
 
 
-def _activations(
-    model: nn.Module, batch: Any, call: Callable[[Callable[..., Any], Any], Any]
-) -> int | None:
+def _activations(model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> int | None:
     try:
-        return _kept_for_backward(model, batch, call)
+        return _kept_for_backward(model, args, named)
     except Exception:  # noqa: BLE001 - whatever a model does that only works on real numbers
         return None
+    finally:
+        # Autocast keeps the half precision copies of parameters until its context is left: those
+        # of the fake parameters must not outlive them.
+        torch.clear_autocast_cache()
 
 
-def _kept_for_backward(
-    model: nn.Module, batch: Any, call: Callable[[Callable[..., Any], Any], Any]
-) -> int:
+def _kept_for_backward(model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> int:
     fake, mode = _faker(model)
     state: dict[str, torch.Tensor] = {}
     for name, parameter in model.named_parameters():
@@ -185,7 +194,6 @@ def _kept_for_backward(
     for name, buffer in model.named_buffers():
         state[name] = fake(buffer.detach())
     held = {tensor.untyped_storage()._cdata for tensor in state.values()}  # noqa: SLF001
-    inputs = moved(batch, fake)
     kept: dict[int, Any] = {}
     with mode:
 
@@ -196,7 +204,7 @@ def _kept_for_backward(
             return tensor
 
         with saved_tensors_hooks(keep, lambda tensor: tensor), torch.enable_grad():
-            out = call(lambda *args, **named: functional_call(model, state, args, named), inputs)
+            out = functional_call(model, state, moved(args, fake), moved(named, fake))
         # The output, and its gradient, are there when the backward pass begins.
         total = sum(storage.nbytes() for storage in kept.values())
         total += sum(2 * tensor.nbytes for tensor in _tensors(out))
@@ -213,14 +221,6 @@ def _faker(
 
     mode = FakeTensorMode()
     return mode.from_tensor, mode
-
-
-def _guess(model: Callable[..., Any], batch: Any) -> Any:
-    if isinstance(batch, torch.Tensor):
-        return model(batch)
-    if isinstance(batch, dict):
-        return model(**batch)
-    return model(batch[0])
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:

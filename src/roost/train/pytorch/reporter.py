@@ -60,19 +60,30 @@ class Reporter:
         self._told = 0.0
         self._checked = False
 
-    def first(self, batch: Any, workers: int) -> None:
-        """Predict the memory of the first step; raises TooLarge if the share cannot hold it."""
+    def check(self, batch: Any, workers: int) -> memory.Prediction | None:
+        """Check with the first batch that the share holds the training's state; None afterwards.
+
+        Raises TooLarge if it does not.
+        """
         if self._checked:
-            return
+            return None
         self._checked = True
         model, optimizer = self._training.model, self._training.optimizer
-        found = memory.predict(model, optimizer, batch, workers=workers)
+        states = memory.states(model, optimizer, batch, workers=workers)
+        states.check(memory.limit_mib())
+        return states
+
+    def predict(
+        self, states: memory.Prediction, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        """Predict the peak of memory at the first call; raises TooLarge if the share is smaller."""
+        found = memory.predict(self._training.model, states, args, named)
         self.predicted_mib = found.mib
         self._foretell()
         limit = memory.limit_mib()
         found.check(limit)
         if limit is not None and found.mib > limit:
-            print(  # noqa: T201 - whoever reads the log is to know before it fails
+            print(  # noqa: T201 - the reader of the log is to know before it fails
                 f"roost.train: this training is expected to reach {found.mib} MiB of GPU memory "
                 f"where its share holds {limit} MiB: it may run out ({found.words()})",
                 file=sys.stderr,
