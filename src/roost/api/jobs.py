@@ -21,6 +21,8 @@ StateName = Literal[
 #: All states, in the order in which jobs meet them, and those that a job never leaves.
 STATES: tuple[str, ...] = get_args(StateName)
 OVER = frozenset({"succeeded", "failed", "cancelled"})
+#: The module that a job runs which was submitted as a function; without its pickle it is nothing.
+FUNCTION_MODULE = "roost.client.call"
 
 #: Marks of fields that change between entries of the journal: why a job waits, how it trains.
 _WAITS, _TRAINS = {"waits": True}, {"trains": True}

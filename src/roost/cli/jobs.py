@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.cli import connection
+from roost.cli.job_files import print_spec, told_of
 from roost.cli.output import print_table, table_lines
 from roost.cli.parameter_types import Verb, option
 from roost.client.views import STATES
@@ -123,17 +124,24 @@ def list_jobs(
     epilog="""\b
 Examples:
   roost get resnet-x7k2p
-  roost get resnet -o yaml""",
+  roost get resnet -o yaml
+  roost get resnet --spec""",
 )
 @click.argument("job", shell_complete=connection.complete_jobs)
+@option("--spec", section="Output", is_flag=True, help="Print the job file that makes it again.")
 @connection.output_option
-def get(job: str, output: str) -> None:
+def get(job: str, spec: bool, output: str) -> None:  # noqa: FBT001 - click passes flags
     """Show the job JOB: an id, or the name of one job."""
     with connection.connect() as client:
-        view = client.job(job).view
+        handle = client.job(job)
+        if spec:
+            print_spec(handle, output)
+            return
+        view = handle.view
         if connection.printed(view.raw, output):
             return
-        for line in described(view, connection.now(), wide=output == "wide"):
+        asked = told_of(handle)
+        for line in described(view, connection.now(), wide=output == "wide", asked=asked):
             click.echo(line)
 
 
@@ -187,12 +195,14 @@ def footer(page: Page[JobView], *, filtered: bool = True) -> str:
     return line
 
 
-def described(view: JobView, now: float, *, wide: bool) -> Iterator[str]:
-    """One job, told at length."""
+def described(
+    view: JobView, now: float, *, wide: bool, asked: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """One job, told at length; ``asked`` is what its job file says."""
     from roost.client import formatting
 
     yield f"{formatting.clean(view.id)}  {connection.paint('state', formatting.clean(view.state))}"
-    facts = _facts(view, now) if not wide else {**_facts(view, now), **_more(view)}
+    facts = {**_facts(view, now), **(asked or {}), **(_more(view) if wide else {})}
     for name, text in facts.items():
         if text:
             yield connection.fact(name, text)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from roost.api.jobs import FUNCTION_MODULE
 from roost.client import environment
 from roost.client.clients import Client, usual
 from roost.client.handles import JobHandle
@@ -102,7 +103,7 @@ class BoundFunction:
             "name": _job_name(self._function),
             **python,
             **{name: _plain(value) for name, value in self._fields.items()},
-            "command": ["python", "-m", "roost.client.call"],
+            "command": ["python", "-m", FUNCTION_MODULE],
         }
         job = JobFile.from_document(document, f"@job of {_name(self._function)}")
         ready = finish(job, local=False)

@@ -263,8 +263,11 @@ class JobFile(Section):
 
 
 def to_yaml(job: JobFile) -> str:
-    """A job as a job file that a person would have written."""
-    return yaml.dump(job.document())
+    """A job as a job file that a person would have written.
+
+    It has its name even where that is the default: a file that names none is named like itself.
+    """
+    return yaml.dump({"name": job.name, **job.document()})
 
 
 def _absolute(path: str, folder: Path, home: str) -> str:

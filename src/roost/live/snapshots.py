@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from roost.api.jobs import FUNCTION_MODULE
 from roost.api.snapshots import reference
 from roost.core import JobId, RunId
 from roost.engines import SnapshotInfo
@@ -39,8 +40,6 @@ WAIT_S = 10.0
 SAVE_S = 120.0
 _REMEMBER_S = 120.0
 _AGAIN_S = 5.0
-#: What runs a submitted function; without its pickle it is worth nothing.
-_FUNCTION = "roost.client.call"
 _MERGED = ("env", "labels")
 _STEP = 1024
 
@@ -146,7 +145,7 @@ class SnapshotService:
         """The function of a clone; raises Conflict where it was not kept."""
         ref = reference(point.job, point.name)
         payload = await asyncio.to_thread(self._files.payload, ref)
-        if payload is None and _FUNCTION in point.document.get("command", ()):
+        if payload is None and FUNCTION_MODULE in point.document.get("command", ()):
             raise Conflict(
                 f"the function of {ref} was not kept: the job was over when the snapshot was taken"
             )
