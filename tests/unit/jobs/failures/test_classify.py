@@ -445,13 +445,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("tail", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_log_takes_a_bounded_time(tail: bytes) -> None:
-    """Under 20 ms for 64 KiB: mean 2 ms, worst 7 ms where this was written."""
+    """Under 100 ms for 64 KiB: mean 2 ms, worst 7 ms where this was written."""
     best = math.inf
     for _ in range(5):
         before = time.process_time()
         classify(ended(worker(0, 1)), {"worker-0": tail})
         best = min(best, time.process_time() - before)
-    assert best < 0.020
+    assert best < 0.100
 
 
 @given(st.binary(max_size=3000))
