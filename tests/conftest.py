@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from tests.support.effort import load_profile
 
 load_profile()
@@ -16,3 +19,14 @@ for _number, _usual in (
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_logins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The logins of whoever runs the tests are none of their business."""
+    folder = tmp_path_factory.mktemp("config")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder))
+        for name in ("ROOST_ON", "ROOST_CA"):
+            patch.delenv(name, raising=False)
+        yield folder

@@ -21,9 +21,11 @@ from roost.cli import _SECTIONS, cli
 #: Commands that are about something else than Roost.
 OTHERS = ("pip install .", "python -m pytest", "kubectl apply -k deploy/base")
 #: What takes long, needs a large trace, or starts and stops servers is parsed only; so is what
-#: goes on for ever, or needs a cluster. The demo has a test of its own.
-LONG = ("bench", "up", "down", "operator", "kubernetes", "--context")
-FOR_EVER = {"-w", "--watch"}
+#: goes on for ever, or needs a cluster or a server elsewhere. The demo has a test of its own.
+LONG = (
+    *("bench", "up", "down", "login", "logout", "servers", "operator", "kubernetes", "--context"),
+)
+FOR_EVER = {"-w", "--watch", "--on"}
 LIVE = {verb for section in ("Server", "Jobs", "Cluster") for verb in _SECTIONS[section]}
 #: ``roost diff`` says with its exit status that two logs differ.
 FINE = {"diff": {0, 1}}

@@ -31,7 +31,7 @@ class Served:
     def __init__(self, home: Path, process: subprocess.Popen[str] | None = None) -> None:
         self.home, self.process = home, process
         self.note: dict[str, Any] = json.loads((home / "server.json").read_text())
-        self.token = (home / "token").read_text().strip()
+        self.token = Path(self.note["token_file"]).read_text().strip()
 
     @property
     def url(self) -> str:
@@ -322,18 +322,103 @@ def test_a_stop_is_quick_and_polite_and_jobs_go_on(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_tls(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-made certificate for localhost, which does not name 127.0.0.1, and its key."""
+    folder = tmp_path_factory.mktemp("pair")
+    cert, key = folder / "cert.pem", folder / "key.pem"
     made = run(
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
         *("-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", cert),
-        *("-addext", "subjectAltName=IP:127.0.0.1"),
-        cwd=tmp_path,
+        *("-addext", "subjectAltName=DNS:localhost"),
+        cwd=folder,
     )
     if made.returncode:
         pytest.skip("no openssl here")
-    home = tmp_path / "home"
-    with served(home, "--tls-cert", str(cert), "--tls-key", str(key)) as here:
-        assert here.url.startswith("https://")
+    return cert, key
+
+
+def test_log_in_to_a_server_with_a_certificate_of_its_own(
+    tmp_path: Path, pair: tuple[Path, Path]
+) -> None:
+    cert, key = pair
+    home, token_file = tmp_path / "home", tmp_path / "token of mine"
+    tls = ("--tls-cert", str(cert), "--tls-key", str(key))
+    with served(home, *tls, "--token-file", str(token_file), "--host", "0.0.0.0") as here:  # noqa: S104
         context = ssl.create_default_context(cafile=str(cert))
-        assert httpx.get(f"{here.url}/healthz", verify=context).status_code == 200
+        by_name = f"https://localhost:{here.port}"
+        by_number = f"https://127.0.0.1:{here.port}"
+        assert here.url == by_number
+        assert httpx.get(f"{by_name}/healthz", verify=context).status_code == 200
+
+        # The command line of the home knows certificate and token by the server's note.
+        mine = {"ROOST_HOME": str(home), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+        assert run(ROOST, "whoami", cwd=tmp_path, **mine).stdout.endswith(f" at {by_number}\n")
+        assert run(ROOST, "list", cwd=tmp_path, **mine).returncode == 0
+
+        # Elsewhere nothing is known yet.
+        other = {**mine, "ROOST_HOME": str(tmp_path / "elsewhere")}
+        login = (ROOST, "login", "--token-file", token_file)
+        told = one_error(run(*login, by_name, cwd=tmp_path, **other).stderr)
+        assert "the certificate of" in told
+        assert "--ca FILE" in told
+        told = one_error(run(*login, by_number, "--ca", cert, cwd=tmp_path, **other).stderr)
+        assert "not valid for '127.0.0.1'" in told
+        told = one_error(
+            run(*login, by_name.replace("https", "http"), cwd=tmp_path, **other).stderr
+        )
+        assert "its address begins with https" in told
+        wrong = tmp_path / "wrong"
+        wrong.write_text("roost_nonsense")
+        lab = (ROOST, "login", by_name, "--name", "lab", "--ca", cert)
+        told = one_error(run(*lab, "--token-file", wrong, cwd=tmp_path, **other).stderr)
+        assert "no valid token" in told
+        assert not (tmp_path / "config" / "roost" / "servers.json").exists()
+        done = run(*lab, "--token-file", token_file, cwd=tmp_path, **other)
+        assert done.stdout.startswith(f"logged in to lab ({by_name}) as "), done
+        for on in ((), ("--on", "lab")):
+            done = run(ROOST, "whoami", *on, cwd=tmp_path, **other)
+            assert done.stdout.endswith(f" at {by_name}\n"), done
+        environment = {
+            **other,
+            "ROOST_URL": by_name,
+            "ROOST_TOKEN": token_file.read_text().strip(),
+            "ROOST_CA": str(cert),
+        }
+        assert run(ROOST, "list", cwd=tmp_path, **environment).returncode == 0
+        done = run(ROOST, "logout", "--revoke", cwd=tmp_path, **other)
+        assert "logged out of lab" in done.stdout, done
+        assert "no valid token" in run(ROOST, "list", cwd=tmp_path, **mine).stderr
+
+
+def test_every_mistake_with_a_certificate_has_a_sentence(
+    tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, key = pair
+    up = ("up", "--home", str(tmp_path / "home"), "--port", "0")
+    told = refused(capsys, *up, "--tls-cert", str(key), "--tls-key", str(cert))
+    assert "swap them" in told
+    other, open_key, locked = (tmp_path / name for name in ("other.pem", "open.pem", "locked.pem"))
+    run("openssl", "genpkey", "-algorithm", "ed25519", "-out", other, cwd=tmp_path)
+    other.chmod(0o600)
+    assert "is not that of" in refused(
+        capsys, *up, "--tls-cert", str(cert), "--tls-key", str(other)
+    )
+    open_key.write_text(key.read_text())
+    open_key.chmod(0o644)
+    told = refused(capsys, *up, "--tls-cert", str(cert), "--tls-key", str(open_key))
+    assert "everybody can read" in told
+    locked.touch(0o600)
+    run(
+        *("openssl", "pkey", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked),
+        cwd=tmp_path,
+    )
+    locked.chmod(0o600)
+    told = refused(capsys, *up, "--tls-cert", str(cert), "--tls-key", str(locked))
+    assert "asks for a passphrase" in told
+    told = refused(capsys, *up, "--tls-cert", __file__, "--tls-key", str(key))
+    assert "holds no certificate" in told
+    told = refused(capsys, *up, "--tls-cert", str(cert), "--tls-key", __file__)
+    assert "holds no private key" in told
+    assert "no such file" in refused(capsys, *up, "--tls-cert", "/nowhere", "--tls-key", str(key))
+    assert not (tmp_path / "home").exists()

@@ -42,6 +42,9 @@ _SECTIONS = {
     "Server": {
         "up": ("up", "Run jobs on this machine: start the server."),
         "down": ("up", "Stop the server; jobs go on."),
+        "login": ("login", "Log in to a server on another machine, once."),
+        "logout": ("login", "Forget a server, with its token."),
+        "servers": ("login", "List the servers you are logged in to, or choose the usual one."),
     },
     "Jobs": {
         "submit": ("submit", "Hand in a job: a job file, or a command."),
@@ -93,6 +96,8 @@ _SECTIONS = {
     },
 }
 _VERBS = {name: told for verbs in _SECTIONS.values() for name, told in verbs.items()}
+#: The verbs that talk to a server, which ``--on`` names.
+_REMOTE = frozenset({*_SECTIONS["Jobs"], *_SECTIONS["Cluster"], "simulate"} - {"convert"})
 #: Other names of verbs, and the functions of verbs that cannot be named like them.
 _ALIASES = {"ls": "list", "ps": "list"}
 _FUNCTIONS = {"list": "list_jobs"}
@@ -113,7 +118,11 @@ class _Verbs(click.Group):
             return _added(name)
         found = importlib.import_module(f"roost.cli.{module}")
         command: click.Command = getattr(found, _FUNCTIONS.get(name, name))
-        return command
+        if name not in _REMOTE:
+            return command
+        from roost.cli.connection import with_server
+
+        return with_server(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -208,10 +217,20 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
     metavar="K8S",
     help="Talk to the Kubernetes cluster of this context of your kubeconfig.",
 )
+@click.option(
+    "--on",
+    default="",
+    metavar="NAME",
+    help="Talk to the server of this login; also after the verb, and ROOST_ON.",
+)
 @click.pass_context
-def cli(ctx: click.Context, context: str) -> None:
+def cli(ctx: click.Context, context: str, on: str) -> None:
     """Roost, a deep-learning cluster manager."""
     ctx.obj = context
+    if on:
+        from roost.cli.connection import talk_to
+
+        talk_to(ctx, on)
 
 
 def main(args: list[str] | None = None) -> Any:

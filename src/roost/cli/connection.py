@@ -13,18 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from roost.cli.output import print_json, print_yaml
 from roost.cli.parameter_types import option
 from roost.client.views import STATES
+from roost.errors import InvalidSpec, RoostError
 
 if TYPE_CHECKING:
     from roost.client import Client, JobView
     from roost.kubernetes.gateway.transport import ClusterTransport
 
+F = TypeVar("F", bound=Callable[..., Any] | click.Command)
+
+#: Where click keeps the name of the server for the verb that follows.
+_ON = "roost.on"
 #: Stands where a server's address would: a cluster is reached by its kubeconfig.
 _CLUSTER = "http://127.0.0.1"
 #: How long a verb asks a server again that does not answer.
@@ -69,9 +74,12 @@ def connect() -> Client:
     """A client of the server that is meant, or of the Kubernetes cluster of ``--context``."""
     from roost.client import Client
 
-    root = click.get_current_context().find_root()
+    context = click.get_current_context()
+    root, on = context.find_root(), context.meta.get(_ON)
+    if on and root.obj:
+        raise InvalidSpec("--on and --context name two different clusters; give one of them")
     if not root.obj:
-        return Client(patience=_PATIENCE_S)
+        return Client(patience=_PATIENCE_S, on=on)
     transport = _transport()(root.obj)
     root.call_on_close(transport.close)
     client = Client(_CLUSTER, patience=_PATIENCE_S, transport=transport)
@@ -79,12 +87,51 @@ def connect() -> Client:
     return client
 
 
+def complete_servers(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of logins that begin like that."""
+    from roost.client import logins
+
+    try:
+        return [name for name in logins.read().servers if name.startswith(incomplete)]
+    except RoostError:
+        return []
+
+
+def talk_to(ctx: click.Context, name: str) -> None:
+    """Let the verb of a command line talk to the server of that login."""
+    ctx.meta[_ON] = name
+
+
+def _keep_on(ctx: click.Context, _option: click.Parameter, name: str | None) -> None:
+    if name:  # typed after the verb, it counts more than before it
+        talk_to(ctx, name)
+
+
+_on_option = option(
+    "--on",
+    section="Run",
+    metavar="NAME",
+    expose_value=False,
+    callback=_keep_on,
+    shell_complete=complete_servers,
+    help="The server, by the name of a login; see roost servers.",
+)
+
+
+def with_server(command: click.Command) -> click.Command:
+    """The same verb, with the option ``--on``; of a group, all its verbs."""
+    if isinstance(command, click.Group):
+        for verb in command.commands.values():
+            with_server(verb)
+    elif not any("--on" in param.opts for param in command.params):
+        _on_option(command)
+    return command
+
+
 def _transport() -> type[ClusterTransport]:
     try:
         from roost.kubernetes.gateway.transport import ClusterTransport
     except ModuleNotFoundError as error:
-        from roost.errors import InvalidSpec
-
         wanted = "pip install 'roost[kubernetes]'"
         raise InvalidSpec(f"--context needs {error.name}, which is missing: {wanted}") from None
     return ClusterTransport
@@ -197,7 +244,6 @@ def exit_status(view: JobView) -> int:
 def each_of(names: Iterable[str], act: Callable[[str], str]) -> int:
     """Do something to each, whatever becomes of the others; the exit status."""
     from roost.client.formatting import clean
-    from roost.errors import RoostError
 
     status = 0
     for name in dict.fromkeys(names):
@@ -209,19 +255,21 @@ def each_of(names: Iterable[str], act: Callable[[str], str]) -> int:
     return status
 
 
-def complete_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def complete_jobs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The ids of jobs that begin like that, newest first."""
-    return _offered("/jobs", {"name": incomplete.rpartition("-")[0][:60], "limit": 100}, incomplete)
+    return _offered(
+        ctx, "/jobs", {"name": incomplete.rpartition("-")[0][:60], "limit": 100}, incomplete
+    )
 
 
-def complete_snapshots(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def complete_snapshots(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The snapshots that begin like that, newest first."""
-    return _offered("/snapshots", {"limit": 200}, incomplete)
+    return _offered(ctx, "/snapshots", {"limit": 200}, incomplete)
 
 
-def complete_queues(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def complete_queues(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The queues that begin like that."""
-    return _offered("/queues", {}, incomplete)
+    return _offered(ctx, "/queues", {}, incomplete)
 
 
 queue_option = option(
@@ -237,9 +285,9 @@ priority_option = option(
 )
 
 
-def complete_nodes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def complete_nodes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The nodes that begin like that."""
-    return _offered("/nodes", {}, incomplete)
+    return _offered(ctx, "/nodes", {}, incomplete)
 
 
 def complete_sorts(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -254,15 +302,16 @@ def complete_states(_ctx: click.Context, _param: click.Parameter, incomplete: st
     return [f"{before}{comma}{state}" for state in STATES if state.startswith(start)]
 
 
-def _offered(path: str, params: Mapping[str, object], start: str) -> list[str]:
+def _offered(ctx: click.Context, path: str, params: Mapping[str, object], start: str) -> list[str]:
     """Ids from the server, or nothing where it does not answer at once."""
     found: list[str] = []
+    on = ctx.meta.get(_ON)
 
     def ask() -> None:
         from contextlib import suppress
 
         with suppress(Exception):
-            found.extend(_ids(path, params))
+            found.extend(_ids(path, params, on))
 
     # A daemon, and joined with a limit: a shell that completes a word must never hang.
     asking = threading.Thread(target=ask, daemon=True)
@@ -272,20 +321,23 @@ def _offered(path: str, params: Mapping[str, object], start: str) -> list[str]:
     return [name for name in list(found) if name.startswith(start) and name.isprintable()]
 
 
-def _ids(path: str, params: Mapping[str, object]) -> list[str]:
+def _ids(path: str, params: Mapping[str, object], on: str | None) -> list[str]:
     # The standard library alone: an HTTP library takes half of the time there is to load.
     import json
     from urllib.parse import urlencode
-    from urllib.request import ProxyHandler, Request, build_opener
+    from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
+    from roost.client import certificates
     from roost.client.endpoints import find
 
-    place = find()
+    place = find(on=on)
     request = Request(  # noqa: S310 - http or https, checked by find
         f"{place.url}/api/v1{path}?{urlencode(params)}",
         headers={"Authorization": f"Bearer {place.token}"},
     )
-    opener = build_opener(ProxyHandler({})) if place.local else build_opener()
+    secure = HTTPSHandler(context=certificates.context(place.url, place.trusted))
+    direct = [ProxyHandler({})] if place.local else []
+    opener = build_opener(secure, *direct)
     with opener.open(request, timeout=_COMPLETION_S) as answer:
         told = json.load(answer)
     items = told["items"] if isinstance(told, dict) else told

@@ -141,20 +141,20 @@ def _start(given: Mapping[str, Any]) -> ServerSettings:
     from roost import placement, policies
     from roost.server.boot import ServerSettings
     from roost.server.home import Home
-    from roost.server.http import Tls
+    from roost.server.tls import Tls
 
     values = dict(given)
     cert, key = values.pop("tls_cert"), values.pop("tls_key")
     if (cert is None) != (key is None):
         raise InvalidSpec("--tls-cert and --tls-key go together")
-    for file in filter(None, (cert, key)):
-        if not file.is_file():
-            raise NotFound(f"no such file: {file}")
+    tls = None if cert is None else Tls(cert.absolute(), key.absolute())
+    if tls is not None:
+        tls.context()  # what is wrong with the files is said here, not in a log
     policies.policy(values["policy"])
     # The server may run in another folder.
     values["policy"] = policies.absolute(values["policy"])
     placement.placer(values["placer"])
-    start = ServerSettings(tls=None if cert is None else Tls(cert, key), **values)
+    start = ServerSettings(tls=tls, **values)
     home = Home(start.home, start.token_file)
     home.prepare()
     home.refuse_second()
@@ -375,7 +375,8 @@ def down(home: Path, *, stop_jobs: bool) -> None:
     if running is None:
         raise NotFound(f"no server runs from {place.path}")
     # Asked before the signal: afterwards there is no server to say what goes on.
-    jobs = _jobs(running, place.token(), stop=stop_jobs)
+    token = Home(home, Path(running.token_file) if running.token_file else None).token()
+    jobs = _jobs(running, token, stop=stop_jobs)
     if not running.send(signal.SIGTERM, _DOWN_S):
         raise Conflict(f"the server with pid {running.pid} did not stop within {_DOWN_S:g} s")
     click.echo(f"stopped the server with pid {running.pid}; {_go_on(jobs)}")

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roost.client.clients import AsyncClient, Client, submit
-    from roost.client.errors import NoServer, RemoteError, RequestRefused, Unauthenticated
+    from roost.client.errors import (
+        CertificateRefused,
+        NoServer,
+        RemoteError,
+        RequestRefused,
+        Unauthenticated,
+    )
     from roost.client.function import Function, job
     from roost.client.handles import AsyncJobHandle, JobHandle
     from roost.client.views import EventView, JobView, Page, SnapshotView
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "AsyncJobHandle",
+    "CertificateRefused",
     "Client",
     "EventView",
     "Function",
@@ -38,7 +45,10 @@ __all__ = [
 
 _HOMES = {
     "clients": ("AsyncClient", "Client", "submit"),
-    "errors": ("NoServer", "RequestRefused", "RemoteError", "Unauthenticated"),
+    "errors": (
+        *("CertificateRefused", "NoServer"),
+        *("RequestRefused", "RemoteError", "Unauthenticated"),
+    ),
     "function": ("Function", "job"),
     "handles": ("AsyncJobHandle", "JobHandle"),
     "views": ("EventView", "JobView", "Page", "SnapshotView"),

@@ -11,11 +11,11 @@ import httpx
 
 from roost.client import api, streams
 from roost.client.conversations import Steps
-from roost.client.endpoints import Endpoint, find
+from roost.client.endpoints import Endpoint, Trust, find
 from roost.client.handles import AsyncJobHandle, JobHandle
 from roost.client.methods import awaited, awaited_items, blocking, blocking_items
 from roost.client.submissions import What, prepare
-from roost.client.transports import AsyncTransport, SyncTransport, connect
+from roost.client.transports import AsyncTransport, SyncTransport
 
 T = TypeVar("T")
 
@@ -26,9 +26,11 @@ _PATIENCE_S = 10.0
 class Client:
     """A server, as one user sees it.
 
-    Without arguments it is the one that ``ROOST_URL`` and ``ROOST_TOKEN`` name, or else the one
-    started with ``roost up`` from ``home``. ``timeout`` bounds each request, ``patience`` how long
-    a server that does not answer is asked again; both in seconds.
+    Without arguments it is the one of the login ``ROOST_ON``, else the one that ``ROOST_URL`` and
+    ``ROOST_TOKEN`` name, else the one started with ``roost up`` from ``home``, else that of the
+    default login. ``on`` names a login (``roost login``), ``ca`` a file of certificates to trust
+    instead of those of the machine. ``timeout`` bounds each request, ``patience`` how long a server
+    that does not answer is asked again; both in seconds.
     """
 
     def __init__(  # noqa: PLR0913 - each is left out most of the time
@@ -37,11 +39,13 @@ class Client:
         token: str | None = None,
         home: str | os.PathLike[str] | None = None,
         *,
+        on: str | None = None,
+        ca: Trust | None = None,
         timeout: float = _TIMEOUT_S,
         patience: float = _PATIENCE_S,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        place = connect(url, token, home)
+        place = find(url, token, home, on=on, ca=ca)
         self.url, self.local = place.url, place.local
         self._transport = SyncTransport(place, timeout, patience, transport)
 
@@ -131,11 +135,13 @@ class AsyncClient:
         token: str | None = None,
         home: str | os.PathLike[str] | None = None,
         *,
+        on: str | None = None,
+        ca: Trust | None = None,
         timeout: float = _TIMEOUT_S,
         patience: float = _PATIENCE_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        place = connect(url, token, home)
+        place = find(url, token, home, on=on, ca=ca)
         self.url, self.local = place.url, place.local
         self._transport = AsyncTransport(place, timeout, patience, transport)
 
@@ -222,6 +228,6 @@ def usual() -> Client:
     place = find()
     known = (os.getpid(), place)
     if known not in _usual:
-        _usual[known] = Client(place.url, place.token)
+        _usual[known] = Client()
         atexit.register(_usual[known].close)
     return _usual[known]

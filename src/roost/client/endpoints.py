@@ -1,8 +1,14 @@
 """Where the server is, and the token to show it.
 
-``ROOST_URL`` and ``ROOST_TOKEN`` say so; otherwise the files that ``roost up`` leaves in
-``ROOST_HOME`` do. The token of the home is shown to the server of that home and to no other: it is
-an administrator's.
+The first of these that says so:
+
+    1. a name: of a login (``on``, ``ROOST_ON``), or an address that the program gives
+    2. ``ROOST_URL``, with ``ROOST_TOKEN``
+    3. the files that ``roost up`` leaves in ``ROOST_HOME``, while that server runs
+    4. the default login
+
+The token of the home is shown to the server of that home and to no other: it is an
+administrator's. The token of a login is shown to its server alone.
 """
 
 from __future__ import annotations
@@ -14,20 +20,33 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from roost.client import logins
+from roost.client.certificates import TrustedCertificates, from_file
 from roost.client.errors import NoServer
 from roost.errors import InvalidSpec
 
 _OTHERS_WRITE = 0o022
+#: Whom to trust: a file of certificates, or such as were read already.
+Trust = str | os.PathLike[str] | TrustedCertificates
 #: Where a server listens unless it was told otherwise.
 USUAL = "http://127.0.0.1:8610"
 
 
 class Endpoint(NamedTuple):
-    """A server: its address, the token, and whether it runs on this machine."""
+    """A server: its address, the token, whether it runs on this machine, and whom to trust."""
 
     url: str
     token: str
     local: bool
+    trusted: TrustedCertificates = TrustedCertificates()
+
+
+class ServerNote(NamedTuple):
+    """What the server of a home says of itself."""
+
+    url: str
+    token_file: Path
+    certificate: str
 
 
 def home(given: str | os.PathLike[str] | None = None) -> Path:
@@ -44,18 +63,49 @@ def find(
     url: str | None = None,
     token: str | None = None,
     folder: str | os.PathLike[str] | None = None,
+    *,
+    on: str | None = None,
+    ca: Trust | None = None,
 ) -> Endpoint:
     """The server that is meant; raises NoServer if nothing tells of one."""
+    if url and on:
+        raise InvalidSpec(f"{url} and the login {on!r} are two servers: name one of them")
+    login = on or ("" if url else os.environ.get("ROOST_ON", ""))
+    if login:
+        return _with_ca(_logged_in(login, token), ca)
     base = home(folder)
     named = url or os.environ.get("ROOST_URL") or ""
     own = _served(base, known=bool(named))
-    address = (named or own).rstrip("/")
-    if not address:
-        raise NoServer(USUAL)
+    if not named and own is None:
+        usual = "" if folder else logins.read().default
+        if not usual:
+            raise NoServer(USUAL)
+        return _with_ca(_logged_in(usual, token), ca)
+    address = named.rstrip("/") or (own.url if own else "")
     shown = token if token is not None else os.environ.get("ROOST_TOKEN", "")
-    if not shown and address == own:
-        shown = _read(base / "token").strip()
-    return Endpoint(address, shown, address == own or is_loopback(address))
+    if own is None or address != own.url:
+        return _with_ca(Endpoint(address, shown, is_loopback(address)), ca)
+    shown = shown or _read(own.token_file).strip()
+    return _with_ca(
+        Endpoint(
+            address, shown, local=True, trusted=TrustedCertificates(own.certificate, exact=True)
+        ),
+        ca,
+    )
+
+
+def _logged_in(name: str, token: str | None) -> Endpoint:
+    login = logins.read().named(name)
+    trusted = TrustedCertificates(login.ca)
+    return Endpoint(login.url, token or login.token, is_loopback(login.url), trusted)
+
+
+def _with_ca(place: Endpoint, given: Trust | None) -> Endpoint:
+    """The same server, with the CA that is given, or else that of the environment."""
+    if isinstance(given, TrustedCertificates):
+        return place._replace(trusted=given)
+    file = given or ("" if place.trusted.text else os.environ.get("ROOST_CA", ""))
+    return place._replace(trusted=from_file(file)) if file else place
 
 
 def is_loopback(url: str) -> bool:
@@ -77,8 +127,8 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def _served(base: Path, *, known: bool) -> str:
-    """The address of the server that runs from this home, or nothing.
+def _served(base: Path, *, known: bool) -> ServerNote | None:
+    """The server that runs from this home, if there is one.
 
     Where it is not asked for, a server that is gone or a note that is damaged is no error.
     """
@@ -87,22 +137,24 @@ def _served(base: Path, *, known: bool) -> str:
     except (NoServer, InvalidSpec):
         if not known:
             raise
-        return ""
+        return None
 
 
-def _noted(base: Path) -> str:
+def _noted(base: Path) -> ServerNote | None:
     text = _read(base / "server.json", trusted=True)
     if not text:
-        return ""
+        return None
     try:
         note = json.loads(text)
         url, pid, ticks = str(note["url"]), note.get("pid"), note.get("ticks")
+        token_file = Path(str(note.get("token_file") or base / "token"))
+        certificate = str(note.get("certificate") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidSpec(f"{base / 'server.json'} is damaged; roost up writes it anew") from None
     # Without /proc (macOS) the process cannot be checked, and the note is believed.
     if isinstance(ticks, int) and Path("/proc/self/stat").exists() and _ticks(pid) != ticks:
-        raise NoServer(url)
-    return url.rstrip("/")
+        raise NoServer(url, others=sorted(logins.read().servers))
+    return ServerNote(url.rstrip("/"), token_file, certificate)
 
 
 def _ticks(pid: object) -> int | None:

@@ -5,6 +5,7 @@
     │   ├── also a NotFound, InvalidSpec, Forbidden, Conflict, Retryable or Fatal, as it may be
     │   └── Unauthenticated no token, or one that is not valid
     ├── NoServer            no server answers there (Retryable)
+    ├── CertificateRefused  its TLS is not to be trusted, or is none; trying again does not help
     ├── LostAnswer          it was sent, but no answer came: done or not is unknown (Retryable)
     └── RemoteError         a submitted function failed with something that cannot be raised here
 
@@ -14,8 +15,9 @@ A refusal is caught as what it means, ``except NotFound``, or as ``RequestRefuse
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from roost.errors import Conflict, Fatal, Forbidden, InvalidSpec, NotFound, Retryable, RoostError
 
@@ -60,14 +62,23 @@ class _Broken(RequestRefused, Fatal):
 
 
 class NoServer(Retryable):
-    """No server answers at that address."""
+    """No server answers at that address; ``others`` are logins that may be meant instead."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(f"no Roost server answers at {url}; start one with: roost up", 1.0)
-        self.url = url
+    def __init__(self, url: str, others: Sequence[str] = ()) -> None:
+        advice = "start one with: roost up"
+        if urlsplit(url).hostname not in {"localhost", "127.0.0.1", "::1"}:
+            advice = "is it up, and can it be reached from here?"
+        elif others:
+            advice += f", or name another: --on {others[0]}"
+        super().__init__(f"no Roost server answers at {url}; {advice}", 1.0)
+        self.url, self.others = url, tuple(others)
 
-    def __reduce__(self) -> tuple[type[NoServer], tuple[str]]:
-        return NoServer, (self.url,)
+    def __reduce__(self) -> tuple[type[NoServer], tuple[str, tuple[str, ...]]]:
+        return NoServer, (self.url, self.others)
+
+
+class CertificateRefused(RoostError):
+    """The certificate of a server is not accepted, or there is none."""
 
 
 class LostAnswer(Retryable):
@@ -114,7 +125,7 @@ _STATUSES = {
 }
 
 
-_WHO = "give yours as ROOST_TOKEN"
+_WHO = "log in with: roost login URL, or give yours as ROOST_TOKEN"
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes) -> RequestRefused:

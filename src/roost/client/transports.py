@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import httpx
 
 from roost import __version__
+from roost.client import certificates
 from roost.client.conversations import (
     Answer,
     ConnectionLost,
@@ -27,7 +28,8 @@ from roost.client.conversations import (
     Steps,
     patient,
 )
-from roost.client.endpoints import Endpoint, find, is_loopback
+from roost.client.endpoints import Endpoint, is_loopback
+from roost.client.errors import CertificateRefused
 from roost.errors import InvalidSpec
 
 T = TypeVar("T")
@@ -50,10 +52,15 @@ class BaseTransport:
             "timeout": httpx.Timeout(timeout, connect=_CONNECT_S),
             # A proxy of the environment is for the world outside.
             "trust_env": not is_loopback(place.url),
+            "verify": certificates.context(place.url, place.trusted),
         }
 
-    def _lost(self, error: httpx.TransportError) -> ConnectionLost:
+    def _lost(self, error: httpx.TransportError) -> ConnectionLost | CertificateRefused:
+        if told := certificates.complaint(self._url, error):
+            return CertificateRefused(told)
         why = str(error) or type(error).__name__
+        if isinstance(error, httpx.RemoteProtocolError) and self._url.startswith("http:"):
+            why = f"{why.rstrip('.')} (where it serves TLS, its address begins with https)"
         return ConnectionLost(self._url, why, sent=not isinstance(error, _UNSENT))
 
 
@@ -91,7 +98,7 @@ class SyncTransport(BaseTransport):
 
     def _flow(self, steps: Steps[T]) -> Generator[Any, None, T]:
         answer: Answer = None
-        error: ConnectionLost | None = None
+        error: ConnectionLost | CertificateRefused | None = None
         with ExitStack() as stack:
             chunks: Iterator[bytes] = iter(())
             while True:
@@ -160,7 +167,7 @@ class AsyncTransport(BaseTransport):
 
     async def _flow(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         answer: Answer = None
-        error: ConnectionLost | None = None
+        error: ConnectionLost | CertificateRefused | None = None
         async with AsyncExitStack() as stack:
             chunks: Any = None
             while True:
@@ -189,13 +196,6 @@ class AsyncTransport(BaseTransport):
                             answer = await anext(chunks, None)
                 except httpx.TransportError as lost:
                     error = self._lost(lost)
-
-
-def connect(url: str | None, token: str | None, home: Any) -> Endpoint:
-    """The server that is meant, with an address that can be one."""
-    place = find(url, token, home)
-    is_loopback(place.url)  # raises if it is no address
-    return place
 
 
 def _headers(token: str) -> dict[str, str]:

@@ -23,8 +23,9 @@ from roost.jobs.clock import WallClock
 from roost.live.cluster import Cluster
 from roost.server.app import create_app
 from roost.server.home import Home
-from roost.server.http import Tls, listen, raise_file_limit, serve
+from roost.server.http import listen, raise_file_limit, serve
 from roost.server.options import LOOPBACK, ServerOptions
+from roost.server.tls import Tls
 from roost.store import Store, User, open_store
 
 PORT = 8610
@@ -63,7 +64,10 @@ class ServerSettings:
 
     def hosts(self) -> tuple[str, ...]:
         """The names by which clients may call it."""
-        own = {socket.gethostname(), socket.getfqdn()} if self.everywhere else {self.host}
+        own = {self.host}
+        if self.everywhere:  # an address of the machine counts where a connection comes in on it
+            name = socket.gethostname()
+            own = {name, name.partition(".")[0], socket.getfqdn()}
         return tuple(dict.fromkeys([*LOOPBACK, *sorted(own), *self.allow]))
 
     def url(self, port: int) -> str:
@@ -73,10 +77,11 @@ class ServerSettings:
         return f"{'https' if self.tls else 'http'}://{shown}:{port}"
 
     def local_url(self, port: int) -> str:
-        """Its address for programs on this machine; a certificate wants its own name."""
-        if not self.everywhere or self.tls is not None:
+        """Its address for programs on this machine, which know its certificate whatever it says."""
+        if not self.everywhere:
             return self.url(port)
-        return f"http://{'[::1]' if ':' in self.host else '127.0.0.1'}:{port}"
+        host = "[::1]" if ":" in self.host else "127.0.0.1"
+        return f"{'https' if self.tls else 'http'}://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
     home.prepare()
     home.refuse_second()
     _check_reach(start, home)
+    certificate = start.tls.leaf() if start.tls else ""
     # The port before the database: where it is taken, nothing has been changed yet.
     with listen(start.host, start.port) as sock:
         url = start.store or f"sqlite://{home.path / 'roost.db'}"
@@ -131,7 +137,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
 
             # Called when the socket accepts: clients find the server by this note.
             def ready() -> None:
-                home.note(start.local_url(port), __version__)
+                home.note(start.local_url(port), __version__, certificate)
                 told(_up(start, home, cluster, port, new_token=new))
 
             try:

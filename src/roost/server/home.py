@@ -39,6 +39,9 @@ class RunningServer:
     ticks: int
     started_at: float
     version: str = ""
+    #: For the command line of the same account: where the token is, and what TLS to expect.
+    token_file: str = ""
+    certificate: str = ""
 
     def send(self, number: signal.Signals, wait_s: float) -> bool:
         """Signal the server, and no other process; whether it has ended by then."""
@@ -118,7 +121,7 @@ class Home:
                 int(told["pid"]),
                 int(told["ticks"]),
                 float(told["started_at"]),
-                str(told.get("version", "")),
+                *(str(told.get(key, "")) for key in ("version", "token_file", "certificate")),
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -133,10 +136,11 @@ class Home:
                 "stop it with: roost down"
             )
 
-    def note(self, url: str, version: str) -> RunningServer:
-        """Say that this process is the server."""
-        pid = os.getpid()
-        running = RunningServer(url, pid, ticks_of(pid) or 0, time.time(), version)
+    def note(self, url: str, version: str, certificate: str = "") -> RunningServer:
+        """Say that this process is the server, and by which certificate it is known."""
+        pid, token = os.getpid(), str(self.token_file)
+        began = ticks_of(pid) or 0
+        running = RunningServer(url, pid, began, time.time(), version, token, certificate)
         # A user that could change it could send clients, and their tokens, elsewhere.
         save(self._note, json.dumps(asdict(running), indent=2) + "\n", 0o644)
         return running

@@ -10,8 +10,6 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import uvicorn
@@ -21,16 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from roost.errors import InvalidSpec
 from roost.server.context import Context
 from roost.server.options import ServerOptions
+from roost.server.tls import Tls
 
 log = logging.getLogger("roost.server")
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files of a certificate and its key."""
-
-    cert: Path
-    key: Path
 
 
 def listen(host: str, port: int) -> socket.socket:

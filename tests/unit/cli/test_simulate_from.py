@@ -74,8 +74,9 @@ def test_it_can_be_stopped_saved_and_resumed() -> None:
 
 def test_live_asks_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     class Server:
-        def __init__(self, patience: float) -> None:
+        def __init__(self, patience: float, on: str | None) -> None:
             assert patience > 0
+            assert on is None
 
         def __enter__(self) -> Self:
             return self

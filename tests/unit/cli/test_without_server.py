@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 import yaml
 from tests.unit.cli.told import roost
@@ -79,36 +77,6 @@ def test_completion_is_silent_without_a_server(monkeypatch: pytest.MonkeyPatch) 
     assert completed("roost logs re", monkeypatch) == []
     monkeypatch.setenv("ROOST_URL", "http://127.0.0.1:9")
     assert completed("roost logs re", monkeypatch) == []
-
-
-@pytest.fixture
-def serving() -> Any:
-    """Lets a fake answer on a port, as far as GET goes."""
-    import threading  # noqa: PLC0415
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: PLC0415
-
-    servers = []
-
-    def serve(fake: FakeServer) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                answer = fake(httpx.Request("GET", f"http://127.0.0.1{self.path}"))
-                self.send_response(answer.status_code)
-                self.end_headers()
-                self.wfile.write(answer.content)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}"
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 VERBS = (

@@ -253,7 +253,11 @@ def test_refusals_are_raised_as_what_they_mean(
     server: FakeServer, status: int, kind: str, error: type[Exception]
 ) -> None:
     server.faults = [lambda _: refused(status, kind, "no", "because")]
-    hint = "give yours as ROOST_TOKEN" if kind == "unauthenticated" else "because"
+    hint = (
+        "log in with: roost login URL, or give yours as ROOST_TOKEN"
+        if kind == "unauthenticated"
+        else "because"
+    )
     with pytest.raises(error, match=rf"^no \({hint}\)$") as caught:
         server.client().whoami()
     assert isinstance(caught.value, RequestRefused)

@@ -9,7 +9,7 @@ import pytest
 from roost.errors import InvalidSpec
 from roost.server.boot import ServerSettings, _check_reach, _devices, _ensure_token, _warnings
 from roost.server.home import Home
-from roost.server.http import Tls
+from roost.server.tls import Tls
 from roost.store import open_store
 
 
