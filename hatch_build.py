@@ -41,8 +41,8 @@ PLAIN = (
 #: Modules that work on arrays gain nothing, and pass arrays where a number is declared.
 _ARRAYS = re.compile(r"^import numpy", re.MULTILINE)
 
-#: Without it compiled objects cannot be pickled (saved simulations are pickles), and plain classes,
-#: such as a world or a placer of somebody's own, cannot inherit from compiled ones.
+#: Without it compiled objects do not tell their fields (saved simulations need them), and plain
+#: classes, such as a world or a placer of somebody's own, cannot inherit from compiled ones.
 _ATTRIBUTE = "@mypyc_attr(allow_interpreted_subclasses=True)\n"
 _CLASS = re.compile(
     r"^(?:@[^\n]*\n)*class \w+(?!\w)(?!\([^)]*(?:Tuple|Enum|Protocol|Error))", re.MULTILINE
