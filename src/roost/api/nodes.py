@@ -27,11 +27,24 @@ class DeviceView(WireView):
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeView(WireView):
+    """When something was taken out of service, why, and by whom."""
+
+    since: float
+    reason: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView(WireView):
-    """A machine and its devices."""
+    """A machine and its devices.
+
+    ``cordoned``: it takes nothing new; ``draining``: what runs there is also asked to leave;
+    ``drained``: all of it has left. ``notice`` says why. ``runs`` are those that are there.
+    """
 
     id: str
-    state: Literal["up", "lost"] = "up"
+    state: Literal["up", "lost", "cordoned", "draining", "drained"] = "up"
     kind: str = ""
     gpus: int = 0
     gpus_free: float = 0.0
@@ -39,6 +52,8 @@ class NodeView(WireView):
     gpu_memory_mib: int = 0
     cpus: float = 0.0
     memory_mib: int = 0
+    runs: int = 0
+    notice: NoticeView | None = None
     devices: tuple[DeviceView, ...] = ()
 
 

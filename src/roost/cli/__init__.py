@@ -71,7 +71,7 @@ _SECTIONS = {
         "top": ("top", "Show what nodes, jobs and queues use now."),
         "profiles": ("profiles", "Show what was measured of your applications."),
         "queues": ("queues", "List queues, or change one."),
-        "nodes": ("nodes", "List nodes, or put a device back into service."),
+        "nodes": ("nodes", "List nodes, drain them, or put them back into service."),
         "users": ("accounts", "List users, or change one."),
         "tokens": ("accounts", "List access tokens, make one, or revoke one."),
         "whoami": ("accounts", "Say who you are to the server."),

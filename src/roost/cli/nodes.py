@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import click
 
 from roost.cli import connection
-from roost.cli.parameter_types import Noun, Verb
+from roost.cli.parameter_types import Noun, Verb, option
+
+_LOOK_EVERY_S = 0.5
 
 
 @click.group(
@@ -14,10 +19,12 @@ from roost.cli.parameter_types import Noun, Verb
 Examples:
   roost nodes
   roost nodes -o json
+  roost nodes drain n1 --reason "new memory" --wait
+  roost nodes undrain n1
   roost nodes restore n1 3""",
 )
 def nodes() -> None:
-    """List the nodes, or give a GPU that was set aside another chance."""
+    """List the nodes, take them out of service, or put them back."""
 
 
 @nodes.command("list", cls=Verb)
@@ -38,6 +45,65 @@ def list_nodes(output: str) -> None:
                 click.echo(_device(str(node.get("id", "")), device))
 
 
+_node = click.argument("node", shell_complete=connection.complete_nodes)
+_reason = option("--reason", default="", metavar="TEXT", help="What people read about it.")
+
+
+@nodes.command(
+    "cordon",
+    cls=Verb,
+    epilog="""\b
+Example:
+  roost nodes cordon n1 --reason "to be looked at\"""",
+)
+@_node
+@_reason
+def cordon(node: str, reason: str) -> None:
+    """Let nothing new begin on NODE; what runs there goes on."""
+    with connection.connect() as client:
+        client.cordon_node(node, reason)
+    click.echo(f"{node}  cordoned: nothing new begins there")
+
+
+@nodes.command(
+    "drain",
+    cls=Verb,
+    epilog="""\b
+Jobs move to other nodes if there is room. Others end at their checkpoint and wait.
+\b
+Example:
+  roost nodes drain n1 --reason "new memory" --wait""",
+)
+@_node
+@_reason
+@option("--wait", is_flag=True, help="Return when nothing runs there any more.")
+def drain(node: str, reason: str, *, wait: bool) -> None:
+    """Let nothing new begin on NODE, and what runs there leave it."""
+    with connection.connect() as client:
+        left = _runs_on(client.cordon_node(node, reason, drain=True), node)
+        while wait and left:
+            time.sleep(_LOOK_EVERY_S)
+            left = _runs_on(client.nodes(), node)
+    click.echo(f"{node}  {f'draining: {_jobs(left)} still there' if left else 'drained'}")
+
+
+@nodes.command("uncordon", cls=Verb)
+@_node
+def uncordon(node: str) -> None:
+    """Use NODE again, which was cordoned or drained."""
+    with connection.connect() as client:
+        client.uncordon_node(node)
+    click.echo(f"{node}  in use again")
+
+
+@nodes.command("undrain", cls=Verb)
+@_node
+@click.pass_context
+def undrain(ctx: click.Context, node: str) -> None:
+    """Use NODE again (as uncordon)."""
+    ctx.invoke(uncordon, node=node)
+
+
 @nodes.command(
     "restore",
     cls=Verb,
@@ -45,13 +111,27 @@ def list_nodes(output: str) -> None:
 Example:
   roost nodes restore vm 3""",
 )
-@click.argument("node", shell_complete=connection.complete_nodes)
+@_node
 @click.argument("gpu", type=click.IntRange(0))
 def restore(node: str, gpu: int) -> None:
     """Use GPU of NODE again, which was set aside after failures."""
     with connection.connect() as client:
         client.restore_gpu(node, gpu)
     click.echo(f"{node}:{gpu}  in use again")
+
+
+def _runs_on(nodes: list[dict[str, Any]], node: str) -> int:
+    """How many runs are on a node; none, if it is not there any more."""
+    found = [one for one in nodes if one.get("id") == node]
+    if found and found[0].get("state") not in ("draining", "drained", "lost"):
+        raise click.ClickException(f"node {node} is not being drained any more: it is in use again")
+    return int(found[0].get("runs", 0)) if found else 0
+
+
+def _jobs(number: int) -> str:
+    from roost.client.formatting import count
+
+    return f"{count(number, 'job')} {'is' if number == 1 else 'are'}"
 
 
 def _device(node: str, device: dict[str, object]) -> str:

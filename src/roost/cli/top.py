@@ -79,9 +79,7 @@ def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
 
     rows = []
     for node in nodes:
-        total, free, failed = (
-            float(node.get(key, 0)) for key in ("gpus", "gpus_free", "gpus_failed")
-        )
+        total, failed = float(node.get("gpus", 0)), float(node.get("gpus_failed", 0))
         jobs = dict.fromkeys(
             str(job.get("job") or "")
             for device in node.get("devices", ())
@@ -93,7 +91,7 @@ def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
                 "node": clean(node.get("id", "")),
                 "state": clean(node.get("state", "")),
                 "kind": clean(node.get("kind", "")),
-                "gpus": f"{amount(max(0.0, total - failed - free))}/{amount(total)}",
+                "gpus": f"{amount(_used(node))}/{amount(total)}",
                 "failed": amount(failed) if failed else "-",
                 "cpus": amount(float(node.get("cpus", 0))),
                 "memory": f"{float(node.get('memory_mib', 0)) / 1024:.0f} GiB",
@@ -101,16 +99,31 @@ def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
             }
         )
     yield from table_lines(connection.fitted(rows, wide=False), connection.paint)
-    used = sum(
-        max(
-            0.0,
-            float(n.get("gpus", 0)) - float(n.get("gpus_failed", 0)) - float(n.get("gpus_free", 0)),
-        )
-        for n in nodes
-    )
+    for node in nodes:
+        if notice := node.get("notice"):
+            yield f"{clean(node.get('id', ''))} {clean(node.get('state', ''))}{noticed(notice)}"
+    used = sum(map(_used, nodes))
     total = sum(float(node.get("gpus", 0)) for node in nodes)
     part = f" ({100 * used / total:.0f} %)" if total else ""
     yield f"GPUs allocated/total: {amount(used)}/{amount(total)}{part}"
+
+
+def _used(node: dict[str, Any]) -> float:
+    """GPUs that are allocated; of a node that takes nothing new none is free, used or not."""
+    if node.get("notice"):
+        shares = ([float(job.get("share", 1)) for job in d["jobs"]] for d in node["devices"])
+        return sum(min(1.0, sum(held)) for held in shares)
+    total, free, failed = (float(node.get(key, 0)) for key in ("gpus", "gpus_free", "gpus_failed"))
+    return max(0.0, total - failed - free)
+
+
+def noticed(notice: dict[str, Any]) -> str:
+    """Who took something out of service, when and why, behind what it is."""
+    from roost.client.formatting import clean, clock
+
+    by = f" by {clean(notice['user'])}" if notice.get("user") else ""
+    reason = f": {clean(notice['reason'])}" if notice.get("reason") else ""
+    return f"{by} since {clock(float(notice.get('since', 0)))}{reason}"
 
 
 def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:

@@ -294,6 +294,19 @@ def nodes() -> Steps[list[Json]]:
     return list(items_of((yield from ask(get("/nodes"))).json()))
 
 
+def cordon_node(node: str, reason: str = "", *, drain: bool = False) -> Steps[list[Json]]:
+    """Let nothing new begin on a machine; ``drain``: what runs there leaves it, too."""
+    body = {"reason": reason, "drain": drain}
+    request = RestRequest("PUT", f"/nodes/{part(node)}/cordon", body=body, again=True)
+    return list(items_of((yield from ask(request)).json()))
+
+
+def uncordon_node(node: str) -> Steps[list[Json]]:
+    """Let a machine be used again that was cordoned or drained."""
+    request = RestRequest("DELETE", f"/nodes/{part(node)}/cordon", again=True)
+    return list(items_of((yield from ask(request)).json()))
+
+
 def restore_gpu(node: str, gpu: int) -> Steps[Any]:
     """Give a GPU that was set aside another chance."""
     path = f"/nodes/{part(node)}/gpus/{gpu}/restore"

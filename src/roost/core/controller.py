@@ -25,11 +25,12 @@ from roost.core.actions import Action
 from roost.core.allocation import beyond
 from roost.core.cluster_state import ClusterState
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
+from roost.core.draining import drain
 from roost.core.events import Event
 from roost.core.folding.dispatch import fold
 from roost.core.folding.requests import serve
 from roost.core.plan import Placer, Plan
-from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, other_way
+from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, kept_back, other_way
 from roost.core.spec import JobId
 from roost.core.state import Job, JobState
 from roost.errors import Fatal, RoostError
@@ -124,6 +125,8 @@ class Core:
             state.awaits_starts = False
             if self.wake_at <= now:
                 self.wake_at = math.inf
+            if self.ledger.cordoned:
+                drain(state, plan)
             serve(state, plan)
             self.policy(plan)
             plan.close()
@@ -184,6 +187,9 @@ class Core:
         elif reason.cause is Cause.FRAGMENTATION and line.said is None:
             text = other_way(self.ledger, line.shape.resources)
             reason = reason._replace(text=text or reason.text)
+        lacks_room = reason.cause in (Cause.CAPACITY, Cause.FRAGMENTATION)
+        if lacks_room and (closed := kept_back(self.ledger, line.shape)):
+            reason = reason._replace(text=f"{reason.text}; {closed}")
         if job_id in self._plan.latest_starts:
             text, starts_at = self._plan.latest_starts[job_id]
             reason = Reason(reason.cause, text, starts_at)

@@ -53,6 +53,28 @@ class NodeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCordoned:
+    """Someone wants nothing new to begin on a node, for a reason.
+
+    ``drain``: what runs there is to leave, too: it moves, or ends at its checkpoint and waits.
+    """
+
+    time: float
+    node: NodeId
+    reason: str = ""
+    user: str = ""
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUncordoned:
+    """A node may be used again."""
+
+    time: float
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class PoolChanged:
     """A pool, a named set of nodes, has these nodes now.
 
@@ -312,6 +334,8 @@ Event = (
     NodeJoined
     | NodeLost
     | NodeChanged
+    | NodeCordoned
+    | NodeUncordoned
     | PoolChanged
     | GpuFailed
     | GpuRestored

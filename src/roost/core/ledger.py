@@ -19,6 +19,7 @@ from roost.core.node import (
     PLENTY,
     Device,
     Node,
+    Notice,
     cell_of,
     devices,
     empty_room,
@@ -46,7 +47,10 @@ class Ledger:
         self.sharing: int = 0
         #: Nodes on which the number of workers may be short before GPUs are.
         self.crowded: int = 0
+        #: Nodes on which runs can begin: they are here and not cordoned.
         self.up: int = 0
+        #: Nodes that take nothing new, here or not.
+        self.cordoned: dict[NodeId, Node] = {}
         self.kinds: dict[str, int] = {}
         self.switches: dict[str, int] = {}
         self.pools: dict[str, int] = {}
@@ -76,7 +80,7 @@ class Ledger:
             node.free = node.healthy = (1 << spec.gpus) - 1
             self._empty(node)
             self._register(node)
-        elif node.up:
+        elif node.here:
             msg = f"node {spec.id} is already here"
             raise Conflict(msg)
         elif node.spec != spec:
@@ -85,7 +89,13 @@ class Ledger:
         return node
 
     def _enter(self, node: Node) -> None:
-        """Put a node into service."""
+        """Note that a node is here; it comes into service unless it is cordoned."""
+        node.here = True
+        if node.cordon is None:
+            self._open(node)
+
+    def _open(self, node: Node) -> None:
+        """Let runs begin on a node."""
         node.up = True
         self.up |= node.bit
         if not node.spec.gpus:
@@ -169,6 +179,12 @@ class Ledger:
     def lose(self, node_id: NodeId) -> Node:
         """Take a node out of service; what runs hold there is still theirs until they end."""
         node = self.node(node_id)
+        node.here = False
+        self._shut(node)
+        return node
+
+    def _shut(self, node: Node) -> None:
+        """Let no run begin on a node any more."""
         if node.up:
             node.up = False
             self.up ^= node.bit
@@ -177,6 +193,24 @@ class Ledger:
             self.capacity_milli -= node.healthy.bit_count() * WHOLE
             self._show(node)
             self.releases += 1  # gangs that waited for a node of its size may now go elsewhere
+
+    def cordon(self, node_id: NodeId, notice: Notice, *, drain: bool = False) -> Node:
+        """Let a node take nothing new until ``uncordon``; what is there keeps its place.
+
+        It stays so when it is lost and comes back.
+        """
+        node = self.node(node_id)
+        node.cordon, node.draining = notice, drain
+        self.cordoned[node_id] = node
+        self._shut(node)
+        return node
+
+    def uncordon(self, node_id: NodeId) -> Node:
+        """Let runs begin on a node again, if it is here."""
+        node = self.node(node_id)
+        node.cordon, node.draining = None, False
+        if self.cordoned.pop(node_id, None) is not None and node.here:
+            self._open(node)
         return node
 
     def set_health(self, node_id: NodeId, gpu: int, *, healthy: bool) -> Node:
@@ -212,8 +246,8 @@ class Ledger:
         node = self.nodes[part.node]
         if part.share_milli == WHOLE:
             mask = mask_of(part.gpus)
-            if mask & ~node.free or not node.up:
-                raise Fatal(f"{part} is not free (free: {devices(node.free)}, up: {node.up})")
+            if mask & ~node.free or not node.here:
+                raise Fatal(f"{part} is not free (free: {devices(node.free)}, here: {node.here})")
             node.taken |= mask
             node.free ^= mask
         else:
@@ -271,8 +305,8 @@ class Ledger:
         (gpu,) = part.gpus
         device = node.shared.get(gpu)
         if device is None:
-            if not (node.free >> gpu & 1 and node.up):
-                raise Fatal(f"{part} is not free (free: {devices(node.free)}, up: {node.up})")
+            if not (node.free >> gpu & 1 and node.here):
+                raise Fatal(f"{part} is not free (free: {devices(node.free)}, here: {node.here})")
             node.free ^= 1 << gpu
             node.taken |= 1 << gpu
             device = node.shared[gpu] = Device(WHOLE, node.spec.gpu_memory_mib, need.way)

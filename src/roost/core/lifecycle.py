@@ -92,6 +92,22 @@ def come_up(state: ClusterState, run: Run, event: Event) -> None:
             set_aside(state, run, event)
 
 
+def call_off(state: ClusterState, run: Run, event: Event) -> None:
+    """Let a run stay as large as it is that waited to become larger."""
+    job, target = run.job, run.target or run.allocation
+    for part in target.parts:
+        state.ledger.release(part, needs(job, part))
+    for part in run.allocation.parts:
+        state.ledger.take(part, needs(job, part))
+    job.queue.charge(job, target, -1)
+    job.queue.charge(job, run.allocation)
+    state.occupancy.settle(run, run.allocation)
+    run.after = set()
+    advance(run, Trigger.KEPT)
+    state.touch(run)
+    come_up(state, run, event)
+
+
 # -- failures ------------------------------------------------------------------------------
 
 

@@ -49,6 +49,15 @@ class Device:
     way: Way
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What was said when something was taken out of service: when, why, and by whom."""
+
+    since: float
+    reason: str = ""
+    user: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """A node's books.
@@ -56,15 +65,21 @@ class Node:
     ``taken``, ``healthy``, ``visible`` and ``free`` (healthy, visible, not taken) are masks of
     devices, as is ``leaving``: devices that are free, but that a run has yet to leave.
 
+    ``here``: it joined and was not lost. ``cordon``: it takes nothing new, and why; what runs there
+    stays, unless it is ``draining``. ``up``: it is here and not cordoned, so that runs can begin.
+
     ``shown`` and ``shown_milli`` are what the ledger's masks and sums say of it: nothing while it
-    is down. ``runs`` maps each run on it to the milli-GPUs it holds here. ``memo`` is what a policy
-    remembers about it until something changes here.
+    is not up. ``runs`` maps each run on it to the milli-GPUs it holds here. ``memo`` is what a
+    policy remembers about it until something changes here.
     """
 
     spec: NodeSpec
     index: int
     bit: int
     up: bool = False
+    here: bool = False
+    cordon: Notice | None = None
+    draining: bool = False
     taken: int = 0
     healthy: int = 0
     visible: int = -1
@@ -142,7 +157,7 @@ def refusal(node: Node, part: Part, need: Resources) -> str:
     """Why workers cannot have a part of a node now; nothing, if they can."""
     spec = node.spec
     odd = [gpu for gpu in part.gpus if not 0 <= gpu < spec.gpus]
-    if not node.up or odd:
+    if not node.here or odd:
         return f"node {node.id} has no GPU {odd[0]}" if odd else f"node {node.id} is not in service"
     why = _whole(node, part, need) if part.share_milli == WHOLE else _share(node, part, need)
     if why:

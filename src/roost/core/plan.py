@@ -155,6 +155,8 @@ class Plan:
         limited = job.queue.spec.limit_milli is not None
         if limited and self.over_limit(job, allocation.gpu_milli):
             raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
+        if shut := self._shut(allocation.parts):
+            raise Fatal(f"job {job.id} cannot begin on node {shut}: it is cordoned")
         for part in allocation.parts:
             self.ledger.take(part, needs(job, part))
         job.queue.charge(job, allocation)
@@ -220,9 +222,9 @@ class Plan:
         extra = allocation.gpu_milli - old.gpu_milli
         if extra > 0 and self.over_limit(job, extra):
             return False
+        if not self._may_become(old, allocation):
+            return False
         gone, new = _difference(old.parts, allocation.parts)
-        if beyond(old, allocation) and any(map(self._in_motion, beyond(allocation, old))):
-            return False  # two runs that wait for each other's places would wait for ever
         for part in gone:
             self.ledger.release(part, needs(job, part))
         for part in new:
@@ -363,6 +365,19 @@ class Plan:
         if not gpus or not self.consolidates or gpus > self.ledger.largest or self.ledger.crowded:
             return None
         return bool(self.ledger.at_least[gpus])
+
+    def _may_become(self, old: Allocation, new: Allocation) -> bool:
+        """Whether a run may come to what it does not hold yet."""
+        more = beyond(new, old)
+        if self._shut(more):
+            return False
+        # Two runs that wait for each other's places would wait for ever.
+        return not (beyond(old, new) and any(map(self._in_motion, more)))
+
+    def _shut(self, parts: Iterable[Part]) -> NodeId | None:
+        """A node that takes nothing new and that one of these parts is on; None: there is none."""
+        cordoned = self.ledger.cordoned
+        return next((part.node for part in parts if part.node in cordoned), None)
 
     def _in_motion(self, part: Part) -> bool:
         runs = self.ledger.nodes[part.node].runs

@@ -5,10 +5,14 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from roost.core.spec import WHOLE, JobId, Resources
+from roost.core.node import Node, Notice
+from roost.core.spec import WHOLE, JobId, Resources, Shape
 
 if TYPE_CHECKING:
     from roost.core.ledger import Ledger
+
+#: How many nodes are named in a reason.
+_NAMED = 3
 
 
 class Cause(IntEnum):
@@ -86,6 +90,27 @@ def other_way(ledger: Ledger, need: Resources) -> str:
                 room = f"GPU {gpu} of node {node.id} has {gpus(device.left_milli)} to spare"
                 return f"{room}, but is shared the {device.way} way"
     return ""
+
+
+def kept_back(ledger: Ledger, shape: Shape) -> str:
+    """Nodes that would suit a gang and take nothing new, and why; or nothing."""
+    wanted = (shape.resources, *(role.resources for role in shape.roles))
+    found = [
+        node
+        for node in ledger.cordoned.values()
+        if node.here and any(ledger.suits(node, need) for need in wanted)
+    ]
+    told = [_notice(node) for node in found[:_NAMED]]
+    if more := len(found) - len(told):
+        told.append(f"{more} more nodes take nothing new")
+    return "; ".join(told)
+
+
+def _notice(node: Node) -> str:
+    notice = node.cordon or Notice(0.0)
+    doing = "is being drained" if node.draining else "is cordoned"
+    by = f" by {notice.user}" if notice.user else ""
+    return f"node {node.id} {doing}{by}{f': {notice.reason}' if notice.reason else ''}"
 
 
 class Reason(NamedTuple):

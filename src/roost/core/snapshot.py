@@ -32,7 +32,7 @@ from roost.core.history_codec import (
     spent_records,
     success_records,
 )
-from roost.core.node import devices, mask_of
+from roost.core.node import Notice, devices, mask_of
 from roost.core.plan import Placer
 from roost.core.snapshot_v1 import upgraded
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
@@ -56,9 +56,11 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
     nodes = (
         _NodeRecord(
             node.spec,
-            node.up,
+            node.here,
             devices(((1 << node.spec.gpus) - 1) & ~node.healthy),
             tuple(run.id for run in node.runs),
+            node.cordon,
+            node.draining,
         )
         for node in ledger.order
     )
@@ -122,12 +124,14 @@ def digest(core: Core) -> str:
 
 
 class _NodeRecord(NamedTuple):
-    """A node; ``runs`` are those on it, in the order in which it lists them."""
+    """A node; ``up``: it is here, cordoned or not. ``runs`` are in the order of its list."""
 
     spec: NodeSpec
     up: bool = True
     broken: tuple[int, ...] = ()
     runs: tuple[RunId, ...] = ()
+    cordon: Notice | None = None
+    draining: bool = False
 
 
 class _PoolRecord(NamedTuple):
@@ -279,6 +283,8 @@ def _fill(core: Core, state: _CoreRecord) -> None:
     for place in state.nodes:
         for gpu in place.broken:
             core.ledger.set_health(place.spec.id, gpu, healthy=False)
+        if place.cordon is not None:
+            core.ledger.cordon(place.spec.id, place.cordon, drain=place.draining)
         if not place.up:
             core.ledger.lose(place.spec.id)
     for record in state.jobs:

@@ -28,9 +28,11 @@ from roost.core import (
     Measured,
     MigrateRequested,
     NodeChanged,
+    NodeCordoned,
     NodeJoined,
     NodeLost,
     NodeSpec,
+    NodeUncordoned,
     Outcome,
     Progressed,
     Protected,
@@ -229,6 +231,10 @@ def _told(event: Event, records: Mapping[JobId, JobRecord]) -> Iterator[HistoryL
             yield HistoryLine("node", node=event.node.id, text=f"has {_devices(event.node)} now")
         case NodeLost():
             yield HistoryLine("node", node=event.node, old="up", new="lost")
+        case NodeCordoned():
+            yield HistoryLine("node", node=event.node, text=_cordoned(event))
+        case NodeUncordoned():
+            yield HistoryLine("node", node=event.node, text="is used again")
         case GpuFailed():
             yield HistoryLine("node", node=event.node, text=f"GPU {event.gpu} is not used any more")
         case GpuRestored():
@@ -237,6 +243,12 @@ def _told(event: Event, records: Mapping[JobId, JobRecord]) -> Iterator[HistoryL
             yield HistoryLine("queue", text=f"queue {event.queue.id} was set")
         case _:
             return
+
+
+def _cordoned(event: NodeCordoned) -> str:
+    what = "is being drained" if event.drain else "is cordoned: it takes nothing new"
+    by = f" by {event.user}" if event.user else ""
+    return f"{what}{by}{f': {event.reason}' if event.reason else ''}"
 
 
 def _asks(event: Submitted, record: JobRecord | None) -> str:

@@ -217,7 +217,7 @@ def _joined(core: Core, report: NodeJoined, now: float, gone: Collection[RunId])
     """
     joined = replace(report, time=now)
     node = core.ledger.nodes.get(report.node.id)
-    if node is None or not node.up:
+    if node is None or not node.here:
         return [joined]
     if node.spec == report.node:
         return []

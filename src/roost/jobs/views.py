@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import astuple
+from typing import Any, Literal
 
 from roost.api.jobs import (
     ChangeView,
@@ -18,7 +19,7 @@ from roost.api.jobs import (
     VerdictView,
     WorkersView,
 )
-from roost.api.nodes import DeviceJobView, DeviceView, NodeView, StateView
+from roost.api.nodes import DeviceJobView, DeviceView, NodeView, NoticeView, StateView
 from roost.api.queues import QueueView
 from roost.api.schema import decode, encode
 from roost.core import (
@@ -217,7 +218,7 @@ def node_view(node: Node) -> dict[str, Any]:
     return encode(
         NodeView(
             id=spec.id,
-            state="up" if node.up else "lost",
+            state=_node_state(node),
             kind=spec.kind,
             gpus=spec.gpus,
             gpus_free=node.shown_milli / WHOLE,
@@ -225,11 +226,21 @@ def node_view(node: Node) -> dict[str, Any]:
             gpu_memory_mib=spec.gpu_memory_mib,
             cpus=spec.cpu_milli / 1000,
             memory_mib=spec.memory_mib,
+            runs=len(node.runs),
+            notice=None if node.cordon is None else NoticeView(*astuple(node.cordon)),
             devices=tuple(
                 DeviceView(gpu, gpu not in broken, tuple(jobs)) for gpu, jobs in used.items()
             ),
         )
     )
+
+
+def _node_state(node: Node) -> Literal["up", "lost", "cordoned", "draining", "drained"]:
+    if not node.here:
+        return "lost"
+    if node.draining:
+        return "draining" if node.runs else "drained"
+    return "up" if node.cordon is None else "cordoned"
 
 
 def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:

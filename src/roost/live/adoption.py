@@ -33,7 +33,7 @@ def left_behind(core: Core, reports: Sequence[Report], now: float) -> list[Repor
     """The nodes of another home, which no server has any more."""
     here = {report.node.id for report in reports if isinstance(report, NodeJoined)}
     nodes = core.ledger.nodes.values()
-    return [NodeLost(now, node.id) for node in nodes if node.up and node.id not in here]
+    return [NodeLost(now, node.id) for node in nodes if node.here and node.id not in here]
 
 
 def assigned(

@@ -344,6 +344,10 @@ class Cluster:
                 with suppress(NotFound):
                     await self.cancel(job, actor)
 
+    async def care_for(self, event: Callable[[float], Event], actor: str) -> None:
+        """Take a machine out of service, or put it back, as an event of the core tells."""
+        await self._ask(event, actor)
+
     async def restore_gpu(self, node: NodeId, gpu: int, actor: str) -> None:
         """Use a device again that was taken out of service."""
         await self._ask(lambda now: GpuRestored(now, node, gpu), actor)

@@ -7,10 +7,10 @@ a cluster of Kubernetes. Commands return when they are durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from roost.core import Core, JobId, NodeId, QueueId, Range, RunId
+from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
 from roost.engines import LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
@@ -154,6 +154,10 @@ class ClusterBackend(Protocol):
 
     async def user_changed(self, user: User, actor: str) -> None:
         """Take note of a change of an account."""
+        ...
+
+    async def care_for(self, event: Callable[[float], Event], actor: str) -> None:
+        """Take a machine out of service, or put it back."""
         ...
 
     async def restore_gpu(self, node: NodeId, gpu: int, actor: str) -> None:

@@ -7,18 +7,21 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from roost.api.nodes import NodeList, StateView, UsageList
+from roost.core.events import NodeCordoned, NodeUncordoned
 from roost.core.spec import NodeId
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
 from roost.server.jobs import Here, json
 from roost.server.permissions import needs
+from roost.server.requests import CordonNode
 from roost.server.roles import RoutePermission
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=CheckedRoute)
 
 Reader = Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
 Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
+NodeName = Annotated[str, Path(max_length=200)]
 
 
 @router.get("/nodes", response_model=NodeList, responses=answers(), operation_id="list_nodes")
@@ -37,11 +40,38 @@ async def list_nodes(here: Here, caller: Reader) -> Response:
 async def restore_gpu(
     here: Here,
     caller: Admin,
-    node: Annotated[str, Path(max_length=200)],
+    node: NodeName,
     gpu: Annotated[int, Path(ge=0, le=4096)],
 ) -> Response:
     """Use a device again that had been set aside after failures."""
     await here.cluster.restore_gpu(NodeId(node), gpu, caller.user)
+    return json({"items": here.cluster.nodes()})
+
+
+@router.put(
+    "/nodes/{node}/cordon",
+    response_model=NodeList,
+    responses=answers(404, 409, 507),
+    operation_id="cordon_node",
+)
+async def cordon_node(here: Here, caller: Admin, node: NodeName, body: CordonNode) -> Response:
+    """Let nothing new begin on a machine; with ``drain``, what runs there leaves it, too."""
+    reason = body.reason.strip()
+    await here.cluster.care_for(
+        lambda now: NodeCordoned(now, NodeId(node), reason, caller.user, body.drain), caller.user
+    )
+    return json({"items": here.cluster.nodes()})
+
+
+@router.delete(
+    "/nodes/{node}/cordon",
+    response_model=NodeList,
+    responses=answers(404, 409, 507),
+    operation_id="uncordon_node",
+)
+async def uncordon_node(here: Here, caller: Admin, node: NodeName) -> Response:
+    """Let a machine be used again that was cordoned or drained."""
+    await here.cluster.care_for(lambda now: NodeUncordoned(now, NodeId(node)), caller.user)
     return json({"items": here.cluster.nodes()})
 
 

@@ -48,6 +48,13 @@ class MigrateJob(RequestBody):
     node: Label | None = None
 
 
+class CordonNode(RequestBody):
+    """Why a node takes nothing new; ``drain``: what runs there is to leave, too."""
+
+    reason: Label = ""
+    drain: bool = False
+
+
 class TakeSnapshot(RequestBody):
     """A snapshot to be taken, and what to call it."""
 

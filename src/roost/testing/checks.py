@@ -70,6 +70,8 @@ def rough_decisions(core: Core) -> list[str]:
     for decision in core.decisions:
         if isinstance(decision, Evict | SetAside):
             job, run = core.jobs[decision.job], core.jobs[decision.job].run
+            if run is not None and _drained(core, run):
+                continue
             if not job.preemptible:
                 found.append(f"{job.id} must not be disturbed")
             started_at = run.started_at if run is not None else None
@@ -78,8 +80,16 @@ def rough_decisions(core: Core) -> list[str]:
     return found
 
 
+def _drained(core: Core, run: Run) -> bool:
+    """Whether a run is on a node that is being drained: nothing there is spared."""
+    return any(core.ledger.nodes[part.node].draining for part in run.allocation.parts)
+
+
 def impossible_decisions(core: Core) -> list[str]:
-    """Decisions just made that no policy can make: against a protection, or outside a pool."""
+    """Decisions just made that no policy can make.
+
+    They are against a protection, outside a pool, or on a node that takes nothing new.
+    """
     found = []
     for decision in core.decisions:
         job = core.jobs[decision.job]
@@ -93,6 +103,8 @@ def impossible_decisions(core: Core) -> list[str]:
                 spec = job.spec
                 shape = Shape(spec.workers.min, spec.resources, spec.roles)
                 found += [f"{job.id}: {wrong}" for wrong in strangers(core.ledger, shape, new)]
+                cordoned = {part.node for part in new} & core.ledger.cordoned.keys()
+                found += [f"{job.id} is to begin on {name}, which is cordoned" for name in cordoned]
             case _:
                 pass
     return found

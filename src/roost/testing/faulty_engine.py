@@ -26,10 +26,12 @@ from roost.core import (
     Launch,
     Measured,
     NodeChanged,
+    NodeCordoned,
     NodeId,
     NodeJoined,
     NodeLost,
     NodeSpec,
+    NodeUncordoned,
     Outcome,
     Part,
     Policy,
@@ -102,6 +104,10 @@ class FaultyEngine(FakeEngine):
         self.gone += sorted(before - set(self.core.runs))
         if wrong := impossible_decisions(self.core):
             raise AssertionError("; ".join(wrong))
+        cordoned = self.core.ledger.cordoned.keys()
+        for action in actions:
+            if isinstance(action, Launch) and not cordoned.isdisjoint(action.allocation.nodes):
+                raise AssertionError(f"{action.run} begins on a cordoned node")
         return actions
 
     def later(self, after_s: float) -> float:
@@ -214,6 +220,10 @@ class FaultyEngine(FakeEngine):
                 events.append(Exited(self.now, run_id, Outcome.LOST, 1.0))
         self.tell(*events)
 
+    def cordon(self, name: NodeId, *, drain: bool) -> None:
+        """Let a node take nothing new; what runs there leaves, too, if it is drained."""
+        self.tell(NodeCordoned(self.now, name, "its fan is loud", "ada", drain))
+
     def break_or_repair(self, name: NodeId, gpu: int) -> None:
         """Let a GPU fail, or repair it."""
         device = (name, gpu)
@@ -310,7 +320,8 @@ class FaultyEngine(FakeEngine):
         self.tell(*(QueueChanged(self.now, queue(name)) for name in self.core.queues))
         self.tell(
             *(GpuRestored(self.now, *device) for device in sorted(self.broken)),
-            *(NodeJoined(self.now, n.spec) for n in self.core.ledger.order if not n.up),
+            *(NodeUncordoned(self.now, name) for name in self.core.ledger.cordoned),
+            *(NodeJoined(self.now, n.spec) for n in self.core.ledger.order if not n.here),
             *(ResumeRequested(self.now, job.id) for job in self.core.jobs.values()),
         )
         self._finish()

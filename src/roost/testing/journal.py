@@ -71,6 +71,9 @@ def _node_books(node: Node) -> dict[str, Any]:
     return {
         "spec": node.spec,
         "up": node.up,
+        "here": node.here,
+        "cordon": node.cordon,
+        "draining": node.draining,
         "taken": node.taken,
         "healthy": node.healthy,
         "idle": node.free,

@@ -16,6 +16,7 @@ from roost.core import (
     MigrateRequested,
     NodeJoined,
     NodeSpec,
+    NodeUncordoned,
     Outcome,
     Policy,
     Progressed,
@@ -62,6 +63,8 @@ class RandomHistory:
             (1, self._lose),
             (2, self._join),
             (2, self._break_or_repair),
+            (1, self._cordon),
+            (2, self._uncordon),
             (8, self._answer),
             (8, self._answer_each),
             (6, self._end),
@@ -173,14 +176,22 @@ class RandomHistory:
         self.engine.change_queue(changed)
 
     def _lose(self) -> None:
-        up = [place.id for place in self.engine.core.ledger.order if place.up]
+        up = [place.id for place in self.engine.core.ledger.order if place.here]
         if len(up) > 1:
             self.engine.lose(self.chance.choice(up), at_once=self.chance.random() < 0.5)  # noqa: PLR2004
 
     def _join(self) -> None:
-        down = [place.spec for place in self.engine.core.ledger.order if not place.up]
+        down = [place.spec for place in self.engine.core.ledger.order if not place.here]
         if down:
             self.engine.tell(NodeJoined(self.engine.now, self.chance.choice(down)))
+
+    def _cordon(self) -> None:
+        node_id = self.chance.choice(list(self.engine.cluster))
+        self.engine.cordon(node_id, drain=bool(self.chance.randrange(3)))
+
+    def _uncordon(self) -> None:
+        if cordoned := list(self.engine.core.ledger.cordoned):
+            self.engine.tell(NodeUncordoned(self.engine.now, self.chance.choice(cordoned)))
 
     def _break_or_repair(self) -> None:
         devices = [(n.id, gpu) for n in self.engine.cluster.values() for gpu in range(n.gpus)]

@@ -113,7 +113,7 @@ def _stay(state: ClusterState, run: Run, event: Protected) -> bool:
         return False
     for waiter in waiters:
         if waiter.phase is RunPhase.EXPECTING:
-            _call_off(state, waiter, event)
+            lifecycle.call_off(state, waiter, event)
         else:
             lifecycle.withdraw(state, waiter, event)
     parts = run.allocation.parts
@@ -136,26 +136,12 @@ def _may_stay(state: ClusterState, run: Run) -> bool:
         and not run.job.cancelling
         and run.leaving == run.allocation.parts  # else a failure hit what it was to become
         and all(
-            nodes[part.node].up and not mask_of(part.gpus) & ~nodes[part.node].healthy
+            nodes[part.node].here
+            and not nodes[part.node].draining
+            and not mask_of(part.gpus) & ~nodes[part.node].healthy
             for part in run.allocation.parts
         )
     )
-
-
-def _call_off(state: ClusterState, run: Run, event: Protected) -> None:
-    """Let a run stay as large as it is that waited to become larger."""
-    job, target = run.job, run.target or run.allocation
-    for part in target.parts:
-        state.ledger.release(part, needs(job, part))
-    for part in run.allocation.parts:
-        state.ledger.take(part, needs(job, part))
-    job.queue.charge(job, target, -1)
-    job.queue.charge(job, run.allocation)
-    state.occupancy.settle(run, run.allocation)
-    run.after = set()
-    advance(run, Trigger.KEPT)
-    state.touch(run)
-    lifecycle.come_up(state, run, event)
 
 
 def misshapen(spec: JobSpec, allocation: Allocation) -> str:

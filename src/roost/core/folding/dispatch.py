@@ -16,8 +16,10 @@ from roost.core.events import (
     Measured,
     MigrateRequested,
     NodeChanged,
+    NodeCordoned,
     NodeJoined,
     NodeLost,
+    NodeUncordoned,
     PoolChanged,
     Progressed,
     Protected,
@@ -79,6 +81,10 @@ def fold(state: ClusterState, event: Event) -> bool:  # noqa: C901, PLR0912 - on
             return nodes.node_lost(state, event)
         case NodeChanged():
             return nodes.node_changed(state, event)
+        case NodeCordoned():
+            return nodes.node_cordoned(state, event)
+        case NodeUncordoned():
+            return nodes.node_uncordoned(state, event)
         case PoolChanged():
             return nodes.pool_changed(state, event)
         case GpuFailed():

@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.core import lifecycle
-from roost.core.allocation import Part
+from roost.core.allocation import Part, beyond
 from roost.core.cluster_state import ClusterState
+from roost.core.draining import why_it_leaves
 from roost.core.events import (
     GpuFailed,
     GpuRestored,
     NodeChanged,
+    NodeCordoned,
     NodeJoined,
     NodeLost,
+    NodeUncordoned,
     PoolChanged,
 )
-from roost.core.node import Node
+from roost.core.node import Node, Notice
 from roost.core.spec import NodeSpec, Resources
 from roost.core.state import Run, needs
-from roost.core.transitions import MOVING
+from roost.core.transitions import MOVING, RunPhase
 from roost.errors import Conflict
 
 
@@ -41,7 +44,7 @@ def node_lost(state: ClusterState, event: NodeLost) -> bool:
 def node_changed(state: ClusterState, event: NodeChanged) -> bool:
     """Gives a node in service other hardware."""
     node, new = state.ledger.node(event.node.id), event.node
-    if not node.up:
+    if not node.here:
         raise Conflict(f"node {node.id} is not in service: it cannot change, only join")
     if node.spec == new:
         return False
@@ -49,6 +52,40 @@ def node_changed(state: ClusterState, event: NodeChanged) -> bool:
         raise Conflict(f"node {node.id} cannot have less while runs there come or go")
     state.ledger.change(new, list(_booked(node)))
     return True
+
+
+def node_cordoned(state: ClusterState, event: NodeCordoned) -> bool:
+    """Lets nothing new begin on a node, and calls off what was to come there."""
+    node = state.ledger.node(event.node)
+    since = event.time if node.cordon is None else node.cordon.since
+    notice = Notice(since, event.reason, event.user)
+    if (node.cordon, node.draining) == (notice, event.drain):
+        return False
+    state.ledger.cordon(event.node, notice, drain=event.drain)
+    for run in list(node.runs):
+        _keep_off(state, run, node, event)
+    return True
+
+
+def _keep_off(state: ClusterState, run: Run, node: Node, event: NodeCordoned) -> None:
+    """Let a run not come to a node that takes nothing new; one that works there is left alone."""
+    if run.phase in (RunPhase.RESERVED, RunPhase.RECALLED):
+        lifecycle.withdraw(state, run, event)
+    elif run.phase is RunPhase.EXPECTING and run.target is not None:
+        comes = any(part.node == node.id for part in beyond(run.target, run.allocation))
+        if comes and run.leaving:  # its old place may be promised to others
+            lifecycle.end(state, run, event, why_it_leaves(node))
+        elif comes:
+            lifecycle.call_off(state, run, event)
+    elif event.drain and run.phase in (RunPhase.STARTING, RunPhase.RESUMING):
+        lifecycle.end(state, run, event, why_it_leaves(node))
+
+
+def node_uncordoned(state: ClusterState, event: NodeUncordoned) -> bool:
+    """Lets runs begin on a node again."""
+    before = state.ledger.node(event.node).cordon
+    state.ledger.uncordon(event.node)
+    return before is not None
 
 
 def pool_changed(state: ClusterState, event: PoolChanged) -> bool:

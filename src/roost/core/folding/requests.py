@@ -128,8 +128,9 @@ def migrate_requested(state: ClusterState, event: MigrateRequested) -> bool:
     if job.run is None or not job.run.settled:
         msg = f"job {job.id!r} is {job.state}: only a running job can be moved"
         raise Conflict(msg)
-    if event.node is not None and not state.ledger.node(event.node).up:
-        msg = f"node {event.node} is not in service"
+    if event.node is not None and not (node := state.ledger.node(event.node)).up:
+        doing = "takes nothing new" if node.here else "is not in service"
+        msg = f"node {event.node} {doing}"
         raise Conflict(msg)
     state.moves.append(event)
     return True

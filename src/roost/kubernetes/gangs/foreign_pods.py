@@ -106,7 +106,7 @@ class ForeignPod:
 
     def _adopt(self, pod: Object, now: float) -> Sequence[Event]:
         node = self._context.core.ledger.nodes.get(node_of(pod) or NodeId(""))
-        if node is None or not node.up:
+        if node is None or not node.here:
             self._context.requeue_at(self.id, now + _AGAIN_S)
             return ()
         need = taken(pod).resources

@@ -267,7 +267,7 @@ class PodGang:
         pods = [self._members.pods[uid] for uid in held]
         nodes = self._context.core.ledger.nodes
         known = [nodes.get(NodeId(self._members.node_of(uid))) for uid in held]
-        if not all(node is not None and node.up for node in known):
+        if not all(node is not None and node.here for node in known):
             return self._orphaned(pods, now)
         try:
             found = None if self._literal else self._members.planned(held)

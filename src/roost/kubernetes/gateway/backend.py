@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from roost.core import Core, JobId, NodeId, RunId, snapshot
+from roost.core import Core, Event, JobId, NodeId, RunId, snapshot
 from roost.engines import Usage
-from roost.errors import NotFound, RoostError
+from roost.errors import Conflict, NotFound, RoostError
 from roost.jobs import explain as explaining
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.health import DecisionCounts, IntakeHealth
@@ -354,6 +354,13 @@ class KubernetesCluster:
 
     async def user_changed(self, user: User, actor: str) -> None:
         """Users of a cluster are Kubernetes' business; ours are for one command line."""
+
+    async def care_for(self, event: Callable[[float], Event], actor: str) -> None:  # noqa: ARG002
+        """Machines are Kubernetes' business."""
+        raise Conflict(
+            "machines are cared for with kubectl here: kubectl cordon, drain and uncordon are "
+            "respected"
+        )
 
     async def restore_gpu(self, node: NodeId, gpu: int, actor: str) -> None:  # noqa: ARG002
         """Devices are Kubernetes' business."""

@@ -146,7 +146,7 @@ class ClusterNodes:
     def _present(self, spec: NodeSpec, now: float) -> Iterator[Event]:
         self.reopen(spec.id, _HARDWARE)  # unless ``refused`` is called again
         known = self._core.ledger.nodes.get(spec.id)
-        if known is None or not known.up:
+        if known is None or not known.here:
             yield NodeJoined(now, spec)
         elif known.spec != spec:
             yield NodeChanged(now, spec)
@@ -157,7 +157,7 @@ class ClusterNodes:
 
     def _is_up(self, name: NodeId) -> bool:
         known = self._core.ledger.nodes.get(name)
-        return known is not None and known.up
+        return known is not None and known.here
 
 
 def _differs(old: Object, new: Object) -> bool:
