@@ -397,6 +397,24 @@ def test_secrets_are_in_logs_of_the_job_alone(server: Server) -> None:
 
 
 @as_root
+def test_what_a_user_wrote_runs_as_that_user_whoever_asks(server: Server) -> None:
+    script = 'id -un; touch "$ROOST_CHECKPOINT_DIR/x"'
+    job, log = server.done(server.ada, script)
+    assert log.split() == [server.unix["ada"]]
+    with server.client(server.admin) as client:
+        assert client.post(f"/jobs/{job}/snapshots", json={"name": "one"}).status_code == 201
+        for way in ("clone", "rerun"):
+            made = client.post(f"/jobs/{job}/{way}", json={})
+            assert made.status_code == 201, made.text
+            assert made.json()["user"] == "ada"
+            again = made.json()["id"]
+            server.until(server.ada, again, *OVER)
+            assert server.log(server.ada, again).split() == [server.unix["ada"]], way
+    with server.client(server.bob) as client:
+        assert client.post(f"/jobs/{job}/rerun", json={}).status_code == 404
+
+
+@as_root
 def test_a_job_reaches_nothing_of_the_server_or_of_others(server: Server) -> None:
     first, _ = server.done(server.ada, "echo private > note; echo hers")
     folder = server.home / "runs" / first

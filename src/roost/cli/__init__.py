@@ -62,6 +62,7 @@ _SECTIONS = {
         "migrate": ("control", "Move a running job elsewhere."),
         "snapshot": ("snapshots", "Keep what a job has saved under a name."),
         "snapshots": ("snapshots", "List snapshots, or delete one."),
+        "rerun": ("rerun", "Run jobs again, with changes: new jobs of the same job files."),
         "clone": ("snapshots", "Start a new job from a snapshot."),
         "cancel": ("control", "End jobs."),
         "delete": ("control", "Forget jobs that are over, with their logs."),

@@ -58,14 +58,22 @@ _COLOURS = {
 _SGR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
 _UNSAFE = re.compile(r"[\x00-\x07\x0b-\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
+_OUTPUT: dict[str, Any] = {"section": "Output", "default": "table", "show_default": True}
+_OUTPUTS = ["table", "wide", "json", "yaml"]
+
 output_option = option(
     "-o",
     "--output",
-    section="Output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
-    default="table",
-    show_default=True,
+    type=click.Choice(_OUTPUTS),
     help="How to print: for people, or as the API tells it.",
+    **_OUTPUT,
+)
+list_output_option = option(
+    "-o",
+    "--output",
+    type=click.Choice([*_OUTPUTS, "name"]),
+    help="How to print: for people, as the API tells it, or all ids, a line each.",
+    **_OUTPUT,
 )
 yes_option = option("-y", "--yes", section="Run", is_flag=True, help="Do not ask.")
 
@@ -242,17 +250,23 @@ def exit_status(view: JobView) -> int:
 
 
 def each_of(names: Iterable[str], act: Callable[[str], str]) -> int:
-    """Do something to each, whatever becomes of the others; the exit status."""
+    """Do something to each, whatever becomes of the others, and sum up; the exit status.
+
+    What ``act`` returns is printed, if it is anything.
+    """
     from roost.client.formatting import clean
 
-    status = 0
-    for name in dict.fromkeys(names):
+    asked, failed = list(dict.fromkeys(names)), 0
+    for name in asked:
         try:
-            click.echo(act(name))
+            if told := act(name):
+                click.echo(told)
         except RoostError as error:
             click.echo(f"roost: error: {clean(name)}: {clean(error)}", err=True)
-            status = 2
-    return status
+            failed += 1
+    if failed and len(asked) > 1:
+        note(f"{len(asked) - failed} of {len(asked)} done, {failed} not")
+    return 2 if failed else 0
 
 
 def complete_jobs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -9,11 +9,19 @@ import click
 
 from roost.cli import connection
 from roost.cli.parameter_types import Verb, option
-from roost.errors import InvalidSpec
+from roost.cli.selection import (
+    chosen,
+    jobs_argument,
+    label_option,
+    name_option,
+    selection_options,
+)
+from roost.client.views import OVER, STATES
 
 if TYPE_CHECKING:
     from roost.client import JobView
 
+_OPEN = tuple(state for state in STATES if state not in OVER)
 _RANGE = re.compile(r"(\d{1,6})(?:\.\.(\d{1,6}))?\Z")
 
 _job = click.argument("job", shell_complete=connection.complete_jobs)
@@ -120,50 +128,49 @@ def migrate(job: str, node: str | None, output: str) -> None:
     epilog="""\b
 Examples:
   roost cancel resnet-x7k2p bert-m3c9w
+  roost cancel --label sweep=rate --state queued
+  roost cancel --name 'resnet-*' --user ada -y
   roost cancel --all -y""",
 )
-@click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=connection.complete_jobs)
+@jobs_argument
 @option("--all", "everything", section="Which", is_flag=True, help="All your jobs not yet over.")
-@connection.yes_option
+@name_option
+@label_option
+@selection_options
 @click.pass_context
-def cancel(
-    ctx: click.Context,
-    jobs: tuple[str, ...],
-    everything: bool,  # noqa: FBT001 - click passes flags
-    yes: bool,  # noqa: FBT001
-) -> None:
-    """End jobs. One that is over stays as it is."""
-    if everything == bool(jobs):
-        raise InvalidSpec(
-            "say which jobs, or --all" if not jobs else "JOB and --all exclude each other"
-        )
-    if everything:
-        from roost.client.formatting import count
+def cancel(ctx: click.Context, /, jobs: tuple[str, ...], **given: Any) -> None:
+    """End jobs. One that is over stays as it is.
 
-        jobs = _all_open()
-        if not jobs:
-            connection.note("nothing to cancel")
-            return
-        if not connection.agreed(f"Cancel {count(len(jobs), 'job')}?", yes=yes, usual=False):
-            ctx.exit(1)
-    ctx.exit(_do("cancel", jobs))
+    Without JOB, options say which jobs are meant: yours that are not over, if nothing else is said.
+    """
+    ctx.exit(_do("cancel", chosen(ctx, "cancel", jobs, given, _OPEN)))
 
 
 @click.command(
     cls=Verb,
     epilog="""\b
-Example:
-  roost delete resnet-x7k2p -y""",
+Examples:
+  roost delete resnet-x7k2p -y
+  roost delete --state failed,cancelled
+  roost delete --label sweep=rate --dry-run""",
 )
-@_jobs
-@connection.yes_option
+@jobs_argument
+@name_option
+@label_option
+@selection_options
 @click.pass_context
-def delete(ctx: click.Context, jobs: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001
-    """Forget jobs that are over, with their logs."""
+def delete(ctx: click.Context, /, jobs: tuple[str, ...], **given: Any) -> None:
+    """Forget jobs that are over, with their logs.
+
+    Without JOB, options say which jobs are meant: yours that are over, if nothing else is said.
+    """
+    found = chosen(ctx, "delete", jobs, given, sorted(OVER))
     what = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
-    if not connection.agreed(f"Delete {what} with all logs?", yes=yes, usual=False):
+    if jobs and not connection.agreed(
+        f"Delete {what} with all logs?", yes=given["yes"], usual=False
+    ):
         ctx.exit(1)
-    ctx.exit(_do("delete", jobs))
+    ctx.exit(_do("delete", found))
 
 
 def _do(verb: str, jobs: tuple[str, ...]) -> int:
@@ -193,12 +200,3 @@ def _coming(verb: str, view: JobView) -> str:
 
     why = clean(view.reason)
     return f", goes on as soon as there is room{f': {why}' if why else ''}"
-
-
-def _all_open() -> tuple[str, ...]:
-    from roost.client.views import OVER, STATES
-
-    with connection.connect() as client:
-        states = [state for state in STATES if state not in OVER]
-        user = str(client.whoami()["user"])
-        return tuple(view.id for view in client.jobs(state=states, user=user))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from roost.cli import connection
 from roost.cli.job_files import print_spec, told_of
@@ -45,6 +46,7 @@ Examples:
   roost list
   roost list -A -s queued,running --sort -gpus
   roost list --name resnet --label team=vision -o wide
+  roost list -s failed -o name
   roost list -w""",
 )
 @option("-A", "--all-users", section="Which", is_flag=True, help="Jobs of all users.")
@@ -99,8 +101,11 @@ Examples:
     help="After the first so many.",
 )
 @option("-w", "--watch", section="Output", is_flag=True, help="Go on showing what changes.")
-@connection.output_option
+@connection.list_output_option
+@click.pass_context
 def list_jobs(
+    ctx: click.Context,
+    /,
     all_users: bool,  # noqa: FBT001 - click passes flags
     user: str,
     watch: bool,  # noqa: FBT001
@@ -109,14 +114,20 @@ def list_jobs(
 ) -> None:
     """List jobs, the newest first."""
     with connection.connect() as client:
-        filters = _filters(client, "all" if all_users else user, asked)
+        user = "all" if all_users else user
+        filters = _filters(client, user, asked)
         if watch:
             _watch(client, filters, output)
+            return
+        if output == "name":
+            if ctx.get_parameter_source("limit") is ParameterSource.DEFAULT:
+                del filters["limit"]  # a pipe wants them all
+            _print_names(client, filters)
             return
         page = client.page(**filters)
     if not connection.printed(page.raw, output):
         filtered = _filtered(filters) or user not in ("me", "all")
-        _print(page, wide=output == "wide", filtered=filtered)
+        _print(page, wide=output == "wide", filtered=filtered, users="user" not in filters)
 
 
 @click.command(
@@ -145,14 +156,17 @@ def get(job: str, spec: bool, output: str) -> None:  # noqa: FBT001 - click pass
             click.echo(line)
 
 
-def rows(views: Sequence[JobView], now: float, *, wide: bool) -> list[dict[str, str]]:
-    """Jobs as a table: GPUs and workers are had/asked."""
+def rows(
+    views: Sequence[JobView], now: float, *, wide: bool, users: bool = False
+) -> list[dict[str, str]]:
+    """Jobs as a table: GPUs and workers are had/asked. ``users``: whose they are."""
     from roost.client import formatting
 
     return [
         {
             "job": formatting.clean(view.id),
-            **({"user": formatting.clean(view.user), "prio": str(view.priority)} if wide else {}),
+            **({"user": formatting.clean(view.user)} if wide or users else {}),
+            **({"prio": str(view.priority)} if wide else {}),
             "state": formatting.clean(view.state),
             "queue": formatting.clean(view.queue),
             "gpus": f"{formatting.amount(view.gpus_held)}/{formatting.amount(view.gpus)}",
@@ -207,7 +221,7 @@ def described(
         if text:
             yield connection.fact(name, text)
     if view.over:
-        yield f"Next: roost logs {view.id} · roost events {view.id} · roost delete {view.id}"
+        yield f"Next: roost logs {view.id} · roost events {view.id} · roost rerun {view.id}"
     elif view.held and view.state == "suspended":
         yield f"Next: roost resume {view.id} · roost logs {view.id} · roost cancel {view.id}"
     else:
@@ -301,19 +315,26 @@ def _filtered(filters: Any) -> bool:
     return any(filters[name] for name in ("state", "queue", "name", "label"))
 
 
-def _print(page: Page[JobView], *, wide: bool, filtered: bool) -> None:
+def _print(page: Page[JobView], *, wide: bool, filtered: bool, users: bool) -> None:
     shown = connection.fitted(
-        rows(page.items, connection.now(), wide=wide), wide=wide, spare=_SPARE
+        rows(page.items, connection.now(), wide=wide, users=users), wide=wide, spare=_SPARE
     )
     print_table(shown, connection.paint)
     click.echo(footer(page, filtered=filtered))
+
+
+def _print_names(client: Client, filters: Any) -> None:
+    from roost.client.formatting import clean
+
+    for view in client.jobs(**filters):
+        click.echo(clean(view.id))
 
 
 def _watch(client: Client, filters: Any, output: str) -> None:
     import sys
 
     # A screen that is drawn over and over is of no use in a pipe or a file.
-    if output in ("json", "yaml") or not sys.stdout.isatty():
+    if output in ("json", "yaml", "name") or not sys.stdout.isatty():
         _tell_changes(client, filters, output)
         return
     from rich.console import Console
@@ -326,9 +347,13 @@ def _watch(client: Client, filters: Any, output: str) -> None:
         while True:
             # The whole page again: a change may move a job into the filter, or out of it, or up.
             page = client.page(**filters)
-            shown = connection.fitted(
-                rows(page.items, connection.now(), wide=output == "wide"), wide=False, spare=_SPARE
+            table = rows(
+                page.items,
+                connection.now(),
+                wide=output == "wide",
+                users="user" not in filters,
             )
+            shown = connection.fitted(table, wide=False, spare=_SPARE)
             below = footer(page, filtered=_filtered(filters))
             lines = [*table_lines(shown, connection.paint), below, "Ctrl-C ends"]
             live.update(Text.from_ansi("\n".join(lines)), refresh=True)
@@ -369,7 +394,9 @@ def _tell_changes(client: Client, filters: Any, output: str) -> None:
     for view in client.watch():
         if not _matches(view, filters):
             continue
-        if output == "json":
+        if output == "name":
+            click.echo(clean(view.id))
+        elif output == "json":
             click.echo(json.dumps(view.raw))
         elif output == "yaml":
             click.echo("---")

@@ -45,7 +45,10 @@ _FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 1.0
 
 
 class Filters(TypedDict, total=False):
-    """Which jobs: of these states, users and queues, with that in their name, with these labels."""
+    """Which jobs: of these states, users and queues, with that in their name, with these labels.
+
+    Without ``user``, or with ``"all"``, those of everybody, as far as the caller may see them.
+    """
 
     state: str | Sequence[str]
     user: str | Sequence[str]
@@ -73,6 +76,7 @@ def page(**filters: Unpack[Filters]) -> Steps[Page[JobView]]:
         (name, one)
         for name, value in filters.items()
         for one in ([value] if isinstance(value, str | int) else value)  # type: ignore[attr-defined]
+        if (name, one) != ("user", "all")  # as on the command line; the server knows no such word
     ]
     return job_page((yield from ask(get("/jobs", params))).json())
 
@@ -208,6 +212,25 @@ def clone(
     request = RestRequest(
         "POST", f"/jobs/{part(job)}/clone", body=body, headers=headers, again=True
     )
+    return job_view((yield from ask(request)).json())
+
+
+def rerun(
+    job: str,
+    changes: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    key: str = "",
+) -> Steps[JobView]:
+    """Hand in a new job with the job file of an earlier one, whatever became of that.
+
+    ``changes`` are fields of the job file: ``env`` and ``labels`` are added to, others replaced,
+    ``None`` takes one away. Secrets that are not given are those of the job, while it is not over
+    and yours.
+    """
+    body = {"changes": dict(changes or {}), "secrets": dict(secrets or {})}
+    headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+    path = f"/jobs/{part(job)}/rerun"
+    request = RestRequest("POST", path, body=body, headers=headers, again=True)
     return job_view((yield from ask(request)).json())
 
 

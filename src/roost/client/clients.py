@@ -103,6 +103,21 @@ class Client:
         """
         return JobHandle(self, self.run(api.clone(job, changes, secrets, key)))
 
+    def rerun(
+        self,
+        job: str,
+        changes: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        key: str = "",
+    ) -> JobHandle:
+        """Hand in a new job with the job file of an earlier one, whatever became of that.
+
+        ``changes`` are fields of the job file: ``env`` and ``labels`` are added to, others
+        replaced, ``None`` takes one away. Secrets that are not given are those of the job, while
+        it is not over and yours.
+        """
+        return JobHandle(self, self.run(api.rerun(job, changes, secrets, key)))
+
     jobs = blocking_items(api.jobs)
     snapshots = blocking(api.snapshots)
     delete_snapshot = blocking(api.delete_snapshot)
@@ -192,6 +207,16 @@ class AsyncClient:
     ) -> AsyncJobHandle:
         """Hand in a new job that begins from a snapshot; see ``Client.clone``."""
         return AsyncJobHandle(self, await self.run(api.clone(job, changes, secrets, key)))
+
+    async def rerun(
+        self,
+        job: str,
+        changes: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        key: str = "",
+    ) -> AsyncJobHandle:
+        """Hand in a new job with the job file of an earlier one; see ``Client.rerun``."""
+        return AsyncJobHandle(self, await self.run(api.rerun(job, changes, secrets, key)))
 
     jobs = awaited_items(api.jobs)
     snapshots = awaited(api.snapshots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,12 @@ class JobHandle(_Handle):
 
     show = own_blocking(notebook.show)
 
+    def rerun(
+        self, changes: Mapping[str, Any] | None = None, secrets: Mapping[str, str] | None = None
+    ) -> JobHandle:
+        """A new job with the same job file and these changes; see ``Client.rerun``."""
+        return self.client.rerun(self.id, changes, secrets)
+
     def _repr_html_(self) -> str:
         with suppress(RoostError):  # then as it was
             self.status()
@@ -102,6 +109,12 @@ class AsyncJobHandle(_Handle):
     document = own_awaited(api.document)
 
     show = own_awaited(notebook.show)
+
+    async def rerun(
+        self, changes: Mapping[str, Any] | None = None, secrets: Mapping[str, str] | None = None
+    ) -> AsyncJobHandle:
+        """A new job with the same job file and these changes; see ``Client.rerun``."""
+        return await self.client.rerun(self.id, changes, secrets)
 
     def _repr_html_(self) -> str:
         return notebook.card(self.view)

@@ -6,11 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from roost.errors import Forbidden, InvalidSpec
+from roost.errors import Conflict, Forbidden, InvalidSpec
 from roost.jobfile import JobFile
-from roost.store.rows import QueueRow, RestorePointRow
+from roost.store.rows import JobRow, QueueRow, RestorePointRow
 
 _MAX_SECRET_LETTERS = 1 << 20
+_MERGED = ("env", "labels")
+_SAME = {
+    "command": ("run",),
+    "run": ("command",),
+    "nodes": ("workers",),
+    "elastic": ("workers",),
+}
 #: Queues that a refusal names at most.
 _MAX_NAMED = 20
 
@@ -27,6 +34,8 @@ class JobSubmission:
     key: str = ""
     #: The snapshot that it begins from, as JOB@NAME.
     clone_of: str = ""
+    #: The user who hands it in for its user; empty: that user.
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,50 @@ class CloneRequest:
     changes: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     key: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RerunRequest:
+    """A job to be run again as a new one: its user, who asks, and changes to its job file."""
+
+    row: JobRow
+    user: str
+    actor: str
+    unix: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key: str = ""
+
+    def file(self) -> JobFile:
+        """The job file of the new job; raises JobFileErrors, or Conflict where there is none."""
+        if not self.row.document:
+            raise Conflict(
+                f"job {self.row.id} was not made from a job file: submit what it was made from"
+            )
+        document = {**self.row.document, "name": self.row.name}
+        if "name" in self.changes:  # what was learned of the application still holds
+            document.setdefault("application", self.row.name)
+        changed = changed_document(document, self.changes)
+        return JobFile.from_document(changed, f"rerun of {self.row.id}")
+
+
+def changed_document(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A job file with changes: env and labels are added to, others replaced, null takes away.
+
+    What says the same in other words goes: a command replaces a script, gpus those of resources.
+    """
+    changed = dict(document)
+    for field_, others in _SAME.items():
+        if changes.get(field_) is not None:
+            for other in others:
+                changed.pop(other, None)
+    if changes.get("gpus") is not None and isinstance(changed.get("resources"), Mapping):
+        changed["resources"] = {k: v for k, v in changed["resources"].items() if k != "gpu"}
+    for field_, value in changes.items():
+        merged = field_ in _MERGED and isinstance(value, Mapping)
+        changed[field_] = {**changed.get(field_, {}), **value} if merged else value
+    return changed
 
 
 def check_submission(request: JobSubmission, queues: Iterable[QueueRow]) -> None:

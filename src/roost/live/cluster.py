@@ -56,12 +56,13 @@ from roost.jobs.clock import WallClock
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.profiles import known, profile_views, too_small, unheld
 from roost.jobs.record import JobRecord
-from roost.jobs.requests import CloneRequest, JobSubmission, check_submission
+from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, state_view, view_of
 from roost.live.batches import DecidedBatch
 from roost.live.driver import Driver
 from roost.live.intake import Command
 from roost.live.private_files import PrivateFiles
+from roost.live.reruns import RerunService
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.store import Fenced, Store, StoreBroken
@@ -102,6 +103,7 @@ class Cluster:
             PrivateFiles(home),
             self.clock,
         )
+        self._reruns = RerunService(self._driver)
         self.snapshots = SnapshotService(self._driver, SnapshotFiles(home), self._ask_store)
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
@@ -131,6 +133,7 @@ class Cluster:
             if queue is None or queue.spec != _spec(row):
                 await self.set_queue(row, "roost")
         await asyncio.to_thread(self.engine.sweep, self._is_known)
+        await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
 
     def _is_known(self, job: JobId) -> bool:
@@ -156,6 +159,11 @@ class Cluster:
     def halt(self, error: RoostError) -> None:
         """Stop everything: the store turned out to be broken, or another server's."""
         self._driver.halt(error)
+
+    @property
+    def own_users(self) -> bool:
+        """Users are this server's."""
+        return True
 
     @property
     def epoch(self) -> int:
@@ -235,7 +243,7 @@ class Cluster:
         try:
             batch = await self._ask(
                 lambda now: Submitted(now, job_id, spec),
-                request.user,
+                request.actor or request.user,
                 record=record,
                 notes={"document": document, "request": request.key, "unix": request.unix},
             )
@@ -251,17 +259,29 @@ class Cluster:
         async with self.snapshots.lock:
             await self.snapshots.check(ref)
             file = await self.snapshots.job_of(clone)
+            own = clone.user == clone.point.user == (clone.actor or clone.user)
+            job = JobId(clone.point.job)
             return await self.submit(
                 JobSubmission(
                     file,
                     clone.user,
                     clone.unix,
-                    await self.snapshots.secrets_of(clone, file),
+                    await self._reruns.secrets(job, file, clone.secrets, own=own),
                     await self.snapshots.payload_of(clone.point),
                     clone.key,
                     ref,
+                    clone.actor,
                 )
             )
+
+    async def rerun(self, rerun: RerunRequest) -> tuple[JobRow, bool]:
+        """Submit a new job with the job file of an earlier one; see ``submit``."""
+        request = await self._reruns.submission(rerun)
+        if not request.clone_of:
+            return await self.submit(request)
+        async with self.snapshots.lock:  # or the snapshot may be deleted meanwhile
+            await self.snapshots.check(request.clone_of)
+            return await self.submit(request)
 
     async def cancel(self, job: JobId, actor: str) -> JobRow:
         """End a job; one that is over stays as it is."""
@@ -310,6 +330,7 @@ class Cluster:
             raise Conflict(f"job {job} is {known.state}: cancel it first")
         await self._ask(self._deletion(job), actor, notes={"deleted": job}, deletes=job)
         await asyncio.to_thread(self.engine.forget, job)
+        await asyncio.to_thread(self._driver.private_files.drop, job)
         return row
 
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:

@@ -134,7 +134,8 @@ class Driver:
         if self.seq <= _SHORT:
             await past
         self.epoch = await self._in_writer(self.store.journal.serve)
-        self.private_files.sweep({job.id for job in self.core.jobs.values() if not job.state.over})
+        open_jobs = {job.id for job in self.core.jobs.values() if not job.state.over}
+        self.private_files.sweep_secrets(open_jobs)
         alive = await asyncio.to_thread(
             assigned, self.core, self.records, self.effects.order, foreign=foreign
         )
@@ -374,7 +375,7 @@ class Driver:
         """A job is over: what was kept for it may go; later the core forgets it, too."""
         if self.records.pop(job, None) is None:
             return
-        self.private_files.drop(job)
+        self.private_files.finish(job)
         self._over.append(job)
         while len(self._over) > KEEP_FINISHED:
             self.report(Deleted(self.clock.now(), self._over.popleft()))

@@ -1,13 +1,14 @@
 """Files with what must not be in the journal: secrets of jobs, and pickled functions.
 
-One file for each job, readable by its owner only, written before the job is accepted and removed
-when it is over. A pickle is never opened here: it is bytes for the job's own process.
+One file for each job, readable by its owner only, written before the job is accepted. Secrets are
+removed when the job is over, functions when it is deleted: until then it can be run again. A pickle
+is never opened here: it is bytes for the job's own process.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from roost.errors import InvalidSpec
 
 
 class PrivateFiles:
-    """Files of jobs that are not over."""
+    """Files of jobs: secrets of those that are not over, functions of all."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -49,19 +50,30 @@ class PrivateFiles:
         """The pickled function of a job."""
         return _read(self._payloads / job)
 
-    def drop(self, job: JobId) -> None:
-        """Remove what was kept of a job."""
-        for folder in (self._secrets, self._payloads):
-            with suppress(OSError):
-                (folder / job).unlink()
+    def finish(self, job: JobId) -> None:
+        """Remove what a job that is over needs no more."""
+        with suppress(OSError):
+            (self._secrets / job).unlink()
 
-    def sweep(self, keep: Collection[JobId]) -> None:
-        """Remove what was kept of all other jobs."""
-        # Called before requests are served: no file here belongs to a submission under way.
-        for folder in (self._secrets, self._payloads):
-            for path in folder.iterdir():
-                if path.name not in keep:
-                    self.drop(JobId(path.name))
+    def drop(self, job: JobId) -> None:
+        """Remove all that was kept of a job."""
+        self.finish(job)
+        with suppress(OSError):
+            (self._payloads / job).unlink()
+
+    # The sweeps are called before requests are served: no file belongs to a submission under way.
+
+    def sweep_secrets(self, keep: Collection[JobId]) -> None:
+        """Remove the secrets of all other jobs."""
+        for path in self._secrets.iterdir():
+            if path.name not in keep:
+                self.finish(JobId(path.name))
+
+    def sweep_payloads(self, is_known: Callable[[JobId], bool]) -> None:
+        """Remove the functions of jobs that are not there any more."""
+        for path in self._payloads.iterdir():
+            if not is_known(JobId(path.name)):
+                self.drop(JobId(path.name))
 
 
 def _read(path: Path) -> bytes | None:

@@ -4,15 +4,15 @@ A snapshot is what a job had saved, with its job file: whatever a new job needs 
 It stays until it is deleted, also when its job is. Copying may last: the answer comes later, to the
 same request with the same key.
 
-A clone gets the pickled function of its original, and its secrets as long as the original has them:
-if the same user clones while the job is not over. Otherwise they have to be given again.
+A clone gets the pickled function of its original, and its secrets as long as the original has them
+(``reruns``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -25,7 +25,7 @@ from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobfile import JobFile
 from roost.jobs.changes import seconds
-from roost.jobs.requests import CloneRequest
+from roost.jobs.requests import CloneRequest, changed_document
 from roost.live.snapshot_files import SnapshotFiles, check_name, trouble
 from roost.store.rows import JobRow, RestorePointRow
 
@@ -40,7 +40,6 @@ WAIT_S = 10.0
 SAVE_S = 120.0
 _REMEMBER_S = 120.0
 _AGAIN_S = 5.0
-_MERGED = ("env", "labels")
 _STEP = 1024
 
 
@@ -132,11 +131,9 @@ class SnapshotService:
         if isinstance(document.get("checkpoint"), dict):
             saving = {k: v for k, v in document["checkpoint"].items() if k != "path"}
             document["checkpoint"] = saving or None
-        for field_, value in clone.changes.items():
-            merged = field_ in _MERGED and isinstance(value, Mapping)
-            document[field_] = {**document.get(field_, {}), **value} if merged else value
+        changed = changed_document(document, clone.changes)
         what = f"clone of {reference(clone.point.job, clone.point.name)}"
-        file = await asyncio.to_thread(JobFile.from_document, document, what)
+        file = await asyncio.to_thread(JobFile.from_document, changed, what)
         if file.checkpoint is not None and file.checkpoint.path:
             raise InvalidSpec("checkpoint.path: a clone has a checkpoint folder of its own")
         return file
@@ -147,20 +144,9 @@ class SnapshotService:
         payload = await asyncio.to_thread(self._files.payload, ref)
         if payload is None and FUNCTION_MODULE in point.document.get("command", ()):
             raise Conflict(
-                f"the function of {ref} was not kept: the job was over when the snapshot was taken"
+                f"the function of {ref} was not kept: it was gone when the snapshot was taken"
             )
         return payload
-
-    async def secrets_of(self, clone: CloneRequest, file: JobFile) -> dict[str, str]:
-        """The given ones, and those of the original that the clone needs, if its user is the same.
-
-        The original has them until it is over.
-        """
-        job = JobId(clone.point.job)
-        kept: dict[str, str] = {}
-        if clone.user == clone.point.user and job in self._driver.records:
-            kept = await asyncio.to_thread(self._driver.private_files.secrets, job)
-        return {name: kept[name] for name in file.secrets if name in kept} | dict(clone.secrets)
 
     # -- how it is done ------------------------------------------------------------------------
 

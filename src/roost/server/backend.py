@@ -16,7 +16,7 @@ from roost.errors import RoostError
 from roost.jobfile import JobFile
 from roost.jobs.change_feed import ChangeFeed
 from roost.jobs.health import DecisionCounts, IntakeHealth
-from roost.jobs.requests import CloneRequest, JobSubmission
+from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
 from roost.store import Store
 from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
 
@@ -99,6 +99,11 @@ class ClusterBackend(Protocol):
         ...
 
     @property
+    def own_users(self) -> bool:
+        """Whether users are this server's; else whoever asks acts for itself."""
+        ...
+
+    @property
     def epoch(self) -> int:
         """The number of this server among all of them."""
         ...
@@ -118,6 +123,10 @@ class ClusterBackend(Protocol):
 
     async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
         """Submit a new job that begins from a snapshot."""
+        ...
+
+    async def rerun(self, rerun: RerunRequest) -> tuple[JobRow, bool]:
+        """Submit a new job with the job file of an earlier one."""
         ...
 
     async def cancel(self, job: JobId, actor: str) -> JobRow:

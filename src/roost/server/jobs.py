@@ -19,9 +19,9 @@ from roost.api.jobs import (
     WorkerList,
 )
 from roost.core.spec import JobId, NodeId, Range, RunId
-from roost.errors import InvalidSpec, NotFound
+from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.jobfile import JobFile, parse
-from roost.jobs.requests import JobSubmission
+from roost.jobs.requests import JobSubmission, RerunRequest
 from roost.server import requests
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
@@ -121,26 +121,67 @@ async def plan_job(here: Here, caller: Writer, body: requests.SubmitJob) -> Resp
     return json(here.visibility(caller).explanation(told))
 
 
+@router.post(
+    "/jobs/{job}/rerun",
+    status_code=201,
+    response_model=JobView,
+    responses={
+        **answers(404, 409, 507),
+        200: {"model": JobView, "description": "The same key again: the same job."},
+    },
+    operation_id="rerun_job",
+)
+async def rerun_job(
+    here: Here, caller: Writer, job: Name, body: requests.RerunJob, key: Key = ""
+) -> Response:
+    """Submit a new job with the job file of an earlier one, whatever became of that.
+
+    It belongs to the user of the earlier one. ``changes`` are fields of the job file; ``env`` and
+    ``labels`` come on top of what the file has, others replace it.
+    """
+    row = await here.find(caller, job)
+    user, unix = await acting_for(here, caller, row.user)
+    rerun = RerunRequest(row, user, caller.user, unix, body.changes, body.secrets, key)
+    made, new = await here.cluster.rerun(rerun)
+    return shown(here, caller, made, 201 if new else 200)
+
+
 async def _submission(
     here: Context, caller: Caller, body: requests.SubmitJob, key: str
 ) -> JobSubmission:
-    unix = account(caller)
+    unix = account(caller.user, caller.unix)
     job = await here.read(lambda: JobFile.from_document(body.job))
     return JobSubmission(job, caller.user, unix, body.secrets, body.payload, key)
 
 
-def account(caller: Caller) -> str:
-    """The Unix account that a caller's jobs run under; empty where all share the server's."""
+async def acting_for(here: Context, caller: Caller, owner: str) -> tuple[str, str]:
+    """The user that a new job made from one of ``owner``'s belongs to, and the Unix account.
+
+    It is the owner, also when an administrator asks: what a user wrote runs as that user.
+    """
+    if owner == caller.user or not here.cluster.own_users:
+        return caller.user, account(caller.user, caller.unix)
+    known = await here.read(lambda: here.cluster.store.accounts.user(owner))
+    if known is None or not known.active:
+        raise Conflict(
+            f"the job would run as its user {owner!r}, who "
+            + ("is switched off" if known else "is not there any more")
+        )
+    return known.name, account(known.name, known.unix)
+
+
+def account(user: str, unix: str) -> str:
+    """The Unix account that a user's jobs run under; empty where all share the server's."""
     if os.geteuid() != 0:
         return ""
     try:
-        return pwd.getpwnam(caller.unix).pw_name
+        return pwd.getpwnam(unix).pw_name
     except KeyError:
         raise HttpError(
             403,
             "forbidden",
-            f"user {caller.user!r} has no Unix account on this machine, and jobs run under one",
-            f"an administrator sets it: roost users set {caller.user} --unix ACCOUNT",
+            f"user {user!r} has no Unix account on this machine, and jobs run under one",
+            f"an administrator sets it: roost users set {user} --unix ACCOUNT",
         ) from None
 
 

@@ -69,6 +69,13 @@ class CloneJob(RequestBody):
     secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
 
 
+class RerunJob(RequestBody):
+    """A job to be run again as a new one, with changes to its job file."""
+
+    changes: dict[str, Any] = Field(default_factory=dict, max_length=50)
+    secrets: dict[SecretName, str] = Field(default_factory=dict, max_length=200)
+
+
 class JobFileText(RequestBody):
     """A job file as text: YAML, or one of another system."""
 

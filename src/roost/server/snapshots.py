@@ -24,7 +24,7 @@ from roost.server.jobs import (
     Offset,
     Reader,
     Writer,
-    account,
+    acting_for,
     json,
     shown,
 )
@@ -126,13 +126,15 @@ async def delete_snapshot(here: Here, caller: Writer, job: Name, name: Point) ->
 async def clone_job(
     here: Here, caller: Writer, job: Name, body: requests.CloneJob, key: Key = ""
 ) -> Response:
-    """Submit a new job of the caller's that begins from a snapshot, the newest by default.
+    """Submit a new job that begins from a snapshot, the newest by default.
 
-    The job need not be there any more. ``changes`` are fields of the job file; ``env`` and
-    ``labels`` come on top of what the file has, others replace it.
+    It belongs to the user of the snapshot. The job need not be there any more. ``changes`` are
+    fields of the job file; ``env`` and ``labels`` come on top of what the file has, others replace
+    it.
     """
     point = await _point(here, caller, job, body.snapshot or "")
-    clone = CloneRequest(point, caller.user, account(caller), body.changes, body.secrets, key)
+    user, unix = await acting_for(here, caller, point.user)
+    clone = CloneRequest(point, user, unix, body.changes, body.secrets, key, caller.user)
     row, new = await here.cluster.clone(clone)
     return shown(here, caller, row, 201 if new else 200)
 

@@ -16,7 +16,7 @@ def test_several_jobs_and_one_that_is_not_there(server: FakeServer) -> None:
     told = roost("cancel", "resnet-x7k2p", "nobody", "bert-m3c9w")
     assert told.status == 2
     assert told.out == "resnet-x7k2p  cancelled\nbert-m3c9w  cancelled\n"
-    assert told.err == "roost: error: nobody: no job 'nobody'\n"
+    assert told.err == "roost: error: nobody: no job 'nobody'\n2 of 3 done, 1 not\n"
     assert roost("delete", "resnet-x7k2p").out == "resnet-x7k2p  deleted\n"
     assert "resnet-x7k2p" not in server.jobs
 

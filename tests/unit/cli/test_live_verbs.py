@@ -63,6 +63,23 @@ def test_list_tells_what_is_not_shown(server: FakeServer) -> None:
     assert roost("list", "--name", "nothing").out == "no jobs match\n"
 
 
+def test_names_alone_are_all_of_them(server: FakeServer) -> None:
+    for number in range(220):
+        server.add(f"job-{number:05d}")
+    names = roost("list", "-o", "name").out.splitlines()
+    assert names == list(server.jobs)
+    assert roost("list", "-o", "name", "--limit", 2).out.splitlines() == names[:2]
+    assert roost("list", "-o", "name", "--name", "nothing").out == ""
+
+
+def test_lists_of_all_users_say_whose_jobs_they_are(server: FakeServer) -> None:
+    put_jobs(server)
+    told = roost("list", "-A").out.splitlines()
+    assert told[0].split()[:3] == ["JOB", "USER", "STATE"]
+    assert told[3].split()[:2] == ["other-aaaaa", "bob"]
+    assert roost("list", "--user", "bob").out.splitlines()[0].split()[1] == "STATE"
+
+
 def test_list_prints_what_the_api_gives(server: FakeServer) -> None:
     put_jobs(server)
     told = json.loads(roost("list", "-A", "-o", "json").out)

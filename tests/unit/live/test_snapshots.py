@@ -341,8 +341,12 @@ def test_a_function_is_kept_with_the_snapshot(tmp_path: Path) -> None:
             engine.ended(RunId(JobId(row.id), 1))
             await settled(it)
             late = await taken(it, row, "late")
-            with pytest.raises(Conflict, match=r"function of .*@late was not kept"):
-                await it.clone(CloneRequest(late, "ada"))
+            assert late.function  # as long as the job is listed
+            await it.clone(CloneRequest(late, "ada"))
+            (tmp_path / "payloads" / row.id).unlink()
+            lost = await taken(it, row, "lost")
+            with pytest.raises(Conflict, match=r"function of .*@lost was not kept"):
+                await it.clone(CloneRequest(lost, "ada"))
 
     run(scenario)
 

@@ -96,7 +96,9 @@ async def test_snapshots_of_others_are_not_there(tmp_path: Path) -> None:
             assert (await client.delete(f"/api/v1/jobs/{name}/snapshots/one")).status_code == 403
         async with here.client("root") as client:
             clone = await client.post(f"/api/v1/jobs/{name}/clone", json={})
-            assert (clone.status_code, clone.json()["user"]) == (201, "root")
+            assert (clone.status_code, clone.json()["user"]) == (201, "ada"), (
+                "what she wrote is hers"
+            )
 
 
 @looped

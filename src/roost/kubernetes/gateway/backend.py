@@ -72,6 +72,7 @@ class KubernetesCluster:
         self._commands = commands = ClusterCommands(api, self)
         # What people ask for is written by the commands; this class answers questions.
         self.submit, self.cancel, self.delete = commands.submit, commands.cancel, commands.delete
+        self.rerun = commands.rerun
         self.suspend, self.resume = commands.suspend, commands.resume
         self.scale, self.migrate = commands.scale, commands.migrate
         self.delete_queue = commands.delete_queue
@@ -347,6 +348,11 @@ class KubernetesCluster:
                     await self._noted.wait()
                 return now
         return await self.row(JobId(row.id))
+
+    @property
+    def own_users(self) -> bool:
+        """Users are Kubernetes' business."""
+        return False
 
     async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
         """There are no snapshots to begin from."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from roost.core import JobId, NodeId, QueueId, QueueSpec, Range
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.jobfile import JobFile
-from roost.jobs.requests import CloneRequest, JobSubmission
+from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS, Object
 from roost.kubernetes.crds import cluster_queue_object, job_object, secrets_name
@@ -80,6 +80,13 @@ class ClusterCommands:
                 await self._api.delete(JOBS, made["metadata"]["name"], self._api.namespace)
                 raise
         return await self._views.made(made), True
+
+    async def rerun(self, rerun: RerunRequest) -> tuple[JobRow, bool]:
+        """Create a new Job with the job file of an earlier one; the API server has no secrets."""
+        file = rerun.file()
+        return await self.submit(
+            JobSubmission(file, rerun.user, rerun.unix, rerun.secrets, key=rerun.key)
+        )
 
     async def cancel(self, job: JobId, actor: str) -> JobRow:
         """End a job; one that is over stays as it is."""
