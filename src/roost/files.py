@@ -95,6 +95,20 @@ def create(path: Path, content: bytes) -> None:
     sync(path.parent)
 
 
+def save_private(path: Path, text: str) -> None:
+    """Write a line for its owner alone, for good; a crash leaves the old file or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        create(draft, f"{text}\n".encode())
+        draft.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}"
+        raise InvalidSpec(msg) from None
+
+
 def sync(folder: Path) -> None:
     """Have the names in a folder survive a crash; raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

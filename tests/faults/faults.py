@@ -6,7 +6,7 @@ import random
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -75,10 +75,10 @@ def until(done: Callable[[], object], within_s: float = 60.0, pause_s: float = 0
     return True
 
 
-def refused(server: ServerProcess, within_s: float = 60.0) -> str:
+def refused(server: ServerProcess, within_s: float = 60.0, options: Sequence[str] = ()) -> str:
     """What a server said that was just started and must end by itself, with an error."""
     before = len(server.said())
-    server.start()
+    server.start(options=options)
     status = server.ended(within_s)
     server.kill()
     assert status not in (None, 0), f"it ended with {status}"

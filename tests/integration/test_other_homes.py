@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from tests.faults.faults import lasting, refused, trial, until
+from tests.faults.faults import cancel_all, lasting, refused, script, trial, until
 from tests.integration.local_world import World, run_id, shell, world
 from tests.support import oracles
 from tests.support.server_process import ServerProcess, holders
-from tests.support.trial import kill_exactly
+from tests.support.trial import Trial, kill_exactly
 
 from roost.core.actions import Action, Launch, Stop, Suspend
 from roost.core.allocation import Allocation, Part
@@ -75,7 +77,7 @@ def test_a_home_that_adopts_a_database_runs_its_jobs_anew(tmp_path: Path) -> Non
         # The machine of the first home is gone, with all that ran on it.
         for pid in (*holders(one.server.home), *(one.pid for one in oracles.carrying(one.mark))):
             kill_exactly(pid, b"", "cmdline")
-        other.start(before=("sh", "-c", 'exec "$@" --adopt-home', "sh"))
+        other.start(options=("--adopt-home",))
         try:
             assert other.ready(), other.said()
             assert until(lambda: other.get(f"/jobs/{job.id}")["state"] == "running")
@@ -86,3 +88,69 @@ def test_a_home_that_adopts_a_database_runs_its_jobs_anew(tmp_path: Path) -> Non
         finally:
             other.close()
         assert f"belongs to the home {other.home} on" in refused(one.server)
+
+
+def copied(home: Path, to: Path) -> None:
+    subprocess.run(["cp", "-a", home, to], check=True)  # noqa: S603, S607
+
+
+def pids(one: Trial) -> set[int]:
+    return {process.pid for process in oracles.carrying(one.mark)}
+
+
+def test_a_copy_of_a_home_leaves_the_jobs_of_the_original_alone(tmp_path: Path) -> None:
+    with trial(tmp_path, seed=42) as one:
+        assert one.begin()
+        job = lasting(one, 60.0)
+        one.until(job, "running")
+        waits = one.submit(script(one, "true", workers=4))
+        before = pids(one)
+        copy = one.server.home.with_name("copy")
+        one.server.stop()
+        copied(one.server.home, copy)
+        other = ServerProcess(copy, 4)
+        said = refused(other)
+        assert f"{copy} is not where it was" in said
+        assert "roost up --as-copy" in said
+        assert "the original is still at" in refused(other, options=("--moved",))
+        assert pids(one) == before
+        other.start(options=("--as-copy",))
+        try:
+            assert other.ready(), other.said()
+            assert until(lambda: other.get(f"/jobs/{job.id}")["state"] == "cancelled")
+            view = other.get(f"/jobs/{job.id}")
+            assert view["reason"] == "cancelled by roost up --as-copy"
+            assert view["attempt"] == 1
+            assert until(lambda: other.get(f"/jobs/{waits.id}")["state"] == "succeeded")
+            assert pids(one) == before
+        finally:
+            other.close()
+        assert one.begin()
+        view = one.view(job)
+        assert (view["state"], view["attempt"]) == ("running", 1)
+        assert pids(one) == before
+        cancel_all(one)
+
+
+def test_a_home_that_was_moved_takes_over(tmp_path: Path) -> None:
+    with trial(tmp_path, seed=43) as one:
+        assert one.begin()
+        job = lasting(one, 60.0)
+        one.until(job, "running")
+        one.server.kill()
+        old = pids(one)
+        copy = one.server.home.with_name("there")
+        copied(one.server.home, copy)
+        shutil.rmtree(one.server.home)
+        other = ServerProcess(copy, 4)
+        other.start(options=("--moved",))
+        try:
+            assert other.ready(), other.said()
+            assert until(lambda: other.get(f"/jobs/{job.id}")["state"] == "running")
+            assert other.get(f"/jobs/{job.id}")["attempt"] == 2
+            # What was left of the original's run ended before the next one began.
+            assert not old & pids(one)
+            assert other.ask("POST", f"/api/v1/jobs/{job.id}/cancel") is not None
+            assert until(lambda: other.get(f"/jobs/{job.id}")["state"] == "cancelled")
+        finally:
+            other.close()

@@ -48,12 +48,16 @@ class ServerProcess:
     # -- life ----------------------------------------------------------------------------------
 
     def start(
-        self, failpoint: str = "", before: Sequence[str] = (), env: Mapping[str, str] = _NOTHING
+        self,
+        failpoint: str = "",
+        before: Sequence[str] = (),
+        env: Mapping[str, str] = _NOTHING,
+        options: Sequence[str] = (),
     ) -> None:
         """Start a server, which dies at that failpoint (``NAME:COUNT``).
 
         ``before`` are words before its command (a program that becomes the server in the end, in
-        the same process), ``env`` further variables.
+        the same process), ``env`` further variables, ``options`` further ones of ``roost up``.
         """
         if self.alive:
             raise Fatal(f"a server of {self.home} is there already")
@@ -72,6 +76,7 @@ class ServerProcess:
             command += ["--slots", str(self.slots)]
         if self.store:
             command += ["--store", self.store]
+        command += options
         with self.out.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own
                 command,

@@ -113,6 +113,18 @@ Examples:
     is_flag=True,
     help="Take over a database of another home; what runs there is declared lost.",
 )
+@_place(
+    "--as-copy",
+    "origin",
+    flag_value="copy",
+    help="This home is a copy: give it an identity of its own; the original's jobs stay there.",
+)
+@_place(
+    "--moved",
+    "origin",
+    flag_value="moved",
+    help="The original of this home is gone: take over its identity and its jobs.",
+)
 @option("-d", "--detach", section="Run", is_flag=True, help="Go to the background once it is up.")
 @option(
     "--log-level",
@@ -143,7 +155,7 @@ def _start(given: Mapping[str, Any]) -> ServerSettings:
     from roost.server.home import Home
     from roost.server.tls import Tls
 
-    values = dict(given)
+    values = {**given, "origin": given["origin"] or ""}
     cert, key = values.pop("tls_cert"), values.pop("tls_key")
     if (cert is None) != (key is None):
         raise InvalidSpec("--tls-cert and --tls-key go together")

@@ -149,8 +149,11 @@ def _noted(base: Path) -> ServerNote | None:
         url, pid, ticks = str(note["url"]), note.get("pid"), note.get("ticks")
         token_file = Path(str(note.get("token_file") or base / "token"))
         certificate = str(note.get("certificate") or "")
+        elsewhere = note.get("inode", 0) not in (0, base.stat().st_ino)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidSpec(f"{base / 'server.json'} is damaged; roost up writes it anew") from None
+    if elsewhere:  # it came with a copy of the home, and names the original's server
+        raise NoServer(url, others=sorted(logins.read().servers))
     # Without /proc (macOS) the process cannot be checked, and the note is believed.
     if isinstance(ticks, int) and Path("/proc/self/stat").exists() and _ticks(pid) != ticks:
         raise NoServer(url, others=sorted(logins.read().servers))

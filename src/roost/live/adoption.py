@@ -36,6 +36,11 @@ def left_behind(core: Core, reports: Sequence[Report], now: float) -> list[Repor
     return [NodeLost(now, node.id) for node in nodes if node.here and node.id not in here]
 
 
+def begun(core: Core) -> tuple[JobId, ...]:
+    """The jobs that are not over and ran before."""
+    return tuple(job.id for job in core.jobs.values() if job.attempts and not job.state.over)
+
+
 def assigned(
     core: Core,
     records: Mapping[JobId, JobRecord],

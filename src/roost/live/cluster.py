@@ -89,9 +89,10 @@ class Cluster:
         by_account: bool = False,
         identity: HomeRow | None = None,
         adopt: bool = False,
+        copied: bool = False,
     ) -> None:
         self._by_account = by_account
-        self._identity, self._adopt = identity, adopt
+        self._identity, self._adopt, self._copied = identity, adopt, copied
         self.policy_name, self.placer_name = policy, placer
         self.store, self.engine, self.home = store, engine, home
         self.clock = clock or WallClock()
@@ -121,7 +122,7 @@ class Cluster:
         if self._by_account:
             users = await self._ask_store(self.store.accounts.users)
             self._driver.effects.accounts = {u.name: u.unix for u in users if u.active}
-        await self._driver.start(foreign=foreign)
+        await self._driver.start(foreign=foreign, copied=self._copied)
         if foreign:
             await self._ask(Woke, "roost")  # behind the reports of what is lost
             await self._ask_store(self.store.journal.settle_home)

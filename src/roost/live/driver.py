@@ -48,7 +48,7 @@ from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.record import JobRecord
 from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import row_of
-from roost.live.adoption import assigned, check_hardware, left_behind
+from roost.live.adoption import assigned, begun, check_hardware, left_behind
 from roost.live.batches import DecidedBatch
 from roost.live.effects import Effects
 from roost.live.intake import Command, Inbox, Item, StartupReports
@@ -69,6 +69,8 @@ KEEP_FINISHED = 1000
 _RETRY_S = (0.5, 5.0)
 #: How often viewers are told how far jobs are, in seconds.
 _PROGRESS_S = 1.0
+#: What cancels the jobs that began in the home that this one is a copy of.
+_COPY = "roost up --as-copy"
 #: A journal of so many entries is checked as a whole before anything is served.
 _SHORT = 5000
 
@@ -121,11 +123,11 @@ class Driver:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, *, foreign: bool = False) -> None:
+    async def start(self, *, foreign: bool = False, copied: bool = False) -> None:
         """Read the journal, become its server, adopt what survived, and begin.
 
         Nothing is written before everything was read. ``foreign``: what the engine knows nothing
-        of ran in another home, and is lost.
+        of ran in another home, and is lost. ``copied``: it goes on there, and is cancelled here.
         """
         self.broken = asyncio.get_running_loop().create_future()
         await self._recover()
@@ -144,7 +146,8 @@ class Driver:
         check_hardware(self.core, arrivals)
         if foreign:
             arrivals += left_behind(self.core, arrivals, self.clock.now())
-        self._inbox.put(StartupReports(tuple(arrivals)))
+        left = begun(self.core) if foreign and copied else ()
+        self._inbox.put(StartupReports(tuple(arrivals), left))
         self.health = IntakeHealth()
         self._tasks = [
             asyncio.create_task(self._drive(), name="driver"),
@@ -258,7 +261,12 @@ class Driver:
             return (self._asked(item, now),)
         if isinstance(item, StartupReports):
             hit("report.received")
-            return tuple(self._reports.arrivals(self.core, self.records, item.reports, now))
+            for job in item.left:
+                self.records[job].cancelled_by = _COPY
+            arrivals = self._reports.arrivals(self.core, self.records, item.reports, now)
+            # Cancelled before they are lost: nothing of the original is started again here.
+            begun_at = self.core.now
+            return (*(CancelRequested(begun_at, job) for job in item.left), *arrivals)
         if isinstance(item, Woke):
             return (Woke(now),)
         if isinstance(item, Deleted):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from roost.core import Event, RunId
+from roost.core import Event, JobId, RunId
 from roost.engines import ProgressReport, Report
 from roost.errors import RoostError
 from roost.jobs.record import JobRecord
@@ -37,9 +37,13 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class StartupReports:
-    """All that an engine reported while it started: one instant."""
+    """All that an engine reported while it started: one instant.
+
+    ``left`` are jobs that began in the home that this one is a copy of: they are cancelled here.
+    """
 
     reports: tuple[Report, ...]
+    left: tuple[JobId, ...] = ()
 
 
 Item = Command | Report | StartupReports

@@ -18,12 +18,14 @@ from roost import __version__
 from roost.core.spec import CPU_SLOT
 from roost.defaults import PLACER, POLICY
 from roost.engines.local import LocalEngine
+from roost.engines.local.run_folders import HomeFence
 from roost.errors import InvalidSpec
 from roost.jobs.clock import WallClock
 from roost.live.cluster import Cluster
 from roost.server.app import create_app
 from roost.server.home import Home
 from roost.server.http import listen, raise_file_limit, serve
+from roost.server.identity import Origin, claim, settle
 from roost.server.options import LOOPBACK, ServerOptions
 from roost.server.tls import Tls
 from roost.store import Store, User, open_store
@@ -46,6 +48,7 @@ class ServerSettings:
     allow: tuple[str, ...] = ()
     token_file: Path | None = None
     adopt_home: bool = False
+    origin: Origin = ""
     options: ServerOptions = field(default_factory=ServerOptions)
 
     @property
@@ -112,24 +115,35 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
     certificate = start.tls.leaf() if start.tls else ""
     # The port before the database: where it is taken, nothing has been changed yet.
     with listen(start.host, start.port) as sock:
-        url = start.store or f"sqlite://{home.path / 'roost.db'}"
+        identity = claim(home.path, start.origin)
+        own = f"sqlite://{home.path / 'roost.db'}"
+        url = start.store or own
         # On a thread: a database on another machine may take seconds to answer.
         store = await asyncio.to_thread(open_store, url)
         clock = WallClock()
         cluster = Cluster(
             store,
             # As root, nothing may run for a user without an account on this machine.
-            LocalEngine(home.path, start.slots, clock.now, accounts=os.geteuid() == 0),
+            LocalEngine(
+                home.path,
+                start.slots,
+                clock.now,
+                accounts=os.geteuid() == 0,
+                fence=HomeFence(identity.id, copied=bool(identity.copy_of)),
+            ),
             home.path,
             policy=start.policy,
             placer=start.placer,
             clock=clock,
             by_account=os.geteuid() == 0,
-            identity=home.identity(),
-            adopt=start.adopt_home,
+            identity=identity.row,
+            # A copy takes over what was copied with it; a database elsewhere is the original's.
+            adopt=start.adopt_home or bool(identity.copy_of and url == own),
+            copied=bool(identity.copy_of),
         )
         try:
             await cluster.start()
+            settle(home.path, identity)
             # After start(), which claims the store: a second server must not add tokens.
             new = await asyncio.to_thread(_ensure_token, home, store)
             app = create_app(cluster, replace(start.options, hosts=start.hosts()))

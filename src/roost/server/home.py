@@ -2,18 +2,15 @@
 
 ``token`` is an administrator's, readable by its owner alone; a file that others can read is refused
 rather than repaired: it may have been read. ``server.json`` names the process by its
-number *and* the moment it began, so that a number used again is never taken for the server. ``id``
-tells this home from all others: a database belongs to the home of the runs in it.
+number *and* the moment it began, so that a number used again is never taken for the server; and the
+inode of its folder, so that the note in a copy of a home does not name the original's server.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import secrets
 import signal
-import socket
 import stat
 import time
 from contextlib import suppress
@@ -21,13 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from select import select
 
-from roost.errors import Conflict, InvalidSpec, NotFound
-from roost.files import load, save
-from roost.store.rows import HomeRow
+from roost.errors import Conflict, InvalidSpec
+from roost.files import save, save_private
 
-_OWNER_ONLY = 0o600
 _MOST_BYTES = 4096
-_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +36,7 @@ class RunningServer:
     #: For the command line of the same account: where the token is, and what TLS to expect.
     token_file: str = ""
     certificate: str = ""
+    inode: int = 0
 
     def send(self, number: signal.Signals, wait_s: float) -> bool:
         """Signal the server, and no other process; whether it has ended by then."""
@@ -110,7 +105,7 @@ class Home:
 
     def keep_token(self, secret: str) -> None:
         """Write the token for its owner alone."""
-        _keep(self.token_file, secret)
+        save_private(self.token_file, secret)
 
     def running(self) -> RunningServer | None:
         """The server that runs from here, if its process is still the one that said so."""
@@ -122,10 +117,12 @@ class Home:
                 int(told["ticks"]),
                 float(told["started_at"]),
                 *(str(told.get(key, "")) for key in ("version", "token_file", "certificate")),
+                int(told.get("inode", 0)),
             )
+            ours = found.inode in (0, self.path.stat().st_ino)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if ticks_of(found.pid) == found.ticks else None
+        return found if ours and ticks_of(found.pid) == found.ticks else None
 
     def refuse_second(self) -> None:
         """Raise Conflict if a server runs from here."""
@@ -139,8 +136,9 @@ class Home:
     def note(self, url: str, version: str, certificate: str = "") -> RunningServer:
         """Say that this process is the server, and by which certificate it is known."""
         pid, token = os.getpid(), str(self.token_file)
+        inode = self.path.stat().st_ino
         began = ticks_of(pid) or 0
-        running = RunningServer(url, pid, began, time.time(), version, token, certificate)
+        running = RunningServer(url, pid, began, time.time(), version, token, certificate, inode)
         # A user that could change it could send clients, and their tokens, elsewhere.
         save(self._note, json.dumps(asdict(running), indent=2) + "\n", 0o644)
         return running
@@ -151,40 +149,6 @@ class Home:
         if found is not None and found.pid == os.getpid():
             with suppress(OSError):
                 self._note.unlink()
-
-    def identity(self) -> HomeRow:
-        """What tells this home from all others, made at the first start."""
-        file = self.path / "id"
-        try:
-            known = load(file).text.strip()
-        except NotFound:
-            known = secrets.token_hex(16)
-            _keep(file, known)
-        if not _ID.fullmatch(known):
-            raise InvalidSpec(f"{file} is damaged: restore it, or remove it and use --adopt-home")
-        return HomeRow(known, str(self.path), socket.gethostname())
-
-
-def _keep(target: Path, text: str) -> None:
-    """Write a line for its owner alone, for good."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    try:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-        with os.fdopen(os.open(draft, flags, _OWNER_ONLY), "w", encoding="ascii") as file:
-            file.write(f"{text}\n")
-            # Content on disk, then the name, then the folder: a crash leaves the old or the new.
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise InvalidSpec(f"cannot write {target}: {error.strerror}") from None
 
 
 def ticks_of(pid: int) -> int | None:

@@ -16,12 +16,14 @@ from roost.store.rows import HomeRow
 def is_foreign(session: Session, where: str, home: HomeRow, *, adopt: bool) -> bool:
     """Whether runs in the journal may be of another home; raises Conflict unless it is adopted."""
     known, settled = _known(session)
+    if known.id == home.id:
+        _check_same(where, known, home)
     if known.id in ("", home.id):
         return not settled
     if adopt:
         return True
     place = f"the home {known.path} on {known.host}"
-    if known[1:] == home[1:]:
+    if (known.path, known.host) == (home.path, home.host):
         place = f"a home that was at {known.path} on {known.host} before this one"
     raise Conflict(
         f"{where} belongs to {place}, where its jobs run: start the server there; if that is not "
@@ -32,8 +34,9 @@ def is_foreign(session: Session, where: str, home: HomeRow, *, adopt: bool) -> b
 def take(session: Session, home: HomeRow, *, foreign: bool) -> None:
     """Make it the database of a home."""
     session.run(
-        "UPDATE roost_meta SET home_id = ?, home_path = ?, home_host = ?, home_settled = ?",
-        (home.id, clean(home.path), clean(home.host), int(not foreign)),
+        "UPDATE roost_meta SET home_id = ?, home_path = ?, home_host = ?, "
+        "home_generation = ?, home_settled = ?",
+        (home.id, clean(home.path), clean(home.host), home.generation, int(not foreign)),
     )
 
 
@@ -42,6 +45,24 @@ def settle(session: Session) -> None:
     session.run("UPDATE roost_meta SET home_settled = 1")
 
 
+def _check_same(where: str, known: HomeRow, home: HomeRow) -> None:
+    """Refuse a home that was left behind, or that never knew its place and is elsewhere now."""
+    if home.generation < known.generation:
+        raise Conflict(
+            f"{where} belongs to the home {known.path} on {known.host}, which was moved there from "
+            "here: start the server there"
+        )
+    if not home.generation and (known.path, known.host) != (home.path, home.host):
+        raise Conflict(
+            f"{where} belongs to a home that was at {known.path} on {known.host}. If that one is "
+            "gone: roost up --moved (takes over; what ran there starts again from its last "
+            "checkpoints). If it is still in use: roost up --as-copy (a home of its own; what "
+            "began in the original stays there and is cancelled here)"
+        )
+
+
 def _known(session: Session) -> tuple[HomeRow, bool]:
-    row = session.one("SELECT home_id, home_path, home_host, home_settled FROM roost_meta")
-    return (HomeRow(*row[:3]), bool(row[3])) if row else (HomeRow("", "", ""), True)
+    row = session.one(
+        "SELECT home_id, home_path, home_host, home_generation, home_settled FROM roost_meta"
+    )
+    return (HomeRow(*row[:4]), bool(row[4])) if row else (HomeRow("", "", ""), True)

@@ -194,9 +194,12 @@ _POINTS = (
     "CREATE INDEX restore_points_created ON restore_points (created_at)",
 )
 
+_MOVED_HOMES = ("ALTER TABLE roost_meta ADD COLUMN home_generation BIGINT NOT NULL DEFAULT 0",)
+
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
+    Migration(3, "homes that were moved", _MOVED_HOMES),
 )
 
 

@@ -44,11 +44,12 @@ OPEN_STATES = tuple(state.value for state in JobState if not state.over)
 
 
 class HomeRow(NamedTuple):
-    """The folder of a server: its id, and where it is."""
+    """The folder of a server: its id, where it is, and how often it was moved on the way."""
 
     id: str
     path: str
     host: str
+    generation: int = 0
 
 
 class JournalEntry(NamedTuple):

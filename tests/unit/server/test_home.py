@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from roost.client import endpoints
+from roost.client.errors import NoServer
 from roost.errors import Conflict, InvalidSpec
 from roost.server.home import Home, RunningServer, ticks_of
 
@@ -155,17 +157,14 @@ def test_only_the_own_note_is_taken_away(tmp_path: Path) -> None:
         assert found.pid == successor.pid
 
 
-def test_a_home_is_known_by_its_id(tmp_path: Path) -> None:
-    home, other = Home(tmp_path / "home"), Home(tmp_path / "other")
+def test_the_note_in_a_copy_of_a_home_names_no_server(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
     home.prepare()
-    other.prepare()
-    known = home.identity()
-    assert (home.path / "id").stat().st_mode & 0o777 == 0o600
-    assert known.path == str(home.path)
-    assert home.identity() == known
-    assert other.identity().id != known.id
-    home.path.rename(tmp_path / "moved")
-    assert Home(tmp_path / "moved").identity().id == known.id
-    (tmp_path / "moved" / "id").write_text("")
-    with pytest.raises(InvalidSpec, match="damaged"):
-        Home(tmp_path / "moved").identity()
+    home.note("http://127.0.0.1:1", "1")
+    shutil.copytree(home.path, tmp_path / "copy")
+    assert home.running() is not None
+    assert Home(tmp_path / "copy").running() is None
+    with pytest.raises(NoServer):
+        endpoints.find(folder=tmp_path / "copy", token="")
+    home.path.rename(tmp_path / "renamed")
+    assert Home(tmp_path / "renamed").running() is not None

@@ -49,7 +49,7 @@ from roost.engines.local.environment import Ports
 from roost.engines.local.gpu.sharing import GpuSharing
 from roost.engines.local.keeper import Keeper
 from roost.engines.local.launcher import Launcher
-from roost.engines.local.run_folders import RunFolders
+from roost.engines.local.run_folders import OPEN, HomeFence, RunFolders
 from roost.engines.local.shim_handle import EngineContext
 from roost.engines.local.usage_sampler import UsageSampler
 from roost.errors import Conflict, Fatal, NotFound, Retryable
@@ -70,10 +70,10 @@ class LocalEngine:
 
     ``home`` is Roost's folder. ``slots`` offers that many CPU slots; None: the GPUs or, where there
     are none, a slot for each core. ``clock`` gives the time of reports. With ``accounts`` nothing
-    is run for users without a Unix account.
+    is run for users without a Unix account. ``fence`` tells the runs of this home from others.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an engine is made of
         self,
         home: Path,
         slots: int | None = None,
@@ -81,6 +81,7 @@ class LocalEngine:
         python: str = sys.executable,
         *,
         accounts: bool = False,
+        fence: HomeFence = OPEN,
     ) -> None:
         self._accounts = accounts
         self.home = home = home.absolute()
@@ -92,7 +93,7 @@ class LocalEngine:
         self._copies = ThreadPoolExecutor(_COPIES, "copy")
         self._restores = ThreadPoolExecutor(_COPIES, "restore")
         self._closing = threading.Event()
-        self._runs = RunFolders(home)
+        self._runs = RunFolders(home, fence)
         self._home_fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock_fd = -1
         self._socket: socket.socket | None = None

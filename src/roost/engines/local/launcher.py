@@ -176,6 +176,7 @@ class Launcher:
         """Write down what is about to begin: from here on the run is known."""
         record.generation += 1
         record.intent, record.unix = "", order.unix
+        record.home = self.runs.fence.id
         record.parts, record.ranks = allocation.parts, ()
         record.wish, record.changes, record.shrank = None, 0, ""
         record.checkpoints = order.program.checkpoint_dir if order.program else ""

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 from uuid import uuid4
 
 from roost.core.spec import JobId, RunId
@@ -199,11 +199,29 @@ class RunFolder:
         return None
 
 
+class HomeFence(NamedTuple):
+    """The home that runs have to be of: its id, and whether it is a copy that was not settled yet.
+
+    An empty id lets every run through. A run of an older Roost does not say where it is at home:
+    in a copy it is the original's.
+    """
+
+    id: str = ""
+    copied: bool = False
+
+    def admits(self, home: str) -> bool:
+        """Whether a run that was started in a home is one of ours."""
+        return not self.id or home == self.id or (not home and not self.copied)
+
+
+OPEN = HomeFence()
+
+
 class RunFolders:
     """All folders of runs under one home."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, fence: HomeFence = OPEN) -> None:
+        self.home, self.fence = home, fence
         self.path = home / "runs"
         self._marks = home / "running"
         for folder in (self.path, self._marks):

@@ -45,7 +45,8 @@ class RunRecord:
     change under way, ``changes`` the number of the last one. ``shrank`` says why the run holds less
     than it was given. ``checkpoints`` is the folder of its own that the job saves to, if any.
     ``parked``: it was taken off its GPUs, and has not been put back. ``room``: how many workers the
-    records of this generation have space for.
+    records of this generation have space for. ``home`` is the id of the home that it was started
+    in; a copy of that home leaves it alone.
     """
 
     run: RunId
@@ -68,6 +69,7 @@ class RunRecord:
     checkpoints: str = ""
     parked: bool = False
     room: int = 0
+    home: str = ""
 
     @property
     def mark(self) -> int:
@@ -103,6 +105,7 @@ class RunRecord:
             "checkpoints": self.checkpoints,
             "parked": self.parked,
             "room": self.room,
+            "home": self.home,
         }
 
     @classmethod
@@ -130,6 +133,7 @@ class RunRecord:
             body.get("checkpoints", ""),
             body.get("parked", False),
             body.get("room", 0),
+            body.get("home", ""),
         )
 
 

@@ -4,6 +4,7 @@ lock held                         alive: adopt it
 lock free, exit record            over, parked or between two generations: report it
 lock free, start record only      lost: kill what is left of it, then report
 lock free, neither                nothing has begun: it may be launched
+of another home                   nothing has begun here: its processes are not ours to touch
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ def examine(runs: RunFolders, run: RunId) -> RunStatus:
         return RunStatus("nothing")
     with folder:
         record = _state(run, folder.read("run.json"))
+        # Before the lock: in the copy of a home it is free, and the run is alive in the original.
+        if record is not None and not runs.fence.admits(record.home):
+            return RunStatus("nothing")
         start = _current(folder.read("start.json"), record, _START)
         # The lock decides. The start record is read before: a shim that ends in between has written
         # its end by the time its lock is free, and that is read below.
