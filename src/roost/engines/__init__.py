@@ -231,6 +231,14 @@ class Engine(Protocol):
         """What each live run uses."""
         ...
 
+    def compact(self, job: JobId) -> None:
+        """Keep of a job that is over, as the journal knows, only what people look at."""
+        ...
+
+    def size_bytes(self, job: JobId) -> int:
+        """The space on the disk that is kept for a job."""
+        ...
+
     def forget(self, job: JobId) -> None:
         """Remove the folders and logs of a job that is over."""
         ...

@@ -384,6 +384,7 @@ class Driver:
         if self.records.pop(job, None) is None:
             return
         self.private_files.finish(job)
+        self.engine.compact(job)
         self._over.append(job)
         while len(self._over) > KEEP_FINISHED:
             self.report(Deleted(self.clock.now(), self._over.popleft()))

@@ -64,6 +64,11 @@ def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
         if not odd:
             return RecoveredState(core, last, records, written_at)
         _log.warning("folding from entry %s does not give the jobs that are listed", seq)
+    if not odd:
+        raise Fatal(
+            "no snapshot of the journal can be used, and the entries before them were compacted "
+            "away: restore a backup"
+        )
     raise Fatal(f"the store's list of jobs and its journal do not agree about {min(odd)}")
 
 
@@ -105,7 +110,8 @@ def _bases(store: Store, policy: Policy, placer: Placer) -> Iterator[tuple[Core,
             _log.warning("snapshot %s cannot be used (%s); an older one will do", seq, error)
         else:
             yield core, seq
-    yield Core(policy, placer), 0
+    if not store.journal.base:
+        yield Core(policy, placer), 0
 
 
 def pending(run: Run) -> Action | None:

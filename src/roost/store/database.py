@@ -174,6 +174,13 @@ class Database(ABC):
     def committed(self, seq: int) -> None:  # noqa: B027 - most have nothing to do
         """Called after a commit that ended the journal at ``seq``; raises StoreBroken."""
 
+    def rebuild(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called by its only user after the schema has changed."""
+
+    def shrink(self) -> bool:
+        """Give some space back to the disk; whether there may be more."""
+        return False
+
     def backup(self, label: str) -> None:  # noqa: B027 - most leave that to their keepers
         """Keep a copy before the database is changed for good."""
 

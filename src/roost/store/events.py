@@ -69,8 +69,34 @@ class EventLog:
                 total = self._count(session, query)
         return RowPage(tuple(EventRow(*row) for row in rows), total)
 
+    def compact(self, keep: int, after: int, most: int) -> int | None:
+        """Remove old lines that are about no job in the list; None when there are no more.
+
+        The newest ``keep`` lines stay. It looks at ``most`` lines after entry ``after``, and says
+        where to go on.
+        """
+        with self._database.writing() as session:
+            newest = session.one(
+                "SELECT seq FROM events ORDER BY seq DESC, n DESC LIMIT 1 OFFSET ?", (keep,)
+            )
+            row = newest and session.one(
+                "SELECT MAX(seq) FROM (SELECT seq FROM events WHERE seq > ? AND seq < ? "
+                "ORDER BY seq LIMIT ?) AS some",
+                (after, newest[0], most),
+            )
+            if not row or row[0] is None:
+                return None
+            removed = session.run(
+                "DELETE FROM events WHERE seq > ? AND seq <= ? "
+                "AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = events.job)",
+                (after, row[0]),
+            )
+        if removed:
+            self._counted = {}
+        return int(row[0])
+
     def _count(self, session: Session, query: EventQuery) -> int:
-        """Count the lines. The log only grows, so earlier counts stay right."""
+        """Count the lines. Between compactions it only grows, so earlier counts stay right."""
         if query.after or query.after_n is not None:
             return _number(session, query)
         first = -1 if query.after is None else 0

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.encoding import clean, from_json, from_time, to_json, to_time
-from roost.store.rows import OPEN_STATES, JobQuery, JobRow, RowPage
+from roost.store.encoding import NEVER, clean, from_json, from_time, to_json, to_time
+from roost.store.rows import OPEN_STATES, JobQuery, JobRow, OutlivedQuery, RowPage
 
 _COLUMNS = (
     "id, name, owner, queue, state, cause, priority, gpus, "
-    "submitted_at, started_at, finished_at, request, labels, rev"
+    "submitted_at, started_at, finished_at, request, labels, rev, kept_until"
 )
 _NAMES = _COLUMNS.split(", ")
 _PLACES = ", ".join("?" * len(_NAMES))
@@ -116,6 +116,34 @@ class JobTable:
             with self._database.reading() as session:
                 chunk = _rows(session, names[start : start + _CHUNK])
             yield from (job for job in chunk if job.state in OPEN_STATES)
+
+    def outlived(self, rule: OutlivedQuery) -> list[JobRow]:
+        """Jobs that are over and need not be kept any longer, the oldest first."""
+        where, parameters = ["(kept_until >= 0 AND kept_until < ?)"], [rule.now]
+        free = "kept_until < 0 AND finished_at >= 0"
+        if rule.before is not None:
+            where.append(f"({free} AND finished_at < ?)")
+            parameters.append(rule.before)
+        with self._database.reading() as session:
+            if rule.most is not None:
+                row = session.one(
+                    "SELECT finished_at FROM jobs WHERE finished_at >= 0 "
+                    "ORDER BY finished_at DESC, id DESC LIMIT 1 OFFSET ?",
+                    (rule.most,),
+                )
+                if row is not None:
+                    where.append(f"({free} AND finished_at <= ?)")
+                    parameters.append(row[0])
+            if rule.every:
+                where = ["finished_at >= 0"]
+                parameters = [rule.now]
+            order = "CASE WHEN kept_until > ? THEN 1 ELSE 0 END, " if rule.every else ""
+            names = session.all(
+                f"SELECT id FROM jobs WHERE {' OR '.join(where)} "  # noqa: S608 - values are parameters
+                f"ORDER BY {order}finished_at, id LIMIT ?",
+                (*parameters, rule.limit),
+            )
+            return _rows(session, [row[0] for row in names])
 
     def find(self, query: JobQuery) -> RowPage[JobRow]:
         """A page of the jobs that a query lets through."""
@@ -222,16 +250,24 @@ def _encoded(job: JobRow) -> EncodedJob:
         *(clean(text) for text in (job.id, job.name, job.user, job.queue, job.state, job.cause)),
         *(job.priority, float(job.gpus), float(job.submitted_at)),
         *(from_time(job.started_at), from_time(job.finished_at)),
-        *(clean(job.request), to_json(what, labels), job.rev),
+        *(clean(job.request), to_json(what, labels), job.rev, _kept_until(job)),
     )
     pairs: list[Row] = [(label, content, job.id) for label, content in labels.items()]
     view, document = to_json(what, dict(job.view)), to_json(what, dict(job.document))
     return EncodedJob(row, pairs, view, document)
 
 
+def _kept_until(job: JobRow) -> float:
+    """Until when a job that is over wants to be kept, as its job file says."""
+    keep = job.document.get("keep")
+    if job.finished_at is None or not isinstance(keep, int | float):
+        return NEVER
+    return float(job.finished_at) + keep
+
+
 def _decoded(row: Row) -> JobRow:
     what = f"job {row[0]}"
-    *plain, started, finished, request, labels, rev, view, document = row
+    *plain, started, finished, request, labels, rev, _, view, document = row
     times = (to_time(started), to_time(finished))
     bodies = (from_json(what, view), from_json(what, document))
     return JobRow(*(*plain, *times, request, from_json(what, labels), rev, *bodies))

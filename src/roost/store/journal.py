@@ -3,7 +3,8 @@
 Only the one server appends, and only while its epoch is the database's: the entry, the end of the
 chain, and the views that follow from it are one transaction. Reading checks every link. A flipped
 bit, a row that is missing or a database that was put back to an older state are reported with
-their position; nothing is skipped.
+their position; nothing is skipped. The oldest entries may be compacted away: then the chain begins
+at the last of those, and a snapshot stands for all of them.
 """
 
 from __future__ import annotations
@@ -141,10 +142,13 @@ class Journal:
         hit("journal.after-commit")
 
     def entries(self, after: int = 0) -> Iterator[JournalEntry]:
-        """The entries after a number, up to the last one there is now; raises Fatal on damage."""
-        after = max(after, 0)
+        """The entries after a number, up to the last one there is now; raises Fatal on damage.
+
+        Those that were compacted away are not among them.
+        """
         with self._database.reading() as session:
             _, head = _meta(session, self._database.where)
+            after = max(after, _base(session).seq)
             link = _link(session, after)
         if link is None:
             self._not_older(head, after)
@@ -168,6 +172,7 @@ class Journal:
         """The last entry there is; None: the journal is empty."""
         with self._database.reading() as session:
             _, head = _meta(session, self._database.where)
+            base = _base(session)
             rows = session.all(
                 f"SELECT {_COLUMNS} FROM journal ORDER BY seq DESC LIMIT 2"  # noqa: S608 - constant
             )
@@ -175,10 +180,37 @@ class Journal:
             if head != JournalHead(0, ""):
                 raise self._damaged(head.seq, "it is missing")
             return None
-        previous = JournalHead(rows[1][0], rows[1][4]) if len(rows) > 1 else JournalHead(0, "")
+        previous = JournalHead(rows[1][0], rows[1][4]) if len(rows) > 1 else base
         if self._checked(previous, rows[0]) != head:
             raise self._damaged(head.seq, "the end of the chain does not fit")
         return _entry(rows[0])
+
+    @property
+    def base(self) -> int:
+        """The number of the last entry that was compacted away; 0: all are there."""
+        with self._database.reading() as session:
+            return _base(session).seq
+
+    def compact(self, keep: int, most: int) -> int:
+        """Remove the oldest entries, at most so many; how many that were.
+
+        The newest ``keep`` stay, and all that a start may need: those after the older of the two
+        snapshots, because the newer one may be damaged.
+        """
+        with self._database.writing() as session:
+            self.fence(session)
+            _, head = _meta(session, self._database.where)
+            base = _base(session)
+            row = session.one("SELECT COUNT(*), MIN(seq) FROM snapshots")
+            if row is None or row[0] < _SNAPSHOTS:
+                return 0
+            last = min(row[1] - 1, head.seq - keep, base.seq + most)
+            link = _link(session, last) if last > base.seq else None
+            if link is None:
+                return 0
+            session.run("UPDATE roost_meta SET base_seq = ?, base_sum = ?", link)
+            session.run("DELETE FROM journal WHERE seq <= ?", (last,))
+        return int(last - base.seq)
 
     def reopen(self) -> None:
         """Drop all connections and connect again; raises Fenced if another server took over.
@@ -315,11 +347,17 @@ def _meta(session: Session, where: str) -> tuple[int, JournalHead]:
 
 
 def _link(session: Session, seq: int) -> JournalHead | None:
-    """The link of the chain at an entry; 0 is before the first."""
-    if seq == 0:
-        return JournalHead(0, "")
+    """The link of the chain at an entry, or before the first one there is."""
+    if (base := _base(session)).seq == seq:
+        return base
     row = session.one("SELECT seq, sum FROM journal WHERE seq = ?", (seq,))
     return None if row is None else JournalHead(*row)
+
+
+def _base(session: Session) -> JournalHead:
+    """Where the chain begins: at the last entry that was compacted away."""
+    rows = session.all("SELECT base_seq, base_sum FROM roost_meta")
+    return JournalHead(*rows[0]) if rows else JournalHead(0, "")
 
 
 def _entry(row: Row) -> JournalEntry:

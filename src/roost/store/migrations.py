@@ -195,11 +195,20 @@ _POINTS = (
 )
 
 _MOVED_HOMES = ("ALTER TABLE roost_meta ADD COLUMN home_generation BIGINT NOT NULL DEFAULT 0",)
+_RETENTION = (
+    # The journal's last entry that was compacted away: the chain of checksums begins there.
+    "ALTER TABLE roost_meta ADD COLUMN base_seq BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE roost_meta ADD COLUMN base_sum {text} NOT NULL DEFAULT ''",
+    # Until when a job that is over asked to be kept; -1: it did not ask.
+    "ALTER TABLE jobs ADD COLUMN kept_until DOUBLE PRECISION NOT NULL DEFAULT -1",
+    "CREATE INDEX jobs_kept_until ON jobs (kept_until, id)",
+)
 
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
     Migration(3, "homes that were moved", _MOVED_HOMES),
+    Migration(4, "what is kept, and for how long", _RETENTION),
 )
 
 
@@ -217,6 +226,7 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
         try:
             database.backup(f"schema-{found}")
             _take_all(database, migrations)
+            database.rebuild()
         finally:
             database.release()
 

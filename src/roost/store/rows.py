@@ -175,6 +175,21 @@ class JobQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class OutlivedQuery:
+    """A query for jobs that are over and need not be kept: at ``now``, at most ``limit``.
+
+    Those whose own time has passed; those that named none and ended ``before``, or are not among
+    the newest ``most``. ``every``: all of them, those that asked to be kept last.
+    """
+
+    now: float
+    before: float | None = None
+    most: int | None = None
+    every: bool = False
+    limit: int = MOST
+
+
+@dataclass(frozen=True, slots=True)
 class EventQuery:
     """A query for lines of the event log: all, or those after entry ``after``; oldest first.
 

@@ -44,6 +44,10 @@ class Store:
         """The database, as messages name it."""
         return self._database.where
 
+    def shrink(self) -> bool:
+        """Give some free space back to the disk; whether there may be more."""
+        return self._database.shrink()
+
     def close(self) -> None:
         """Let go of the database, and of being its server."""
         self._database.close()

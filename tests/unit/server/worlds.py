@@ -156,6 +156,11 @@ class Puppets:
     def usage(self) -> Mapping[RunId, Usage]:
         return {run: Usage(1.0, 1 << 20, 1) for run, _ in self.outputs}
 
+    def compact(self, job: JobId) -> None: ...
+
+    def size_bytes(self, job: JobId) -> int:
+        return len(job) << 20
+
     def forget(self, job: JobId) -> None:
         self.forgotten.append(job)
 

@@ -222,6 +222,14 @@ class LocalEngine:
                 for one in told:
                     report(one)
 
+    def compact(self, job: JobId) -> None:
+        """Keep of a job that is over what people look at; in the background."""
+        self._pool.submit(self._runs.compact, job)
+
+    def size_bytes(self, job: JobId) -> int:
+        """The space on the disk that is kept for a job."""
+        return self._runs.size_bytes(job)
+
     def forget(self, job: JobId) -> None:
         """Remove the folders and logs of a job that is over."""
         gone = self._runs.forget(job)
@@ -235,6 +243,8 @@ class LocalEngine:
             if job not in kept and not known(job):
                 _log.info("nobody knows job %s any more: its folder is removed", job)
                 self.forget(job)
+            elif job not in kept and not self._runs.is_compact(job):
+                self.compact(job)  # a server was killed before it could
 
     async def close(self) -> None:
         """Let go of everything; workers go on."""

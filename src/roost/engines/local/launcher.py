@@ -40,7 +40,6 @@ _KEPT = ("ROOST_FAILPOINT", "ROOST_FAILPOINT_LOG")
 _ABOVE = 16
 _SEARCH = "PYTHONPATH"
 _FRAME = 32  # what a record has beside its text
-_ROOM = 64  # workers that records have room for from the start
 _CHECKOUT = """
 set -e
 git init -q .
@@ -187,7 +186,8 @@ class Launcher:
                 raise InvalidSpec(f"run {record.run}: nothing is known of role {part.role!r}")
         record.cpus = self.pins(record)
         record.cgroup = self.limits.group(record.run)
-        record.room = max(_ROOM, len(record.seats), 2 * record.most)
+        # A change lists the members before and after it, beside workers of other roles.
+        record.room = len(record.seats) - main + 2 * max(main, record.most)
         slot = slot_bytes(record.room)
         # All space first: a run that begins can also write how it ends.
         for name in ("run.json", "start.json", "exit.json", "wanted.json"):

@@ -38,7 +38,10 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Errors that tell nothing about whether a file is there.
 _NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 _GONE = ".gone-"
+_BLOCK = 512  # bytes that st_blocks counts in
 _DEEP = 50  # folders that are entered at a time to remove them: each is an open file
+#: What only a live run needs, or the server that adopts it.
+_OF_LIVE_RUNS = ("start.json", "wanted.json", "progress.json", "hostfile", "payload.pkl")
 #: Others may pass through to the folders that are theirs, and see nothing on the way.
 _PASS, _OWN = 0o711, 0o700
 
@@ -145,6 +148,41 @@ class RunFolder:
         finally:
             os.close(fd)
         os.replace(draft, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+
+    def shrink(self, name: str) -> None:
+        """Give back the space of a record that will not be written again; what it says stays."""
+        body = self.read(name)
+        if body is None or os.stat(name, dir_fd=self.fd).st_size <= slot_file.PAGE:
+            return
+        draft = f".{name}"
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=self.fd)
+        # Half a page for each slot: one block of the disk, where that is enough.
+        for slot in (slot_file.PAGE // 2, slot_file.PAGE):
+            fd = slot_file.create(draft, self.fd, slot)
+            try:
+                slot_file.write(fd, body)
+            except ValueError:
+                os.unlink(draft, dir_fd=self.fd)
+                continue
+            finally:
+                os.close(fd)
+            os.replace(draft, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            return
+
+    def compact(self) -> None:
+        """Keep of a run that is over what people look at: records, output, result, own files."""
+        for name in _OF_LIVE_RUNS:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=self.fd)
+        for name in ("run.json", "exit.json"):
+            with suppress(OSError):
+                self.shrink(name)
+        with suppress(OSError), _opened("io", self.fd) as io:
+            for name in ("progress", "members.json"):
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=io)
+            os.rmdir("io", dir_fd=self.fd)  # unless there is a result in it
 
     def lock(self) -> int | None:
         """The run's lock, taken; None while a shim holds it."""
@@ -302,6 +340,29 @@ class RunFolders:
         """All jobs of which something is kept."""
         return [JobId(name) for name in os.listdir(self._fd) if _JOB.fullmatch(name)]  # noqa: PTH208
 
+    def compact(self, job: JobId) -> None:
+        """Make what is kept of the runs of a job small; the job is over."""
+        _check(job)
+        for attempt in self._attempts(job):
+            with suppress(OSError, NotFound), self.open(RunId(job, attempt)) as run:
+                run.compact()
+
+    def is_compact(self, job: JobId) -> bool:
+        """Whether there is nothing left to make small."""
+        runs = (self.path / job / str(attempt) for attempt in self._attempts(job))
+        return not any((run / _OF_LIVE_RUNS[0]).exists() for run in runs)
+
+    def size_bytes(self, job: JobId) -> int:
+        """The space on the disk that a job's folder takes."""
+        _check(job)
+        return tree_bytes(self.path / job)
+
+    def _attempts(self, job: JobId) -> list[int]:
+        try:
+            return [int(path.name) for path in (self.path / job).iterdir() if path.name.isdigit()]
+        except OSError:
+            return []
+
     def forget(self, job: JobId) -> str | None:
         """Move all that is kept of a job out of sight; the name of what is to be removed."""
         _check(job)
@@ -334,6 +395,22 @@ class RunFolders:
         for name in os.listdir(self._fd):  # noqa: PTH208
             if name.startswith(_GONE):
                 self.remove(name)
+
+
+def tree_bytes(path: Path) -> int:
+    """The space on the disk that a folder takes, with all that is in it; no link is followed."""
+    total, left = 0, [path]
+    while left:
+        folder = left.pop()
+        with suppress(OSError):
+            total += folder.lstat().st_blocks * _BLOCK
+            with os.scandir(folder) as found:
+                for one in found:
+                    if one.is_dir(follow_symlinks=False):
+                        left.append(Path(one.path))
+                    else:
+                        total += one.stat(follow_symlinks=False).st_blocks * _BLOCK
+    return total
 
 
 def _check(job: str) -> None:

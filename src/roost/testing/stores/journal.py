@@ -103,7 +103,8 @@ class JournalConformance:
 
     def test_a_database_belongs_to_one_home(self, place: TrialDatabase) -> None:
         """Another home is refused, or adopts it and is told to count what ran as lost."""
-        here, there = HomeRow("a" * 32, "/srv/a", "box"), HomeRow("b" * 32, "/srv/b", "crate")
+        here = HomeRow("a" * 32, "/srv/a", "box", 1)
+        there = HomeRow("b" * 32, "/srv/b", "crate", 1)
         with open_store(place.url) as store:
             require(not store.journal.claim(here), "a new database is another home's")
             store.journal.serve()
@@ -129,6 +130,44 @@ class JournalConformance:
             require(not store.journal.claim(there), "what was settled is another home's")
         with open_store(place.url) as store, raises(Conflict, "the home /srv/b on crate"):
             store.journal.claim(here)
+
+    def test_a_home_that_was_left_behind_is_refused(self, place: TrialDatabase) -> None:
+        """It was moved elsewhere, or never knew where it is."""
+        home = HomeRow("a" * 32, "/srv/a", "box", 1)
+        for moved in (home, home._replace(path="/srv/b", generation=2)):
+            with open_store(place.url) as store:
+                store.journal.claim(moved)
+                store.journal.serve()
+        with open_store(place.url) as store, raises(Conflict, "moved there from here"):
+            store.journal.claim(home)
+        with open_store(place.url) as store:
+            store.journal.claim(home._replace(path="/srv/b", generation=2))
+
+    def test_what_a_snapshot_stands_for_can_be_compacted(self, place: TrialDatabase) -> None:
+        """The chain goes on from there, and what a start needs stays."""
+        with open_store(place.url) as store:
+            store.journal.serve()
+            entries = fill(store, 30)
+            same(store.journal.compact(0, 100), 0, "what was removed without snapshots")
+            store.journal.save_snapshot(20, "{}")
+            same(store.journal.compact(0, 100), 0, "what was removed with one snapshot")
+            store.journal.save_snapshot(25, "{}")
+            same(store.journal.compact(15, 100), 15, "what was removed of 30 but 15")
+            same(store.journal.compact(0, 3), 3, "what was removed in a small step")
+            same(store.journal.compact(0, 100), 1, "what was removed before the older snapshot")
+            same(store.journal.compact(0, 100), 0, "what was removed when nothing was left to")
+        with open_store(place.url) as store:
+            same(store.journal.base, 19, "the base")
+            same(list(store.journal.entries()), entries[19:], "the journal")
+            same(list(store.journal.entries(after=19)), entries[19:], "the journal from its base")
+            same(list(store.journal.entries(after=24)), entries[24:], "the end of the journal")
+            same([seq for seq, _ in store.journal.snapshots()], [25, 20], "the snapshots")
+            store.journal.serve()
+            fill(store, 1)
+            same(len(list(store.journal.entries())), 12, "the entries")
+            while store.shrink():
+                pass
+            same(len(list(store.journal.entries())), 12, "the entries of the smaller file")
 
     def test_a_server_that_was_replaced_writes_no_more(self, place: TrialDatabase) -> None:
         """It lost its lock without noticing; the new one's journal is untouched."""

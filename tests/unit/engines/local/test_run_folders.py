@@ -9,6 +9,7 @@ import os
 import pwd
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from roost.core.allocation import Part
 from roost.core.spec import JobId, NodeId, Qos, Resources, RunId
 from roost.engines.local import accounts, processes, run_status
 from roost.engines.local.accounts import Account
-from roost.engines.local.run_folders import RunFolders
+from roost.engines.local.run_folders import HomeFence, RunFolders
 from roost.engines.local.run_record import RunRecord, slot_bytes
 from roost.errors import Fatal, InvalidSpec, NotFound, Retryable
 
@@ -348,3 +349,60 @@ def test_what_was_to_be_removed_is_removed_by_the_next_server(runs: RunFolders) 
     runs.clean()
 
     assert os.listdir(runs.path) == ["other"]  # noqa: PTH208
+
+
+def test_a_run_that_is_over_is_kept_small_and_says_the_same(runs: RunFolders) -> None:
+    enter(runs, STATE)
+    say(runs, "start.json")
+    say(runs, "exit.json")
+    with runs.open(RUN) as folder:
+        folder.make_logs(iter(["worker-0"]))
+        for name in ("wanted.json", "progress.json"):
+            folder.reserve(name, slot_bytes(64))
+        runs.give(folder, "payload.pkl", b"x" * 10_000, None)
+        (folder.path / "work" / "model.pt").write_bytes(b"w" * 100)
+    before, size = run_status.examine(runs, RUN), runs.size_bytes(RUN.job)
+    assert before.kind == "over"
+    assert not runs.is_compact(RUN.job)
+
+    runs.compact(RUN.job)
+    after = run_status.examine(runs, RUN)
+    assert (after.kind, after.record, after.end) == ("over", before.record, before.end)
+    assert runs.is_compact(RUN.job)
+    assert runs.size_bytes(RUN.job) <= 40 << 10 < size
+    assert (runs.path / "job" / "1" / "work" / "model.pt").read_bytes() == b"w" * 100
+    with runs.open(RUN) as folder:
+        assert folder.logs() == ("worker-0",)
+    runs.compact(RUN.job)  # again changes nothing
+    assert run_status.examine(runs, RUN) == after
+
+
+def test_a_result_stays_when_a_run_is_made_small(runs: RunFolders) -> None:
+    enter(runs, STATE)
+    (runs.path / "job" / "1" / "io" / "result.pkl").write_bytes(b"42")
+    runs.compact(RUN.job)
+    with runs.open(RUN) as folder:
+        found = folder.result(100)
+        assert found is not None
+        with found:
+            assert found.read(0, 10) == b"42"
+
+
+@pytest.mark.parametrize(
+    ("home", "fence", "kind"),
+    [
+        ("a", HomeFence("a"), "lost"),
+        ("b", HomeFence("a"), "nothing"),
+        ("", HomeFence("a"), "lost"),
+        ("", HomeFence("a", copied=True), "nothing"),
+        ("b", HomeFence(), "lost"),
+    ],
+)
+def test_a_run_of_another_home_is_nothing_here(
+    tmp_path: Path, home: str, fence: HomeFence, kind: str
+) -> None:
+    runs = RunFolders(tmp_path / "home", fence)
+    enter(runs, replace(STATE, home=home))
+    say(runs, "start.json")
+    assert run_status.examine(runs, RUN).kind == kind
+    runs.close()
