@@ -16,6 +16,7 @@ from uuid import uuid4
 from roost.errors import InvalidSpec, NotFound
 
 _GZIP = b"\x1f\x8b"
+_BLOCK = 512  # bytes that st_blocks counts in
 
 
 class TextFile(NamedTuple):
@@ -116,6 +117,22 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def tree_bytes(path: Path) -> int:
+    """The space on the disk that a folder takes, with all that is in it; no link is followed."""
+    total, left = 0, [path]
+    while left:
+        folder = left.pop()
+        with suppress(OSError):
+            total += folder.lstat().st_blocks * _BLOCK
+            with os.scandir(folder) as found:
+                for one in found:
+                    if one.is_dir(follow_symlinks=False):
+                        left.append(Path(one.path))
+                    else:
+                        total += one.stat(follow_symlinks=False).st_blocks * _BLOCK
+    return total
 
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:

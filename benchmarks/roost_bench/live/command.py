@@ -1,8 +1,9 @@
 """``roost bench live``: a real server on this machine, measured from outside over HTTP.
 
 Each measure starts servers of its own in folders that are thrown away (``roost.demo.server``) and
-gives one or more figures with their goals. They are in ``server``, ``jobs``, ``resizes``,
-``restarts`` and ``overhead``. Those that need PyTorch are skipped where it is not installed.
+gives one or more figures with their goals. They are in ``server``, ``jobs``, ``soak``,
+``resizes``, ``restarts`` and ``overhead``. Those that need PyTorch are skipped where it is not
+installed.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Sizes:
     paired: int = 20
     width: int = 1280
     watched_s: float = 20.0
+    soaked: int = 250
+    kept: int = 20
 
 
 QUICK = Sizes(
@@ -75,6 +78,8 @@ QUICK = Sizes(
     paired=1,
     width=128,
     watched_s=1.0,
+    soaked=15,
+    kept=5,
 )
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -96,7 +101,7 @@ def above(name: str, value: float, unit: str, goal: float) -> Figure:
 
 def measures() -> dict[str, Measure]:
     """All measures, in the order in which they run."""
-    from roost_bench.live import jobs, overhead, resizes, restarts, server
+    from roost_bench.live import jobs, overhead, resizes, restarts, server, soak
 
     return {
         "idle": server.idle,
@@ -106,6 +111,7 @@ def measures() -> dict[str, Measure]:
         "followers": server.followers,
         "start-latency": jobs.start_latency,
         "recovery": jobs.recovery,
+        "soak": soak.soak,
         "suspend": jobs.suspend,
         "telemetry": server.telemetry,
         "resize": resizes.resize,
@@ -157,9 +163,9 @@ Examples:
 def live(only: str, output: str, *, quick: bool) -> None:
     """Measure a real server on this machine; exit status 1 if a goal is missed.
 
-    Measures: idle, fidelity, burst, list-5000, followers, start-latency, recovery, suspend,
-    telemetry, and with PyTorch resize, resize-loss, restarts, overhead. Everything runs in folders
-    that are removed, and takes some minutes.
+    Measures: idle, fidelity, burst, list-5000, followers, start-latency, recovery, soak,
+    suspend, telemetry, and with PyTorch resize, resize-loss, restarts, overhead. Everything runs
+    in folders that are removed, and takes some minutes.
     """
     known = measures()
     names = chosen(only, known)

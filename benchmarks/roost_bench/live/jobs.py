@@ -37,11 +37,11 @@ def start_latency(sizes: Sizes, say: Say) -> Iterator[Figure]:
         folder = server.home / "stamps"
         folder.mkdir()
         say(f"{sizes.starts} starts with {sizes.queued} jobs queued or more")
-        _submit_all(
+        submit_all(
             server, [{"name": "blocker", "run": _BLOCKER.format(folder=server.home)}] * _SLOTS
         )
         stamp = {"name": "stamp", "run": _STAMP.format(folder=folder)}
-        _submit_all(server, [stamp] * (sizes.starts + sizes.queued))
+        submit_all(server, [stamp] * (sizes.starts + sizes.queued))
         (server.home / "go").touch()
         _await(lambda: len(list(folder.iterdir())) >= sizes.starts, "jobs do not start")
         took_ms = _latencies(server, folder)
@@ -68,7 +68,7 @@ def recovery(sizes: Sizes, say: Say) -> Iterator[Figure]:
             "checkpoint": {"grace": 1},
         }
         say(f"{sizes.running} jobs to run, {sizes.waiting:,} to wait")
-        _submit_all(server, [job] * (sizes.running + sizes.waiting))
+        submit_all(server, [job] * (sizes.running + sizes.waiting))
         _await(lambda: _running(server) == sizes.running, "jobs do not start")
         before = _workers(ledger)
         say("killed; starting again")
@@ -157,7 +157,8 @@ def fidelity(sizes: Sizes, say: Say) -> Iterator[Figure]:
     yield below("fidelity-real", mean, "s")
 
 
-def _submit_all(server: ScratchServer, documents: Sequence[Mapping[str, Any]]) -> None:
+def submit_all(server: ScratchServer, documents: Sequence[Mapping[str, Any]]) -> None:
+    """Submit jobs over several connections."""
     asyncio.run(_at_once(server, documents))
 
 

@@ -45,6 +45,7 @@ _SECTIONS = {
         "login": ("login", "Log in to a server on another machine, once."),
         "logout": ("login", "Forget a server, with its token."),
         "servers": ("login", "List the servers you are logged in to, or choose the usual one."),
+        "prune": ("prune", "Forget jobs that were kept long enough, or say which."),
     },
     "Jobs": {
         "submit": ("submit", "Hand in a job: a job file, or a command."),

@@ -68,6 +68,23 @@ class Number(click.ParamType[float]):
         return found
 
 
+class Size(click.ParamType[int]):
+    """Bytes, as 50Gi or 200GB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The bytes that a text such as 50Gi stands for."""
+        from roost.jobfile.grammar import read_size
+
+        if isinstance(value, int):
+            return value
+        try:
+            return read_size(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
 class OutFile(click.Path):
     """A file to be written; where that cannot work, it is refused before anything runs."""
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from roost.cli.options import complete_placers, complete_policies
-from roost.cli.parameter_types import Verb, option
+from roost.cli.parameter_types import Duration, Size, Verb, option
+from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
 from roost.client import endpoints
 from roost.defaults import PLACER, POLICY
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
@@ -113,6 +114,16 @@ Examples:
     is_flag=True,
     help="Take over a database of another home; what runs there is declared lost.",
 )
+@retention_option("--keep", "keep_s", type=Duration(), metavar="DURATION", help=KEEP_HELP)
+@retention_option(
+    "--keep-jobs",
+    type=click.IntRange(0),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Forget the oldest jobs that are over, where there are more than N.",
+)
+@retention_option("--max-disk", type=Size(), metavar="SIZE", help=MAX_DISK_HELP)
 @_place(
     "--as-copy",
     "origin",
@@ -151,6 +162,7 @@ def up(*, detach: bool, log_level: str, **given: Any) -> None:
 def _start(given: Mapping[str, Any]) -> ServerSettings:
     """The settings of the server, checked as far as possible before anything is touched."""
     from roost import placement, policies
+    from roost.live.retention import RetentionRule
     from roost.server.boot import ServerSettings
     from roost.server.home import Home
     from roost.server.tls import Tls
@@ -166,6 +178,8 @@ def _start(given: Mapping[str, Any]) -> ServerSettings:
     # The server may run in another folder.
     values["policy"] = policies.absolute(values["policy"])
     placement.placer(values["placer"])
+    retention = RetentionRule(values.pop("keep_s"), values.pop("keep_jobs"), values.pop("max_disk"))
+    values["retention"] = retention
     start = ServerSettings(tls=tls, **values)
     home = Home(start.home, start.token_file)
     home.prepare()

@@ -336,6 +336,16 @@ def restore_gpu(node: str, gpu: int) -> Steps[Any]:
     return (yield from ask(RestRequest("POST", path, again=True))).json()
 
 
+def prune(*, dry_run: bool = False, **bounds: float | None) -> Steps[Json]:
+    """Forget jobs that were kept long enough: ``keep_s``, ``keep_jobs``, ``max_disk_bytes``.
+
+    Bounds that are not given are the server's. Returns what was forgotten, or would be, and
+    whether there is ``more``.
+    """
+    body = {"dry_run": dry_run, **{name: one for name, one in bounds.items() if one is not None}}
+    return dict((yield from ask(RestRequest("POST", "/prune", body=body, again=True))).json())
+
+
 def queues() -> Steps[list[Json]]:
     """The queues, with what they were promised and what they use."""
     return list(items_of((yield from ask(get("/queues"))).json()))

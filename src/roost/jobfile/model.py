@@ -77,6 +77,7 @@ class JobFile(Section):
     application: fields.Line | None = None
     ports: fields.Lines = ()
     notify: fields.Lines = ()
+    keep: fields.Duration | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -59,7 +59,14 @@ def row_of(core: Core, job: Job, record: JobRecord, seq: int) -> JobRow:
         rev=seq,
         view=view,
         document=record.document,
+        kept_until=_kept_until(job, record),
     )
+
+
+def _kept_until(job: Job, record: JobRecord) -> float | None:
+    """Until when a job that is over asked to be kept."""
+    keep_s = record.file.keep
+    return None if job.finished_at is None or keep_s is None else job.finished_at + keep_s
 
 
 def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]:

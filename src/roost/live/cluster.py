@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +64,7 @@ from roost.live.driver import Driver
 from roost.live.intake import Command
 from roost.live.private_files import PrivateFiles
 from roost.live.reruns import RerunService
+from roost.live.retention import PRUNED_AT_ONCE, RetentionRule, RetentionService, pruned_view
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.store import Fenced, Store, StoreBroken
@@ -90,6 +92,7 @@ class Cluster:
         identity: HomeRow | None = None,
         adopt: bool = False,
         copied: bool = False,
+        retention: RetentionRule | None = None,
     ) -> None:
         self._by_account = by_account
         self._identity, self._adopt, self._copied = identity, adopt, copied
@@ -106,6 +109,14 @@ class Cluster:
         )
         self._reruns = RerunService(self._driver)
         self.snapshots = SnapshotService(self._driver, SnapshotFiles(home), self._ask_store)
+        self.retention = RetentionService(
+            self._driver,
+            retention or RetentionRule(),
+            self._ask_store,
+            self.delete,
+            self.snapshots.is_taking,
+        )
+        self._tidying: asyncio.Task[None] | None = None
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
@@ -136,6 +147,7 @@ class Cluster:
         await asyncio.to_thread(self.engine.sweep, self._is_known)
         await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
+        self._tidying = asyncio.create_task(self.retention.run(), name="retention")
 
     def _is_known(self, job: JobId) -> bool:
         """Whether a job is in the core or in the lists: its files are needed."""
@@ -146,6 +158,10 @@ class Cluster:
 
     async def close(self) -> None:
         """Let go; jobs go on."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._tidying
         await self.snapshots.close()
         await self._driver.close()
         await asyncio.to_thread(self.store.close)
@@ -333,6 +349,16 @@ class Cluster:
         await asyncio.to_thread(self.engine.forget, job)
         await asyncio.to_thread(self._driver.private_files.drop, job)
         return row
+
+    async def prune(
+        self, rules: Mapping[str, float], actor: str, *, dry_run: bool
+    ) -> dict[str, Any]:
+        """Forget jobs that were kept long enough, or say which; ``rules`` replace the server's."""
+        rule = replace(self.retention.rule, **rules)  # type: ignore[arg-type]
+        found = await self.retention.outlived(rule, PRUNED_AT_ONCE)
+        if not dry_run:
+            await self.retention.prune(found, actor)
+        return pruned_view(found, more=len(found) >= PRUNED_AT_ONCE)
 
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create a queue, or change its promise and its submitters."""

@@ -88,7 +88,7 @@ class SnapshotService:
         ref = reference(row.id, check_name(name))
         taking = self._taking.get(ref)
         if taking is None or (taking.task.done() and (not key or taking.key != key)):
-            if any(ref.startswith(f"{row.id}@") for ref in self._under_way()):
+            if self.is_taking(row.id):
                 raise Conflict(
                     f"a snapshot of job {row.id} is being taken already; try again later"
                 )
@@ -101,6 +101,10 @@ class SnapshotService:
         if taking.task.cancelled():
             raise Retryable(f"snapshot {ref} was not taken: the server stops", after=_AGAIN_S)
         return taking.task.result() if done else None
+
+    def is_taking(self, job: str) -> bool:
+        """Whether a snapshot of a job is under way."""
+        return any(ref.startswith(f"{job}@") for ref in self._under_way())
 
     async def delete(self, point: RestorePointRow, actor: str) -> None:
         """Forget a snapshot with its files; raises Conflict while a clone has yet to begin."""

@@ -21,6 +21,7 @@ from roost.server import (
     nodes,
     profiles,
     queues,
+    retention,
     snapshots,
 )
 from roost.server.backend import ClusterBackend
@@ -58,7 +59,18 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         separate_input_output_schemas=False,
     )
     app.state.roost = here
-    for module in (jobs, snapshots, profiles, logs, live_stream, nodes, queues, accounts, health):
+    for module in (
+        jobs,
+        snapshots,
+        profiles,
+        logs,
+        live_stream,
+        nodes,
+        queues,
+        retention,
+        accounts,
+        health,
+    ):
         app.router.routes.extend(module.router.routes)  # flat, so that each can be looked at
     if missing := undeclared(app):
         raise Fatal(f"routes without a declared permission: {', '.join(missing)}")

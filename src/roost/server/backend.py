@@ -173,6 +173,12 @@ class ClusterBackend(Protocol):
         """Use a device again."""
         ...
 
+    async def prune(
+        self, rules: Mapping[str, float], actor: str, *, dry_run: bool
+    ) -> dict[str, Any]:
+        """Forget jobs that were kept long enough, or say which that would be."""
+        ...
+
     async def plan(self, request: JobSubmission) -> dict[str, Any]:
         """Where and when a job would start."""
         ...

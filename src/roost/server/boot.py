@@ -22,6 +22,7 @@ from roost.engines.local.run_folders import HomeFence
 from roost.errors import InvalidSpec
 from roost.jobs.clock import WallClock
 from roost.live.cluster import Cluster
+from roost.live.retention import RetentionRule
 from roost.server.app import create_app
 from roost.server.home import Home
 from roost.server.http import listen, raise_file_limit, serve
@@ -49,6 +50,7 @@ class ServerSettings:
     token_file: Path | None = None
     adopt_home: bool = False
     origin: Origin = ""
+    retention: RetentionRule = field(default_factory=RetentionRule)
     options: ServerOptions = field(default_factory=ServerOptions)
 
     @property
@@ -140,6 +142,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             # A copy takes over what was copied with it; a database elsewhere is the original's.
             adopt=start.adopt_home or bool(identity.copy_of and url == own),
             copied=bool(identity.copy_of),
+            retention=start.retention,
         )
         try:
             await cluster.start()

@@ -13,6 +13,7 @@ from roost.api.accounts import RoleName
 from roost.api.snapshots import NAME
 
 _MOST_WORKERS = 100_000
+_MOST_SECONDS, _MOST_JOBS, _MOST_BYTES = 1e9, 10**9, 2**60
 _MOST_MILLI = 10**12
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}$")]
@@ -81,6 +82,24 @@ class JobFileText(RequestBody):
 
     text: str = Field(max_length=512 * 1024)
     name: Label = "job file"
+
+
+class PruneJobs(RequestBody):
+    """Bounds for jobs that are over, where they are to differ from the server's."""
+
+    dry_run: bool = False
+    keep_s: float | None = Field(default=None, ge=0, le=_MOST_SECONDS)
+    keep_jobs: int | None = Field(default=None, ge=0, le=_MOST_JOBS)
+    max_disk_bytes: int | None = Field(default=None, ge=0, le=_MOST_BYTES)
+
+    def rules(self) -> dict[str, float]:
+        """The bounds that were given."""
+        given = {
+            "keep_s": self.keep_s,
+            "jobs": self.keep_jobs,
+            "disk_bytes": self.max_disk_bytes,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class SetQueue(RequestBody):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.encoding import NEVER, clean, from_json, from_time, to_json, to_time
+from roost.store.encoding import clean, from_json, from_time, to_json, to_time
 from roost.store.rows import OPEN_STATES, JobQuery, JobRow, OutlivedQuery, RowPage
 
 _COLUMNS = (
@@ -250,27 +250,19 @@ def _encoded(job: JobRow) -> EncodedJob:
         *(clean(text) for text in (job.id, job.name, job.user, job.queue, job.state, job.cause)),
         *(job.priority, float(job.gpus), float(job.submitted_at)),
         *(from_time(job.started_at), from_time(job.finished_at)),
-        *(clean(job.request), to_json(what, labels), job.rev, _kept_until(job)),
+        *(clean(job.request), to_json(what, labels), job.rev, from_time(job.kept_until)),
     )
     pairs: list[Row] = [(label, content, job.id) for label, content in labels.items()]
     view, document = to_json(what, dict(job.view)), to_json(what, dict(job.document))
     return EncodedJob(row, pairs, view, document)
 
 
-def _kept_until(job: JobRow) -> float:
-    """Until when a job that is over wants to be kept, as its job file says."""
-    keep = job.document.get("keep")
-    if job.finished_at is None or not isinstance(keep, int | float):
-        return NEVER
-    return float(job.finished_at) + keep
-
-
 def _decoded(row: Row) -> JobRow:
     what = f"job {row[0]}"
-    *plain, started, finished, request, labels, rev, _, view, document = row
+    *plain, started, finished, request, labels, rev, kept, view, document = row
     times = (to_time(started), to_time(finished))
     bodies = (from_json(what, view), from_json(what, document))
-    return JobRow(*(*plain, *times, request, from_json(what, labels), rev, *bodies))
+    return JobRow(*(*plain, *times, request, from_json(what, labels), rev, *bodies, to_time(kept)))
 
 
 def _before(session: Session, names: Sequence[str]) -> dict[str, tuple[Sort, str]]:

@@ -63,7 +63,10 @@ class JournalEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as lists and pages show it; ``rev`` is the journal's number of its last change."""
+    """A job as lists and pages show it; ``rev`` is the journal's number of its last change.
+
+    ``kept_until``: when a job that is over may be forgotten, if its job file says so.
+    """
 
     id: str
     name: str
@@ -81,6 +84,7 @@ class JobRow:
     rev: int = 0
     view: Mapping[str, Any] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict)
+    kept_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from roost.core.spec import JobId, RunId
 from roost.engines.local.accounts import Account
 from roost.engines.local.shim import slot_file
 from roost.errors import InvalidSpec, NotFound, Retryable
+from roost.files import tree_bytes
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}-[0-9]{1,6}")
@@ -38,7 +39,6 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Errors that tell nothing about whether a file is there.
 _NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 _GONE = ".gone-"
-_BLOCK = 512  # bytes that st_blocks counts in
 _DEEP = 50  # folders that are entered at a time to remove them: each is an open file
 #: What only a live run needs, or the server that adopts it.
 _OF_LIVE_RUNS = ("start.json", "wanted.json", "progress.json", "hostfile", "payload.pkl")
@@ -395,22 +395,6 @@ class RunFolders:
         for name in os.listdir(self._fd):  # noqa: PTH208
             if name.startswith(_GONE):
                 self.remove(name)
-
-
-def tree_bytes(path: Path) -> int:
-    """The space on the disk that a folder takes, with all that is in it; no link is followed."""
-    total, left = 0, [path]
-    while left:
-        folder = left.pop()
-        with suppress(OSError):
-            total += folder.lstat().st_blocks * _BLOCK
-            with os.scandir(folder) as found:
-                for one in found:
-                    if one.is_dir(follow_symlinks=False):
-                        left.append(Path(one.path))
-                    else:
-                        total += one.stat(follow_symlinks=False).st_blocks * _BLOCK
-    return total
 
 
 def _check(job: str) -> None:

@@ -277,6 +277,7 @@ OWN: dict[str, Schema] = {
     ),
     "priority": whole(0, 100, "Higher goes first within a queue."),
     "max_duration": duration("The job is stopped after that."),
+    "keep": duration("How long a server keeps the job when it is over; not used on a cluster."),
     "run_time": duration("An estimate of how long it runs with its least workers."),
     "min_run": duration("It is not displaced earlier."),
     "preemptible": {"description": "Whether it may be displaced at all."},

@@ -372,6 +372,15 @@ class KubernetesCluster:
         """Devices are Kubernetes' business."""
         raise unavailable(f"GPU {gpu} of {node}")
 
+    async def prune(
+        self, rules: Mapping[str, float], actor: str, *, dry_run: bool
+    ) -> dict[str, Any]:
+        """Objects of a cluster are kept as long as their owners want."""
+        del rules, actor, dry_run
+        raise Conflict(
+            "jobs of a cluster are not pruned: delete them, with roost delete or kubectl"
+        )
+
 
 def _is_owned(pod: Object, uid: str) -> bool:
     owners = pod["metadata"].get("ownerReferences") or ()
