@@ -116,7 +116,9 @@ class Home:
                 int(told["pid"]),
                 int(told["ticks"]),
                 float(told["started_at"]),
-                *(str(told.get(key, "")) for key in ("version", "token_file", "certificate")),
+                str(told.get("version", "")),
+                str(told.get("token_file", "")),
+                str(told.get("certificate", "")),
                 int(told.get("inode", 0)),
             )
             ours = found.inode in (0, self.path.stat().st_ino)
