@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shlex
@@ -20,7 +21,7 @@ from tests.unit.cli.told import roost as run
 
 import roost
 from roost.client import AsyncClient, Client, JobView
-from roost.errors import Conflict, NotFound
+from roost.errors import Conflict, InvalidSpec, NotFound
 
 
 class Server:
@@ -318,3 +319,48 @@ def test_others_see_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("tokens", "revoke", token).status == 0
     monkeypatch.setenv("ROOST_TOKEN", secret)
     assert run("whoami").status == 2
+
+
+MESS = """
+mkdir -p out/deep; echo hello > out/a.txt; seq 200000 > out/deep/big.txt; chmod +x out/a.txt
+ln -s /etc/passwd stolen; ln -s ../a.txt out/deep/same; mkfifo pipe
+echo 7 > $ROOST_CHECKPOINT_DIR/step
+"""
+
+
+def test_files_of_a_job_come_back(tmp_path: Path) -> None:
+    with Client() as client:
+        job = client.submit({"name": "files", "run": MESS, "workdir": str(tmp_path), "gpus": 0})
+        assert job.wait(60).state == "succeeded"
+        listed = {view.path: view for view in job.files(deep=True)}
+        assert listed["work/out/deep/big.txt"].size_bytes == 1_288_895
+        assert {"checkpoints/step", "logs/worker-0.log", "work/stolen"} <= listed.keys()
+        assert "work/pipe" not in listed
+
+        # A part that was left by an earlier try is gone on with, not fetched again.
+        target = tmp_path / "back"
+        (target / "deep").mkdir(parents=True)
+        mark = hashlib.sha256(listed["work/out/deep/big.txt"].version.encode()).hexdigest()[:16]
+        (target / "deep" / f".big.txt.{mark}.part").write_text("X" * 1000)
+        done = job.download("out", target)
+        assert (done.files, done.unchanged, done.left_out) == (2, 0, ())
+        big = (target / "deep" / "big.txt").read_text()
+        assert big[:1000] == "X" * 1000
+        assert big[1000:] == "".join(f"{n}\n" for n in range(1, 200_001))[1000:]
+        assert (target / "a.txt").stat().st_mode & 0o100
+        assert (target / "deep" / "same").readlink() == Path("../a.txt")
+        assert sorted(path.name for path in (target / "deep").iterdir()) == ["big.txt", "same"]
+        assert job.download("out", target).unchanged == 2
+        assert job.download("", tmp_path / "all").left_out == ("work/stolen",)
+        with pytest.raises(NotFound):
+            job.download("stolen/x", tmp_path)
+        with pytest.raises(InvalidSpec, match="is a link to /etc/passwd"):
+            job.download("stolen", tmp_path)
+
+    assert run("cp", f"{job.id}:out/a.txt", "-").out == "hello\n"
+    assert "checkpoints/step" in run("files", job.id).out
+    told = run("get", job.id).out
+    assert f"work {tmp_path} · checkpoints " in told
+    told = run("cp", f"{job.id}:", "whole/").out
+    assert told.startswith(f"whole/{job.id}: ")
+    assert (tmp_path / "whole" / job.id / "logs" / "worker-0.log").exists()

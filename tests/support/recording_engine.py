@@ -12,6 +12,7 @@ from roost.engines import (
     Assigned,
     Ended,
     Ending,
+    JobFiles,
     LogFile,
     Report,
     RunOrder,
@@ -110,6 +111,11 @@ class RecordingEngine:
         """There is none."""
         del run
         return None
+
+    def files(self, run: RunId, own: Mapping[str, str]) -> JobFiles:
+        """There are none."""
+        del own
+        raise NotFound(f"nothing is kept of run {run}")
 
     def usage(self) -> Mapping[RunId, Usage]:
         """Nothing is used."""

@@ -52,6 +52,8 @@ _SECTIONS = {
         "list": ("jobs", "List jobs."),
         "get": ("jobs", "Show one job."),
         "logs": ("logs", "Show what a job prints."),
+        "files": ("files", "List what a job wrote: work, checkpoints, logs."),
+        "cp": ("files", "Fetch files of a job."),
         "events": ("events", "Show what happened, to one job or to all."),
         "explain": (
             "explain",

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from roost.cli import connection
+from roost.cli.files import places
 from roost.cli.job_files import print_spec, told_of
 from roost.cli.output import print_table, table_lines
 from roost.cli.parameter_types import Verb, option
@@ -151,7 +152,7 @@ def get(job: str, spec: bool, output: str) -> None:  # noqa: FBT001 - click pass
         view = handle.view
         if connection.printed(view.raw, output):
             return
-        asked = told_of(handle)
+        asked = {**told_of(handle), "files": places(client, view)}
         for line in described(view, connection.now(), wide=output == "wide", asked=asked):
             click.echo(line)
 
@@ -212,7 +213,7 @@ def footer(page: Page[JobView], *, filtered: bool = True) -> str:
 def described(
     view: JobView, now: float, *, wide: bool, asked: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """One job, told at length; ``asked`` is what its job file says."""
+    """One job, told at length; ``asked`` is what its job file says, and its files."""
     from roost.client import formatting
 
     yield f"{formatting.clean(view.id)}  {connection.paint('state', formatting.clean(view.state))}"

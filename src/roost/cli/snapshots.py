@@ -89,9 +89,9 @@ def list_snapshots(job: str, output: str) -> None:
         return
     now = connection.now()
     print_table(connection.fitted([_row(point, now) for point in found], wide=output == "wide"))
-    from roost.client.formatting import count
+    from roost.client.formatting import count, file_size
 
-    size = _bytes(sum(point.size_bytes for point in found))
+    size = file_size(sum(point.size_bytes for point in found))
     click.echo(f"{count(len(found), 'snapshot')}, {size}" if found else _NONE)
 
 
@@ -172,7 +172,7 @@ def clone(source: str, output: str, **given: Any) -> None:
 
 
 def _row(point: SnapshotView, now: float) -> dict[str, str]:
-    from roost.client.formatting import ago, clean
+    from roost.client.formatting import ago, clean, file_size
 
     return {
         "snapshot": clean(point.id),
@@ -180,27 +180,19 @@ def _row(point: SnapshotView, now: float) -> dict[str, str]:
         "step": "-" if point.step is None else f"{point.step:,}",
         "done": "-" if point.progress is None else f"{100 * point.progress:.0f}%",
         "files": f"{point.files:,}",
-        "size": _bytes(point.size_bytes),
+        "size": file_size(point.size_bytes),
         "taken": ago(point.created_at, now),
     }
 
 
 def _size(point: SnapshotView) -> str:
-    from roost.client.formatting import count
+    from roost.client.formatting import count, file_size
 
-    return f"{count(point.files, 'file')}, {_bytes(point.size_bytes)}"
+    return f"{count(point.files, 'file')}, {file_size(point.size_bytes)}"
 
 
 def _freshness(point: SnapshotView) -> str:
     return "saved for it" if point.fresh else "the last checkpoint"
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:  # noqa: PLR2004 - of each in the next
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -144,21 +144,28 @@ def patient(steps: Steps[T], patience_s: float) -> Steps[T]:
 def collected(items: Items[T]) -> Steps[list[T]]:
     """What a conversation emits, as a list."""
     found: list[T] = []
+    yield from consumed(items, found.append)
+    return found
+
+
+def consumed(items: Items[T], take: Callable[[T], object]) -> Steps[None]:
+    """Hand over what a conversation emits, one by one."""
     answer: Answer = None
     error: BaseException | None = None
-    while True:
-        try:
-            step = items.send(answer) if error is None else items.throw(error)
-        except StopIteration:
-            return found
-        answer = error = None
-        if isinstance(step, Emit):
-            found.append(step.item)
-            continue
-        try:
-            answer = yield step
-        except (RoostError, ConnectionLost) as lost:
-            error = lost
+    with closing(items):
+        while True:
+            try:
+                step = items.send(answer) if error is None else items.throw(error)
+            except StopIteration:
+                return
+            answer = error = None
+            if isinstance(step, Emit):
+                take(step.item)
+                continue
+            try:
+                answer = yield step
+            except (RoostError, ConnectionLost) as lost:
+                error = lost
 
 
 def waits() -> Iterator[float]:

@@ -155,6 +155,15 @@ def moment(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= short else f"{1000 * seconds:.3g} ms"
 
 
+def file_size(size: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:  # noqa: PLR2004 - of each in the next
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
 def count(number: int, what: str) -> str:
     """So many of something: 1 job, 1,200 jobs."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from roost.client import api, notebook, outcomes
+from roost.client import api, downloads, notebook, outcomes
 from roost.client.logs import logs
 from roost.client.methods import (
     own_awaited,
@@ -71,6 +71,8 @@ class JobHandle(_Handle):
     events = own_blocking(api.events)
     workers = own_blocking(api.workers)
     document = own_blocking(api.document)
+    files = own_blocking(downloads.files)
+    download = own_blocking(downloads.download)
 
     show = own_blocking(notebook.show)
 
@@ -107,6 +109,8 @@ class AsyncJobHandle(_Handle):
     events = own_awaited(api.events)
     workers = own_awaited(api.workers)
     document = own_awaited(api.document)
+    files = own_awaited(downloads.files)
+    download = own_awaited(downloads.download)
 
     show = own_awaited(notebook.show)
 

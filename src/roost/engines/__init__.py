@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from roost.core.actions import Action
 from roost.core.events import Event
@@ -188,6 +188,43 @@ class LogFile(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
+class FileQuery(NamedTuple):
+    """Which files of a run: those at a path, from behind ``after``, ``most`` of them.
+
+    ``deep``: with those in all folders below. A path begins with the name of a folder.
+    """
+
+    path: str
+    after: str = ""
+    most: int = 1000
+    deep: bool = False
+
+
+class VersionedFile(LogFile, Protocol):
+    """A file of a job, with what tells one content of it from another."""
+
+    def version(self) -> str:
+        """Another text for another content."""
+        ...
+
+
+class JobFiles(Protocol):
+    """The files of a run: ``work``, ``checkpoints`` and ``logs``."""
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """The absolute folder for each name."""
+        ...
+
+    def page(self, query: FileQuery) -> list[dict[str, Any]]:
+        """Files, folders and links in order, as they are shown; raises NotFound."""
+        ...
+
+    def open(self, path: str) -> VersionedFile:
+        """A plain file; raises NotFound."""
+        ...
+
+
 class Engine(Protocol):
     """Makes actions real, and reports what became of them."""
 
@@ -225,6 +262,10 @@ class Engine(Protocol):
 
         Raises InvalidSpec if it is too large to be handed over.
         """
+        ...
+
+    def files(self, run: RunId, own: Mapping[str, str]) -> JobFiles:
+        """The files of a run; ``own`` are folders that the job file names. Raises NotFound."""
         ...
 
     def usage(self) -> Mapping[RunId, Usage]:

@@ -15,6 +15,7 @@ from roost.server import (
     accounts,
     errors,
     health,
+    job_files,
     jobs,
     live_stream,
     logs,
@@ -61,6 +62,7 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
     app.state.roost = here
     for module in (
         jobs,
+        job_files,
         snapshots,
         profiles,
         logs,

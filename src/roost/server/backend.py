@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
-from roost.engines import LogFile, Usage
+from roost.engines import JobFiles, LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
 from roost.jobs.change_feed import ChangeFeed
@@ -34,6 +34,10 @@ class OutputBackend(Protocol):
 
     def result(self, run: RunId) -> LogFile | None:
         """What a submitted function returned, pickled."""
+        ...
+
+    def files(self, run: RunId, own: Mapping[str, str]) -> JobFiles:
+        """The files of a run, with the folders that the job file names; raises NotFound."""
         ...
 
 

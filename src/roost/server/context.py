@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from roost.errors import Conflict, NotFound
 from roost.server.auth import Caller, Tokens
 from roost.server.backend import ClusterBackend
 from roost.server.concurrency import RequestLimiter
+from roost.server.errors import HttpError
 from roost.server.file_responses import FileResponses
 from roost.server.hub import StreamHub, ViewSources
 from roost.server.log_followers import LogFollowers
@@ -38,6 +40,9 @@ class Context:
     def __init__(self, cluster: ClusterBackend, options: ServerOptions) -> None:
         self.cluster, self.options = cluster, options
         self._threads = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-read")
+        # What looks into the folders of jobs may be held up by them, and nothing else with it.
+        self._looks = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-look")
+        self._looking: Counter[str] = Counter()
         self._tasks: list[asyncio.Task[None]] = []
         self._stops: list[Callable[[], None]] = []
         self.tokens = Tokens(cluster.store.accounts.find_token, self.read, options.token_cache_s)
@@ -66,6 +71,17 @@ class Context:
             self.cluster.halt(error)
             raise
 
+    async def look(self, user: str, call: Callable[[], T]) -> T:
+        """Run a call that looks into the folders of a user's job; raises Refused for too many."""
+        most = self.options.looks_per_user
+        if self._looking[user] >= most:
+            raise HttpError(429, "retry", f"{user} looks at files {most} times at once already")
+        self._looking[user] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._looks, call)
+        finally:
+            self._looking -= Counter({user: 1})
+
     async def start(self) -> None:
         """Begin to listen to the cluster; a second time changes nothing."""
         if self._tasks:
@@ -93,7 +109,8 @@ class Context:
         if tasks:
             await asyncio.wait(tasks)
         await self.hub.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._looks):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def owner(self, job: str) -> str | None:
         """The user of a job: empty if it is a node, ``None`` where that is not known."""

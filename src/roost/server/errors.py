@@ -76,6 +76,7 @@ _MEANING = {
     409: "It clashes with the present state.",
     408: "The body took too long.",
     413: "The body is too large.",
+    416: "The file is shorter than that.",
     421: "The Host or Origin header names another server.",
     422: "What was sent is wrong; the message names the field.",
     429: "Too many streams or large answers are open, or too many questions asked.",

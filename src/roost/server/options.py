@@ -46,5 +46,6 @@ class ServerOptions:
     large: int = 256
     large_per_user: int = 32
     questions_per_user: int = 16
+    looks_per_user: int = 4
     refresh_s: float = 5.0
     stop_s: float = 3.0

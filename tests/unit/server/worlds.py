@@ -22,6 +22,7 @@ from roost.defaults import POLICY
 from roost.engines import (
     Assigned,
     Ended,
+    JobFiles,
     LogFile,
     ProgressReport,
     Report,
@@ -30,6 +31,7 @@ from roost.engines import (
     Usage,
     WorkerExit,
 )
+from roost.engines.local.job_files import RunFiles
 from roost.errors import Conflict, NotFound
 from roost.live.cluster import Cluster
 from roost.server.app import create_app
@@ -77,6 +79,8 @@ class Puppets:
         self.outputs: dict[tuple[RunId, str], Log] = {}
         self.results: dict[RunId, Log] = {}
         self.forgotten: list[JobId] = []
+        #: Where the files of runs are.
+        self.folder = Path("/nowhere")
         self.saved: dict[JobId, bytes] = {}
         self._report: Callable[[Report], None] = lambda _report: None
         self.joined = asyncio.Event()
@@ -152,6 +156,10 @@ class Puppets:
         if log is not None:
             log.open += 1
         return log
+
+    def files(self, run: RunId, own: Mapping[str, str]) -> JobFiles:
+        folders = {"work": self.folder / str(run), **{name: Path(own[name]) for name in own}}
+        return RunFiles(folders, None, "")
 
     def usage(self) -> Mapping[RunId, Usage]:
         return {run: Usage(1.0, 1 << 20, 1) for run, _ in self.outputs}

@@ -47,6 +47,7 @@ from roost.engines.local import (
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports
 from roost.engines.local.gpu.sharing import GpuSharing
+from roost.engines.local.job_files import RunFiles
 from roost.engines.local.keeper import Keeper
 from roost.engines.local.launcher import Launcher
 from roost.engines.local.run_folders import OPEN, HomeFence, RunFolders
@@ -199,6 +200,19 @@ class LocalEngine:
                 return folder.result(_RESULT_BYTES)
         except NotFound:
             return None
+
+    def files(self, run: RunId, own: Mapping[str, str]) -> RunFiles:
+        """The files of a run; ``own`` are folders that the job file names. Raises NotFound."""
+        with _now(run), self._runs.open(run) as folder:
+            place = folder.path
+        folders = {
+            "work": place / "work",
+            "checkpoints": place.parent / "checkpoints",
+            "logs": place / "logs",
+            **{name: Path(path) for name, path in own.items()},
+        }
+        unix = run_status.wanted(self._runs, run).unix
+        return RunFiles(folders, accounts.resolve(unix), self._python)
 
     def usage(self) -> Mapping[RunId, Usage]:
         """What each live run uses."""

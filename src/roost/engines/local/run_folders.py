@@ -27,6 +27,7 @@ from typing import NamedTuple, Self
 from uuid import uuid4
 
 from roost.core.spec import JobId, RunId
+from roost.engines.local import file_reader
 from roost.engines.local.accounts import Account
 from roost.engines.local.shim import slot_file
 from roost.errors import InvalidSpec, NotFound, Retryable
@@ -57,6 +58,10 @@ class OutputFile:
     def size(self) -> int:
         """Bytes there are by now."""
         return os.fstat(self._fd).st_size
+
+    def version(self) -> str:
+        """What tells this content from another one."""
+        return file_reader.version(os.fstat(self._fd))
 
     def read(self, offset: int, n: int) -> bytes:
         """At most ``n`` bytes from there; empty at the end."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from roost.core import JobId, RunId
-from roost.engines import LogFile
-from roost.errors import NotFound, RoostError
+from roost.engines import JobFiles, LogFile
+from roost.errors import Conflict, NotFound, RoostError
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import Object
 
@@ -77,6 +77,14 @@ class PodOutputs:
     def result(self, run: RunId) -> LogFile | None:  # noqa: ARG002 - of no run
         """Functions are not submitted to Kubernetes: there is none."""
         return None
+
+    def files(self, run: RunId, own: Mapping[str, str]) -> JobFiles:
+        """What a pod writes goes with it, unless it is on a volume: there are none here."""
+        del own
+        raise Conflict(
+            f"the files of {_named(run.job)} are in its pods, or on its volumes: "
+            "kubectl cp has those of a pod that runs"
+        )
 
     async def complete(self, job: JobId) -> None:
         """Wait until all that a job wrote is here: a reader stops when it hears of its end."""
