@@ -41,7 +41,15 @@ from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation, Part
 from roost.core.events import NodeJoined, Resized, Started, Suspended
 from roost.core.spec import JobSpec, Range, Resources, Role, RunId
-from roost.engines import Assigned, Ended, ProgressReport, RunOrder, WorkerExit
+from roost.engines import (
+    Assigned,
+    Delayed,
+    Ended,
+    LaunchTrouble,
+    ProgressReport,
+    RunOrder,
+    WorkerExit,
+)
 from roost.engines.local.devices import node_name
 from roost.engines.local.shim import slot_file
 from roost.engines.local.shim.process_tree import descendants
@@ -669,7 +677,9 @@ sys.exit(7)
         (home / "full").touch()
         await_present(home / "wrote")
         late = here.launch("late", shell("true"))
-        assert "No space left" in here.until(Ended, late).detail
+        assert "the server's disk is full" in here.until(Delayed, late).why
+        assert here.until(LaunchTrouble).full
+        assert here.end(late).cause == "stopped"  # nothing of it was ever begun
         (place / "filler").unlink()
         (home / "room").touch()
         ended = here.until(Ended, run)

@@ -104,6 +104,24 @@ class ProgressReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Delayed:
+    """A run cannot begin, or go on, for want of something of the machine; it will by itself."""
+
+    time: float
+    run: RunId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTrouble:
+    """No run can begin now, and why; without ``why`` they can again. ``full``: a disk is full."""
+
+    time: float
+    why: str = ""
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Stuck:
     """Processes of a run do not die; it holds its devices until they do."""
 
@@ -114,7 +132,7 @@ class Stuck:
 
 #: What an engine reports: Started, Resized, Suspended, NodeJoined, NodeLost, GpuFailed, and these.
 #: ``Suspended.done_s`` is infinite where processes stand still with all their work, else 0.
-Report = Event | Ended | ProgressReport | Stuck
+Report = Event | Ended | ProgressReport | Stuck | Delayed | LaunchTrouble
 
 
 @dataclass(frozen=True, slots=True)

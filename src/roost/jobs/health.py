@@ -6,16 +6,24 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from roost.errors import Retryable
+from roost.store import StoreFull
+
 #: The bounds of the buckets in which decisions are counted, in seconds.
 BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeHealth:
-    """Whether commands are accepted, and if not, why."""
+    """Whether commands are accepted, and if not, why; ``full``: for want of room on a disk."""
 
     ok: bool = True
     why: str = ""
+    full: bool = False
+
+    def refusal(self, after: float) -> Retryable:
+        """What a command is refused with that may work in so many seconds."""
+        return (StoreFull if self.full else Retryable)(self.why, after)
 
 
 @dataclass(slots=True)

@@ -60,6 +60,8 @@ class JobRecord:
     busy: float | None = None
     #: What is wrong with what it holds while it runs.
     note: str = ""
+    #: Why its run does not begin, if that is for want of something of the machine.
+    delay: str = ""
     #: What became of it last: see ``changes.Change``.
     change: Mapping[str, Any] | None = None
     #: When and at which size it was last measured for the journal.

@@ -35,7 +35,7 @@ from roost.core import (
 from roost.core.allocation import seats
 from roost.core.spec import CPU_SLOT
 from roost.core.transitions import RunPhase, Trigger, accepts
-from roost.engines import Ended, LogFile, ProgressReport, Report, Stuck
+from roost.engines import Delayed, Ended, LaunchTrouble, LogFile, ProgressReport, Report, Stuck
 from roost.errors import RoostError
 from roost.jobs.failures.blame import DeviceKey, Suspicions
 from roost.jobs.failures.classify import Verdict, classify, decide, sentence
@@ -83,6 +83,8 @@ class ReportTranslator:
                 return self._ended(core, records, report, now)
             case ProgressReport():
                 return _told(core, records.get(report.run.job), report, now)
+            case Delayed() | LaunchTrouble():  # of no concern to the core: see the driver
+                return []
             case Stuck():
                 _log.warning("processes %s of %s do not die", report.processes, report.run)
                 return []
@@ -133,6 +135,7 @@ class ReportTranslator:
         run, record = core.runs.get(ended.run), records.get(ended.run.job)
         if run is None or record is None:
             return []
+        record.delay = ""
         # It may have ended while no server ran: then its own time is the true one.
         at = min(max(ended.time, core.now), now)
         saved_s = _saved_s(run, record)
@@ -307,7 +310,7 @@ def _suspended(core: Core, record: JobRecord | None, report: Suspended, now: flo
 def _started(core: Core, record: JobRecord | None, report: Started, now: float) -> list[Event]:
     if record is not None and report.run in core.runs:
         record.restored = True  # whatever it begins with is in its folder now
-        record.note = ""
+        record.note = record.delay = ""
     return [replace(report, time=now)]
 
 

@@ -31,6 +31,7 @@ from roost.core import (
     JobState,
     Node,
     QueueId,
+    Run,
     snapshot,
 )
 from roost.core.node import devices
@@ -177,14 +178,8 @@ def why(core: Core, job: Job, record: JobRecord) -> tuple[str, str, float | None
         by = job.state is JobState.CANCELLED and record.cancelled_by
         return "", f"cancelled by {by}" if by else "", None
     run = job.run
-    if run is not None and run.leaves:
-        return "leaving", f"is being stopped: {run.reason}", None
-    if run is not None and run.after:
-        return "reserved", "waits until others have left its place", None
-    if run is not None and run.target is not None:
-        return "", under_way(run), None
-    if run is not None and run.frozen:
-        return "held", "suspended where it is: its place and its GPU memory stay taken", None
+    if run is not None and (said := _why_of_run(run, record)):
+        return *said, None
     if job.held and (run is None or run.parked):
         return "held", "suspended by its user", None
     if job.not_before > core.now and run is None:
@@ -195,6 +190,21 @@ def why(core: Core, job: Job, record: JobRecord) -> tuple[str, str, float | None
         return "", "", None
     reason = explained.reason
     return reason.cause.token, reason.text, reason.starts_at
+
+
+def _why_of_run(run: Run, record: JobRecord) -> tuple[str, str] | None:
+    """The same of a run that is on its way to somewhere, or cannot go there."""
+    if run.leaves:
+        return "leaving", f"is being stopped: {run.reason}"
+    if run.after:
+        return "reserved", "waits until others have left its place"
+    if record.delay:
+        return "server", record.delay
+    if run.target is not None:
+        return "", under_way(run)
+    if run.frozen:
+        return "held", "suspended where it is: its place and its GPU memory stay taken"
+    return None
 
 
 def over_view(row: JobRow) -> dict[str, Any]:

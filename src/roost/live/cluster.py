@@ -74,6 +74,8 @@ T = TypeVar("T")
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _ID_LETTERS = 5
+#: When a submission may be tried again that came while no run could begin, in seconds.
+_AGAIN_S = 5.0
 
 
 class Cluster:
@@ -194,7 +196,11 @@ class Cluster:
 
     @property
     def health(self) -> IntakeHealth:
-        """Whether commands are accepted."""
+        """Whether new work is accepted; other commands also are while no run can begin."""
+        trouble = self._driver.trouble
+        if self._driver.health.ok and trouble is not None:
+            why = f"nothing new is accepted now: {trouble.why}"
+            return IntakeHealth(ok=False, why=why, full=trouble.full)
         return self._driver.health
 
     @property
@@ -238,6 +244,7 @@ class Cluster:
         return row, new
 
     async def _submit(self, request: JobSubmission) -> JobRow:
+        self._check_room()
         check_submission(request, await self._ask_store(self.store.accounts.queues))
         file = request.job
         spec = file.spec(request.user)
@@ -457,6 +464,10 @@ class Cluster:
         ]
         if found["cause"] == "back-off" and record.verdict is not None:
             found["reason"] = str(record.verdict["sentence"])
+        elif self._driver.trouble is not None and found["cause"] != "running":
+            found |= {"cause": "server", "reason": self._driver.trouble.why}
+        elif record.delay:
+            found |= {"cause": "server", "reason": record.delay}
         return {**found, "verdict": record.verdict}
 
     def profiles(self, user: str | None = None, application: str = "") -> list[dict[str, Any]]:
@@ -480,6 +491,11 @@ class Cluster:
         return self.engine.usage()
 
     # -- how it is done ------------------------------------------------------------------------
+
+    def _check_room(self) -> None:
+        """Refuse new work while no run can begin: it would only be more to keep."""
+        if not self.health.ok:
+            raise self.health.refusal(_AGAIN_S)
 
     def _refusal(self, spec: JobSpec) -> str:
         """Why the engine, or what is known of the application, speaks against a job."""

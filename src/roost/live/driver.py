@@ -38,7 +38,7 @@ from roost.core import (
     Woke,
 )
 from roost.core.wire import encode_decision, encode_event
-from roost.engines import Engine, ProgressReport, Report
+from roost.engines import Delayed, Engine, LaunchTrouble, ProgressReport, Report
 from roost.errors import Conflict, Fatal, InvalidSpec, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobs import history
@@ -55,7 +55,7 @@ from roost.live.intake import Command, Inbox, Item, StartupReports
 from roost.live.private_files import PrivateFiles
 from roost.live.recovery import FORMAT, check_past, recover, snapshot_of
 from roost.live.snapshot_files import SnapshotFiles
-from roost.store import Store
+from roost.store import Store, StoreFull
 from roost.store.rows import EventRow, JobRow, JournalEntry
 
 _log = logging.getLogger(__name__)
@@ -97,6 +97,8 @@ class Driver:
         self.feed = ChangeFeed()
         self.health = IntakeHealth(ok=False, why="the server is starting")
         self.counts = DecisionCounts()
+        #: Why no run can begin now, if that is so; it does not concern other commands.
+        self.trouble: LaunchTrouble | None = None
         #: Set when the driver cannot go on; the process should end and be started again.
         self.broken: asyncio.Future[None] | None = None
         self._reports = ReportTranslator(
@@ -188,15 +190,29 @@ class Driver:
 
     def report(self, report: Report) -> None:
         """Take a report from the engine."""
-        if self._arriving is not None:
+        if isinstance(report, LaunchTrouble):
+            self.trouble = report if report.why else None
+        elif isinstance(report, Delayed):
+            self._delayed(report)
+        elif self._arriving is not None:
             self._arriving.append(report)
         else:
             self._inbox.put(report)
 
+    def _delayed(self, report: Delayed) -> None:
+        """Note why a run does not begin. The journal need not know, and may be what is in trouble.
+
+        A run that begins, or ends, has no such reason any more.
+        """
+        record = self.records.get(report.run.job)
+        if record is not None:
+            record.delay = report.why
+            self._progressed(report.run.job)
+
     async def ask(self, command: Command) -> DecidedBatch:
         """Let a user's command take its course; returns when it is durable."""
         if not self.health.ok:
-            raise Retryable(self.health.why, after=2.0)
+            raise self.health.refusal(after=2.0)
         hit("command.received")
         self._inbox.put(command)
         return await command.answer
@@ -404,7 +420,7 @@ class Driver:
         self.counts.append_errors += 1
         if self.health.ok:
             _log.warning("the journal does not take entries: %s", error)
-        self.health = IntakeHealth(ok=False, why=f"nothing is accepted now: {error}")
+        self.health = _stopped(error)
         self._inbox.refuse(error)
         wait_s = _RETRY_S[0]
         while True:
@@ -418,7 +434,7 @@ class Driver:
                 await self._recover()
                 break
             except Retryable as again:
-                self.health = IntakeHealth(ok=False, why=f"nothing is accepted now: {again}")
+                self.health = _stopped(again)
         self._inbox.put_back(
             batch.source for batch in batches if not isinstance(batch.source, Command | Woke)
         )
@@ -487,3 +503,9 @@ class Driver:
     def trust(self, node: NodeId, gpu: int) -> None:
         """Forget the failures of a device that was put back into service."""
         self._reports.trust(node, gpu)
+
+
+def _stopped(error: Retryable) -> IntakeHealth:
+    """The health of a driver whose journal takes no entries."""
+    full = isinstance(error, StoreFull)
+    return IntakeHealth(ok=False, why=f"nothing is accepted now: {error}", full=full)

@@ -7,6 +7,7 @@ is never opened here: it is bytes for the job's own process.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -14,7 +15,11 @@ from pathlib import Path
 
 from roost import files
 from roost.core import JobId
-from roost.errors import InvalidSpec
+from roost.errors import Retryable
+from roost.store import StoreFull
+
+#: When a submission whose files cannot be kept may be tried again, in seconds.
+_AGAIN_S = 5.0
 
 
 class PrivateFiles:
@@ -30,7 +35,7 @@ class PrivateFiles:
             folder.chmod(0o700)
 
     def keep(self, job: JobId, secrets: Mapping[str, str], payload: bytes | None) -> None:
-        """Write a job's files so that they survive a crash."""
+        """Write a job's files so that they survive a crash; raises Retryable if that fails."""
         try:
             if secrets:
                 files.create(self._secrets / job, json.dumps(dict(secrets)).encode())
@@ -39,7 +44,10 @@ class PrivateFiles:
         except OSError as error:
             # The submission is refused: one of two files must not stay behind.
             self.drop(job)
-            raise InvalidSpec(f"the job's files cannot be kept: {error.strerror}") from None
+            why = f"the job's files cannot be kept: {error.strerror}"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(f"{why}; make room on the server's disk") from None
+            raise Retryable(why, after=_AGAIN_S) from None
 
     def secrets(self, job: JobId) -> dict[str, str]:
         """The secrets of a job."""

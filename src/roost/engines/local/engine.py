@@ -28,6 +28,7 @@ from roost.core.spec import JobId, JobSpec, NodeSpec, RunId
 from roost.engines import (
     Assigned,
     Ended,
+    LaunchTrouble,
     LogFile,
     ProgressReport,
     Report,
@@ -38,6 +39,7 @@ from roost.engines import (
 from roost.engines.local import (
     accounts,
     devices,
+    launch_pause,
     limits,
     processes,
     run_status,
@@ -49,6 +51,7 @@ from roost.engines.local.environment import Ports
 from roost.engines.local.gpu.sharing import GpuSharing
 from roost.engines.local.job_files import RunFiles
 from roost.engines.local.keeper import Keeper
+from roost.engines.local.launch_pause import LaunchPause
 from roost.engines.local.launcher import Launcher
 from roost.engines.local.run_folders import OPEN, HomeFence, RunFolders
 from roost.engines.local.shim_handle import EngineContext
@@ -104,6 +107,7 @@ class LocalEngine:
         self._context: EngineContext | None = None
         self._sharing: GpuSharing | None = None
         self._observing: asyncio.Task[None] | None = None
+        self._pause: LaunchPause | None = None
 
     @property
     def node(self) -> NodeSpec:
@@ -140,8 +144,16 @@ class LocalEngine:
             self._sharing,
             self._closing,
         )
+        self._pause = LaunchPause(self._probe, lambda found: report(self._trouble(found)))
         self._context = EngineContext(
-            report, self._clock, self._runs, launcher, self._work, self._sharing, self._slow
+            report,
+            self._clock,
+            self._runs,
+            launcher,
+            self._work,
+            self._pause,
+            self._sharing,
+            self._slow,
         )
         self._listen()
         self._pool.submit(self._runs.clean)
@@ -267,6 +279,8 @@ class LocalEngine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._pause is not None:
+            await self._pause.close()
         if self._sharing is not None:
             await self._sharing.close()
         # Keepers have ended, so no new work comes; copies see the event and give up.
@@ -383,6 +397,16 @@ class LocalEngine:
             self._keepers.pop(keeper.run, None)
             keeper.ready.set()
             keeper.let_go()
+
+    async def _probe(self, size: int) -> None:
+        await self._work(launch_pause.probe, self._runs, self._python, size)
+
+    def _trouble(self, found: OSError | None) -> LaunchTrouble:
+        if found is None:
+            return LaunchTrouble(self._clock())
+        return LaunchTrouble(
+            self._clock(), launch_pause.words(found), full=launch_pause.is_full(found)
+        )
 
     def _slow(self, call: Callable[..., _T], *args: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._restores, call, *args)

@@ -56,6 +56,7 @@ class Generations:
         self.wishes = JobWishes(context, shim)
         self.when_running: Answer | None = None
         self.next: NextGeneration | None = None
+        self._begun: NextGeneration | None = None
         self.asked_at = math.inf
         self.hindrance = ""
         self._problem = ""
@@ -65,8 +66,14 @@ class Generations:
     async def begin(
         self, order: RunOrder, record: RunRecord, allocation: Allocation, answer: Answer
     ) -> None:
-        """Start a generation; ``answer`` is reported when its workers are up."""
-        self.next, self.when_running, self._shim.phase = None, answer, ""
+        """Start a generation; ``answer`` is reported when its workers are up.
+
+        Raises OSError or Retryable, with ``next`` to be begun later, where the machine cannot.
+        """
+        self.next = NextGeneration(order, allocation, answer)
+        if (trouble := self._context.pause.trouble) is not None:
+            raise OSError(trouble.errno, trouble.strerror)
+        self.when_running, self._shim.phase = answer, ""
         self._problem = ""
         self.wishes.reset()
         record.parked = False
@@ -78,6 +85,7 @@ class Generations:
         pid, pidfd = await work(self._context.launcher.launch, order, record, allocation)
         self._shim.status = RunStatus("alive", record)
         self._shim.hold(pidfd, pid)
+        self._begun, self.next = self.next, None
         move = self._context.launcher.limits.move
         self._moving = self._context.work(move, record.cgroup, pid)
         await self.enrol(up=False)
@@ -99,15 +107,14 @@ class Generations:
         Here the signal goes first: a full disk must not keep a run from being stopped. The journal
         knows of the stop, so the next server orders it again if this one dies in between.
         """
-        status = self._shim.status
+        status, self.next = self._shim.status, None
         if status.kind == "nothing":
             self._context.report(Ended(self._context.clock(), self._run, (), "stopped"))
         elif status.kind == "alive":
-            self.next = None
             self._shim.signal(signal.SIGTERM)
             await self.intend("")
         elif status.kind in {"parked", "between"}:
-            if status.end is None:
+            if status.end is None or run_status.short_of(status):
                 await self.fail("stopped", "")
                 return
             await self.intend("")
@@ -140,15 +147,27 @@ class Generations:
         await self.parking.end()
         await self._shim.look()
         status = self._shim.status
+        if (short := run_status.short_of(status)) is not None:
+            self.next = self.next or self._begun
+            raise short
         if status.kind == "between" and self.next and status.record:
-            order, allocation, answer = self.next
             self.hindrance = self.hindrance or str((status.end or {}).get("detail", ""))
-            await self.begin(order, status.record, allocation, answer)
+            await self.go_on()
         elif status.kind == "nothing" or (status.kind == "between" and status.end is None):
             words = await self._shim.surely(run_status.last_words, self._run)
+            if status.record and (short := run_status.short_by(words)) is not None:
+                self.next = self.next or self._begun
+                raise short
             await self.fail("never-started" if words else "lost", words or "its shim was killed")
         elif status.kind != "alive":
             await self.tell(self.took_s())
+
+    async def go_on(self) -> None:
+        """Begin what is next, if it is still wanted; raises as ``begin`` does."""
+        record = self._shim.status.record
+        if self.next is not None and record is not None:
+            order, allocation, answer = self.next
+            await self.begin(order, record, allocation, answer)
 
     def let_go(self) -> None:
         """Stop watching; the run goes on."""

@@ -26,17 +26,19 @@ from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import RunId
-from roost.engines import RunOrder, Stuck
+from roost.engines import Delayed, RunOrder, Stuck
 from roost.engines.local import run_status
 from roost.engines.local.generations import Generations, NextGeneration, progress_report, uptime
 from roost.engines.local.job_wishes import SaveRequest
+from roost.engines.local.launch_pause import TRIES, Trouble, delay_s, words
+from roost.engines.local.launcher import launch_bytes
 from roost.engines.local.run_record import MemberWish, RunRecord, needs_of
 from roost.engines.local.run_status import RunStatus
 from roost.engines.local.seating import can_change, without_lost
 from roost.engines.local.shim_handle import EngineContext, ShimHandle, is_ours, why
 from roost.engines.local.usage_sampler import SampledRun
 from roost.engines.seating import Seating
-from roost.errors import RoostError
+from roost.errors import Retryable, RoostError
 from roost.failpoints import hit
 
 _log = logging.getLogger(__name__)
@@ -44,9 +46,10 @@ _log = logging.getLogger(__name__)
 _OFFLOAD_S = 10.0
 
 
-#: What a keeper is told: an order, a request, a datagram of its shim, or that the shim is gone.
+#: What a keeper is told: an order, a request, a datagram of its shim, or one of two words: the shim
+#: is gone; what the machine could not do may be tried again.
 Message = RunOrder | SaveRequest | Mapping[str, Any] | str
-_GONE = "gone"
+_GONE, _AGAIN = "gone", "again"
 
 
 class Keeper:
@@ -75,6 +78,9 @@ class Keeper:
         self._wishes, self._parking = self._generations.wishes, self._generations.parking
         self._when_frozen = False
         self._returning: NextGeneration | None = None
+        #: What is to be tried again once the machine can do it, and how often it was.
+        self._held: Message | None = None
+        self._tries = 0
         #: What ended the keeper, if that was no end of the run.
         self.error: Exception | None = None
 
@@ -134,18 +140,55 @@ class Keeper:
             await self._generations.tell()
             hit("adopt.after")
         self._shim.mark_ready()
-        while self._shim.status.kind == "alive" or not self.idle:
+        while self._shim.status.kind == "alive" or not self.idle or self._held is not None:
             message = self._postponed.popleft() if self._postponed else await self.inbox.get()
             try:
                 await self._handle(message)
+            except (OSError, Retryable) as trouble:
+                await self._hold(message, trouble)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must have an end
                 _log.warning("run %s: %s", self.run, why(error), exc_info=is_ours(error))
                 if self._shim.status.kind not in {"alive", "over"}:
                     await self._generations.fail("never-started", why(error))
 
+    async def _hold(self, message: Message, trouble: Trouble) -> None:
+        """Keep what the machine could not do, until it can: that is no fault of the job.
+
+        An order that comes meanwhile replaces the one that is held.
+        """
+        _log.warning("run %s: %s", self.run, why(trouble))
+        waits = self._shim.status.kind not in {"alive", "over"}
+        if self._tries > TRIES and waits:
+            await self._generations.fail("never-started", f"Trouble: {why(trouble)}")
+        if self._tries > TRIES or not (waits or isinstance(message, RunOrder | str)):
+            self._tries = 0
+            return
+        if waits:
+            await self._shim.look()
+            self._context.report(Delayed(self._context.clock(), self.run, words(trouble)))
+        self._held = message
+        record = self._shim.status.record
+        workers = max(len(record.seats), 2 * record.most) if record else 0
+        self._context.pause.hold(self._released, launch_bytes(workers))
+
+    def _released(self, paused: bool) -> None:  # noqa: FBT001 - what a pause tells
+        """The machine works. If it did all the while, the trouble is of this run alone."""
+        self._tries = 0 if paused else self._tries + 1
+        again_s = 0.0 if paused else delay_s(self._tries)
+        asyncio.get_running_loop().call_later(again_s, self.inbox.put_nowait, _AGAIN)
+
     async def _handle(self, message: Message) -> None:
         if isinstance(message, RunOrder):
+            self._held = None
             await self._obey(message)
+        elif message == _AGAIN:
+            held, self._held = self._held, None
+            if isinstance(held, RunOrder):
+                await self._obey(held)
+            elif held is not None and self._shim.status.kind == "alive":
+                await self._generations.ended()
+            elif held is not None:
+                await self._generations.go_on()
         elif isinstance(message, SaveRequest):
             await self._wishes.save(message)
         elif message == _GONE:
@@ -465,6 +508,7 @@ class Keeper:
 
     async def _on_phase(self) -> None:
         record, now = self._shim.status.record, self._context.clock()
+        self._tries = 0
         if self._shim.phase == "running" and self._generations.when_running and record:
             if self._returning:
                 await self._return(record)

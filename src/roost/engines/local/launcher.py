@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,12 +41,18 @@ _KEPT = ("ROOST_FAILPOINT", "ROOST_FAILPOINT_LOG")
 _ABOVE = 16
 _SEARCH = "PYTHONPATH"
 _FRAME = 32  # what a record has beside its text
+_RECORDS = 5  # files with a slot for all workers
 _CHECKOUT = """
 set -e
 git init -q .
 if git fetch -q --depth 1 "$1" "${2:-HEAD}"; then git checkout -q FETCH_HEAD
 else git fetch -q "$1" '+refs/*:refs/fetched/*'; git checkout -q "$2"; fi
 """
+
+
+def launch_bytes(workers: int) -> int:
+    """About how much room a launch with so many workers takes on the disk."""
+    return _RECORDS * 2 * slot_bytes(workers)
 
 
 class ShareEnvironment(Protocol):
@@ -86,6 +93,7 @@ class Launcher:
             raise InvalidSpec(f"{order.user} has no Unix account here; ask an admin for one")
         account = accounts.resolve(order.unix)
         own = own_variables(program.env, program.secret_names, order.secrets)
+        processes.check_files()
         with self.runs.make(record.run, account) as folder:
             if account:
                 accounts.check_reach(account, folder.path)
@@ -280,22 +288,17 @@ class Launcher:
 
     def _spawn(self, folder: RunFolder, lock: int, text: bytes) -> tuple[int, int]:
         # The order has secrets: it goes through memory, not through a file or a command line.
-        given = os.memfd_create("order")
-        spare = os.dup(given)  # so that there is room for a pidfd afterwards
-        errors = -1
-        try:
+        with ExitStack() as stack:
+            given = _kept(stack, os.memfd_create("order"))
+            _kept(stack, os.dup(given))  # so that there is room for a pidfd afterwards
             with open(given, "wb", closefd=False) as file:
                 file.write(text)
             os.lseek(given, 0, os.SEEK_SET)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            errors = os.open("shim.err", flags, 0o600, dir_fd=folder.fd)
+            errors = _kept(stack, os.open("shim.err", flags, 0o600, dir_fd=folder.fd))
             hit("effect.before-fork")
             pid = self._fork((given, errors, errors, lock, folder.fd, self.home_fd))
             hit("effect.after-fork")
-        finally:
-            for fd in (given, errors, spare):
-                if fd >= 0:
-                    os.close(fd)
         try:
             return pid, os.pidfd_open(pid)
         except OSError:
@@ -304,10 +307,11 @@ class Launcher:
             raise
 
     def _fork(self, fds: tuple[int, ...]) -> int:
-        # Out of the way first: a number must not be both a source and a target.
-        sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in fds]
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        try:
+        # One that cannot be opened must not leave the others open: the lock is among them.
+        with ExitStack() as stack:
+            # Out of the way first: a number must not be both a source and a target.
+            sources = [_kept(stack, fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE)) for fd in fds]
             return os.posix_spawn(
                 self.python,
                 [self.python, "-I", "-S", str(_SHIM)],
@@ -317,9 +321,12 @@ class Launcher:
                 setsigmask=_BLOCKED,  # until the shim has its handlers
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
             )
-        finally:
-            for fd in sources:
-                os.close(fd)
+
+
+def _kept(stack: ExitStack, fd: int) -> int:
+    """A descriptor that is closed at the end, whatever happens."""
+    stack.callback(os.close, fd)
+    return fd
 
 
 def _merged(env: dict[str, str], shared: dict[str, str]) -> dict[str, str]:

@@ -6,7 +6,9 @@ process before its start time, on this boot, was compared.
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import time
 from collections import defaultdict
@@ -25,6 +27,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: How long killed processes may take to be gone.
 _KILL_S = 5.0
+#: Open files that launches leave to the rest of the server.
+_RESERVE = 64
 
 
 class Traces(NamedTuple):
@@ -55,6 +59,17 @@ def hold(pid: int, ticks: int, boot: str) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def check_files() -> None:
+    """Leave files for the server to answer with; raises OSError when too many are open.
+
+    A run takes one for as long as it lives.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    reserve = min(_RESERVE, limit // 8)
+    if limit != resource.RLIM_INFINITY and len(os.listdir("/proc/self/fd")) > limit - reserve:  # noqa: PTH208
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def send(pidfd: int, number: int) -> None:

@@ -395,6 +395,21 @@ class RunFolders:
         with suppress(OSError):
             os.rmdir(gone, dir_fd=self._fd)
 
+    @contextmanager
+    def scratch(self) -> Iterator[tuple[int, Path]]:
+        """A folder that is open, and a mark to be made, as for a run; both are gone afterwards."""
+        # Should the server die meanwhile, the next one removes it with what was moved out of sight.
+        name, mark = f"{_GONE}scratch", self._marks / f"{_GONE}scratch"
+        self.remove(name)
+        os.mkdir(name, _OWN, dir_fd=self._fd)
+        try:
+            with _opened(name, self._fd) as folder:
+                yield folder, mark
+        finally:
+            with suppress(OSError):
+                mark.unlink(missing_ok=True)
+            self.remove(name)
+
     def clean(self) -> None:
         """Remove what servers before this one moved out of sight."""
         for name in os.listdir(self._fd):  # noqa: PTH208

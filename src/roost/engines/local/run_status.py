@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,6 +39,8 @@ _EXIT: dict[str, type | UnionType] = {
     "exits": list,
 }
 _PARTS = len(fields(WorkerExit))
+
+_ERROR = re.compile(r"^\w*Error: \[Errno (\d{1,3})\] (.*)")
 
 Kind = Literal["nothing", "alive", "parked", "between", "over", "lost"]
 
@@ -123,6 +126,20 @@ def last_words(runs: RunFolders, run: RunId) -> str:
     return lines[-1] if lines else ""
 
 
+def short_of(status: RunStatus) -> OSError | None:
+    """What the machine lacked when the shim could not start its workers; None: it is not that."""
+    if status.kind not in {"nothing", "between"} or status.end is None:
+        return None
+    number = status.end.get("short")
+    return OSError(number, os.strerror(number)) if isinstance(number, int) and number else None
+
+
+def short_by(words: str) -> OSError | None:
+    """The same, of a shim that did not come so far as to write a record."""
+    found = _ERROR.search(words)
+    return OSError(int(found[1]), found[2]) if found else None
+
+
 def told(runs: RunFolders, run: RunId) -> dict[str, Any] | None:
     """What the job said last of itself."""
     try:
@@ -146,6 +163,8 @@ def _settled(
     record: RunRecord, start: dict[str, Any] | None, end: dict[str, Any] | None
 ) -> RunStatus:
     if end is not None:
+        if end["cause"] == "never-started" and end.get("short"):  # no worker ever ran
+            return RunStatus("between" if record.generation > 1 else "nothing", record, start, end)
         if end["cause"] != "stopped" or not record.intent:
             return RunStatus("over", record, start, end)
         record.used_s += float(end["ran_s"])

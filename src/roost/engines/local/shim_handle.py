@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from roost.core.spec import RunId
 from roost.engines import Report, Stuck
 from roost.engines.local import processes, run_status
+from roost.engines.local.launch_pause import LaunchPause
 from roost.engines.local.launcher import Launcher
 from roost.engines.local.parking import SharingService
 from roost.engines.local.run_folders import RunFolders
@@ -53,6 +54,7 @@ class EngineContext:
     runs: RunFolders
     launcher: Launcher
     work: BlockingCall
+    pause: LaunchPause
     sharing: SharingService | None = None
     #: For what may take long, on threads of its own: short calls never wait for it.
     slow: BlockingCall | None = None

@@ -210,6 +210,8 @@ def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Redactor) -
     kind = "never-started"
     if ended.detail.startswith("InvalidSpec: "):
         kind = "invalid-job"
+    elif ended.detail.startswith("Trouble: "):
+        pass  # of the machine, whatever it says of files and disks
     elif found is not None and found.tier == Tier.CAUSE:
         # A folder may be what is missing, too.
         program = not _NO_FOLDER.match(ended.detail)

@@ -224,6 +224,7 @@ def test_a_time_limit_is_named() -> None:
         ("InvalidSpec: secret TOKEN has no value here", "invalid-job"),
         ("[Errno 13] Permission denied: './train.sh'", "not-executable"),
         ("[Errno 28] No space left on device", "disk-full"),
+        ("Trouble: No space left on device: /home/runs", "never-started"),
         ("the supervisor did not answer", "never-started"),
         ("", "never-started"),
     ],

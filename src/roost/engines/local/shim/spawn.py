@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 
@@ -12,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_START = "cannot start"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: Above what a server has, so that short memory costs a worker and not the server.
@@ -45,7 +47,7 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
     if pid:
         os.close(tell)
         return pid, heard
-    step = "cannot start"
+    step = _START
     try:
         # A session of its own: signals to its group reach its children, and no other worker.
         os.setsid()
@@ -72,16 +74,19 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
         step = f"cannot run {what['argv'][0]}"
         os.execvpe(what["argv"][0], what["argv"], what["env"])  # noqa: S606 - this is its purpose
     except BaseException as error:  # noqa: BLE001 - told to the parent, whatever it is
-        why = getattr(error, "strerror", None) or repr(error)
-        os.write(tell, f"{what['name']}: {step}: {why}".encode()[:1000])
+        why, number = getattr(error, "strerror", None) or repr(error), getattr(error, "errno", 0)
+        # What is done before the program has its account and its folder is no fault of the job.
+        short = number if step == _START or number == errno.ENFILE else 0
+        os.write(tell, f"{short or 0} {what['name']}: {step}: {why}".encode()[:1000])
     finally:
         os._exit(127)
 
 
-def outcome(heard: int) -> str:
+def outcome(heard: int) -> tuple[str, int]:
     """Wait until a process runs its program; why it does not, or nothing.
 
-    The pipe is closed by ``exec``: its end without a word means that all went well.
+    With it goes the number of an error that is the machine's, not the job's; 0: it is not. The pipe
+    is closed by ``exec``: its end without a word means that all went well.
     """
     text = b""
     try:
@@ -89,7 +94,8 @@ def outcome(heard: int) -> str:
             text += more
     finally:
         os.close(heard)
-    return text.decode(errors="replace")
+    number, _, why = text.decode(errors="replace").partition(" ")
+    return why, int(number) if number.isdigit() else 0
 
 
 def oom_killed(cgroup: str, name: str) -> bool:

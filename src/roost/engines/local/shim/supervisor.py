@@ -18,7 +18,7 @@ from roost.engines.local.shim import process_tree, slot_file, spawn
 from roost.engines.local.shim.members_file import MembersFile
 from roost.engines.local.shim.output import TAIL, ProgressPipe, WorkerLog
 from roost.engines.local.shim.status import ShimRecords
-from roost.engines.local.shim.stdlib_subset import signal
+from roost.engines.local.shim.stdlib_subset import ignoring, signal
 from roost.engines.local.shim.worker import WorkerProcess, placed
 from roost.failpoints import hit
 
@@ -70,6 +70,8 @@ class Supervisor:
         self._poll = select.poll()
         self._exits: list[list[object]] = []
         self._cause, self._detail, self._phase = "", "", "preparing"
+        #: The number of an error of this machine, not of the job, that kept workers from starting.
+        self._short = 0
         self._begun, self._frozen_at, self._thawed_s = time.monotonic(), 0.0, 0.0
         self._kill_at = float("inf")
         io = os.open("io", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
@@ -112,10 +114,10 @@ class Supervisor:
                     return False
         finally:
             log.close()
-        fd = os.open(
-            "prepared", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._folder
-        )
-        os.close(fd)
+        # Where that cannot be written down, the next generation prepares once more.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        with ignoring(OSError):
+            os.close(os.open("prepared", flags, 0o600, dir_fd=self._folder))
         return True
 
     def _step(self, worker: WorkerProcess) -> bool:
@@ -136,7 +138,7 @@ class Supervisor:
         try:
             self.members.publish()
         except OSError as error:
-            self._cause = "never-started"
+            self._cause, self._short = "never-started", error.errno or 0
             self._detail = f"cannot write down the members: {error.strerror}"
             return False
         if not self._start([self._newcomer(what) for what in self._order["workers"]]):
@@ -202,10 +204,11 @@ class Supervisor:
                 self.workers.append(worker)
                 self._pipes[worker.pipe] = worker
                 self._poll.register(worker.pipe, select.POLLIN)
-            failures = [why for pipe in heard if (why := spawn.outcome(pipe))]
+            failures = [failure for pipe in heard if (failure := spawn.outcome(pipe))[0]]
         except OSError as error:
-            failures = [f"cannot start a process: {error.strerror}"]
-        return failures[0] if failures else ""
+            failures = [(f"cannot start a process: {error.strerror}", error.errno or 0)]
+        why, self._short = failures[0] if failures else ("", 0)
+        return why
 
     def assign_ranks(self, ranked: Sequence[str]) -> None:
         """Number the main workers anew; a log belongs to a rank, not to a process."""
@@ -459,6 +462,7 @@ class Supervisor:
                 "cause": self._cause,
                 "detail": self._detail[:_DETAIL],
                 "exits": exits,
+                "short": self._short if self._cause == "never-started" else 0,
                 "ran_s": self._ran_s(),
             }
         )
