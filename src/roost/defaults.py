@@ -8,3 +8,5 @@ from typing import Final
 POLICY: Final = "roost"
 #: Where a job goes.
 PLACER: Final = "consolidate"
+#: The most jobs of one user that are not over.
+USER_JOBS: Final = 10_000

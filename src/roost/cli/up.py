@@ -21,7 +21,7 @@ from roost.cli.options import complete_placers, complete_policies
 from roost.cli.parameter_types import Duration, Size, Verb, option
 from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
 from roost.client import endpoints
-from roost.defaults import PLACER, POLICY
+from roost.defaults import PLACER, POLICY, USER_JOBS
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 
 if TYPE_CHECKING:
@@ -108,6 +108,15 @@ Examples:
     type=click.IntRange(1, 4096),
     metavar="N",
     help="Offer N CPU slots instead of GPUs.",
+)
+@option(
+    "--user-jobs",
+    section="Cluster",
+    type=click.IntRange(1),
+    default=USER_JOBS,
+    show_default=True,
+    metavar="N",
+    help="The most jobs of one user that are not over.",
 )
 @_place(
     "--adopt-home",

@@ -6,11 +6,12 @@ says it is and why it failed stands here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from roost.core import Range
+from roost.core import JobId, Range
 from roost.jobfile import JobFile
 from roost.jobfile.program import Program, RetryRule
 from roost.store.rows import JobRow
@@ -108,3 +109,28 @@ class JobRecord:
     def workers(self) -> Range:
         """The sizes it was declared for."""
         return self.file.spec(self.user).workers
+
+
+class OpenRecords(dict[JobId, JobRecord]):
+    """The records of all jobs that are not over, and how many of them each user has."""
+
+    def __init__(self, records: Iterable[tuple[JobId, JobRecord]] = ()) -> None:
+        super().__init__(records)
+        self._count = Counter(record.user for record in self.values())
+
+    def __setitem__(self, job: JobId, record: JobRecord) -> None:
+        """Keep the record of a job."""
+        self.drop(job)
+        super().__setitem__(job, record)
+        self._count[record.user] += 1
+
+    def drop(self, job: JobId) -> bool:
+        """Forget a job; whether it was known."""
+        record = self.pop(job, None)
+        if record is not None:
+            self._count[record.user] -= 1
+        return record is not None
+
+    def of(self, user: str) -> int:
+        """How many jobs of a user are not over."""
+        return self._count[user]

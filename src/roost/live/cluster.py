@@ -41,7 +41,7 @@ from roost.core import (
     snapshot,
 )
 from roost.core.wire import decode_decision
-from roost.defaults import PLACER, POLICY
+from roost.defaults import PLACER, POLICY, USER_JOBS
 from roost.engines import Engine, Usage
 from roost.errors import (
     Conflict,
@@ -95,7 +95,9 @@ class Cluster:
         adopt: bool = False,
         copied: bool = False,
         retention: RetentionRule | None = None,
+        user_jobs: int = USER_JOBS,
     ) -> None:
+        self._user_jobs = user_jobs
         self._by_account = by_account
         self._identity, self._adopt, self._copied = identity, adopt, copied
         self.policy_name, self.placer_name = policy, placer
@@ -245,6 +247,12 @@ class Cluster:
 
     async def _submit(self, request: JobSubmission) -> JobRow:
         self._check_room()
+        if self._driver.records.of(request.user) >= self._user_jobs:
+            raise Conflict(
+                f"{request.user} has {self._user_jobs} jobs here that are not over, which is the "
+                "most that a user may have; wait until some are, cancel some, or ask an admin for "
+                "more (roost up --user-jobs)"
+            )
         check_submission(request, await self._ask_store(self.store.accounts.queues))
         file = request.job
         spec = file.spec(request.user)

@@ -45,7 +45,7 @@ from roost.jobs import history
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.clock import WallClock
 from roost.jobs.health import DecisionCounts, IntakeHealth
-from roost.jobs.record import JobRecord
+from roost.jobs.record import OpenRecords
 from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import row_of
 from roost.live.adoption import assigned, begun, check_hardware, left_behind
@@ -90,7 +90,7 @@ class Driver:
         self.store, self.engine, self.clock = store, engine, clock
         self.policy, self.placer, self.private_files = policy, placer, private_files
         self.core = Core(policy, placer)
-        self.records: dict[JobId, JobRecord] = {}
+        self.records = OpenRecords()
         self.seq = 0
         #: The number of this server among all that ever served the store.
         self.epoch = 0
@@ -265,7 +265,7 @@ class Driver:
                 raise Fatal(f"{item} cannot be: {error}") from error
             if isinstance(item, Command):
                 if item.record is not None and item.record.id not in self.core.jobs:
-                    self.records.pop(JobId(item.record.id), None)
+                    self.records.drop(JobId(item.record.id))
                 item.refuse(error)
             else:
                 _log.warning("%s is of no use: %s", item, error)
@@ -397,7 +397,7 @@ class Driver:
 
     def _finished(self, job: JobId) -> None:
         """A job is over: what was kept for it may go; later the core forgets it, too."""
-        if self.records.pop(job, None) is None:
+        if not self.records.drop(job):
             return
         self.private_files.finish(job)
         self.engine.compact(job)
@@ -460,7 +460,8 @@ class Driver:
     async def _recover(self) -> None:
         """Fold the journal into a new core."""
         found = await self._in_writer(recover, self.store, self.policy, self.placer)
-        self.core, self.seq, self.records, written_at = found
+        self.core, self.seq, records, written_at = found
+        self.records = OpenRecords(records.items())
         self._durable = self.seq
         self.clock.not_before(max(self.core.now, written_at))
         self._history = history.HistoryWriter(self.core)

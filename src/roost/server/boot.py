@@ -16,7 +16,7 @@ from typing import Any
 
 from roost import __version__
 from roost.core.spec import CPU_SLOT
-from roost.defaults import PLACER, POLICY
+from roost.defaults import PLACER, POLICY, USER_JOBS
 from roost.engines.local import LocalEngine
 from roost.engines.local.run_folders import HomeFence
 from roost.errors import InvalidSpec
@@ -51,6 +51,7 @@ class ServerSettings:
     adopt_home: bool = False
     origin: Origin = ""
     retention: RetentionRule = field(default_factory=RetentionRule)
+    user_jobs: int = USER_JOBS
     options: ServerOptions = field(default_factory=ServerOptions)
 
     @property
@@ -143,6 +144,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             adopt=start.adopt_home or bool(identity.copy_of and url == own),
             copied=bool(identity.copy_of),
             retention=start.retention,
+            user_jobs=start.user_jobs,
         )
         try:
             await cluster.start()

@@ -12,11 +12,12 @@ import pytest
 from tests.support.recording_engine import RecordingEngine
 
 from roost.core import JobId, Launch, Migrate, Range, Resize, RunId, Started, Suspend
+from roost.engines import Delayed, LaunchTrouble
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound
 from roost.jobfile import JobFile
 from roost.jobs.requests import JobSubmission
 from roost.live.cluster import Cluster
-from roost.store import open_store
+from roost.store import StoreFull, open_store
 from roost.store.rows import EventQuery, JobRow, QueueRow
 from roost.testing.builders import node
 
@@ -26,9 +27,11 @@ def file(**fields: Any) -> JobFile:
 
 
 @asynccontextmanager
-async def cluster(home: Path, gpus: int = 4) -> AsyncIterator[tuple[Cluster, RecordingEngine]]:
+async def cluster(
+    home: Path, gpus: int = 4, **more: Any
+) -> AsyncIterator[tuple[Cluster, RecordingEngine]]:
     engine = RecordingEngine(node("n0", gpus))
-    it = Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home)
+    it = Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home, **more)
     await it.start()
     try:
         yield it, engine
@@ -90,6 +93,47 @@ def test_what_can_never_run_is_refused(tmp_path: Path) -> None:
             with pytest.raises(Forbidden, match="may not submit to the queue 'vision'"):
                 await it.submit(JobSubmission(file(queue="vision"), "ada"))
             await it.submit(JobSubmission(file(queue="vision"), "bob"))
+
+    run(scenario)
+
+
+def test_a_user_has_so_many_jobs_and_others_do_not_notice(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, user_jobs=2) as (it, _):
+            rows = [(await it.submit(JobSubmission(file(gpus=4), "ada")))[0] for _ in range(2)]
+            for _ in range(2):
+                with pytest.raises(Conflict, match="ada has 2 jobs here that are not over"):
+                    await it.submit(JobSubmission(file(), "ada"))
+            await it.submit(JobSubmission(file(), "bob"))
+            await it.cancel(JobId(rows[1].id), "ada")
+            await it.submit(JobSubmission(file(), "ada"))
+        async with cluster(tmp_path, user_jobs=2) as (it, _):  # also after a restart
+            with pytest.raises(Conflict, match="the most that a user may have"):
+                await it.submit(JobSubmission(file(), "ada"))
+            await it.submit(JobSubmission(file(), "bob"))
+
+    run(scenario)
+
+
+def test_new_work_is_refused_while_no_run_can_begin(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path) as (it, engine):
+            row, _ = await it.submit(JobSubmission(file(gpus=4), "ada"))
+            last, _ = await it.submit(JobSubmission(file(gpus=4), "ada"))
+            launch = await engine.told(Launch)
+            engine.report(LaunchTrouble(0.0, "the disk is full", full=True))
+            engine.report(Delayed(0.0, launch.run, "the disk is full"))
+            assert (it.health.ok, it.health.full) == (False, True)
+            with pytest.raises(StoreFull, match="nothing new is accepted now: the disk is full"):
+                await it.submit(JobSubmission(file(), "bob"))
+            view = it.view(row)
+            assert (view["state"], view["cause"]) == ("starting", "server")
+            told = await it.explain(JobId(last.id))
+            assert (told["cause"], told["reason"]) == ("server", "the disk is full")
+            await it.cancel(JobId(last.id), "ada")
+            engine.report(LaunchTrouble(0.0))
+            assert it.health.ok
+            await it.submit(JobSubmission(file(), "bob"))
 
     run(scenario)
 
