@@ -46,6 +46,13 @@ def test_a_node_is_drained_stays_so_and_is_used_again(tmp_path: Path) -> None:
         assert told(home, "nodes", "undrain", name).stdout == f"{name}  in use again\n"
         here.until(job, "running")
 
+        assert told(home, "nodes", "disable", name, 1, "--reason", "noisy").returncode == 0
+        shown = told(home, "nodes").stdout
+        assert f"{name}:1 disabled by " in shown
+        assert ": noisy" in shown
+        assert told(home, "nodes", "restore", name, 1).stdout == f"{name}:1  in use again\n"
+        assert "noisy" not in told(home, "nodes").stdout
+
         assert told(home, "nodes", "cordon", name).returncode == 0
         other = here.submit("true", "other")
         assert "is cordoned by " in here.until(other, "queued")["reason"]

@@ -18,21 +18,22 @@ class DeviceJobView(MaskedView):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceView(WireView):
-    """A GPU of a node."""
-
-    index: int
-    healthy: bool = True
-    jobs: tuple[DeviceJobView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class NoticeView(WireView):
     """When something was taken out of service, why, and by whom."""
 
     since: float
     reason: str = ""
     user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView(WireView):
+    """A GPU of a node."""
+
+    index: int
+    healthy: bool = True
+    notice: NoticeView | None = None
+    jobs: tuple[DeviceJobView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ Examples:
   roost nodes -o json
   roost nodes drain n1 --reason "new memory" --wait
   roost nodes undrain n1
+  roost nodes disable n1 3 --reason "memory errors"
   roost nodes restore n1 3""",
 )
 def nodes() -> None:
@@ -46,6 +47,7 @@ def list_nodes(output: str) -> None:
 
 
 _node = click.argument("node", shell_complete=connection.complete_nodes)
+_gpu = click.argument("gpu", type=click.IntRange(0))
 _reason = option("--reason", default="", metavar="TEXT", help="What people read about it.")
 
 
@@ -105,6 +107,25 @@ def undrain(ctx: click.Context, node: str) -> None:
 
 
 @nodes.command(
+    "disable",
+    cls=Verb,
+    epilog="""\b
+Jobs on it go on without it if they are elastic; others end at their checkpoint and wait.
+\b
+Example:
+  roost nodes disable n1 3 --reason "uncorrectable memory errors\"""",
+)
+@_node
+@_gpu
+@_reason
+def disable(node: str, gpu: int, reason: str) -> None:
+    """Use GPU of NODE no longer, until it is restored."""
+    with connection.connect() as client:
+        client.disable_gpu(node, gpu, reason)
+    click.echo(f"{node}:{gpu}  disabled: use it again with: roost nodes restore {node} {gpu}")
+
+
+@nodes.command(
     "restore",
     cls=Verb,
     epilog="""\b
@@ -112,9 +133,9 @@ Example:
   roost nodes restore vm 3""",
 )
 @_node
-@click.argument("gpu", type=click.IntRange(0))
+@_gpu
 def restore(node: str, gpu: int) -> None:
-    """Use GPU of NODE again, which was set aside after failures."""
+    """Use GPU of NODE again, which was disabled, or set aside after failures."""
     with connection.connect() as client:
         client.restore_gpu(node, gpu)
     click.echo(f"{node}:{gpu}  in use again")

@@ -102,6 +102,11 @@ def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
     for node in nodes:
         if notice := node.get("notice"):
             yield f"{clean(node.get('id', ''))} {clean(node.get('state', ''))}{noticed(notice)}"
+        for device in node.get("devices", ()):
+            if notice := device.get("notice"):
+                how = "disabled" if notice.get("user") else "failed"
+                place = f"{clean(node.get('id', ''))}:{device.get('index')}"
+                yield f"{place} {how}{noticed(notice)}"
     used = sum(map(_used, nodes))
     total = sum(float(node.get("gpus", 0)) for node in nodes)
     part = f" ({100 * used / total:.0f} %)" if total else ""

@@ -330,6 +330,13 @@ def uncordon_node(node: str) -> Steps[list[Json]]:
     return list(items_of((yield from ask(request)).json()))
 
 
+def disable_gpu(node: str, gpu: int, reason: str = "") -> Steps[list[Json]]:
+    """Use a GPU no longer, until ``restore_gpu``."""
+    path = f"/nodes/{part(node)}/gpus/{gpu}/disable"
+    request = RestRequest("POST", path, body={"reason": reason}, again=True)
+    return list(items_of((yield from ask(request)).json()))
+
+
 def restore_gpu(node: str, gpu: int) -> Steps[Any]:
     """Give a GPU that was set aside another chance."""
     path = f"/nodes/{part(node)}/gpus/{gpu}/restore"

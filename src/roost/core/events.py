@@ -89,11 +89,13 @@ class PoolChanged:
 
 @dataclass(frozen=True, slots=True)
 class GpuFailed:
-    """One device of a node stopped working."""
+    """One device of a node stopped working, or a user wants it not to be used."""
 
     time: float
     node: NodeId
     gpu: int
+    reason: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,7 @@ class Ledger:
             raise Conflict(f"node {spec.id} cannot change while it is in use: {why}")
         broken = ((1 << node.spec.gpus) - 1) & ~node.healthy
         self.lose(spec.id)
-        self._equip(node, spec)
-        node.healthy &= ~broken
+        self._equip(node, spec, broken)
         node.taken, node.shared = new.taken, new.shared
         node.cpu_left, node.memory_left = new.cpu_left, new.memory_left
         node.workers_left = new.workers_left
@@ -128,11 +127,12 @@ class Ledger:
         self._enter(node)
         return node
 
-    def _equip(self, node: Node, spec: NodeSpec) -> None:
-        """Give a node that is out of service other hardware, all of it healthy and free."""
+    def _equip(self, node: Node, spec: NodeSpec, broken: int = 0) -> None:
+        """Give a node that is out of service other hardware, all of it free, and most healthy."""
         self.kinds[node.spec.kind] ^= node.bit
         self.switches[node.spec.switch] ^= node.bit
-        node.spec, node.healthy = spec, (1 << spec.gpus) - 1
+        node.spec, node.healthy = spec, ((1 << spec.gpus) - 1) & ~broken
+        node.notices = {gpu: told for gpu, told in node.notices.items() if broken >> gpu & 1}
         self._empty(node)
         node.count_free()
         self._register(node)
@@ -213,12 +213,18 @@ class Ledger:
             self._open(node)
         return node
 
-    def set_health(self, node_id: NodeId, gpu: int, *, healthy: bool) -> Node:
-        """Take one device out of service, or put it back."""
+    def set_health(
+        self, node_id: NodeId, gpu: int, *, healthy: bool, notice: Notice | None = None
+    ) -> Node:
+        """Take one device out of service, for a reason that people read, or put it back."""
         node = self.node(node_id)
         if not 0 <= gpu < node.spec.gpus:
             msg = f"node {node_id} has no GPU {gpu}, only 0..{node.spec.gpus - 1}"
             raise NotFound(msg)
+        if healthy:
+            node.notices.pop(gpu, None)
+        elif notice is not None:
+            node.notices[gpu] = notice
         bit = 1 << gpu
         if bool(node.healthy & bit) == healthy:
             return node

@@ -67,6 +67,7 @@ class Node:
 
     ``here``: it joined and was not lost. ``cordon``: it takes nothing new, and why; what runs there
     stays, unless it is ``draining``. ``up``: it is here and not cordoned, so that runs can begin.
+    ``notices`` say why devices are not healthy.
 
     ``shown`` and ``shown_milli`` are what the ledger's masks and sums say of it: nothing while it
     is not up. ``runs`` maps each run on it to the milli-GPUs it holds here. ``memo`` is what a
@@ -80,6 +81,7 @@ class Node:
     here: bool = False
     cordon: Notice | None = None
     draining: bool = False
+    notices: dict[int, Notice] = field(default_factory=dict)
     taken: int = 0
     healthy: int = 0
     visible: int = -1

@@ -61,6 +61,7 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
             tuple(run.id for run in node.runs),
             node.cordon,
             node.draining,
+            tuple(_DeviceNotice(*told) for told in sorted(node.notices.items())),
         )
         for node in ledger.order
     )
@@ -123,6 +124,13 @@ def digest(core: Core) -> str:
 # -- what is kept ----------------------------------------------------------------------------------
 
 
+class _DeviceNotice(NamedTuple):
+    """Why a device is not healthy."""
+
+    gpu: int
+    notice: Notice
+
+
 class _NodeRecord(NamedTuple):
     """A node; ``up``: it is here, cordoned or not. ``runs`` are in the order of its list."""
 
@@ -132,6 +140,7 @@ class _NodeRecord(NamedTuple):
     runs: tuple[RunId, ...] = ()
     cordon: Notice | None = None
     draining: bool = False
+    notices: tuple[_DeviceNotice, ...] = ()
 
 
 class _PoolRecord(NamedTuple):
@@ -283,6 +292,7 @@ def _fill(core: Core, state: _CoreRecord) -> None:
     for place in state.nodes:
         for gpu in place.broken:
             core.ledger.set_health(place.spec.id, gpu, healthy=False)
+        core.ledger.nodes[place.spec.id].notices.update(place.notices)
         if place.cordon is not None:
             core.ledger.cordon(place.spec.id, place.cordon, drain=place.draining)
         if not place.up:

@@ -236,7 +236,7 @@ def _told(event: Event, records: Mapping[JobId, JobRecord]) -> Iterator[HistoryL
         case NodeUncordoned():
             yield HistoryLine("node", node=event.node, text="is used again")
         case GpuFailed():
-            yield HistoryLine("node", node=event.node, text=f"GPU {event.gpu} is not used any more")
+            yield HistoryLine("node", node=event.node, text=_disabled(event))
         case GpuRestored():
             yield HistoryLine("node", node=event.node, text=f"GPU {event.gpu} is used again")
         case QueueChanged():
@@ -249,6 +249,11 @@ def _cordoned(event: NodeCordoned) -> str:
     what = "is being drained" if event.drain else "is cordoned: it takes nothing new"
     by = f" by {event.user}" if event.user else ""
     return f"{what}{by}{f': {event.reason}' if event.reason else ''}"
+
+
+def _disabled(event: GpuFailed) -> str:
+    by = f", disabled by {event.user}" if event.user else ""
+    return f"GPU {event.gpu} is not used any more{by}{f': {event.reason}' if event.reason else ''}"
 
 
 def _asks(event: Submitted, record: JobRecord | None) -> str:

@@ -196,7 +196,7 @@ class ReportTranslator:
             what = "the node" if suspect.gpu is None else f"GPU {suspect.gpu}"
             _log.warning("%s: %s is suspect: %s", suspect.node, what, suspect.why)
             if suspect.avoid and suspect.gpu is not None:
-                events.append(GpuFailed(at, suspect.node, suspect.gpu))
+                events.append(GpuFailed(at, suspect.node, suspect.gpu, suspect.why))
         return events
 
     def trust(self, node: NodeId, gpu: int) -> None:

@@ -34,7 +34,7 @@ from roost.core import (
     Run,
     snapshot,
 )
-from roost.core.node import devices
+from roost.core.node import Notice, devices
 from roost.jobs.changes import under_way
 from roost.jobs.record import JobRecord
 from roost.store.rows import JobRow, QueueRow
@@ -244,12 +244,17 @@ def node_view(node: Node) -> dict[str, Any]:
             cpus=spec.cpu_milli / 1000,
             memory_mib=spec.memory_mib,
             runs=len(node.runs),
-            notice=None if node.cordon is None else NoticeView(*astuple(node.cordon)),
+            notice=_notice_view(node.cordon),
             devices=tuple(
-                DeviceView(gpu, gpu not in broken, tuple(jobs)) for gpu, jobs in used.items()
+                DeviceView(gpu, gpu not in broken, _notice_view(node.notices.get(gpu)), tuple(jobs))
+                for gpu, jobs in used.items()
             ),
         )
     )
+
+
+def _notice_view(notice: Notice | None) -> NoticeView | None:
+    return None if notice is None else NoticeView(*astuple(notice))
 
 
 def _node_state(node: Node) -> Literal["up", "lost", "cordoned", "draining", "drained"]:

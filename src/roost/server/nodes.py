@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from roost.api.nodes import NodeList, StateView, UsageList
-from roost.core.events import NodeCordoned, NodeUncordoned
+from roost.core.events import GpuFailed, NodeCordoned, NodeUncordoned
 from roost.core.spec import NodeId
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
 from roost.server.jobs import Here, json
 from roost.server.permissions import needs
-from roost.server.requests import CordonNode
+from roost.server.requests import CordonNode, DisableGpu
 from roost.server.roles import RoutePermission
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=CheckedRoute)
@@ -22,6 +22,7 @@ router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=CheckedRoute)
 Reader = Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
 Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
 NodeName = Annotated[str, Path(max_length=200)]
+DeviceIndex = Annotated[int, Path(ge=0, le=4096)]
 
 
 @router.get("/nodes", response_model=NodeList, responses=answers(), operation_id="list_nodes")
@@ -41,10 +42,27 @@ async def restore_gpu(
     here: Here,
     caller: Admin,
     node: NodeName,
-    gpu: Annotated[int, Path(ge=0, le=4096)],
+    gpu: DeviceIndex,
 ) -> Response:
     """Use a device again that had been set aside after failures."""
     await here.cluster.restore_gpu(NodeId(node), gpu, caller.user)
+    return json({"items": here.cluster.nodes()})
+
+
+@router.post(
+    "/nodes/{node}/gpus/{gpu}/disable",
+    response_model=NodeList,
+    responses=answers(404, 409, 507),
+    operation_id="disable_gpu",
+)
+async def disable_gpu(
+    here: Here, caller: Admin, node: NodeName, gpu: DeviceIndex, body: DisableGpu
+) -> Response:
+    """Use a device no longer: what runs on it goes on elsewhere, or on the others that it has."""
+    reason = body.reason.strip()
+    await here.cluster.care_for(
+        lambda now: GpuFailed(now, NodeId(node), gpu, reason, caller.user), caller.user
+    )
     return json({"items": here.cluster.nodes()})
 
 

@@ -56,6 +56,12 @@ class CordonNode(RequestBody):
     drain: bool = False
 
 
+class DisableGpu(RequestBody):
+    """Why a device is not to be used."""
+
+    reason: Label = ""
+
+
 class TakeSnapshot(RequestBody):
     """A snapshot to be taken, and what to call it."""
 

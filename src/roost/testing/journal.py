@@ -76,6 +76,7 @@ def _node_books(node: Node) -> dict[str, Any]:
         "draining": node.draining,
         "taken": node.taken,
         "healthy": node.healthy,
+        "notices": dict(node.notices),
         "idle": node.free,
         "shared": {gpu: (d.left_milli, d.left_mib, d.way) for gpu, d in node.shared.items()},
         "cpu_left": node.cpu_left,

@@ -9,6 +9,7 @@ from roost.core import (
     Core,
     Exited,
     GpuFailed,
+    GpuRestored,
     JobState,
     Launch,
     Migrate,
@@ -195,6 +196,24 @@ def test_a_run_that_was_to_grow_there_stays_as_it_is() -> None:
     assert core.runs[run("a")].settled
     assert core.runs[run("a")].allocation == held("n0", [0])
     validate(core)
+
+
+def test_a_gpu_is_disabled_for_a_reason_and_restored() -> None:
+    core = core_with(BACKFILL, node("n0", 2))
+    started(core, core.handle(Submitted(1.0, job("a"), spec(1))), 2.0)
+    bad = GpuFailed(3.0, N0, 0, "memory errors", "ada")
+
+    assert core.handle(bad) == [
+        Stop(run("a"), "GPU 0 of node n0 was disabled by ada: memory errors", bad)
+    ]
+    (launch,) = core.handle(Exited(4.0, run("a"), Outcome.STOPPED))
+    assert isinstance(launch, Launch)
+    assert launch.allocation == held("n0", [1])
+    again = snapshot.load(snapshot.dump(core), BACKFILL, core._plan.placer)
+    assert again.ledger.nodes[N0].notices == {0: Notice(3.0, "memory errors", "ada")}
+    again.handle(GpuRestored(5.0, N0, 0))
+    assert again.ledger.nodes[N0].notices == {}
+    validate(again)
 
 
 def test_unknown_nodes_and_repetitions() -> None:

@@ -101,8 +101,11 @@ def pool_changed(state: ClusterState, event: PoolChanged) -> bool:
 
 def gpu_failed(state: ClusterState, event: GpuFailed) -> bool:
     """Takes a device out of service, with what runs on it."""
-    node = state.ledger.set_health(event.node, event.gpu, healthy=False)
-    why = f"GPU {event.gpu} of node {event.node} failed"
+    notice = Notice(event.time, event.reason, event.user)
+    node = state.ledger.set_health(event.node, event.gpu, healthy=False, notice=notice)
+    what = f"was disabled by {event.user}" if event.user else "failed"
+    reason = f": {event.reason}" if event.reason else ""
+    why = f"GPU {event.gpu} of node {event.node} {what}{reason}"
     lifecycle.lose(state, node, event, why, event.gpu)
     return True
 
