@@ -252,10 +252,11 @@ class Ledger:
         node = self.nodes[part.node]
         if part.share_milli == WHOLE:
             mask = mask_of(part.gpus)
-            if mask & ~node.free or not node.here:
+            # What is hidden is not found, but can be taken: a run gets its own place back.
+            if (mask & ~node.free and mask & (node.taken | ~node.healthy)) or not node.here:
                 raise Fatal(f"{part} is not free (free: {devices(node.free)}, here: {node.here})")
             node.taken |= mask
-            node.free ^= mask
+            node.free &= ~mask
         else:
             self._share(node, part, need)
         if need.cpu_milli and node.spec.cpu_milli:
@@ -418,24 +419,32 @@ class Ledger:
     @contextmanager
     def hidden(self, parts: Iterable[tuple[Part, Resources]]) -> Iterator[None]:
         """Hide what is free of these parts, so that no run can be placed there meanwhile."""
-        before: dict[NodeId, tuple[int, int, int, int]] = {}
+        # Added back in the end, not set back: what was taken or released meanwhile still counts.
+        hid: list[tuple[Node, int, int, int, int]] = []
         for part, need in parts:
             node = self.nodes[part.node]
-            books = (node.visible, node.cpu_left, node.memory_left, node.workers_left)
-            before.setdefault(node.id, books)
-            node.visible &= ~mask_of(part.gpus)
+            mask = node.visible & mask_of(part.gpus)
+            cpus = min(node.cpu_left, need.cpu_milli * part.workers)
+            memory = min(node.memory_left, need.memory_mib * part.workers)
+            workers = min(node.workers_left, part.workers)
+            hid.append((node, mask, cpus, memory, workers))
+            node.visible ^= mask
+            node.cpu_left -= cpus
+            node.memory_left -= memory
+            node.workers_left -= workers
+        touched = dict.fromkeys(one[0] for one in hid)
+        for node in touched:
             node.count_free()
-            node.cpu_left = max(0, node.cpu_left - need.cpu_milli * part.workers)
-            node.memory_left = max(0, node.memory_left - need.memory_mib * part.workers)
-            node.workers_left = max(0, node.workers_left - part.workers)
-        for name in before:
-            self._show(self.nodes[name])
+            self._show(node)
         try:
             yield
         finally:
-            for name, books in before.items():
-                node = self.nodes[name]
-                node.visible, node.cpu_left, node.memory_left, node.workers_left = books
+            for node, mask, cpus, memory, workers in hid:
+                node.visible |= mask
+                node.cpu_left += cpus
+                node.memory_left += memory
+                node.workers_left += workers
+            for node in touched:
                 node.count_free()
                 self._show(node)
 

@@ -61,7 +61,7 @@ class Plan:
         self,
         ledger: Ledger,
         waiting: Waiting,
-        jobs: Mapping[JobId, Job],
+        jobs: dict[JobId, Job],
         runs: Mapping[RunId, Run],
         queues: Mapping[QueueId, Queue],
         placer: Placer,
@@ -107,9 +107,12 @@ class Plan:
         """Runs that hold something, also those that are starting or leaving."""
         return self.runs.values()
 
-    def lines(self, key: KeyOf, *, by_queue: bool = False) -> Collection[Line]:
-        """Lines of waiting jobs, each sorted by ``key``; one per queue and shape if asked for."""
-        self.waiting.order_by(key, self.now, by_queue=by_queue)
+    def lines(self, key: KeyOf, *, by_queue: bool = False, apart: bool = False) -> Collection[Line]:
+        """Lines of waiting jobs, each sorted by ``key``; one per queue and shape if asked for.
+
+        ``apart``: jobs that can change their size or kind stand in lines of their own.
+        """
+        self.waiting.order_by(key, self.now, by_queue=by_queue, apart=apart)
         return self.waiting.open
 
     @property

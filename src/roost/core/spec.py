@@ -299,6 +299,11 @@ class JobSpec:
         return self.workers.max > self.workers.min
 
     @property
+    def adaptable(self) -> bool:
+        """Whether it is elastic, or it is known how it would do on other kinds of GPU."""
+        return self.workers.max > self.workers.min or self.training is not None or bool(self.rates)
+
+    @property
     def uniform(self) -> bool:
         """Whether all workers are equal, have whole GPUs, and stand anywhere or on one node."""
         anywhere = self.within in (None, Level.NODE, Level.CLUSTER)

@@ -40,7 +40,8 @@ def by_arrival(job: Job) -> Key:
 class Line:
     """Waiting jobs of one shape, and of one queue where the queue has a limit.
 
-    ``preempts``: others may be disturbed for them, or for none of them.
+    ``preempts``: others may be disturbed for them, or for none of them. ``adaptable``: they can
+    change their size or kind of GPU, where a policy has such jobs stand apart.
 
     ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
     stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
@@ -55,6 +56,7 @@ class Line:
     only_gpus: int = 0
     needs_pool: bool = False
     preempts: bool = True
+    adaptable: bool = False
     entries: list[Entry] = field(default_factory=list)
     refused_at: int = -1
     blocked: object | None = None
@@ -93,12 +95,13 @@ class Waiting:
     """All waiting jobs, in lines."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Shape, QueueId | None, bool], Line] = {}
+        self.lines: dict[tuple[Shape, QueueId | None, bool, bool], Line] = {}
         self._known: dict[tuple[object, ...], tuple[Resources, Line]] = {}
         #: Lines that are not empty.
         self.open: dict[Line, None] = {}
         self.key: KeyOf = by_arrival
         self.by_queue = False
+        self.apart = False
         #: Jobs that ran before and wait again since the last decision.
         self.returned: list[Job] = []
         #: Whether a line was opened since the last decision.
@@ -113,11 +116,16 @@ class Waiting:
         """All waiting jobs in order."""
         return (entry[2] for entry in heapq.merge(*(line.entries for line in self.open)))
 
-    def order_by(self, key: KeyOf, now: float, *, by_queue: bool = False) -> None:
-        """Sort by another key from now on, with a line per queue if asked for."""
-        if key != self.key or by_queue != self.by_queue:
+    def order_by(
+        self, key: KeyOf, now: float, *, by_queue: bool = False, apart: bool = False
+    ) -> None:
+        """Sort by another key from now on.
+
+        If asked for with a line per queue, or with adaptable jobs apart from others.
+        """
+        if key != self.key or by_queue != self.by_queue or apart != self.apart:
             jobs = self._disband(now)
-            self.key, self.by_queue = key, by_queue
+            self.key, self.by_queue, self.apart = key, by_queue, apart
             self._reform(jobs, now)
 
     def tidy(self, now: float) -> None:
@@ -154,18 +162,19 @@ class Waiting:
         limited = self.by_queue or job.queue.spec.limit_milli is not None
         queue = job.queue.spec.id if limited else None
         # Jobs of a trace share their resources: the same object is found without hashing it.
-        preempts = spec.preempts
-        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, queue, preempts)
+        sort = (queue, spec.preempts, self.apart and spec.adaptable)
+        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, *sort)
         found = self._known.get(known)
         if found is not None and found[0] is spec.resources:
             job.line = found[1]
             return found[1]
         shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
-        line = self.lines.get((shape, queue, preempts))
+        line = self.lines.get((shape, *sort))
         if line is None:
             only_gpus, needs_pool = shape.only_gpus, shape.needs_pool
-            line = Line(shape, shape.gpu_milli, queue, self.epoch, only_gpus, needs_pool, preempts)
-            self.lines[shape, queue, preempts] = line
+            milli, epoch = shape.gpu_milli, self.epoch
+            line = Line(shape, milli, queue, epoch, only_gpus, needs_pool, *sort[1:])
+            self.lines[shape, *sort] = line
         if len(self._known) > _MEMORY:  # jobs that do not come from one trace share nothing
             self._known.clear()
         self._known[known] = (spec.resources, line)

@@ -25,8 +25,8 @@ from roost.core.reasons import are, gpus
 from roost.core.spec import WHOLE, RunId
 from roost.core.state import Job
 from roost.errors import InvalidSpec
-from roost.policies.backfill import expected_end
 from roost.policies.fifo import arrival
+from roost.policies.kit.head import expected_end
 from roost.policies.kit.reservations import Reservation, Reservations, to_a_gpu
 
 

@@ -46,19 +46,16 @@ from roost.errors import InvalidSpec
 from roost.perf.arrays import Booleans, Integers, Reals
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.contenders import (
+    AdaptableRuns,
     Contest,
-    active,
-    adaptable,
-    contests,
-    first_in_line,
+    Owed,
+    contest,
     next_able,
-    place_all,
     priority,
     turn,
-    within_quota,
 )
 from roost.policies.kit.costs import restart_s
-from roost.policies.kit.moves import Wish, capacity, carry_on, pending_moves, standing
+from roost.policies.kit.moves import Wish, capacity, carry_on, pending_moves, promised, standing
 from roost.policies.kit.packing import Reaches, Room
 from roost.policies.kit.parameter_servers.sizing import ParameterServerSizing, servers_vary
 from roost.policies.kit.prospects import (
@@ -70,6 +67,7 @@ from roost.policies.kit.prospects import (
 from roost.policies.kit.sizes import SizeTable, gpu_caps, gpus_in_service, size_table
 from roost.policies.kit.solvers.prices import choose_by_prices
 from roost.policies.kit.speeds import start_if_idle
+from roost.policies.kit.turns import Turns
 
 _MEMO = "roost"
 #: The last so many arrivals tell the usual time between arrivals; before, it is ``_FIRST_GAP_S``.
@@ -110,25 +108,33 @@ class _Notes:
     """What is remembered between decisions. It is lost at a restart of the scheduler."""
 
     prospects: Prospects
+    turns: Turns = field(default_factory=Turns)
+    adaptable: AdaptableRuns = field(default_factory=AdaptableRuns)
     arrivals: list[float] = field(default_factory=list)
-    jobs: frozenset[JobId] = frozenset()
+    #: The number of the last job that came, and how many there were.
+    last: tuple[int, int] = (-1, 0)
     decided_at: float = -math.inf
     crowd: float = 1.0
     crowd_at: float = 0.0
     #: Seconds of waiting that one more GPU of a kind would save in each second.
     prices: dict[str, float] = field(default_factory=dict)
 
-    def look(self, now: float, jobs: Sequence[Job]) -> bool:
+    def look(self, plan: Plan) -> bool:
         """Note which jobs came and went; returns whether any did."""
-        names = frozenset(job.id for job in jobs)
-        changed = names != self.jobs
-        if changed:
-            new = sorted(job.submitted_at for job in jobs if job.id not in self.jobs)
-            self.arrivals = [*self.arrivals, *new][-_ARRIVALS:]
-            self.jobs = names
+        now, new = plan.now, list[float]()
+        newest = self.last[0]
+        for job in reversed(plan.jobs.values()):
+            if job.seq <= self.last[0] or len(new) == _ARRIVALS:
+                break
+            newest = max(newest, job.seq)
+            new.append(job.submitted_at)
+        self.arrivals = [*self.arrivals, *sorted(new)][-_ARRIVALS:]
+        many = plan.waiting.count + sum(not run.job.waiting for run in plan.running)
+        changed = (newest, many) != self.last
+        self.last = (newest, many)
         # crowd <- a crowd + (1 - a) n  with  a = exp(-dt / memory), for n jobs after dt seconds.
         old = math.exp((self.crowd_at - now) / _MEMORY_S)
-        self.crowd = max(1.0, old * self.crowd + (1.0 - old) * len(jobs))
+        self.crowd = max(1.0, old * self.crowd + (1.0 - old) * many)
         self.crowd_at = now
         return changed
 
@@ -174,48 +180,53 @@ class Roost:
             raise InvalidSpec("probe_s must not be negative")
 
     def __call__(self, plan: Plan) -> None:
-        """Weigh all sizes of all jobs against each other, when a job came or went or it is time."""
+        """Weigh jobs that can change against each other; let others have their turns."""
         # 1. Finish earlier decisions.
         carry_on(plan)
         notes: _Notes = plan.memo.setdefault(_MEMO, _Notes(Prospects(self.library)))
-        jobs, others = active(plan)
-        # 2. Jobs with parameter servers, and other shapes that stand before all rigid jobs.
-        with_servers = [job for job in others if servers_vary(job)]
+        owed = notes.turns.prepare(plan)
+        runs = notes.adaptable.look(plan)
+        lines = [line for line in plan.waiting.open if line.adaptable or line.shape.roles]
+        if not runs and not lines:
+            notes.turns.serve(plan, owed)
+            return
+        # 2. Jobs with an open number of parameter servers.
+        with_servers = [job for job in runs if servers_vary(job)]
+        with_servers += [
+            entry[2] for line in lines for entry in line.entries if servers_vary(entry[2])
+        ]
         if with_servers:
             ParameterServerSizing(self.every_s, self.probe_s).decide(plan, with_servers)
-        others = [job for job in others if not servers_vary(job)]
-        first = first_in_line(jobs)
-        place_all(plan, (job for job in others if turn(job) < first))
-        # 3. to 6. Jobs of uniform workers.
-        if jobs:
-            self._look(plan, notes, jobs)
-        # 7. What is left is for the other shapes, and for jobs that no run makes room for.
-        place_all(plan, (*others, *(job for job in jobs if not job.spec.preempts)))
+        # 3. to 6. Jobs of uniform workers that can change, and those that wait for their GPUs.
+        changing = [job for job in runs if job.spec.uniform]
+        if changing or any(line.head.spec.uniform for line in lines if line.entries):
+            self._look(plan, notes, changing, owed)
+        # 7. What is left, and what rigid runs make room for.
+        with plan.ledger.hidden(promised(plan)):
+            notes.turns.serve(plan, owed)
 
-    def _look(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
+    def _look(self, plan: Plan, notes: _Notes, runs: Sequence[Job], owed: Owed) -> None:
         """Decide, if there is a reason to."""
         plan.await_starts()
-        if notes.look(plan.now, jobs) or plan.now >= notes.decided_at + _PAUSE_S:
+        if notes.look(plan) or plan.now >= notes.decided_at + _PAUSE_S:
             notes.decided_at = plan.now
-            self._decide(plan, notes, jobs)
+            self._decide(plan, notes, runs, owed)
         else:
             plan.wake(notes.decided_at + _PAUSE_S)
         start_if_idle(plan)
 
-    def _decide(self, plan: Plan, notes: _Notes, jobs: Sequence[Job]) -> None:
+    def _decide(self, plan: Plan, notes: _Notes, runs: Sequence[Job], owed: Owed) -> None:
         notes.prospects.forget(plan)
         if not gpus_in_service(plan):
             return
         window = max(self.least_s, self.patience * min(notes.gap_s(plan.now), _LONGEST_WINDOW_S))
-        owed = within_quota(plan, jobs)
-        parts = list(contests(plan, jobs, owed, window))
-        if len(parts) > 1 or any(map(adaptable, jobs)):
-            # A decision about rigid jobs that count alike does not change with time alone.
-            plan.wake(plan.now + self.every_s)
-        plan.wake(next_able(plan))
-        for part in parts:
-            if part.jobs and _Decision(self, plan, notes, part, owed, len(jobs), window).make():
-                break
+        kept = notes.turns.kept
+        until = kept.line if kept is not None and kept.reservation is not None else None
+        plan.wake(plan.now + self.every_s)
+        plan.wake(next_able(plan, runs))
+        part = contest(plan, runs, window, until)
+        if part.jobs:
+            _Decision(self, plan, notes, part, owed.names(), notes.last[1], window).make()
 
 
 @dataclass(slots=True)
@@ -257,10 +268,9 @@ class _Decision:
             for job, rate in zip(self.jobs, self.usual, strict=True)
         ]
 
-    def make(self) -> bool:
-        """Choose, and make it real; returns whether anything is to change."""
+    def make(self) -> None:
+        """Choose, and make it real."""
         table, plan = self.table, self.plan
-        before = len(plan.decisions)
         room = capacity(plan, [job.id for job in self.jobs])
         nodes = [room.get(kind.name, []) for kind in table.kinds]
         total = np.array([sum(gpus) for gpus in nodes])
@@ -300,7 +310,6 @@ class _Decision:
                 line = plan.waiting.line_of(job)
                 if line.head is job and line not in plan.said:
                     plan.say(line, "others make more of the GPUs for now")
-        return len(plan.decisions) > before
 
     def _assign(self, chosen: Integers) -> list[int]:
         """Make a choice real, or take it back and return the rows of jobs that found no room.
@@ -344,8 +353,6 @@ class _Decision:
                 pace = self.rates[row] / self.usual[row]
                 pace[(table.gpus > most[job.id]) | self._out_of_reach(job)] = 0.0
                 now = int(self.current[row])
-                if self.round.urgent and now != table.none:
-                    pace[table.gpus > table.gpus[now]] = 0.0
                 cost[row] = self._cost(job, pace, left[row], now, pull, waited.get(job.id, 0.0))
                 cost[row][cost[row] < IMPOSSIBLE] *= weights[row]
             else:

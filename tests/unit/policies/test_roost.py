@@ -134,10 +134,15 @@ UNSAVED = spec(8, workers=2, costs=Costs(checkpoint_every_s=math.inf))
         (UNSAVED, spec(8, 10.0, workers=2), False),
         (UNSAVED, spec(8, workers=2, priority=60), True),
         (UNSAVED, spec(8, workers=2, queue="team"), True),
-        (replace(UNSAVED, costs=Costs()), spec(8, 10.0, workers=2), False),
+        # It has had 32 GPU hours, and a stop costs it nothing.
+        (replace(UNSAVED, costs=Costs()), spec(8, 10.0, workers=2), True),
+        (replace(UNSAVED, costs=Costs()), spec(8, 100_000.0, workers=2), False),
+        # A stop costs it about 5 minutes: too much for an equal before it had 100.
+        (replace(UNSAVED, costs=Costs(600.0)), spec(8, 10.0, workers=2), True),
+        (replace(UNSAVED, costs=Costs(3600.0)), spec(8, 10.0, workers=2), False),
     ],
 )
-def test_a_rigid_run_is_set_aside_for_who_counts_more_alone(
+def test_a_rigid_run_is_set_aside_for_who_counts_more_or_if_it_costs_little(
     first: JobSpec, second: JobSpec, *, aside: bool
 ) -> None:
     world = FakeEngine(core_with(Roost(), *(node(f"n{index}", 8) for index in range(2))))

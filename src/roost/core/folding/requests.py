@@ -117,6 +117,7 @@ def scale_requested(state: ClusterState, event: ScaleRequested) -> bool:
         job.run.rate *= unit
         job.run.foresee(state.now)
         state.out_of_range[job.id] = job
+        state.touch(job.run)
     if waits:
         state.waiting.join(job, event.time)
     return True

@@ -1,58 +1,48 @@
 """Contenders: the jobs that take part in a decision about all jobs at once.
 
-A rigid run is no reserve for others: it is set aside only for a job that counts more. If nothing is
-known of its speed elsewhere, it is not moved either. Where jobs wait that count more, a decision
-about these alone comes first, so that no other job profits from what is taken for them.
+These are jobs that can change their size, or of which it is known how they do on other kinds of GPU
+(*adaptable* ones), and the rigid jobs that wait for what these hold. Rigid runs are no reserve for
+others; ``turns`` says which of them make room, and for which jobs.
 
-Waiting jobs of one shape of which nothing is known are the same to a policy: as many of them are
-looked at as there could be room for, however many there are.
+Waiting rigid jobs stand in lines of equals: as many of them are looked at, in their order, as there
+could be room for.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from heapq import nsmallest
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from roost.core.node import Node
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE, JobId
-from roost.core.state import Job
+from roost.core.spec import JobId, QueueId
+from roost.core.state import Job, Run
 from roost.core.waiting import Line
 from roost.policies.kit.moves import movable
-from roost.policies.kit.sizes import gpus_in_service
 
 
 class Contest(NamedTuple):
-    """Jobs that are weighed against each other, and those of them that must not be set aside.
-
-    ``urgent``: what is taken from runs is for waiting jobs, and no run may grow by it.
-    """
+    """Jobs that are weighed against each other, and those of them that must not be set aside."""
 
     jobs: list[Job]
     stay: Collection[JobId]
-    urgent: bool = False
 
 
-def active(plan: Plan) -> tuple[list[Job], list[Job]]:
-    """Jobs that wait or run, first come first: those of equal workers with whole GPUs, and others.
+@dataclass(slots=True)
+class Owed:
+    """Jobs within the quota of their queue: runs, and so many of the first of each line."""
 
-    What is over is not looked at: there may be a lot of it.
-    """
-    jobs = [entry[2] for line in plan.waiting.open for entry in line.entries]
-    jobs += [run.job for run in plan.running if not run.job.waiting]
-    jobs.sort(key=_seq)
-    return [job for job in jobs if job.spec.uniform], [job for job in jobs if not job.spec.uniform]
+    running: set[JobId] = field(default_factory=set)
+    waiting: dict[Line, int] = field(default_factory=dict)
 
-
-def place_all(plan: Plan, jobs: Iterable[Job]) -> None:
-    """Start waiting jobs by priority; where one of a line finds no room, none of the line does."""
-    refused = set()
-    for job in sorted(jobs, key=turn):
-        if job.waiting:
-            line = plan.waiting.line_of(job)
-            if line not in refused and not plan.place(job):
-                refused.add(line)
+    def names(self) -> set[JobId]:
+        """All of them."""
+        return self.running | {
+            entry[2].id for line, count in self.waiting.items() for entry in line.entries[:count]
+        }
 
 
 def priority(job: Job) -> int:
@@ -60,74 +50,108 @@ def priority(job: Job) -> int:
     return job.queue.spec.priority + job.spec.priority
 
 
-def within_quota(plan: Plan, jobs: Sequence[Job]) -> set[JobId]:
-    """Jobs for which their queue was promised room: those that run first, then by arrival."""
+def within_quota(plan: Plan) -> Owed:
+    """Jobs for which their queue was promised room: runs by arrival, then lines in their order.
+
+    Lines have to be those of one queue each.
+    """
     left = {
         name: queue.spec.quota_milli
         for name, queue in plan.queues.items()
         if queue.spec.quota_milli is not None
     }
-    if not left:
-        return set()
-    found = set()
-    for job in sorted(jobs, key=lambda job: (job.run is None, job.seq)):
-        queue = job.queue.spec.id
-        if job.gpu_milli <= left.get(queue, -1):
-            left[queue] -= job.gpu_milli
-            found.add(job.id)
+    found = Owed()
+    runs = [run for run in plan.running if run.job.queue.spec.id in left and not run.job.waiting]
+    for run in sorted(runs, key=lambda run: run.job.seq):
+        queue = run.job.queue.spec.id
+        if run.job.gpu_milli <= left[queue]:
+            left[queue] -= run.job.gpu_milli
+            found.running.add(run.job.id)
+    lines: dict[QueueId, list[Line]] = {}
+    for line in plan.waiting.open:
+        if line.queue is not None and left.get(line.queue, 0) >= line.gpu_milli:
+            lines.setdefault(line.queue, []).append(line)
+    for queue, among in lines.items():
+        _owe(among, left[queue], found.waiting)
     return found
 
 
-def contests(
-    plan: Plan, jobs: Sequence[Job], owed: Collection[JobId], window: float
-) -> Iterator[Contest]:
-    """Jobs that decide together: first those that count more than a rigid run, if there are any."""
-    now = plan.now
-    waiting = _in_line(plan, [job for job in jobs if job.waiting and job.spec.preempts], owed)
-    able = [job for job in jobs if job.run is not None and movable(job.run, now)]
-    rigid = [job for job in able if not job.spec.elastic]
-    if rigid and waiting:
-        least = min(priority(job) for job in rigid)
-        urgent = {job.id for job in waiting if job.id in owed or priority(job) > least}
-        if urgent:
-            top = max(priority(job) for job in waiting if job.id in urgent)
-            claims = not urgent.isdisjoint(owed)
-            firm = {
-                job.id for job in rigid if priority(job) >= top and (job.id in owed or not claims)
-            }
-            first = [*able, *(job for job in waiting if job.id in urgent)]
-            yield Contest(_ordered(first), firm, urgent=True)
-    free, stay = [], {job.id for job in rigid}
-    for job in able:
-        run = job.run
-        if run is None or not adaptable(job):
+def _owe(lines: Iterable[Line], left_milli: int, owed: dict[Line, int]) -> None:
+    """Count how many jobs of lines are within what is left of a quota, in their order."""
+    heap = [(line.entries[0][:2], line) for line in lines]
+    heapq.heapify(heap)
+    while heap:
+        _, line = heap[0]
+        if line.gpu_milli > left_milli:
+            heapq.heappop(heap)
             continue
-        if job.spec.elastic and now < run.changed_at + window:
+        left_milli -= line.gpu_milli
+        owed[line] = count = owed.get(line, 0) + 1
+        if count < len(line.entries):
+            heapq.heapreplace(heap, (line.entries[count][:2], line))
+        else:
+            heapq.heappop(heap)
+
+
+@dataclass(slots=True)
+class AdaptableRuns:
+    """Runs of jobs that can change, or that have roles; found by the nodes that have changed."""
+
+    stamp: int = -1
+    nodes: dict[Node, list[Run]] = field(default_factory=dict)
+
+    def look(self, plan: Plan) -> list[Job]:
+        """Their jobs, first come first."""
+        ledger = plan.ledger
+        changed = ledger.changed_since(self.stamp)
+        if changed is None:
+            changed = ledger.order
+            self.nodes.clear()
+        self.stamp = ledger.stamp
+        for node in changed:
+            found = [run for run in node.runs if run.job.spec.adaptable or run.job.spec.roles]
+            if found:
+                self.nodes[node] = found
+            elif self.nodes:
+                self.nodes.pop(node, None)
+        if not self.nodes:
+            return []
+        jobs = {run.job.id: run.job for runs in self.nodes.values() for run in runs}
+        return sorted((job for job in jobs.values() if not job.waiting), key=_seq)
+
+
+def contest(plan: Plan, runs: Iterable[Job], window: float, until: Line | None) -> Contest:
+    """Adaptable jobs, and waiting rigid ones that may have room from them.
+
+    ``until``: rigid lines that stand behind this one are left out.
+    """
+    now = plan.now
+    lines = [line for line in plan.waiting.open if _whole(line) and line.preempts]
+    jobs = [entry[2] for line in lines if line.adaptable for entry in line.entries]
+    stay: set[JobId] = set()
+    room = plan.ledger.free_milli
+    for job in runs:
+        run = job.run
+        if run is None or not movable(run, now):
+            continue
+        if not job.spec.elastic:
+            stay.add(job.id)
+        elif now < run.changed_at + window:
             stay.add(job.id)  # it has its turn
         if job.spec.elastic or run.unsaved_s(now) <= window:
-            free.append(job)
-    yield Contest(_ordered([*free, *waiting]), stay)
+            jobs.append(job)
+            room += run.gpu_milli
+    jobs += _in_line([line for line in lines if not line.adaptable], room, until)
+    return Contest(sorted(jobs, key=_seq), stay)
 
 
-def next_able(plan: Plan) -> float:
-    """When the next run has had its minimum time, if a job waits."""
+def next_able(plan: Plan, jobs: Iterable[Job]) -> float:
+    """When the next of these runs has had its minimum time, if a job waits."""
     if not plan.waiting.count:
         return math.inf
-    ends = [
-        run.started_at + run.job.spec.min_run_s
-        for run in plan.running
-        if run.started_at is not None
-    ]
+    runs = [job.run for job in jobs if job.run is not None]
+    ends = [run.started_at + run.job.spec.min_run_s for run in runs if run.started_at is not None]
     return min((end for end in ends if end > plan.now), default=math.inf)
-
-
-def first_in_line(jobs: Sequence[Job]) -> tuple[float, int]:
-    """The place in line of the first rigid job that waits: jobs behind it let it go first.
-
-    Elastic ones find room later as well: they grow and shrink.
-    """
-    places = [turn(job) for job in jobs if job.waiting and not job.spec.elastic]
-    return min(places, default=(math.inf, 0))
 
 
 def turn(job: Job) -> tuple[float, int]:
@@ -135,39 +159,32 @@ def turn(job: Job) -> tuple[float, int]:
     return -priority(job), job.seq
 
 
-def adaptable(job: Job) -> bool:
-    """Whether a job is elastic, or it is known how it would do elsewhere."""
-    spec = job.spec
-    return spec.elastic or spec.training is not None or bool(spec.rates)
+def _whole(line: Line) -> bool:
+    return line.head.spec.uniform
 
 
-def _in_line(plan: Plan, waiting: Sequence[Job], owed: Collection[JobId]) -> list[Job]:
-    """Waiting jobs; of equal ones of which nothing is known, as many as could find room."""
-    gpus = gpus_in_service(plan)
+def _in_line(lines: Iterable[Line], room_milli: int, until: Line | None) -> list[Job]:
+    """The first of rigid jobs in their order: as many as could find room, were it theirs alone."""
     found: list[Job] = []
-    alike: dict[Line, list[Job]] = {}
-    for job in waiting:
-        if adaptable(job):
-            found.append(job)
-        else:
-            alike.setdefault(plan.waiting.line_of(job), []).append(job)
-    for line, jobs in alike.items():
-        most = max(1, gpus * WHOLE // max(line.gpu_milli, 1))
-        if len(jobs) <= most:
-            found += jobs
-            continue
-        first = nsmallest(most, jobs, key=lambda job: (job.id not in owed, turn(job)))
-        short = nsmallest(most, jobs, key=_shortness)
-        found += {job.id: job for job in (*first, *short)}.values()
+    left = dict.fromkeys(lines, room_milli)
+    heap = [(line.entries[0][:2], line) for line in left]
+    heapq.heapify(heap)
+    together = 2 * room_milli
+    counts: dict[Line, int] = {}
+    while heap and together > 0:
+        _, line = heapq.heappop(heap)
+        milli = max(line.gpu_milli, 1)
+        if milli <= left[line]:
+            count = counts.get(line, 0)
+            found.append(line.entries[count][2])
+            counts[line] = count = count + 1
+            left[line] -= milli
+            together -= milli
+            if count < len(line.entries) and line is not until:
+                heapq.heappush(heap, (line.entries[count][:2], line))
+        if line is until:
+            break
     return found
-
-
-def _shortness(job: Job) -> tuple[float, int]:
-    return (job.run_time_s if job.run_time_s is not None else math.inf), job.seq
-
-
-def _ordered(jobs: list[Job]) -> list[Job]:
-    return sorted(jobs, key=_seq)
 
 
 def _seq(job: Job) -> int:

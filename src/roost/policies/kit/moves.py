@@ -120,9 +120,8 @@ def place(plan: Plan, job: Job, promise: PendingMove) -> bool:
 
 def somewhere(plan: Plan, job: Job, wish: Wish) -> tuple[Part, ...] | None:
     """A place that no pending move needs."""
-    ledger, nothing = plan.ledger, Resources(gpus=0)
-    kept = [(part, nothing) for other in pending_moves(plan).values() for part in other.parts]
-    with ledger.hidden(kept):
+    ledger = plan.ledger
+    with ledger.hidden(promised(plan)):
         if job.spec.uniform and wish.kind:
             with trial(ledger) as changes:
                 packing = Packing(changes, wish.kind, {})
@@ -170,6 +169,12 @@ def pending_moves(plan: Plan) -> dict[JobId, PendingMove]:
     """What was promised to jobs that have stepped aside, or are about to have."""
     found: dict[JobId, PendingMove] = plan.memo.setdefault(_PROMISES, {})
     return found
+
+
+def promised(plan: Plan) -> list[tuple[Part, Resources]]:
+    """What is to be kept free for runs that have stepped aside: their devices."""
+    nothing = Resources(gpus=0)
+    return [(part, nothing) for move in pending_moves(plan).values() for part in move.parts]
 
 
 def step_aside(

@@ -15,28 +15,24 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from roost.core.decisions import Place
 from roost.core.node import Node
 from roost.core.plan import Plan
-from roost.core.spec import WHOLE
+from roost.core.spec import WHOLE, NodeId
 from roost.core.state import Job, Run
 from roost.core.transitions import LEAVING, UNBOOKED, RunPhase
 from roost.core.waiting import Key, KeyOf, Line
-from roost.policies.kit.victims import clear_nodes, in_vain, worth_a_look
+from roost.policies.kit.victims import Clear, clear_nodes, in_vain, worth_a_look
 
 #: How many victims are tried, one after the other, where a gang's needs are not simply nodes.
 _PATIENCE = 64
 #: Among how many nodes that could be cleared the best is chosen.
 _CHOICE = 64
-
-
-#: How a run makes room: it is evicted, or suspended.
-Clear: TypeAlias = Callable[[Plan, Run, str], bool]
 
 
 class Order(Protocol):
@@ -54,6 +50,21 @@ class Order(Protocol):
         """The key of a run; larger than a waiting job's key means it gives way."""
 
 
+class Brake(NamedTuple):
+    """How room is made: by which order, for whom not, and how thoroughly it is looked for.
+
+    Runs are left alone for ``min_run_s``. ``thorough``: nodes are searched one by one for gangs
+    that need more of them than GPUs. ``clear`` is how a run makes room; on the ``spared`` nodes
+    none does.
+    """
+
+    order: Order
+    min_run_s: float = 0.0
+    thorough: bool = False
+    clear: Clear = Plan.evict
+    spared: Collection[NodeId] = ()
+
+
 def fill(
     plan: Plan,
     key: KeyOf,
@@ -67,6 +78,7 @@ def fill(
     ``thorough``: nodes are searched one by one for gangs that need more of them than GPUs.
     """
     releases = plan.ledger.releases
+    brake = None if order is None else Brake(order, min_run_s, thorough)
     heap = [
         (line.entries[0][:2], line)
         for line in plan.lines(key)
@@ -79,7 +91,7 @@ def fill(
         job = line.head
         refused = line.refused_at == plan.ledger.releases
         if (not refused and plan.place(job)) or (
-            order is not None and _displace(plan, line, order, min_run_s, thorough=thorough)
+            brake is not None and make_room(plan, line, line.entries[0][0], brake)
         ):
             if line.entries:
                 heapq.heapreplace(heap, (line.entries[0][:2], line))
@@ -173,8 +185,7 @@ class _Search:
 
     plan: Plan
     line: Line
-    order: Order
-    min_run_s: float
+    brake: Brake
     key: Key
     gpus: int | None
 
@@ -238,6 +249,8 @@ class _Search:
         reach.starting.pop(node, None)
         if not node.up or not self.plan.ledger.suits(node, self.line.shape.resources):
             return
+        if node.id in self.brake.spared:
+            return
         gpus, workers = self.wanted(node)
         missing = (gpus - node.shown) * WHOLE
         if missing <= 0:
@@ -245,7 +258,7 @@ class _Search:
                 reach.free[node] = None
                 reach.ranks[node] = (node.shown - gpus, [], -node.index, node)
             return
-        rivals = _rivals(node, self.order, self.plan.now, self.min_run_s)
+        rivals = _rivals(node, self.brake.order, self.plan.now, self.brake.min_run_s)
         reach.until = min(reach.until, rivals.until)
         if rivals.starting:
             later = _last_to_go(sorted([*rivals.entries, *rivals.starting], reverse=True), missing)
@@ -287,11 +300,11 @@ class _Search:
 
     def _clear_node(self, node: Node) -> None:
         plan, (gpus, _) = self.plan, self.wanted(node)
-        rivals = [run for run in node.runs if gives_way(run, self.key, self.order, plan)]
-        for run in _last_first(rivals, self.order, plan.now, self.min_run_s):
+        rivals = [run for run in node.runs if gives_way(run, self.key, self.brake.order, plan)]
+        for run in _last_first(rivals, self.brake.order, plan.now, self.brake.min_run_s):
             if node.shown >= gpus:
                 return
-            plan.evict(run, f"makes room for {self.line.head.id}")
+            self.brake.clear(plan, run, f"makes room for {self.line.head.id}")
 
 
 def _last_to_go(rivals: Iterable[tuple[Key, int]], milli: int) -> Key | None:
@@ -310,18 +323,12 @@ def _above(key: Key | None, other: Key | None) -> bool:
     return key > other  # type: ignore[operator]
 
 
-def _displace(
-    plan: Plan, line: Line, order: Order, min_run_s: float, *, thorough: bool = False
-) -> bool:
-    """Evict runs behind the line's head so that it fits, and place it; or change nothing."""
-    job = line.head
+def make_room(plan: Plan, line: Line, key: Key, brake: Brake) -> bool:
+    """Clear runs behind ``key`` away so that the line's head fits, and place it; or do nothing."""
+    job, order, min_run_s = line.head, brake.order, brake.min_run_s
     if not line.preempts or (line.queue is not None and plan.over_limit(job, line.gpu_milli)):
         return False
-    key = line.entries[0][0]
-    ceiling = plan.memo.get("ceiling")
-    if not isinstance(ceiling, _Ceiling) or ceiling.order is not order:
-        ceiling = plan.memo["ceiling"] = _Ceiling(order)
-    if not _above(ceiling.refresh(plan, min_run_s), key):
+    if not some_behind(plan, key, brake):
         return False
     shape, need = line.shape, line.shape.resources
     simple = (
@@ -332,21 +339,29 @@ def _displace(
     )
     if simple:
         gpus = need.gpus * shape.workers if plan.ledger.could(need, shape.workers) else None
-        return _Search(plan, line, order, min_run_s, key, gpus).make_room()
-    runs = worth_a_look(plan, line, key) if thorough else plan.running
+        return _Search(plan, line, brake, key, gpus).make_room()
+    runs = worth_a_look(plan, line, key) if brake.thorough else plan.running
     rivals = [run for run in runs if gives_way(run, key, order, plan)]
     free = [run for run in rivals if may_disturb(plan, run, min_run_s)]
     victims = _last_first(free, order, plan.now, min_run_s)
-    if not thorough:
-        return displace(plan, job, victims)
+    if not brake.thorough:
+        return displace(plan, job, victims, brake.clear)
     moment = plan.ledger.moment()
-    if clear_nodes(plan, job, victims, lambda run: order.running(run, plan.now)) or (
-        (shape.workers > 1 or shape.roles) and displace(plan, job, victims)
+    if clear_nodes(plan, job, victims, lambda run: order.running(run, plan.now), brake.clear) or (
+        (shape.workers > 1 or shape.roles) and displace(plan, job, victims, brake.clear)
     ):
         return True
     plan.ledger.back_to(moment)
     in_vain(plan, line, key, (_protected_until(run, min_run_s) for run in rivals))
     return False
+
+
+def some_behind(plan: Plan, key: Key, brake: Brake) -> bool:
+    """Whether any run stands behind a key, as far as is known; most questions end here."""
+    ceiling = plan.memo.get("ceiling")
+    if not isinstance(ceiling, _Ceiling) or ceiling.order is not brake.order:
+        ceiling = plan.memo["ceiling"] = _Ceiling(brake.order)
+    return _above(ceiling.refresh(plan, brake.min_run_s), key)
 
 
 def displace(

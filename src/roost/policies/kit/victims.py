@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeAlias
 
 from roost.core.allocation import Allocation
 from roost.core.decisions import Place
@@ -20,6 +21,9 @@ from roost.core.plan import Plan
 from roost.core.spec import Resources, Shape
 from roost.core.state import Job, Run, needs
 from roost.core.waiting import Key, Line
+
+#: How a run makes room: it is evicted, or suspended.
+Clear: TypeAlias = Callable[[Plan, Run, str], bool]
 
 #: How many nodes are looked at for one job.
 _PATIENCE = 256
@@ -83,16 +87,22 @@ def _useful(plan: Plan, shape: Shape, node: Node) -> bool:
     return any(plan.ledger.suits(node, need) for need in _wanted(shape))
 
 
-def clear_nodes(plan: Plan, job: Job, rivals: Iterable[Run], key: Callable[[Run], Key]) -> bool:
-    """Evict rivals (least deserving first) node by node until a job fits; or change nothing."""
+def clear_nodes(
+    plan: Plan,
+    job: Job,
+    rivals: Iterable[Run],
+    key: Callable[[Run], Key],
+    clear: Clear = Plan.evict,
+) -> bool:
+    """Clear rivals (least deserving first) node by node until a job fits; or change nothing."""
     shape = plan.waiting.line_of(job).shape
     mark = plan.mark()
     cleared: list[Run] = []
     for crowd in islice(_crowds(plan, shape, rivals, key), _PATIENCE):
-        gone = _clear(plan, job, shape, crowd)
+        gone = _clear(plan, job, shape, crowd, clear)
         cleared += gone
         if gone and plan.ledger.free_milli >= job.gpu_milli and plan.place(job):
-            return _settle(plan, job, mark, cleared)
+            return _settle(plan, job, mark, cleared, clear)
     plan.undo(mark)
     return False
 
@@ -116,14 +126,14 @@ def _crowds(
     return sorted(order, key=lambda crowd: crowd.last, reverse=True)
 
 
-def _clear(plan: Plan, job: Job, shape: Shape, crowd: _Crowd) -> list[Run]:
-    """Evict as few of a crowd as let the most workers in that could come; none, if none could."""
+def _clear(plan: Plan, job: Job, shape: Shape, crowd: _Crowd, clear: Clear) -> list[Run]:
+    """Clear as few of a crowd as let the most workers in that could come; none, if none could."""
     node, ledger = crowd.node, plan.ledger
     for need, count in ((shape.resources, shape.workers), *((r.resources, 1) for r in shape.roles)):
         if not ledger.suits(node, need):
             continue
         before, mark = ledger.room(node, need), plan.mark()
-        _evict(plan, job, crowd.runs)
+        _go(plan, job, crowd.runs, clear)
         room = min(ledger.room(node, need), count)
         plan.undo(mark)
         together = plan.consolidates and need is shape.resources and ledger.could(need, count)
@@ -131,23 +141,23 @@ def _clear(plan: Plan, job: Job, shape: Shape, crowd: _Crowd) -> list[Run]:
             continue
         gone: list[Run] = []
         for run in crowd.runs:
-            gone += _evict(plan, job, [run])
+            gone += _go(plan, job, [run], clear)
             if ledger.room(node, need) >= room:
                 return gone
     return []
 
 
-def _evict(plan: Plan, job: Job, runs: Iterable[Run]) -> list[Run]:
-    return [run for run in runs if plan.evict(run, f"makes room for {job.id}")]
+def _go(plan: Plan, job: Job, runs: Iterable[Run], clear: Clear) -> list[Run]:
+    return [run for run in runs if clear(plan, run, f"makes room for {job.id}")]
 
 
-def _settle(plan: Plan, job: Job, mark: int, cleared: list[Run]) -> bool:
-    """Go back, and evict only those that are in the way of what the job was given."""
+def _settle(plan: Plan, job: Job, mark: int, cleared: list[Run], clear: Clear) -> bool:
+    """Go back, and clear away only those that are in the way of what the job was given."""
     placed = plan.decisions[-1]
     assert isinstance(placed, Place)  # noqa: S101 - narrows the type
     stay = _not_in_the_way(plan, cleared)
     plan.undo(mark)
-    _evict(plan, job, [run for run in cleared if run not in stay])
+    _go(plan, job, [run for run in cleared if run not in stay], clear)
     plan.place_at(job, Allocation(placed.allocation.parts))
     return True
 
