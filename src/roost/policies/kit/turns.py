@@ -42,6 +42,8 @@ _UNKNOWN_GPU_S = 3600.0
 _FACTOR = 2.0
 #: A stop costs little if it costs at most this part of the time that the run has had.
 _LITTLE = 0.05
+#: A run is left in peace by equals for this part of the time for which it waited.
+_REST = 0.5
 #: So many seconds that a stop would lose count as one step of priority; each step doubles that.
 _STEP_S = 600.0
 #: A job is passed by those that come within so many times the time that its work would take the
@@ -62,7 +64,7 @@ _NEVER: Key = (_ALONE, 0.0, 0.0)
 
 
 @dataclass(slots=True)
-class Kept:
+class LineReservation:
     """What is kept free for the first line that finds no room, and until when.
 
     Estimates may be wrong. A reservation that was in vain is given up for as long as it was held,
@@ -92,7 +94,7 @@ class Turns:
 
     #: The least power of two above the number of GPUs in service.
     scale: float = 1.0
-    kept: Kept | None = None
+    kept: LineReservation | None = None
     #: Runs within the quota of their queue.
     promised: set[JobId] = field(default_factory=set)
     #: Lines of gangs that no cluster of these nodes could hold, and which nodes these are.
@@ -126,9 +128,9 @@ class Turns:
         lost_s, gpus = run.disturbance_s(now), run.gpu_milli / WHOLE
         left_s = run.work_left_s(now)
         left = left_s * gpus if 0 < left_s < math.inf else _doublings(run.attained_gpu_s(now))
-        if self._little(run, lost_s, now):
+        if self._yields(run, lost_s, now):
             return (_OTHERS, float(-priority(job)), left / _FACTOR - lost_s * gpus)
-        steps = math.log2(1.0 + lost_s / _STEP_S)
+        steps = 0.5 + math.log2(1.0 + lost_s / _STEP_S)  # above all equals
         return (_OTHERS, -(priority(job) + steps), left)
 
     @staticmethod
@@ -142,11 +144,11 @@ class Turns:
         return _doublings(job.attained_gpu_s)
 
     @staticmethod
-    def _little(run: Run, lost_s: float, now: float) -> bool:
-        """Whether a stop costs a run little, compared with what it has had."""
-        if not lost_s:
-            return True
-        return run.started_at is not None and lost_s <= _LITTLE * (now - run.started_at) + _ROUNDING
+    def _yields(run: Run, lost_s: float, now: float) -> bool:
+        """Whether a run makes room for equals: it had a turn, and a stop costs it little."""
+        if run.started_at is None:
+            return not lost_s
+        return now - run.started_at >= _turn_s(run, lost_s) - _ROUNDING
 
     # -- a decision ----------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Turns:
         brake = Brake(self, thorough=True, clear=set_aside)
         heap = [(_place(line, owed), line) for line in plan.waiting.open]
         heap.sort(key=_first)
-        first: Kept | None = None
+        first: LineReservation | None = None
         while heap:
             (kind, _, _), line = heap[0]
             before = len(plan.decisions)
@@ -195,7 +197,7 @@ class Turns:
         self.kept = first
         self._ask(plan)
 
-    def _start(self, plan: Plan, line: Line, first: Kept | None) -> bool:
+    def _start(self, plan: Plan, line: Line, first: LineReservation | None) -> bool:
         """Start the head of a line where there is room, beside what is kept for the first."""
         ledger, job = plan.ledger, line.head
         if line.refused_at == ledger.releases or (line.adaptable and line.preempts):
@@ -225,7 +227,9 @@ class Turns:
             plan.place_at(job, Allocation(parts))
         return parts is not None
 
-    def _take(self, plan: Plan, line: Line, kind: float, first: Kept | None, brake: Brake) -> bool:
+    def _take(
+        self, plan: Plan, line: Line, kind: float, first: LineReservation | None, brake: Brake
+    ) -> bool:
         """Let runs make room for the head of a line, but not where it is kept for the first."""
         claim = self.claim(line, kind)
         if not some_behind(plan, claim, brake):
@@ -235,7 +239,7 @@ class Turns:
         with plan.ledger.hidden(first.reservation.parts):
             return make_room(plan, line, claim, brake._replace(spared=first.nodes))
 
-    def _note(self, plan: Plan, line: Line, before: int, first: Kept | None) -> None:
+    def _note(self, plan: Plan, line: Line, before: int, first: LineReservation | None) -> None:
         """Note what was decided about a line: crossings, and what was taken of a reservation."""
         kept = self.kept if first is None else None
         for decision in plan.decisions[before:]:
@@ -249,27 +253,27 @@ class Turns:
 
     # -- the first in line ---------------------------------------------------------------------
 
-    def _keep(self, plan: Plan, line: Line) -> Kept | None:
+    def _keep(self, plan: Plan, line: Line) -> LineReservation | None:
         """What is kept for the first line that finds no room; None: nothing can be."""
         job, now, kept = line.head, plan.now, self.kept
         if line in self.hopeless or plan.over_limit(job, line.gpu_milli):
             return None
         if kept is None or kept.line is not line:
-            kept = Kept(line, None, NEW_S, job.queued_at + _GRACE_S)
+            kept = LineReservation(line, None, NEW_S, job.queued_at + _GRACE_S)
         if now < kept.until:
             up = all(plan.ledger.nodes[name].up for name in kept.nodes)
             if not kept.taken and up:
                 return self._hold(plan, kept)
         elif kept.reservation is not None:  # it was in vain: others may pass for a while
-            return Kept(line, None, 2.0 * kept.held_s, now + kept.held_s)
+            return LineReservation(line, None, 2.0 * kept.held_s, now + kept.held_s)
         found = reserve(plan, job, guess=True)
         if found is None:
             self.hopeless.add(line)
             return None
         until = now + _UPHELD * max(found.start - now, kept.held_s)
-        return self._hold(plan, Kept(line, found, kept.held_s, until))
+        return self._hold(plan, LineReservation(line, found, kept.held_s, until))
 
-    def _hold(self, plan: Plan, kept: Kept) -> Kept:
+    def _hold(self, plan: Plan, kept: LineReservation) -> LineReservation:
         """Say what is kept for a line."""
         if kept.reservation is not None:
             need = kept.line.gpu_milli
@@ -335,14 +339,16 @@ def _fades_at(job: Job, run: Run | None, now: float) -> float:
     else:
         times.append(now + (2.0 * _doublings(attained) - attained) / held)
     if run is not None and run.started_at is not None:
-        lost_s = run.disturbance_s(math.inf)
-        began = run.started_at
+        times.append(run.started_at + _turn_s(run, run.disturbance_s(math.inf)))
     else:
         lost_s = job.spec.costs.restart_s + job.spec.costs.checkpoint_every_s / 2.0
-        began = now
-    if lost_s < math.inf:
-        times.append(began + lost_s / _LITTLE)
+        times.append(now + max(lost_s / _LITTLE, _REST * (now - job.queued_at)))
     return min(max(at, math.nextafter(now, math.inf)) for at in times if at > now)
+
+
+def _turn_s(run: Run, lost_s: float) -> float:
+    """How long a run is left in peace by equals: for what it waited, and for what it would lose."""
+    return max(lost_s / _LITTLE, _REST * (run.placed_at - run.job.queued_at))
 
 
 def _doublings(gpu_s: float) -> float:
