@@ -78,7 +78,7 @@ def test_a_short_job_that_comes_much_later_goes_behind() -> None:
     # 8 times the hour that its work takes the cluster: until then it is passed by shorter ones.
     submit(engine, "soon", spec(8, 60.0), at=20_000.0)
     submit(engine, "late", spec(8, 60.0), at=30_000.0)
-    order = []
+    order: list[str] = []
     for name in ("all", "soon", "long", "late"):
         order += running(engine)
         end(engine, name)
