@@ -15,8 +15,9 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, get_args
 
+from roost.core.events import Event, Outcome
 from roost.errors import InvalidSpec
 from roost.policies import GROUP
 
@@ -26,15 +27,10 @@ _CLASSES = {
     "roost.core.cluster_state": "ClusterState",
     "roost.core.controller": "Core",
     "roost.core.decisions": "Place Reshape Evict SetAside",
-    "roost.core.events": (
-        "NodeJoined NodeLost NodeChanged PoolChanged GpuFailed GpuRestored QueueChanged "
-        "QueueDeleted Submitted Adopted Protected CancelRequested SuspendRequested ResumeRequested "
-        "ScaleRequested MigrateRequested Deleted Started Progressed Measured Resized Shrank "
-        "Suspended Exited Woke Outcome"
-    ),
+    "roost.core.events": " ".join(kind.__name__ for kind in (*get_args(Event), Outcome)),
     "roost.core.history": "History Profile Spending Spent",
     "roost.core.ledger": "Ledger",
-    "roost.core.node": "Device Node",
+    "roost.core.node": "Device Node Notice",
     "roost.core.observed": "Setting Mean Timing Observed",
     "roost.core.occupancy": "Occupancy",
     "roost.core.plan": "Plan",

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -24,8 +24,10 @@ from tests.oracles.workloads import busy, machines, setup
 from tests.support.effort import examples, quick
 
 from roost import __version__
+from roost.core.events import Event, NodeCordoned
+from roost.core.node import Notice
 from roost.core.plan import Plan
-from roost.core.spec import Range
+from roost.core.spec import NodeId, Range
 from roost.core.state import JobState
 from roost.errors import InvalidSpec, NotFound
 from roost.placement import PLACERS, placer
@@ -35,7 +37,9 @@ from roost.sim import saving
 from roost.sim.log import LogWriter, compare_logs
 from roost.sim.plain_data import dumps, loads
 from roost.sim.results import Results
+from roost.sim.saved_classes import find_class, full_name
 from roost.sim.simulation import Simulation
+from roost.testing.builders import core_with, node
 
 INSTANTS = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -442,6 +446,17 @@ def test_the_watch_sees_what_it_is_for(tmp_path: Path) -> None:
 
 
 # -- what data can be ------------------------------------------------------------------------------
+
+
+def test_every_event_is_data_and_so_is_what_they_leave_in_the_core() -> None:
+    for kind in get_args(Event):
+        assert find_class(full_name(kind)) is kind
+    core = core_with(fifo, node("n0", 2))
+    core.handle(NodeCordoned(1.0, NodeId("n0"), "a new fan", "ada"))
+
+    found: Any = loads(dumps(core))
+
+    assert found.ledger.nodes[NodeId("n0")].cordon == Notice(1.0, "a new fan", "ada")
 
 
 def test_data_comes_back_as_it_was() -> None:
