@@ -49,7 +49,7 @@ _SECTIONS = {
     },
     "Jobs": {
         "submit": ("submit", "Hand in a job: a job file, or a command."),
-        "list": ("jobs", "List jobs."),
+        "list": ("jobs", "List jobs (also ls, ps)."),
         "get": ("jobs", "Show one job."),
         "logs": ("logs", "Show what a job prints."),
         "files": ("files", "List what a job wrote: work, checkpoints, logs."),
@@ -105,6 +105,36 @@ _REMOTE = frozenset({*_SECTIONS["Jobs"], *_SECTIONS["Cluster"], "simulate"} - {"
 #: Other names of verbs, and the functions of verbs that cannot be named like them.
 _ALIASES = {"ls": "list", "ps": "list"}
 _FUNCTIONS = {"list": "list_jobs"}
+#: Verbs by what they are called in kubectl, Slurm, SkyPilot, docker and elsewhere.
+_MEANT = {
+    **dict.fromkeys(("stop", "kill", "scancel", "abort", "terminate"), "cancel"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
+    **dict.fromkeys(("status", "squeue", "sacct", "jobs", "job"), "list"),
+    **dict.fromkeys(("describe", "show", "scontrol", "info"), "get"),
+    **dict.fromkeys(
+        ("launch", "run", "sbatch", "srun", "salloc", "apply", "create", "exp", "array"), "submit"
+    ),
+    **dict.fromkeys(("retry", "restart", "requeue", "resubmit", "again"), "rerun"),
+    **dict.fromkeys(("pause", "hold"), "suspend"),
+    **dict.fromkeys(("unpause", "release", "continue"), "resume"),
+    **dict.fromkeys(("tail", "log", "output"), "logs"),
+    **dict.fromkeys(("sinfo", "node"), "nodes"),
+    **dict.fromkeys(("start", "serve", "server"), "up"),
+    **dict.fromkeys(("shutdown", "quit"), "down"),
+    **dict.fromkeys(("stats", "usage", "nvidia-smi", "gpus"), "top"),
+    **dict.fromkeys(("sacctmgr", "user"), "users"),
+    **dict.fromkeys(("why", "sprio"), "explain"),
+    "resize": "scale",
+}
+#: What people look for and Roost does not have, with what comes nearest.
+_ABSENT = {
+    **dict.fromkeys(
+        ("ssh", "exec", "attach", "shell"),
+        "there is no shell in a job; what it prints is in: roost logs -f JOB",
+    ),
+    "port-forward": "ports are not forwarded; a job opens ports of the machine by itself, and "
+    "ssh -L reaches them",
+}
 
 
 class _Verbs(click.Group):
@@ -139,7 +169,7 @@ class _Verbs(click.Group):
             and not ctx.resilient_parsing
             and typed not in _entry_points()
         ):
-            raise unknown("command", typed, self.list_commands(ctx))
+            raise _unknown_verb(typed, self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -164,6 +194,18 @@ class _Verbs(click.Group):
 
             click.echo("\ninterrupted" if on_terminal() else "interrupted", err=True)
             ctx.exit(130)
+
+
+def _unknown_verb(typed: str, verbs: Sequence[str]) -> NotFound:
+    """Name the verb that is meant: by what it is called elsewhere, or else by its letters."""
+    if typed in _ABSENT:
+        return NotFound(f"unknown command {typed!r}; {_ABSENT[typed]}")
+    meant = _MEANT.get(typed, "")
+    if meant in _VERBS:
+        return NotFound(
+            f"unknown command {typed!r}; did you mean {meant!r}? It says: {_VERBS[meant][1]}"
+        )
+    return unknown("command", typed, verbs)
 
 
 def _entry_points() -> dict[str, EntryPoint]:
@@ -252,6 +294,9 @@ def main(args: list[str] | None = None) -> Any:
         if len(faults) > 1:  # of a job file
             return _fail_of_file(str(getattr(error, "file", "")), faults)
         return _fail(str(error))
+    except KeyboardInterrupt:  # while options were still being read
+        click.echo("interrupted", err=True)
+        return _SIGNALLED + signal.SIGINT
     except MemoryError:
         return _fail("out of memory")
     except OSError as error:

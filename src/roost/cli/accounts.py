@@ -163,6 +163,8 @@ Examples:
 @connection.output_option
 def add_token(user: str, label: str, expires: float | None, output: str) -> None:
     """Make a token. It is printed this once: keep it."""
+    if expires is not None and expires <= 0:
+        raise InvalidSpec("--expires: a token is valid for some time, such as 12h or 90d")
     with connection.connect() as client:
         made = client.add_token(user, label, expires)
     if not connection.printed(made, output):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -101,6 +101,15 @@ Examples:
     default=0,
     help="After the first so many.",
 )
+@option(
+    "-L",
+    "--label-column",
+    "columns",
+    section="Output",
+    metavar="KEY,...",
+    multiple=True,
+    help="A column for the label KEY, to tell jobs apart.",
+)
 @option("-w", "--watch", section="Output", is_flag=True, help="Go on showing what changes.")
 @connection.list_output_option
 @click.pass_context
@@ -117,8 +126,10 @@ def list_jobs(
     with connection.connect() as client:
         user = "all" if all_users else user
         filters = _filters(client, user, asked)
+        labels = tuple(key for text in asked["columns"] for key in text.split(",") if key)
+        columns = _Columns(output == "wide", "user" not in filters, labels)
         if watch:
-            _watch(client, filters, output)
+            _watch(client, filters, output, columns)
             return
         if output == "name":
             if ctx.get_parameter_source("limit") is ParameterSource.DEFAULT:
@@ -128,7 +139,7 @@ def list_jobs(
         page = client.page(**filters)
     if not connection.printed(page.raw, output):
         filtered = _filtered(filters) or user not in ("me", "all")
-        _print(page, wide=output == "wide", filtered=filtered, users="user" not in filters)
+        _print(page, columns, filtered=filtered)
 
 
 @click.command(
@@ -157,30 +168,38 @@ def get(job: str, spec: bool, output: str) -> None:  # noqa: FBT001 - click pass
             click.echo(line)
 
 
-def rows(
-    views: Sequence[JobView], now: float, *, wide: bool, users: bool = False
-) -> list[dict[str, str]]:
-    """Jobs as a table: GPUs and workers are had/asked. ``users``: whose they are."""
+class _Columns(NamedTuple):
+    """The columns besides the usual ones: all, users, labels."""
+
+    wide: bool = False
+    users: bool = False
+    labels: tuple[str, ...] = ()
+
+
+def rows(views: Sequence[JobView], now: float, columns: _Columns) -> list[dict[str, str]]:
+    """Jobs as a table: GPUs and workers are had/asked."""
     from roost.client import formatting
 
     return [
         {
             "job": formatting.clean(view.id),
-            **({"user": formatting.clean(view.user)} if wide or users else {}),
-            **({"prio": str(view.priority)} if wide else {}),
+            **({"user": formatting.clean(view.user)} if columns.wide or columns.users else {}),
+            **({"prio": str(view.priority)} if columns.wide else {}),
             "state": formatting.clean(view.state),
             "queue": formatting.clean(view.queue),
-            "gpus": f"{formatting.amount(view.gpus_held)}/{formatting.amount(view.gpus)}",
+            "gpus": f"{formatting.amount(view.gpus_held)}/{formatting.amount(view.gpus)}"
+            + ("+" if view.gpus_held > view.gpus else ""),
             "workers": formatting.workers(view),
             "done": "-" if view.progress is None else f"{100 * view.progress:.0f}%",
             "submitted": formatting.clock(view.submitted_at)
-            if wide
+            if columns.wide
             else formatting.ago(view.submitted_at, now),
-            **({"started": formatting.clock(view.started_at)} if wide else {}),
-            **({"finished": formatting.clock(view.finished_at)} if wide else {}),
+            **({"started": formatting.clock(view.started_at)} if columns.wide else {}),
+            **({"finished": formatting.clock(view.finished_at)} if columns.wide else {}),
             "ran": formatting.span(formatting.ran(view, now)),
-            **({"share": formatting.amount(view.share)} if wide else {}),
-            **({"tries": str(view.attempt), "moved": _moved(view)} if wide else {}),
+            **({"share": formatting.amount(view.share)} if columns.wide else {}),
+            **({"tries": str(view.attempt), "moved": _moved(view)} if columns.wide else {}),
+            **{key: formatting.clean(view.labels.get(key, "-")) for key in columns.labels},
             "where and why": "  ".join(
                 filter(None, (formatting.places(view), formatting.why(view)))
             ),
@@ -231,7 +250,7 @@ def described(
 
 def _facts(view: JobView, now: float) -> dict[str, str]:
     from roost.client import formatting
-    from roost.client.formatting import ago, amount, clean, clock
+    from roost.client.formatting import ago, clean, clock
 
     def when(moment: float | None) -> str:
         return "" if moment is None else f"{clock(moment)} ({ago(moment, now)})"
@@ -245,8 +264,7 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         "last time": "" if view.state == "failed" else failure,
         "user": clean(view.user),
         "queue": f"{clean(view.queue)}, priority {view.priority}",
-        "GPUs": f"{amount(view.gpus_held)} held of {amount(view.gpus)} asked"
-        + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
+        "GPUs": _gpus(view) + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
         "sharing": formatting.sharing(view),
         "memory": formatting.memory(view),
         "note": clean(view.note),
@@ -268,6 +286,16 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         "attempt": _attempts(view),
         "labels": " ".join(f"{clean(key)}={clean(text)}" for key, text in view.labels.items()),
     }
+
+
+def _gpus(view: JobView) -> str:
+    """What it holds, of what it asked for: an elastic job asks for the least it can do with."""
+    from roost.client.formatting import amount
+
+    held, asked = amount(view.gpus_held), amount(view.gpus)
+    if view.elastic:
+        return f"{held} held, at least {asked} asked"
+    return f"{held} held of {asked} asked"
 
 
 def _more(view: JobView) -> dict[str, str]:
@@ -316,10 +344,9 @@ def _filtered(filters: Any) -> bool:
     return any(filters[name] for name in ("state", "queue", "name", "label"))
 
 
-def _print(page: Page[JobView], *, wide: bool, filtered: bool, users: bool) -> None:
-    shown = connection.fitted(
-        rows(page.items, connection.now(), wide=wide, users=users), wide=wide, spare=_SPARE
-    )
+def _print(page: Page[JobView], columns: _Columns, *, filtered: bool) -> None:
+    table = rows(page.items, connection.now(), columns)
+    shown = connection.fitted(table, wide=columns.wide, spare=_SPARE)
     print_table(shown, connection.paint)
     click.echo(footer(page, filtered=filtered))
 
@@ -331,7 +358,7 @@ def _print_names(client: Client, filters: Any) -> None:
         click.echo(clean(view.id))
 
 
-def _watch(client: Client, filters: Any, output: str) -> None:
+def _watch(client: Client, filters: Any, output: str, columns: _Columns) -> None:
     import sys
 
     # A screen that is drawn over and over is of no use in a pipe or a file.
@@ -348,12 +375,7 @@ def _watch(client: Client, filters: Any, output: str) -> None:
         while True:
             # The whole page again: a change may move a job into the filter, or out of it, or up.
             page = client.page(**filters)
-            table = rows(
-                page.items,
-                connection.now(),
-                wide=output == "wide",
-                users="user" not in filters,
-            )
+            table = rows(page.items, connection.now(), columns)
             shown = connection.fitted(table, wide=False, spare=_SPARE)
             below = footer(page, filtered=_filtered(filters))
             lines = [*table_lines(shown, connection.paint), below, "Ctrl-C ends"]

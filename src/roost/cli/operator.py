@@ -147,7 +147,21 @@ def operator(ctx: click.Context, /, **given: Any) -> None:
     level = getattr(logging, given["log_level"].upper())
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     gc.set_threshold(*_COLLECT)
+    _check_installed()
     asyncio.run(_operate(given))
+
+
+def _check_installed() -> None:
+    """Say what is missing before anything needs it."""
+    try:
+        import roost.kubernetes.client.api  # noqa: F401 - all that comes with it
+    except ModuleNotFoundError as error:
+        from roost.errors import InvalidSpec
+
+        wanted = "pip install 'roost[kubernetes]'"
+        raise InvalidSpec(
+            f"roost operator needs {error.name}, which is missing: {wanted}"
+        ) from None
 
 
 async def _operate(given: dict[str, Any]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.cli import connection
 from roost.cli.parameter_types import Noun, Number, Verb, option
-from roost.errors import unknown
+from roost.errors import InvalidSpec, unknown
+
+if TYPE_CHECKING:
+    from roost.client import Client
 
 _WHOLE = 1000
+_MOST = 10**9
 
 
 @click.group(
@@ -73,6 +77,7 @@ def set_queue(name: str, output: str, **given: Any) -> None:
             settings["submitters"] = [n for n in given["submitters"].split(",") if n]
         settings |= {k: given[k] for k in ("weight", "priority") if given[k] is not None}
         queue = client.set_queue(name, settings)
+        _warn(client, settings, given)
     if not connection.printed(queue, output):
         for line in [*queue_lines([queue])][:-1]:
             click.echo(line)
@@ -100,9 +105,30 @@ def _typed(name: str, text: str) -> int | None:
     if text == "none":
         return None
     try:
-        return _milli(float(text))
+        gpus = float(text)
     except (ValueError, OverflowError):
         raise unknown(f"value of {name}:", text, ["8", "0.5", "none"]) from None
+    if not 0 <= gpus <= _MOST:
+        raise InvalidSpec(f"{name} {text}: a number of GPUs from 0 up, such as 8 or 0.5, or none")
+    return _milli(gpus)
+
+
+def _warn(client: Client, settings: dict[str, Any], given: dict[str, Any]) -> None:
+    """Tell of what is taken, and yet may not be meant."""
+    from roost.client.formatting import amount, clean
+
+    if given["submitters"] is not None:
+        known = {str(user.get("name")) for user in client.users()} | {"*"}
+        for name in settings["submitters"]:
+            if name not in known:
+                connection.note(f"note: there is no user {clean(name)!r} yet")
+    total = sum(float(node.get("gpus", 0)) for node in client.nodes())
+    for key, verb in (("quota", "promised"), ("limit", "allowed")):
+        gpus = (settings.get(f"{key}_milli") or 0) / _WHOLE
+        if given[key] is not None and gpus > total:
+            connection.note(
+                f"note: {amount(gpus)} GPUs are {verb}; the nodes have {amount(total)} together"
+            )
 
 
 def _milli(gpus: float | None) -> int | None:

@@ -131,6 +131,8 @@ def _dry_run(client: Client, ready: PreparedSubmission, output: str) -> None:
     plan = client.plan(ready)
     if not connection.printed({"job": dict(ready.document), "plan": plan}, output):
         _show(plan, told=())
+        for assumption in plan.get("assumptions", ())[:3]:
+            connection.note(f"assumed: {_clean(assumption)}")
     if plan.get("never"):
         raise InvalidSpec(f"such a job can never run here: {_clean(plan.get('reason', ''))}")
 
@@ -157,8 +159,6 @@ def _show(plan: dict[str, Any], told: Collection[str]) -> None:
     }
     for line in table_lines([row]):
         connection.note(line)
-    for assumption in plan.get("assumptions", ())[:3]:
-        connection.note(f"assumed: {clean(assumption)}")
     for text in plan.get("notes", ()):
         if text not in told:
             connection.note(f"note: {clean(text)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,20 +30,32 @@ Examples:
   roost top queue -w""",
 )
 @click.argument("what", type=click.Choice(["node", "job", "queue"]), default="node", required=False)
-@option("-w", "--watch", section="Output", is_flag=True, help="Go on; off a terminal, once.")
+@option("-w", "--watch", section="Output", is_flag=True, help="Go on showing it.")
 @connection.output_option
 def top(what: str, watch: bool, output: str) -> None:  # noqa: FBT001 - click passes flags
     """Say how full the nodes are, what jobs use, or how the queues stand."""
     with connection.connect() as client:
-        if output in ("json", "yaml"):
-            connection.printed(
-                {"queue": client.queues, "node": client.nodes}.get(what, client.top)(), output
-            )
-        elif watch and sys.stdout.isatty():
+        if watch and sys.stdout.isatty() and output not in ("json", "yaml"):
             _watch(client, what)
-        else:
-            for line in _lines(client, what):
-                click.echo(line)
+            return
+        _tell(client, what, output)
+        while watch:  # through a pipe, one after the other
+            time.sleep(_REDRAW_S)
+            click.echo("---" if output == "yaml" else "")
+            _tell(client, what, output)
+
+
+def _tell(client: Client, what: str, output: str) -> None:
+    if output in ("json", "yaml"):
+        asked: dict[str, Callable[[], Any]] = {
+            "queue": client.queues,
+            "node": client.nodes,
+            "job": client.top,
+        }
+        connection.printed(asked[what](), output)
+        return
+    for line in _lines(client, what):
+        click.echo(line)
 
 
 def _watch(client: Client, what: str) -> None:

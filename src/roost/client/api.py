@@ -34,7 +34,7 @@ from roost.client.views import (
     job_page,
     job_view,
 )
-from roost.errors import InvalidSpec, Retryable
+from roost.errors import Fatal, InvalidSpec, Retryable
 
 #: An answer that is handed on as it is.
 Json = dict[str, Any]
@@ -62,7 +62,10 @@ class Filters(TypedDict, total=False):
 
 def whoami() -> Steps[Json]:
     """The user and role of this client, as the server knows it."""
-    return _json((yield from ask(get("/whoami"))).json())
+    told = _json((yield from ask(get("/whoami"))).json())
+    if not isinstance(told.get("user"), str):
+        raise Fatal("the server's answer names no user; is that a Roost server?")
+    return told
 
 
 def status(job: str) -> Steps[JobView]:
@@ -435,5 +438,5 @@ def _submission(
 
 def _json(told: Any) -> Json:
     if not isinstance(told, dict):
-        raise InvalidSpec("the server's answer is not an object; is that a Roost server?")
+        raise Fatal("the server's answer is not an object; is that a Roost server?")
     return told

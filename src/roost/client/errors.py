@@ -1,7 +1,7 @@
 """What can go wrong on the way to the server, and what the server says when it refuses.
 
     RoostError
-    ├── Refused             the server said no: ``kind``, ``hint`` and HTTP ``status``
+    ├── RequestRefused      the server said no: ``kind``, ``hint`` and HTTP ``status``
     │   ├── also a NotFound, InvalidSpec, Forbidden, Conflict, Retryable or Fatal, as it may be
     │   └── Unauthenticated no token, or one that is not valid
     ├── NoServer            no server answers there (Retryable)
@@ -9,7 +9,8 @@
     ├── LostAnswer          it was sent, but no answer came: done or not is unknown (Retryable)
     └── RemoteError         a submitted function failed with something that cannot be raised here
 
-A refusal is caught as what it means, ``except NotFound``, or as ``RequestRefused``.
+A refusal is caught as what it means, ``except NotFound``, or as ``RequestRefused``; it is a
+``NotFoundRefusal``, ``InvalidRefusal`` and so on, which are both.
 """
 
 from __future__ import annotations
@@ -36,29 +37,31 @@ class Unauthenticated(RequestRefused):
     """The server does not know the caller."""
 
 
-class _Missing(RequestRefused, NotFound):
-    pass
+class NotFoundRefusal(RequestRefused, NotFound):
+    """There is no such thing, or the caller may not know of it."""
 
 
-class _Invalid(RequestRefused, InvalidSpec):
-    pass
+class InvalidRefusal(RequestRefused, InvalidSpec):
+    """What was sent is wrong; the message says what."""
 
 
-class _NotYours(RequestRefused, Forbidden):
-    pass
+class ForbiddenRefusal(RequestRefused, Forbidden):
+    """The caller has no right to it."""
 
 
-class _Clash(RequestRefused, Conflict):
-    pass
+class ConflictRefusal(RequestRefused, Conflict):
+    """It clashes with the present state."""
 
 
-class _Later(RequestRefused, Retryable):
+class RetryRefusal(RequestRefused, Retryable):
+    """Not now; the same may work after ``after`` seconds."""
+
     def __init__(self, message: str, after: float = 1.0) -> None:
         Retryable.__init__(self, message, after)
 
 
-class _Broken(RequestRefused, Fatal):
-    pass
+class FatalRefusal(RequestRefused, Fatal):
+    """A fault of the server."""
 
 
 class NoServer(Retryable):
@@ -101,14 +104,14 @@ class RemoteError(RoostError):
 
 
 _KINDS: dict[str, type[RequestRefused]] = {
-    "not-found": _Missing,
-    "invalid": _Invalid,
-    "conflict": _Clash,
-    "forbidden": _NotYours,
+    "not-found": NotFoundRefusal,
+    "invalid": InvalidRefusal,
+    "conflict": ConflictRefusal,
+    "forbidden": ForbiddenRefusal,
     "unauthenticated": Unauthenticated,
-    "retry": _Later,
-    "full": _Later,
-    "fatal": _Broken,
+    "retry": RetryRefusal,
+    "full": RetryRefusal,
+    "fatal": FatalRefusal,
 }
 #: For an answer that does not say: a proxy's, or one of an older server.
 _STATUSES = {

@@ -81,6 +81,8 @@ def of_command(command: Sequence[str]) -> JobFile:
     from roost.jobfile import JobFile  # noqa: PLC0415 - as above
 
     words = [str(word) for word in command]
+    if not words or not words[0].strip():
+        raise InvalidSpec("the command is empty: it begins with a program, such as python")
     scripts = [word for word in words if re.search(r"\.(py|sh)\Z", word)]
     name = Path((scripts or words or [""])[0]).stem
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")

@@ -245,7 +245,7 @@ SBATCH = """\
 #SBATCH -p vision,spare
 #SBATCH --qos high -A birds
 #SBATCH -o logs/%j.out
-#SBATCH --array=1-10%2
+#SBATCH --exclusive
 #SBATCH --requeue --signal=B:USR1@120
 #SBATCH --nice=100
 
@@ -500,7 +500,7 @@ def test_sbatch() -> None:
         "line 10: --qos is not converted",
         "line 10: --account is not converted",
         "line 11: --output is not converted",
-        "line 12: --array is not converted",
+        "line 12: --exclusive is not converted",
         "--nice: priorities are 0 to 100 here",
         "the GPU type 'a100' is taken for the kind 'A100'",
         "line 18: srun is left as it is; it must exist, or be removed",
@@ -612,3 +612,18 @@ def test_a_script_without_headers_just_runs() -> None:
 def test_a_folder_given_to_slurm_is_filled_in_by_the_caller() -> None:
     job = sbatch("-D code").filled({}, Path("/home/ada"))
     assert job.program().workdir == "/home/ada/code"
+
+
+@pytest.mark.parametrize(
+    ("header", "advice"),
+    [
+        ("--array=1-10%2", "SLURM_ARRAY_TASK_ID"),
+        ("-a 3", "SLURM_ARRAY_TASK_ID"),
+        ("--dependency=afterok:12", "roost submit --wait"),
+        ("-d singleton", "roost submit --wait"),
+    ],
+)
+def test_what_would_be_another_job_is_refused(header: str, advice: str) -> None:
+    with pytest.raises(JobFileErrors, match=r"line 2: .*take it out") as caught:
+        parse(f"#!/bin/bash\n#SBATCH {header}\npython train.py\n", "a.sbatch")
+    assert advice in str(caught.value)

@@ -40,6 +40,13 @@ _SHORT = {
     "x": "exclude",
     "d": "dependency",
 }
+#: What a job file cannot say, and what to do instead.
+_REFUSED = {
+    "array": "would be one job here: take it out, and submit once for each number, such as "
+    "for i in 1 2 3; do roost submit FILE --env SLURM_ARRAY_TASK_ID=$i --label task=$i; done",
+    "dependency": "is not known here: take it out, and submit the job when the other is over, "
+    "such as roost submit --wait FIRST && roost submit FILE",
+}
 _FLAGS = {"requeue", "no-requeue", "exclusive"}
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)B?\Z", re.IGNORECASE)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?\Z")
@@ -123,6 +130,7 @@ def convert(text: str) -> Conversion:
             _read_header(line, number, options)
         elif line.strip() and not line.startswith("#"):
             break  # headers below the first command are comments
+    _refuse(options)
     _put_plain(options, out)
     layout = _layout(options, text, out)
     _put_cpus(options, layout, out)
@@ -149,6 +157,13 @@ def _read_header(line: str, number: int, options: _Options) -> None:
         if not value and name not in _FLAGS and words and not words[0].startswith("-"):
             value = words.pop(0)
         options.add(name, value, number)
+
+
+def _refuse(options: _Options) -> None:
+    """Refuse what would make another job of it: one instead of many, or one that starts at once."""
+    for name, advice in _REFUSED.items():
+        if given := options.take(name):
+            raise Fault(given.line, f"#SBATCH --{name} {advice}", name)
 
 
 def _put_plain(options: _Options, out: Conversion) -> None:

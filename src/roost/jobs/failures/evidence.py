@@ -29,6 +29,7 @@ _TRACEBACK = b"Traceback (most recent call last):"
 _EXCEPTION = re.compile(rb"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*)(?::(?:\s|$)|\s*$)")
 _FILE = re.compile(rb'File "([^"\n]{1,160})", line (\d{1,7})')
 _USUAL = (b"Error", b"Exception", b"Interrupt", b"Exit", b"Timeout", b"Failure", b"Warning")
+_UNREACHED = b"after connection broken by"
 _CHAINED = (
     b"The above exception was the direct cause of the following exception:",
     b"During handling of the above exception, another exception occurred:",
@@ -181,6 +182,8 @@ def _printed(text: bytes, low: bytes, worst: Tier) -> LogEvidence | None:
     if best is None:
         return None
     at, kind = -best[1], best[3]
+    if kind == "missing-package" and _UNREACHED in low:
+        kind = "network"  # pip says that there is no such package when it can ask nobody, too
     return LogEvidence(kind, text[at : _line_end(text, at)], where=_where(kind, text, at))
 
 

@@ -264,7 +264,11 @@ _LINES: dict[str, tuple[str | tuple[str, ...], ...]] = {
         "504 server error",
         "429 client error",
         ("couldn't connect to", "huggingface.co"),
-        ("could not find a version that satisfies", "(from versions: none)"),
+    ),
+    "missing-package": (
+        "no matching distribution found for",
+        "could not find a version that satisfies",
+        "packagesnotfounderror",
     ),
     "permission": (
         "permissionerror: ",

@@ -151,6 +151,12 @@ KINDS: dict[str, FailureKind] = {
         "never",
         "install the package in the environment that the job runs in, or fix the import",
     ),
+    "missing-package": FailureKind(
+        "a package to be installed was not found",
+        "user",
+        "never",
+        "check its name and version, and that it is made for this version of Python",
+    ),
     "syntax-error": FailureKind("syntax error", "user", "never", "fix the line it names"),
     "bad-arguments": FailureKind(
         "bad command-line arguments",

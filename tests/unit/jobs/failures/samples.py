@@ -255,6 +255,18 @@ SAMPLES = (
             "'Failed to establish a new connection'))"
         ),
     ),
+    Sample(
+        "network",  # pip without one
+        "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('Failed "
+        "to establish a new connection: [Errno -2] Name or service not known')': /simple/einops/\n"
+        "ERROR: Could not find a version that satisfies the requirement einops (from versions: "
+        "none)\nERROR: No matching distribution found for einops\n",
+    ),
+    Sample(
+        "missing-package",
+        "ERROR: Could not find a version that satisfies the requirement nosuchpkg (from versions: "
+        "none)\nERROR: No matching distribution found for nosuchpkg\n",
+    ),
     Sample("port-in-use", raised("OSError: [Errno 98] Address already in use")),
     Sample(
         "port-in-use",
