@@ -76,6 +76,7 @@ _SECTIONS = {
         "profiles": ("profiles", "Show what was measured of your applications."),
         "queues": ("queues", "List queues, or change one."),
         "nodes": ("nodes", "List nodes, drain them, or put them back into service."),
+        "notify": ("notify", "Say who is told of jobs by web hooks and mail, or try a target."),
         "users": ("accounts", "List users, or change one."),
         "tokens": ("accounts", "List access tokens, make one, or revoke one."),
         "whoami": ("accounts", "Say who you are to the server."),

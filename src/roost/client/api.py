@@ -372,6 +372,22 @@ def delete_queue(queue: str) -> Steps[None]:
     yield from ask(RestRequest("DELETE", f"/queues/{part(queue)}"))
 
 
+def notifications() -> Steps[Json]:
+    """The settings of notifications, without secrets, and what waits to be sent."""
+    return _json((yield from ask(get("/notifications"))).json())
+
+
+def set_notifications(settings: Mapping[str, Any]) -> Steps[Json]:
+    """Other settings of notifications."""
+    request = RestRequest("PUT", "/notifications", body=dict(settings), again=True)
+    return _json((yield from ask(request)).json())
+
+
+def test_notification(to: str) -> Steps[None]:
+    """Send a notification to a URL or a mail address now."""
+    yield from ask(RestRequest("POST", "/notifications/test", body={"to": to}))
+
+
 def top() -> Steps[Json]:
     """What nodes, jobs and queues use now."""
     return _json((yield from ask(get("/top"))).json())

@@ -24,6 +24,7 @@ from roost.jobfile import fields, yaml
 from roost.jobfile.errors import JobFileErrors
 from roost.jobfile.faults import check_document, explained
 from roost.jobfile.fields import wrong
+from roost.jobfile.notify import as_lines, read_rule
 from roost.jobfile.program import Program, RetryRule, Suspend, Task
 from roost.jobfile.sections import (
     ONE_GPU,
@@ -93,6 +94,8 @@ class JobFile(Section):
                 if "workers" in data:
                     raise wrong(short, f"'{short}' and 'workers' say the same; give one of them")
                 data["workers"] = data.pop(short)
+        if isinstance(data.get("notify"), dict):
+            data["notify"] = as_lines(data["notify"])
         return with_gpus(data)
 
     @model_validator(mode="after")
@@ -199,8 +202,11 @@ class JobFile(Section):
             found.append("image: ignored; the job runs in the environment of this machine")
         if self.ports:
             found.append("ports: ignored; the job opens ports of this machine by itself")
-        if self.notify:
-            found.append("notify: ignored; nobody is notified")
+        for line in self.notify:
+            try:
+                read_rule(line)
+            except InvalidSpec as error:
+                found.append(f"notify: {error}: ignored")
         if self._shares_nothing():
             found.append(
                 "sharing: way and policy matter to a part of a GPU only; ask for one with gpus: 0.5"

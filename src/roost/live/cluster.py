@@ -62,6 +62,7 @@ from roost.jobs.views import node_view, over_view, queue_views, state_view, view
 from roost.live.batches import DecidedBatch
 from roost.live.driver import Driver
 from roost.live.intake import Command
+from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
 from roost.live.reruns import RerunService
 from roost.live.retention import PRUNED_AT_ONCE, RetentionRule, RetentionService, pruned_view
@@ -121,6 +122,7 @@ class Cluster:
             self.snapshots.is_taking,
         )
         self._tidying: asyncio.Task[None] | None = None
+        self.notifications = NotificationService(store, home, self.clock)
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
@@ -151,6 +153,7 @@ class Cluster:
         await asyncio.to_thread(self.engine.sweep, self._is_known)
         await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
+        await self.notifications.start(self.feed, self.seq)
         self._tidying = asyncio.create_task(self.retention.run(), name="retention")
 
     def _is_known(self, job: JobId) -> bool:
@@ -166,6 +169,7 @@ class Cluster:
             self._tidying.cancel()
             with suppress(asyncio.CancelledError):
                 await self._tidying
+        await self.notifications.close()
         await self.snapshots.close()
         await self._driver.close()
         await asyncio.to_thread(self.store.close)

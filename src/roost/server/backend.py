@@ -59,6 +59,22 @@ class SnapshotBackend(Protocol):
         ...
 
 
+class NotificationBackend(Protocol):
+    """Notifications of a cluster's jobs."""
+
+    def shown(self) -> dict[str, Any]:
+        """The settings without secrets, and what waits to be sent."""
+        ...
+
+    async def change(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Take over other settings."""
+        ...
+
+    async def test(self, target: str, user: str) -> None:
+        """Send one to a target now."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -75,6 +91,11 @@ class ClusterBackend(Protocol):
     @property
     def snapshots(self) -> SnapshotBackend:
         """Restore points."""
+        ...
+
+    @property
+    def notifications(self) -> NotificationBackend:
+        """Who is told what becomes of jobs."""
         ...
 
     @property

@@ -62,6 +62,12 @@ class DisableGpu(RequestBody):
     reason: Label = ""
 
 
+class TestNotification(RequestBody):
+    """Where a notification is to be sent now."""
+
+    to: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+
+
 class TakeSnapshot(RequestBody):
     """A snapshot to be taken, and what to call it."""
 

@@ -39,7 +39,12 @@ from roost.kubernetes.client.kinds import (
     ResourceKind,
 )
 from roost.kubernetes.client.mirror import Mirror
-from roost.kubernetes.gateway.commands import ClusterCommands, NoSnapshots, unavailable
+from roost.kubernetes.gateway.commands import (
+    ClusterCommands,
+    NoNotifications,
+    NoSnapshots,
+    unavailable,
+)
 from roost.kubernetes.gateway.folding import queue_rows, workload_sources
 from roost.kubernetes.gateway.outputs import PodOutputs
 from roost.kubernetes.gateway.rows import (
@@ -79,6 +84,7 @@ class KubernetesCluster:
         self.store, self.feed, self.counts = store, ChangeFeed(), DecisionCounts()
         self.health = IntakeHealth()
         self.snapshots = NoSnapshots()
+        self.notifications = NoNotifications()
         self.engine = PodOutputs(api, self._pods, folder)
         self.epoch = self.seq = 0
         self._decides = Announcement()
@@ -244,7 +250,8 @@ class KubernetesCluster:
         found = await asyncio.to_thread(
             lambda: explaining.plan(core(), spec, self._policy, self._placer, time.time())
         )
-        return {**found, "notes": [self._decides.note] if self._decides.note else []}
+        silent = "notify: ignored on Kubernetes; nobody is notified" if request.job.notify else ""
+        return {**found, "notes": [*filter(None, (self._decides.note, silent))]}
 
     async def explain(self, job: JobId) -> dict[str, Any]:
         """Why a job is where it is, who is ahead, when it will start, what would start it now."""

@@ -210,6 +210,25 @@ def unavailable(what: str) -> Conflict:
     )
 
 
+class NoNotifications:
+    """Notifications, where there are none."""
+
+    def shown(self) -> dict[str, Any]:
+        """There is nothing to show."""
+        raise Conflict(_SILENT)
+
+    async def change(self, told: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """There is nothing to change."""
+        raise Conflict(_SILENT)
+
+    async def test(self, target: str, user: str) -> None:  # noqa: ARG002
+        """Nobody is told."""
+        raise Conflict(_SILENT)
+
+
+_SILENT = "nobody is notified on Kubernetes: 'notify' of a job is kept there, and not honoured"
+
+
 class NoSnapshots:
     """Snapshots, where there are none."""
 

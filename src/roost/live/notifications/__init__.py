@@ -1,0 +1,1 @@
+"""Notifications: what becomes of jobs, told by web hooks and mail."""
