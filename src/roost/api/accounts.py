@@ -69,8 +69,12 @@ class NewToken(TokenView):
 
 @dataclass(frozen=True, slots=True)
 class HealthView(WireView):
-    """Whether the server works."""
+    """Whether the server works.
+
+    ``policy`` is empty, or says that the policy fails and jobs are started in order of arrival.
+    """
 
     ok: bool
     why: str
     version: str
+    policy: str = ""

@@ -12,6 +12,7 @@ import click
 from roost.cli import connection
 from roost.cli.output import table_lines
 from roost.cli.parameter_types import Verb, option
+from roost.errors import RoostError
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -77,12 +78,26 @@ def _lines(client: Client, what: str) -> Iterator[str]:
         yield from _job_lines(client)
     else:
         yield from node_lines(client.nodes())
+        yield from _trouble_lines(client)
         waiting = list(client.jobs(state="queued"))
         if waiting:
             from roost.client.formatting import count, gpus
 
             asked = gpus(sum(view.gpus for view in waiting))
             yield f"waiting: {count(len(waiting), 'job')}, {asked}"
+
+
+def _trouble_lines(client: Client) -> Iterator[str]:
+    """What is wrong with the server as a whole."""
+    from roost.client.formatting import clean
+
+    try:
+        health = client.health()
+    except RoostError:
+        return  # an older server, or one that does not tell this user
+    for key, label in (("why", "nothing is accepted"), ("policy", "attention")):
+        if health.get(key):
+            yield f"{label}: {clean(str(health[key]))}"
 
 
 def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:

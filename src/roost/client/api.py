@@ -68,6 +68,11 @@ def whoami() -> Steps[Json]:
     return told
 
 
+def health() -> Steps[Json]:
+    """Whether the server takes new work, and whether its policy works."""
+    return _json((yield from ask(get("/health"))).json())
+
+
 def status(job: str) -> Steps[JobView]:
     """A job as it is now."""
     return job_view((yield from ask(get(f"/jobs/{part(job)}"))).json())

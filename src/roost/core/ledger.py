@@ -64,6 +64,8 @@ class Ledger:
         self._largest = (0, 0)
         #: Grows whenever something was given back: what was refused before may now fit.
         self.releases: int = 0
+        #: What was taken (or given back) in the trial that is under way, if one is.
+        self._tried: list[tuple[bool, Part, Resources]] | None = None
         #: Nodes in the order in which their books changed, newest last.
         self.changed: list[Node] = []
         self.changed_before: int = 0
@@ -248,8 +250,17 @@ class Ledger:
     # -- taking and giving back --------------------------------------------------------------
 
     def take(self, part: Part, need: Resources) -> None:
-        """Book a part; refuses what is not free."""
+        """Book a part; refuses what is not free, and books nothing then."""
         node = self.nodes[part.node]
+        spec, workers = node.spec, part.workers
+        cpu_milli = need.cpu_milli * workers if spec.cpu_milli else 0
+        if cpu_milli and cpu_milli > node.cpu_left:
+            raise Fatal(f"{part} takes more CPUs than node {node.id} has left")
+        memory_mib = need.memory_mib * workers if spec.memory_mib else 0
+        if memory_mib and memory_mib > node.memory_left:
+            raise Fatal(f"{part} takes more memory than node {node.id} has left")
+        if spec.workers and workers > node.workers_left:
+            raise Fatal(f"{part} is more workers than node {node.id} takes")
         if part.share_milli == WHOLE:
             mask = mask_of(part.gpus)
             # What is hidden is not found, but can be taken: a run gets its own place back.
@@ -259,18 +270,12 @@ class Ledger:
             node.free &= ~mask
         else:
             self._share(node, part, need)
-        if need.cpu_milli and node.spec.cpu_milli:
-            node.cpu_left -= need.cpu_milli * part.workers
-            if node.cpu_left < 0:
-                raise Fatal(f"{part} takes more CPUs than node {node.id} has left")
-        if need.memory_mib and node.spec.memory_mib:
-            node.memory_left -= need.memory_mib * part.workers
-            if node.memory_left < 0:
-                raise Fatal(f"{part} takes more memory than node {node.id} has left")
-        if node.spec.workers:
-            node.workers_left -= part.workers
-            if node.workers_left < 0:
-                raise Fatal(f"{part} is more workers than node {node.id} takes")
+        if self._tried is not None:
+            self._tried.append((True, part, need))
+        node.cpu_left -= cpu_milli
+        node.memory_left -= memory_mib
+        if spec.workers:
+            node.workers_left -= workers
         self._show(node)
 
     def claim(self, parts: Iterable[tuple[Part, Resources]]) -> str:
@@ -299,6 +304,8 @@ class Ledger:
             node.count_free()
         else:
             self._unshare(node, part, need)
+        if self._tried is not None:
+            self._tried.append((False, part, need))
         if need.cpu_milli and node.spec.cpu_milli:
             node.cpu_left += need.cpu_milli * part.workers
         if need.memory_mib and node.spec.memory_mib:
@@ -399,11 +406,24 @@ class Ledger:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Take and release at will, if in the end all is as it was: nothing was given back."""
+        """Take and release at will, if in the end all is as it was: nothing was given back.
+
+        What an exception leaves undone is undone here.
+        """
         releases = self.releases
+        outer, self._tried = self._tried, []
         try:
             yield
+        except BaseException:
+            tried, self._tried = self._tried, None
+            for taken, part, need in reversed(tried):
+                if taken:
+                    self.release(part, need)
+                else:
+                    self.take(part, need)
+            raise
         finally:
+            self._tried = outer
             self.releases = releases
 
     def moment(self) -> tuple[int, int, int]:

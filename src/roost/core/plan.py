@@ -41,6 +41,7 @@ class Plan:
     __slots__ = (
         "_undo",
         "awaits_starts",
+        "check_time",
         "consolidates",
         "decisions",
         "history",
@@ -76,6 +77,8 @@ class Plan:
         self.placer = placer
         #: Whether the placer puts a gang that could fit on one node only ever on one node.
         self.consolidates: bool = getattr(placer, "consolidates", False)
+        #: Raises when a policy has taken too long; every verb asks, for it may be stopped there.
+        self.check_time: Callable[[], None] | None = None
         #: A policy's own notes between plans. They may vanish at any restart.
         self.memo = memo
         #: GPU-seconds that each job which is over has held, oldest first.
@@ -100,11 +103,15 @@ class Plan:
     @property
     def pending(self) -> list[Job]:
         """Waiting jobs, first come first."""
+        if self.check_time is not None:
+            self.check_time()
         return list(self.waiting)
 
     @property
     def running(self) -> ValuesView[Run]:
         """Runs that hold something, also those that are starting or leaving."""
+        if self.check_time is not None:
+            self.check_time()
         return self.runs.values()
 
     def lines(self, key: KeyOf, *, by_queue: bool = False, apart: bool = False) -> Collection[Line]:
@@ -112,6 +119,8 @@ class Plan:
 
         ``apart``: jobs that can change their size or kind stand in lines of their own.
         """
+        if self.check_time is not None:
+            self.check_time()
         self.waiting.order_by(key, self.now, by_queue=by_queue, apart=apart)
         return self.waiting.open
 
@@ -124,6 +133,8 @@ class Plan:
 
     def place(self, job: Job, workers: int | None = None) -> bool:
         """Start a waiting job where the placer finds room, with its least workers or so many."""
+        if self.check_time is not None:
+            self.check_time()
         if not job.waiting:
             return False
         line = self.waiting.line_of(job)
@@ -144,6 +155,8 @@ class Plan:
 
     def probe(self, job: Job) -> tuple[Part, ...] | None:
         """Where a waiting job would be placed now, if anywhere."""
+        if self.check_time is not None:
+            self.check_time()
         line = self.waiting.line_of(job)
         if line.queue is not None and self.over_limit(job, line.gpu_milli):
             return None
@@ -151,6 +164,8 @@ class Plan:
 
     def place_at(self, job: Job, allocation: Allocation) -> None:
         """Start a waiting job exactly there."""
+        if self.check_time is not None:
+            self.check_time()
         if not job.waiting:
             raise Fatal(f"job {job.id} does not wait for a place")
         self._check_size(job, allocation.workers)
@@ -160,8 +175,7 @@ class Plan:
             raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
         if shut := self._shut(allocation.parts):
             raise Fatal(f"job {job.id} cannot begin on node {shut}: it is cordoned")
-        for part in allocation.parts:
-            self.ledger.take(part, needs(job, part))
+        self._exchange(job, (), allocation.parts)
         job.queue.charge(job, allocation)
         self.waiting.leave(job, self.now)
         self.decisions.append(Place(job.id, allocation))
@@ -216,6 +230,8 @@ class Plan:
 
     def reshape(self, run: Run, allocation: Allocation, reason: str = "") -> bool:
         """Give a run another allocation; what it keeps stays untouched."""
+        if self.check_time is not None:
+            self.check_time()
         if not run.settled:
             return False
         job, old = run.job, run.allocation
@@ -228,10 +244,7 @@ class Plan:
         if not self._may_become(old, allocation):
             return False
         gone, new = _difference(old.parts, allocation.parts)
-        for part in gone:
-            self.ledger.release(part, needs(job, part))
-        for part in new:
-            self.ledger.take(part, needs(job, part))
+        self._exchange(job, gone, new)
         job.queue.charge(job, old, -1)
         job.queue.charge(job, allocation)
         advance(run, Trigger.RESHAPED)
@@ -292,7 +305,19 @@ class Plan:
 
     def mark(self) -> int:
         """A point to come back to."""
+        if self.check_time is not None:
+            self.check_time()
         return len(self._undo)
+
+    def start_over(self, mark: int) -> None:
+        """Forget all since ``mark``, and what the policy noted, said and asked for: it failed."""
+        self.check_time = None
+        self.waiting.order_by_arrival()  # before anything is undone: its key may fail, too
+        self.undo(mark)
+        self.memo.clear()
+        self.said.clear()
+        self.latest_starts.clear()
+        self.wake_at, self.awaits_starts = math.inf, False
 
     def undo(self, mark: int) -> None:
         """Forget everything since ``mark``."""
@@ -303,6 +328,8 @@ class Plan:
 
     def over_limit(self, job: Job, extra_milli: int) -> bool:
         """Whether so much more would take a job's queue over its limit."""
+        if self.check_time is not None:
+            self.check_time()
         limit = job.queue.spec.limit_milli
         return limit is not None and job.queue.used_milli + extra_milli > limit
 
@@ -334,7 +361,26 @@ class Plan:
 
     # -- how it is done ------------------------------------------------------------------------
 
+    def _exchange(self, job: Job, gone: Sequence[Part], new: Sequence[Part]) -> None:
+        """Give back and take in the books, entirely or not at all."""
+        ledger, released, taken = self.ledger, 0, 0
+        try:
+            for part in gone:
+                ledger.release(part, needs(job, part))
+                released += 1
+            for part in new:
+                ledger.take(part, needs(job, part))
+                taken += 1
+        except Exception:
+            for part in new[:taken]:
+                ledger.release(part, needs(job, part))
+            for part in gone[:released]:
+                ledger.take(part, needs(job, part))
+            raise
+
     def _clear(self, run: Run, decision: Evict | SetAside) -> bool:
+        if self.check_time is not None:
+            self.check_time()
         job = run.job
         suspends = isinstance(decision, SetAside)
         if not (run.settled or (run.frozen and not suspends)) or job.protected:

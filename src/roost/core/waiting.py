@@ -106,6 +106,8 @@ class Waiting:
         self.returned: list[Job] = []
         #: Whether a line was opened since the last decision.
         self.opened = False
+        #: What the key raised; since then all stand in order of arrival.
+        self.fault: Exception | None = None
         self.epoch = 0
         self.count = 0
 
@@ -121,12 +123,21 @@ class Waiting:
     ) -> None:
         """Sort by another key from now on.
 
-        If asked for with a line per queue, or with adaptable jobs apart from others.
+        If asked for with a line per queue, or with adaptable jobs apart from others. Raises what
+        the key raises; all stand in order of arrival then.
         """
         if key != self.key or by_queue != self.by_queue or apart != self.apart:
             jobs = self._disband(now)
-            self.key, self.by_queue, self.apart = key, by_queue, apart
+            self.key, self.by_queue, self.apart, self.fault = key, by_queue, apart, None
             self._reform(jobs, now)
+            if self.fault is not None:
+                raise self.fault
+
+    def order_by_arrival(self) -> None:
+        """Sort by what cannot fail, without asking the present key."""
+        self.key = by_arrival
+        for line in self.open:
+            line.entries = sorted((job.seq, job.seq, job) for _, _, job in line.entries)
 
     def tidy(self, now: float) -> None:
         """Forget shapes that came once and never again, where there are very many."""
@@ -223,8 +234,10 @@ class Waiting:
         """Change something about a waiting job that its key depends on."""
         line = self.line_of(job)
         self._remove(line, job)
-        change(job)
-        self._insert(line, job)
+        try:
+            change(job)
+        finally:
+            self._insert(line, job)
 
     def rekey_all(self, change: Callable[[], None]) -> None:
         """Change something that all keys depend on."""
@@ -241,7 +254,12 @@ class Waiting:
         if not line.entries:
             self.open[line] = None
             self.opened = True
-        insort(line.entries, (self.key(job), job.seq, job))
+        try:
+            insort(line.entries, (self.key(job), job.seq, job))
+        except Exception as error:  # noqa: BLE001 - a policy's key raises what it likes
+            self.fault = error
+            self.order_by_arrival()
+            insort(line.entries, (job.seq, job.seq, job))
         job.waiting = True
         self.count += 1
 
@@ -250,8 +268,18 @@ class Waiting:
         if entries[0][2] is job:
             del entries[0]
         else:
-            del entries[bisect_left(entries, (self.key(job), job.seq))]
+            del entries[self._place_of(job, entries)]
         job.waiting = False
         self.count -= 1
         if not entries:
             del self.open[line]
+
+    def _place_of(self, job: Job, entries: list[Entry]) -> int:
+        """Where a job stands in its line, also if its key is no longer what it was."""
+        try:
+            found = bisect_left(entries, (self.key(job), job.seq))
+            if entries[found][2] is job:
+                return found
+        except Exception as error:  # noqa: BLE001 - as above; also an index beyond the end
+            self.fault = error
+        return next(place for place, entry in enumerate(entries) if entry[2] is job)

@@ -55,6 +55,7 @@ from roost.jobs.amounts import counted
 from roost.jobs.change_feed import ChangeFeed
 from roost.jobs.clock import WallClock
 from roost.jobs.health import DecisionCounts, IntakeHealth
+from roost.jobs.policy_guard import foreseen
 from roost.jobs.profiles import known, profile_views, too_small, unheld
 from roost.jobs.record import JobRecord
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
@@ -202,12 +203,15 @@ class Cluster:
 
     @property
     def health(self) -> IntakeHealth:
-        """Whether new work is accepted; other commands also are while no run can begin."""
-        trouble = self._driver.trouble
-        if self._driver.health.ok and trouble is not None:
+        """Whether new work is accepted, and whether the policy works.
+
+        Commands that are no new work are also accepted while no run can begin.
+        """
+        health, trouble, failing = self._driver.health, self._driver.trouble, self._driver.policy
+        if health.ok and trouble is not None:
             why = f"nothing new is accepted now: {trouble.why}"
-            return IntakeHealth(ok=False, why=why, full=trouble.full)
-        return self._driver.health
+            health = IntakeHealth(ok=False, why=why, full=trouble.full)
+        return replace(health, policy="" if failing.trouble is None else failing.trouble.text)
 
     @property
     def feed(self) -> ChangeFeed:
@@ -436,8 +440,9 @@ class Cluster:
         request.job.program()
         driver = self._driver
         copy, now = self._copy(), self.clock.now()
-        found = await asyncio.to_thread(
-            lambda: explaining.plan(copy(), spec, driver.policy, driver.placer, now)
+        found = await foreseen(
+            driver.policy,
+            lambda policy: explaining.plan(copy(), spec, policy, driver.placer, now),
         )
         if not found["never"] and (refused := self._refusal(spec)):
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
@@ -466,8 +471,9 @@ class Cluster:
             raise NotFound(f"no job {job!r} any more")
         copy, now = self._copy(), self.clock.now()
         said = self.core.explain(job, limit=self.core.waiting.count)
-        found = await asyncio.to_thread(
-            lambda: explaining.explain(copy(), job, driver.policy, driver.placer, now, said=said)
+        found = await foreseen(
+            driver.policy,
+            lambda policy: explaining.explain(copy(), job, policy, driver.placer, now, said=said),
         )
         found["remedies"] = [
             remedy

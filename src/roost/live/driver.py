@@ -45,6 +45,7 @@ from roost.jobs import history
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.clock import WallClock
 from roost.jobs.health import DecisionCounts, IntakeHealth
+from roost.jobs.policy_guard import PolicyGuard
 from roost.jobs.record import OpenRecords
 from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import row_of
@@ -88,8 +89,8 @@ class Driver:
         clock: WallClock,
     ) -> None:
         self.store, self.engine, self.clock = store, engine, clock
-        self.policy, self.placer, self.private_files = policy, placer, private_files
-        self.core = Core(policy, placer)
+        self.policy, self.placer, self.private_files = PolicyGuard(policy), placer, private_files
+        self.core = Core(self.policy, placer)
         self.records = OpenRecords()
         self.seq = 0
         #: The number of this server among all that ever served the store.

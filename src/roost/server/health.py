@@ -29,9 +29,9 @@ _NOT_NOW: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/healthz", response_model=HealthView, responses=_NOT_NOW, operation_id="healthz")
-async def healthz(_caller: OpenToAll) -> Response:
+async def healthz(here: Here, _caller: OpenToAll) -> Response:
     """The process is alive and answers."""
-    return json({"ok": True, "why": "", "version": __version__})
+    return json({"ok": True, "why": "", "version": __version__, "policy": _briefly(here)})
 
 
 @router.get("/readyz", response_model=HealthView, responses=_NOT_NOW, operation_id="readyz")
@@ -40,7 +40,13 @@ async def readyz(here: Here, caller: OpenToAll) -> Response:
     del caller
     ok = here.cluster.health.ok
     why = "" if ok else "intake is stopped"
-    return json({"ok": ok, "why": why, "version": __version__}, 200 if ok else 503)
+    told = {"ok": ok, "why": why, "version": __version__, "policy": _briefly(here)}
+    return json(told, 200 if ok else 503)
+
+
+def _briefly(here: Here) -> str:
+    """What strangers are told of a policy that fails."""
+    return "the policy fails; jobs start in order of arrival" if here.cluster.health.policy else ""
 
 
 @router.get(
@@ -52,9 +58,10 @@ async def readyz(here: Here, caller: OpenToAll) -> Response:
 async def get_health(
     here: Here, _caller: Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
 ) -> Response:
-    """Whether new work is taken, and if not, why."""
+    """Whether new work is taken, and if not, why; whether the policy works, and if not, why."""
     health = here.cluster.health
-    return json({"ok": health.ok, "why": health.why, "version": __version__})
+    told = {"ok": health.ok, "why": health.why, "version": __version__, "policy": health.policy}
+    return json(told)
 
 
 @router.get(

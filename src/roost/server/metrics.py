@@ -90,6 +90,8 @@ class Metrics:
         yield _gauge("roost_journal_seq", "Number of the journal's last entry.", cluster.seq)
         stopped = "1 while no new work is taken."
         yield _gauge("roost_intake_stopped", stopped, float(not cluster.health.ok))
+        failing = "1 while the policy fails and jobs are started in order of arrival."
+        yield _gauge("roost_policy_failing", failing, float(bool(cluster.health.policy)))
         counts = cluster.counts
         yield _counter("roost_decisions", "Times the core was asked.", counts.decisions)
         yield _counter("roost_journal_appends", "Transactions of the journal.", counts.appends)

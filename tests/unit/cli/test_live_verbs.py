@@ -314,6 +314,8 @@ def test_top_shows_nodes_jobs_and_queues(
     assert lines[3:] == ["GPUs allocated/total: 1/4 (25 %)", "waiting: 1 job, 1 GPU"]
     assert roost("nodes").out.splitlines() == lines[:-1]
     assert "n1:1  failed  free" in roost("nodes", "-o", "wide").out
+    server.routes["GET", "/health"] = {"ok": True, "why": "", "policy": "the policy failed (oh)"}
+    assert "attention: the policy failed (oh)" in roost("top").out.splitlines()
 
     jobs = roost("top", "job").out.splitlines()
     assert jobs[1].split()[:3] == ["resnet-x7k2p", "running", "2"]

@@ -24,6 +24,7 @@ from roost.errors import Conflict, NotFound, RoostError
 from roost.jobs import explain as explaining
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.health import DecisionCounts, IntakeHealth
+from roost.jobs.policy_guard import PolicyGuard, foreseen
 from roost.jobs.profiles import profile_views
 from roost.jobs.requests import CloneRequest, JobSubmission, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, state_view
@@ -247,8 +248,9 @@ class KubernetesCluster:
         spec = request.job.spec(f"{self._api.namespace}/{request.user}")
         await self._hear_operator()
         core = self._copy()
-        found = await asyncio.to_thread(
-            lambda: explaining.plan(core(), spec, self._policy, self._placer, time.time())
+        found = await foreseen(
+            PolicyGuard(self._policy),
+            lambda policy: explaining.plan(core(), spec, policy, self._placer, time.time()),
         )
         silent = "notify: ignored on Kubernetes; nobody is notified" if request.job.notify else ""
         return {**found, "notes": [*filter(None, (self._decides.note, silent))]}
@@ -263,8 +265,9 @@ class KubernetesCluster:
             return over_view(row)
         await self._hear_operator()
         core = self._copy()
-        found = await asyncio.to_thread(
-            lambda: explaining.explain(core(), job, self._policy, self._placer, time.time())
+        found = await foreseen(
+            PolicyGuard(self._policy),
+            lambda policy: explaining.explain(core(), job, policy, self._placer, time.time()),
         )
         if row.view.get("reason"):  # the operator knows what its policy said
             found |= {"cause": row.view["cause"], "reason": row.view["reason"]}

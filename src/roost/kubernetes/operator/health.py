@@ -75,7 +75,8 @@ class HealthServer(Collector):
             leadership = operator.leadership
             if leadership is None or not leadership.settled:
                 return web.Response(status=503, text="is taking over\n")
-            return web.Response(text="leads\n")
+            trouble = leadership.reconciler.policy.trouble
+            return web.Response(text="leads\n" if trouble is None else f"leads; {trouble.text}\n")
         return web.Response(text="follows\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:

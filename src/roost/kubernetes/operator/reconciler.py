@@ -29,6 +29,7 @@ from roost.core import (
     Resources,
 )
 from roost.errors import Fatal, RoostError
+from roost.jobs.policy_guard import PolicyGuard
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.objects.constraints import Pools
@@ -62,7 +63,8 @@ class Reconciler:
         lost_s: float = LOST_S,
         writer: Writer | None = None,
     ) -> None:
-        self.core = Core(policy, placer)
+        self.policy = PolicyGuard(policy)
+        self.core = Core(self.policy, placer)
         self.pools = Pools()
         self.nodes = ClusterNodes(self.core, self.pools, lost_s)
         self.workloads: dict[JobId, PodWorkload] = {}

@@ -7,7 +7,6 @@ one thread, a fixed seed, and a time limit that is far beyond what programs of a
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import highspy
@@ -69,7 +68,7 @@ def solve(  # noqa: PLR0913 - a program has that many parts
     count, rows = len(costs), sparse.rows
     if not count:
         return Solution(np.zeros(0), 0.0, optimal=True)
-    solver = _solver()
+    solver = _take()
     solver.clear()
     _set_up(solver, gap, limit_s)
     solver.passModel(
@@ -90,7 +89,9 @@ def solve(  # noqa: PLR0913 - a program has that many parts
         np.full(count, int(integer), dtype=np.int32),
     )
     solver.run()
-    return _read(solver)
+    found = _read(solver)
+    _idle.append(solver)  # one that raised is not used again
+    return found
 
 
 def choose_exactly(
@@ -129,10 +130,17 @@ def _filled(values: ArrayLike, count: int) -> Reals:
     return np.ascontiguousarray(np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)))
 
 
-@cache
-def _solver() -> highspy.Highs:
-    """The one solver of this process: to make another costs more than most programs."""
-    return highspy.Highs()  # type: ignore[no-untyped-call]
+#: Solvers that are not in use: to make another costs more than most programs. Each serves one call
+#: at a time, for calls may come from several threads; taking from a list and adding to it are one
+#: step each.
+_idle: list[highspy.Highs] = []
+
+
+def _take() -> highspy.Highs:
+    try:
+        return _idle.pop()
+    except IndexError:
+        return highspy.Highs()  # type: ignore[no-untyped-call]
 
 
 #: Ways to a first good point, and to less branching, that take longer than such programs do.
