@@ -24,6 +24,7 @@ OTHERS = ("pip install .", "python -m pytest", "kubectl apply -k deploy/base")
 #: goes on for ever, or needs a cluster or a server elsewhere. The demo has a test of its own.
 LONG = (
     *("bench", "up", "down", "login", "logout", "servers", "operator", "kubernetes", "--context"),
+    *("backup", "restore", "reload"),
 )
 FOR_EVER = {"-w", "--watch", "--on"}
 LIVE = {verb for section in ("Server", "Jobs", "Cluster") for verb in _SECTIONS[section]}

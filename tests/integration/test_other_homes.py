@@ -12,6 +12,7 @@ from tests.integration.local_world import World, run_id, shell, world
 from tests.support import oracles
 from tests.support.server_process import ServerProcess, holders
 from tests.support.trial import Trial, kill_exactly
+from tests.unit.cli.told import roost
 
 from roost.core.actions import Action, Launch, Stop, Suspend
 from roost.core.allocation import Allocation, Part
@@ -152,5 +153,36 @@ def test_a_home_that_was_moved_takes_over(tmp_path: Path) -> None:
             assert not old & pids(one)
             assert other.ask("POST", f"/api/v1/jobs/{job.id}/cancel") is not None
             assert until(lambda: other.get(f"/jobs/{job.id}")["state"] == "cancelled")
+        finally:
+            other.close()
+
+
+def test_what_was_accepted_before_a_backup_is_there_after_it(tmp_path: Path) -> None:
+    with trial(tmp_path, seed=44) as one:
+        assert one.begin()
+        runs = lasting(one, 60.0)
+        one.until(runs, "running")
+        done = one.submit(script(one, "echo all done"))
+        one.until(done, "succeeded")
+        waits = one.submit(script(one, "true", workers=4))
+        file, there = tmp_path / "backup.tar", one.server.home.with_name("there")
+        assert roost("backup", str(file), "--home", str(one.server.home)).status == 0
+        one.server.kill()
+        said = roost("restore", str(file), "--to", str(there))
+        assert "--moved" in said.out, said
+        shutil.rmtree(one.server.home)
+        other = ServerProcess(there, 4)
+        other.start(options=("--moved",))
+        try:
+            assert other.ready(), other.said()
+            assert until(lambda: other.get(f"/jobs/{runs.id}")["state"] == "running")
+            assert other.get(f"/jobs/{runs.id}")["attempt"] == 2
+            assert other.get(f"/jobs/{done.id}")["state"] == "succeeded"
+            answer = other.ask("GET", f"/api/v1/jobs/{done.id}/logs")
+            assert answer is not None
+            assert "all done" in answer.text
+            assert other.get(f"/jobs/{waits.id}")["state"] == "queued"
+            assert other.ask("POST", f"/api/v1/jobs/{runs.id}/cancel") is not None
+            assert until(lambda: other.get(f"/jobs/{waits.id}")["state"] == "succeeded")
         finally:
             other.close()

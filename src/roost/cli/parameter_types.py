@@ -68,7 +68,7 @@ class Number(click.ParamType[float]):
         return found
 
 
-class Size(click.ParamType[int]):
+class ByteSize(click.ParamType[int]):
     """Bytes, as 50Gi or 200GB."""
 
     name = "size"

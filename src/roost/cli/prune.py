@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from roost.cli import connection
-from roost.cli.parameter_types import Duration, Size, Verb, option
+from roost.cli.parameter_types import ByteSize, Duration, Verb, option
 
 #: For the options of ``roost up``, too.
 retention_option = partial(option, section="Limits")
@@ -30,7 +30,9 @@ Examples:
     metavar="N",
     help="Forget the oldest jobs that are over, where there are more than N.",
 )
-@retention_option("--max-disk", "max_disk_bytes", type=Size(), metavar="SIZE", help=MAX_DISK_HELP)
+@retention_option(
+    "--max-disk", "max_disk_bytes", type=ByteSize(), metavar="SIZE", help=MAX_DISK_HELP
+)
 @option("--dry-run", section="Run", is_flag=True, help="Only say which, and how much that is.")
 @connection.output_option
 def prune(output: str, *, dry_run: bool, **bounds: float | None) -> None:
@@ -53,14 +55,15 @@ def prune(output: str, *, dry_run: bool, **bounds: float | None) -> None:
 
     for job in found:
         click.echo(
-            f"{clean(job['id'])}  {job['state']}  {_amount(job['size_bytes'])}  {job['why']}"
+            f"{clean(job['id'])}  {job['state']}  {shown_bytes(job['size_bytes'])}  {job['why']}"
         )
     rest = " (the oldest of them; there are more)" if dry_run and told["more"] else ""
     verb = "would be forgotten" if dry_run else "forgotten"
-    click.echo(f"{counted(len(found), 'job')} {verb}{rest}, {_amount(size)}")
+    click.echo(f"{counted(len(found), 'job')} {verb}{rest}, {shown_bytes(size)}")
 
 
-def _amount(size: float) -> str:
+def shown_bytes(size: float) -> str:
+    """A number of bytes, as people read it."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:  # noqa: PLR2004 - the step between units
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from roost.cli.options import complete_placers, complete_policies
-from roost.cli.parameter_types import Duration, Size, Verb, option
+from roost.cli.parameter_types import ByteSize, Duration, Verb, option
 from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
 from roost.client import endpoints
 from roost.defaults import PLACER, POLICY, USER_JOBS
@@ -38,7 +38,7 @@ _OPEN = ("queued", "starting", "running", "suspended", "resizing")
 _network = partial(option, section="Run")
 _place = partial(option, section="Run")
 
-_home_option = _place(
+home_option = _place(
     "--home",
     type=click.Path(path_type=Path),
     envvar="ROOST_HOME",
@@ -82,7 +82,7 @@ Examples:
     metavar="FILE",
     help="Where the administrator's token is kept.  [default: HOME/token]",
 )
-@_home_option
+@home_option
 @_place("--store", default="", metavar="URL", help="The database.  [default: SQLite in HOME]")
 @option(
     "--policy",
@@ -132,7 +132,7 @@ Examples:
     metavar="N",
     help="Forget the oldest jobs that are over, where there are more than N.",
 )
-@retention_option("--max-disk", type=Size(), metavar="SIZE", help=MAX_DISK_HELP)
+@retention_option("--max-disk", type=ByteSize(), metavar="SIZE", help=MAX_DISK_HELP)
 @_place(
     "--as-copy",
     "origin",
@@ -399,7 +399,7 @@ Examples:
   roost down
   roost down --stop-jobs""",
 )
-@_home_option
+@home_option
 @option("--stop-jobs", section="Run", is_flag=True, help="Cancel all jobs first.")
 def down(home: Path, *, stop_jobs: bool) -> None:
     """Stop the server on this machine; jobs go on unless --stop-jobs is given."""

@@ -105,6 +105,12 @@ def settle(home: Path, identity: HomeIdentity) -> None:
         _write(home, settled)
 
 
+def misplace(home: Path, known: HomeIdentity) -> None:
+    """Have a home that was restored say that it is nowhere, however much it looks like the one."""
+    lost = HomePlace(path=known.place.path, host=known.place.host)
+    _write(home, replace(known, place=lost, generation=max(known.generation, 1)))
+
+
 def read(home: Path) -> HomeIdentity | None:
     """What ``home.json`` says; None where there is none. Older homes have a file ``id``."""
     file = home / "home.json"

@@ -276,6 +276,27 @@ class SqliteDatabase(Database):
         return False
 
 
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database as it is at one moment, also while a server writes to it."""
+    if not source.is_file():
+        raise InvalidSpec(f"there is no database {source}")
+    try:
+        _make(target)
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True)) as found,
+            closing(sqlite3.connect(target, isolation_level=None)) as copy,
+        ):
+            # All pages in one step: of one moment, however much is written meanwhile.
+            found.backup(copy, pages=-1)
+            # A file of its own, without the log beside it that the original has.
+            copy.execute("PRAGMA journal_mode = DELETE")
+            wrong = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except (OSError, sqlite3.Error) as error:
+        raise StoreBroken(f"{source} cannot be copied: {_line(error)}") from None
+    if wrong != "ok":
+        raise StoreBroken(f"{source} is damaged ({wrong}); restore an older backup")
+
+
 def _make(path: Path) -> None:
     """An empty file that only its owner may read, if there is none."""
     try:
