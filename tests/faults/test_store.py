@@ -28,6 +28,8 @@ from tests.support.postgres import PostgresServer
 
 from roost.errors import Conflict, Fatal, RoostError
 from roost.store import (
+    EventQuery,
+    EventRow,
     JobQuery,
     JournalEntry,
     Store,
@@ -271,9 +273,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Journ
             store.journal.serve()
             for seq in range(half * 30 + 1, half * 30 + 31):
                 body = {"v": 1, "pad": "y" * chance.randrange(3000)}
-                store.journal.append(
-                    [JournalEntry(seq, f"e{seq}", seq / 3, body)], [job_row(f"j{seq % 9}")]
+                job = job_row(
+                    f"j{seq % 9}", labels={"team": f"t{seq % 2}"}, view={"exit_code": seq}
                 )
+                line = EventRow(seq, 0, seq / 3, job=job.id, kind="state", text=f"line {seq}")
+                store.journal.append([JournalEntry(seq, f"e{seq}", seq / 3, body)], [job], [line])
             entries = list(store.journal.entries())
             if half:
                 for file in folder.iterdir():
@@ -341,6 +345,45 @@ def test_no_damage_is_silent(
     assert seen["whole"] > 5, seen
     # The note in the lock file knows how long the journal was.
     assert bool(seen["shorter"]) != noted, seen
+
+
+def _lists(path: Path) -> tuple[object, ...]:
+    """What people see of jobs and events."""
+    with open_store(f"sqlite://{path}") as store:
+        return (
+            store.jobs.find(JobQuery(sort="id")),
+            store.jobs.find(JobQuery(labels={"team": "t1"}, sort="id")),
+            store.events.find(EventQuery(limit=200)),
+        )
+
+
+def test_no_damage_of_a_list_is_silent(
+    recorded: tuple[Path, list[JournalEntry]], quick: Path
+) -> None:
+    kept, entries = recorded
+    whole = quick / "whole"
+    shutil.copytree(kept, whole)
+    assert _serve(whole / "roost.db") == entries
+    right = _lists(whole / "roost.db")
+    content = (whole / "roost.db").read_bytes()
+    assert not (whole / "roost.db-wal").exists()
+    chance = random.Random(8)
+    seen = {"right": 0, "found": 0}
+    for _ in range(400):
+        bad = bytearray(content)
+        bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+        (whole / "roost.db").write_bytes(bad)
+        try:
+            with open_store(f"sqlite://{whole}/roost.db") as store:
+                list(store.journal.entries())
+                store.jobs.verify()
+                store.events.verify()
+            assert _lists(whole / "roost.db") == right
+            seen["right"] += 1
+        except RoostError:
+            seen["found"] += 1
+    assert seen["found"] > 20, seen
+    assert seen["right"] > 20, seen
 
 
 def test_a_database_swapped_while_in_use_is_noticed(tmp_path: Path) -> None:

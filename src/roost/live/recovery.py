@@ -73,10 +73,15 @@ def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
 
 
 def check_past(store: Store, upto: int) -> None:
-    """Read what folding left out, for its checksums alone; raises Fatal where it is damaged."""
+    """Read what folding left out, for its checksums alone; raises Fatal where it is damaged.
+
+    That is the journal before its snapshot, and the lists of jobs and events.
+    """
     for entry in store.journal.entries():
         if entry.seq >= upto:
-            return
+            break
+    store.jobs.verify()
+    store.events.verify()
 
 
 def fold(core: Core, entry: JournalEntry) -> list[Action]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from roost.errors import InvalidSpec
@@ -11,6 +13,8 @@ from roost.store.rows import storable
 
 #: Stands for what has not happened yet; before all times, so that both databases sort it alike.
 NEVER = -1.0
+#: Letters of a checksum: enough for damage that nobody intended.
+_SUM = 16
 
 
 def to_json(what: str, value: Any) -> str:
@@ -27,6 +31,12 @@ def from_json(what: str, text: str) -> Any:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
         raise StoreBroken(f"{what} is damaged in the store; restore a backup") from None
+
+
+def row_sum(row: Sequence[object]) -> str:
+    """The checksum of a row. Through repr: a value of another type does not fit."""
+    text = repr(tuple(row)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:_SUM]
 
 
 def clean(text: str) -> str:

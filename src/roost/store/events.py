@@ -7,10 +7,13 @@ from dataclasses import astuple, replace
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.encoding import clean
+from roost.store.encoding import clean, row_sum
+from roost.store.errors import StoreBroken
 from roost.store.rows import EventQuery, EventRow, RowPage
 
 _COLUMNS = "seq, n, time, actor, job, owner, node, kind, old_value, new_value, text"
+_PLACES = ", ".join("?" * (len(_COLUMNS.split(",")) + 1))
+_CHUNK = 1000
 _FILTERS = {"job": "job", "user": "owner", "node": "node", "kind": "kind"}
 _REMEMBERED = 256
 
@@ -34,8 +37,19 @@ def encoded(events: Sequence[EventRow]) -> list[Row]:
 
 def write(session: Session, lines: Sequence[Row]) -> None:
     """Add lines to the log."""
-    places = ", ".join("?" * len(_COLUMNS.split(",")))
-    session.run_many(f"INSERT INTO events ({_COLUMNS}) VALUES ({places})", lines)  # noqa: S608 - constant
+    session.run_many(
+        f"INSERT INTO events ({_COLUMNS}, sum) VALUES ({_PLACES})",  # noqa: S608 - constant
+        [(*line, row_sum(line)) for line in lines],
+    )
+
+
+def seal(session: Session) -> None:
+    """Give every line that an older Roost wrote its checksum."""
+    lines = session.all(f"SELECT {_COLUMNS} FROM events WHERE sum = ''")  # noqa: S608 - constant
+    session.run_many(
+        "UPDATE events SET sum = ? WHERE seq = ? AND n = ?",
+        [(row_sum(line), *line[:2]) for line in lines],
+    )
 
 
 def note(session: Session, event: EventRow) -> None:
@@ -60,14 +74,30 @@ class EventLog:
         turn = " DESC" if query.sort.startswith("-") else ""
         with self._database.reading() as session:
             rows = session.all(
-                f"SELECT {_COLUMNS} FROM events{where} "  # noqa: S608 - values are parameters
+                f"SELECT {_COLUMNS}, sum FROM events{where} "  # noqa: S608 - values are parameters
                 f"ORDER BY seq{turn}, n{turn} LIMIT ? OFFSET ?",
                 (*parameters, query.limit, query.offset),
             )
             total = query.offset + len(rows)
             if len(rows) == query.limit or (query.offset and not rows):
                 total = self._count(session, query)
-        return RowPage(tuple(EventRow(*row) for row in rows), total)
+        return RowPage(tuple(map(_line, rows)), total)
+
+    def verify(self) -> None:
+        """Compare the checksums of all lines; raises StoreBroken."""
+        seq, n = -1, -1
+        while True:
+            with self._database.reading() as session:
+                rows = session.all(
+                    f"SELECT {_COLUMNS}, sum FROM events "  # noqa: S608 - constant
+                    "WHERE seq > ? OR (seq = ? AND n > ?) ORDER BY seq, n LIMIT ?",
+                    (seq, seq, n, _CHUNK),
+                )
+            if not rows:
+                return
+            for row in rows:
+                _line(row)
+            seq, n = rows[-1][:2]
 
     def compact(self, keep: int, after: int, most: int) -> int | None:
         """Remove old lines that are about no job in the list; None when there are no more.
@@ -111,6 +141,16 @@ class EventLog:
             self._counted.clear()
         self._counted[filters] = _Counted(settled, number)
         return number + _number(session, replace(since, after=settled))
+
+
+def _line(row: Row) -> EventRow:
+    *line, total = row
+    if total != row_sum(line):
+        raise StoreBroken(
+            f"line {line[1]} of entry {line[0]} in the event log is damaged in the store: its "
+            "checksum does not fit; stop, keep a copy, and restore a backup"
+        )
+    return EventRow(*line)
 
 
 def _number(session: Session, query: EventQuery, until: int | None = None) -> int:

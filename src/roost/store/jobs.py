@@ -12,17 +12,19 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.encoding import clean, from_json, from_time, to_json, to_time
+from roost.store.encoding import clean, from_json, from_time, row_sum, to_json, to_time
+from roost.store.errors import StoreBroken
 from roost.store.rows import OPEN_STATES, JobQuery, JobRow, OutlivedQuery, RowPage
 
 _COLUMNS = (
     "id, name, owner, queue, state, cause, priority, gpus, "
-    "submitted_at, started_at, finished_at, request, labels, rev, kept_until"
+    "submitted_at, started_at, finished_at, request, labels, rev, kept_until, sum"
 )
 _NAMES = _COLUMNS.split(", ")
 _PLACES = ", ".join("?" * len(_NAMES))
 _UPDATES = ", ".join(f"{name} = excluded.{name}" for name in _NAMES[1:])
 _LABELS = _NAMES.index("labels")
+_SUM = _NAMES.index("sum")
 _CHUNK = 200
 #: Rows per row wanted that are worth walking along an index in the order that is asked for.
 _SPARSE = 20
@@ -145,6 +147,40 @@ class JobTable:
             )
             return _rows(session, [row[0] for row in names])
 
+    def verify(self) -> None:
+        """Compare the checksums of all jobs, and the tables made of them; raises StoreBroken."""
+        last = ""
+        while True:
+            with self._database.reading() as session:
+                names = session.all(
+                    "SELECT id FROM jobs WHERE id > ? ORDER BY id LIMIT ?", (last, _CHUNK)
+                )
+                found = _rows(session, [row[0] for row in names])
+            if not names:
+                break
+            if len(found) != len(names):
+                raise _astray(self._database.where, "jobs without a view or a document")
+            last = names[-1][0]
+        self._verify_counts()
+
+    def _verify_counts(self) -> None:
+        with self._database.reading() as session:
+            counted = session.all("SELECT owner, queue, state, jobs FROM job_counts")
+            there = session.all(
+                "SELECT owner, queue, state, COUNT(*) FROM jobs GROUP BY owner, queue, state"
+            )
+            labels = session.all("SELECT id, labels FROM jobs WHERE labels <> '{}'")
+            pairs = session.all("SELECT id, label, content FROM job_labels")
+        if sorted(counted) != sorted(there):
+            raise _astray(self._database.where, "the numbers of jobs by state")
+        told = {
+            (name, label, content)
+            for name, text in labels
+            for label, content in from_json(f"job {name}", text).items()
+        }
+        if set(pairs) != told:
+            raise _astray(self._database.where, "the labels of jobs")
+
     def find(self, query: JobQuery) -> RowPage[JobRow]:
         """A page of the jobs that a query lets through."""
         search = _Search(query)
@@ -226,6 +262,10 @@ class _Search:
         return (f" WHERE {' AND '.join(parts)}" if parts else ""), parameters
 
 
+def _astray(where: str, what: str) -> StoreBroken:
+    return StoreBroken(f"{where} is damaged: {what} do not fit; keep a copy, and restore a backup")
+
+
 def _escaped(name: str) -> str:
     for letter in "!%_":
         name = name.replace(letter, f"!{letter}")
@@ -254,12 +294,34 @@ def _encoded(job: JobRow) -> EncodedJob:
     )
     pairs: list[Row] = [(label, content, job.id) for label, content in labels.items()]
     view, document = to_json(what, dict(job.view)), to_json(what, dict(job.document))
-    return EncodedJob(row, pairs, view, document)
+    return EncodedJob((*row, row_sum((*row, view, document))), pairs, view, document)
+
+
+def seal(session: Session) -> None:
+    """Give every row that an older Roost wrote its checksum."""
+    names = [row[0] for row in session.all("SELECT id FROM jobs WHERE sum = '' ORDER BY id")]
+    for start in range(0, len(names), _CHUNK):
+        chunk = names[start : start + _CHUNK]
+        rows = session.all(f"{_SELECT} WHERE jobs.id IN ({', '.join('?' * len(chunk))})", chunk)
+        session.run_many(
+            "UPDATE jobs SET sum = ? WHERE id = ?",
+            [(row_sum((*row[:_SUM], *row[_SUM + 1 :])), row[0]) for row in rows],
+        )
+
+
+def _check(row: Row) -> None:
+    """Compare the checksum of a job; raises StoreBroken."""
+    if row[_SUM] != row_sum((*row[:_SUM], *row[_SUM + 1 :])):
+        raise StoreBroken(
+            f"job {row[0]} is damaged in the store: its checksum does not fit; "
+            "stop, keep a copy, and restore a backup"
+        )
 
 
 def _decoded(row: Row) -> JobRow:
     what = f"job {row[0]}"
-    *plain, started, finished, request, labels, rev, kept, view, document = row
+    _check(row)
+    *plain, started, finished, request, labels, rev, kept, _, view, document = row
     times = (to_time(started), to_time(finished))
     bodies = (from_json(what, view), from_json(what, document))
     return JobRow(*(*plain, *times, request, from_json(what, labels), rev, *bodies, to_time(kept)))

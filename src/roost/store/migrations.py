@@ -10,10 +10,11 @@ Never change a step that was released: add one. The columns ``format`` and ``sch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roost.errors import Fatal, InvalidSpec
+from roost.store import events, jobs
 from roost.store.database import Database, Session
 from roost.store.errors import StoreBroken
 
@@ -23,11 +24,12 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step: its number, what it is for, and its statements."""
+    """One step: its number, what it is for, its statements, and what fills the new columns."""
 
     number: int
     name: str
     statements: tuple[str, ...]
+    fill: tuple[Callable[[Session], None], ...] = ()
 
 
 _JOURNAL = (
@@ -203,12 +205,17 @@ _RETENTION = (
     "ALTER TABLE jobs ADD COLUMN kept_until DOUBLE PRECISION NOT NULL DEFAULT -1",
     "CREATE INDEX jobs_kept_until ON jobs (kept_until, id)",
 )
+_SUMS = (
+    "ALTER TABLE jobs ADD COLUMN sum {text} NOT NULL DEFAULT ''",
+    "ALTER TABLE events ADD COLUMN sum {text} NOT NULL DEFAULT ''",
+)
 
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
     Migration(3, "homes that were moved", _MOVED_HOMES),
     Migration(4, "what is kept, and for how long", _RETENTION),
+    Migration(5, "checksums of jobs and events", _SUMS, (jobs.seal, events.seal)),
 )
 
 
@@ -219,7 +226,7 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
         found = _schema(database, session, newest)
     database.prepare()
     if found == 0:
-        _take_all(database, migrations)
+        _make_new(database, migrations)
     elif found < newest:
         # A server of an older Roost must not have its tables changed under it.
         database.claim()
@@ -233,20 +240,30 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
 
 def _take_all(database: Database, migrations: Sequence[Migration]) -> None:
     for step in migrations:
-        _take(database, step, migrations[-1].number)
+        with database.writing() as session:
+            database.wait_for_migrator(session)
+            if _schema(database, session, migrations[-1].number) < step.number:
+                _take(database, session, step)
 
 
-def _take(database: Database, step: Migration, newest: int) -> None:
+def _make_new(database: Database, migrations: Sequence[Migration]) -> None:
+    """All steps at once: whoever opens it meanwhile finds nothing, or all of it."""
     with database.writing() as session:
         database.wait_for_migrator(session)
-        if _schema(database, session, newest) >= step.number:
-            return
-        for statement in step.statements:
-            words = statement
-            for word, meaning in database.words.items():
-                words = words.replace(f"{{{word}}}", meaning)
-            session.run(words)
-        session.run("UPDATE roost_meta SET schema = ?", (step.number,))
+        if _schema(database, session, migrations[-1].number) == 0:
+            for step in migrations:
+                _take(database, session, step)
+
+
+def _take(database: Database, session: Session, step: Migration) -> None:
+    for statement in step.statements:
+        words = statement
+        for word, meaning in database.words.items():
+            words = words.replace(f"{{{word}}}", meaning)
+        session.run(words)
+    for fill in step.fill:
+        fill(session)
+    session.run("UPDATE roost_meta SET schema = ?", (step.number,))
 
 
 def _schema(database: Database, session: Session, newest: int) -> int:
