@@ -45,6 +45,7 @@ _SECTIONS = {
         "login": ("login", "Log in to a server on another machine, once."),
         "logout": ("login", "Forget a server, with its token."),
         "servers": ("login", "List the servers you are logged in to, or choose the usual one."),
+        "reload": ("up", "Have the server read its config file again."),
         "backup": ("backup", "Write everything that a server needs into one file."),
         "restore": ("backup", "Make a home from a backup."),
         "prune": ("prune", "Forget jobs that were kept long enough, or say which."),

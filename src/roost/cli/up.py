@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from roost.cli.config_file import apply_config
 from roost.cli.options import complete_placers, complete_policies
 from roost.cli.parameter_types import ByteSize, Duration, Verb, option
 from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
@@ -33,6 +34,9 @@ _LOG_BYTES = 10 << 20
 _LOGS_KEPT = 3
 #: How long a server may take to stop, in seconds.
 _DOWN_S = 15.0
+_TYPED = "roost.up.typed"
+#: How long a server may take to say what became of a reload, in seconds.
+_RELOAD_S = 10.0
 _OPEN = ("queued", "starting", "running", "suspended", "resizing")
 
 _network = partial(option, section="Run")
@@ -49,14 +53,32 @@ home_option = _place(
 )
 
 
+class _Up(Verb):
+    """Remembers what was typed, to read it again together with the config file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the options, and a copy of them as they were typed."""
+        ctx.meta[_TYPED] = list(args)
+        return super().parse_args(ctx, args)
+
+
 @click.command(
-    cls=Verb,
+    cls=_Up,
     epilog="""\b
 Examples:
   roost up
+  roost up --config /etc/roost.yaml
   roost up -d --policy tiresias
   roost up -d --slots 8 --port 0 --home /tmp/try
   roost up --host 10.0.0.5 --tls-cert node.pem --tls-key node.key""",
+)
+@_place(
+    "--config",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    callback=apply_config,
+    metavar="FILE",
+    help="Options by their own words, in YAML or TOML; those typed here count more.",
 )
 @_network("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen there.")
 @_network(
@@ -154,12 +176,17 @@ Examples:
     show_default=True,
     help="How much to write to HOME/server.log.",
 )
-def up(*, detach: bool, log_level: str, **given: Any) -> None:
+def up(*, detach: bool, log_level: str, config: Path | None, **given: Any) -> None:
     """Start the server on this machine.
 
     Jobs run as processes here, and go on when the server stops: the next start finds them again.
     """
     start = _start(given)
+    if config is not None:
+        from dataclasses import replace
+
+        typed = [*click.get_current_context().meta[_TYPED], "--config", str(config.absolute())]
+        start = replace(start, reread=partial(_reread, typed))
     if detach:
         _detached(start, log_level)
         return
@@ -168,12 +195,37 @@ def up(*, detach: bool, log_level: str, **given: Any) -> None:
     click.echo(f"stopped; {_go_on(jobs)}")
 
 
+def _reread(typed: list[str]) -> ServerSettings:
+    """The settings as the config file has them now; raises RoostError."""
+    try:
+        with up.make_context("up", list(typed)) as ctx:
+            values = dict(ctx.params)
+    except click.ClickException as error:
+        raise InvalidSpec(error.format_message()) from None
+    level = values.pop("log_level")
+    for name in ("detach", "config"):
+        values.pop(name)
+    found = _settings(values)
+    logging.getLogger().setLevel(level.upper())
+    return found
+
+
 def _start(given: Mapping[str, Any]) -> ServerSettings:
+    """The settings of the server; its home is there, and no server runs from it."""
+    from roost.server.home import Home
+
+    start = _settings(given)
+    home = Home(start.home, start.token_file)
+    home.prepare()
+    home.refuse_second()
+    return start
+
+
+def _settings(given: Mapping[str, Any]) -> ServerSettings:
     """The settings of the server, checked as far as possible before anything is touched."""
     from roost import placement, policies
     from roost.live.retention import RetentionRule
     from roost.server.boot import ServerSettings
-    from roost.server.home import Home
     from roost.server.tls import Tls
 
     values = {**given, "origin": given["origin"] or ""}
@@ -189,11 +241,7 @@ def _start(given: Mapping[str, Any]) -> ServerSettings:
     placement.placer(values["placer"])
     retention = RetentionRule(values.pop("keep_s"), values.pop("keep_jobs"), values.pop("max_disk"))
     values["retention"] = retention
-    start = ServerSettings(tls=tls, **values)
-    home = Home(start.home, start.token_file)
-    home.prepare()
-    home.refuse_second()
-    return start
+    return ServerSettings(tls=tls, **values)
 
 
 def _serve(start: ServerSettings, told: Callable[[dict[str, Any]], None]) -> dict[str, int]:
@@ -415,6 +463,45 @@ def down(home: Path, *, stop_jobs: bool) -> None:
     if not running.send(signal.SIGTERM, _DOWN_S):
         raise Conflict(f"the server with pid {running.pid} did not stop within {_DOWN_S:g} s")
     click.echo(f"stopped the server with pid {running.pid}; {_go_on(jobs)}")
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Example:
+  roost reload""",
+)
+@home_option
+def reload(home: Path) -> None:
+    """Have the server read its config file again; jobs are not touched.
+
+    It says which settings changed, and which need a restart.
+    """
+    import time
+
+    from roost.server.home import Home
+    from roost.server.reloading import NOTE
+
+    place = Home(home)
+    running = place.running()
+    if running is None:
+        raise NotFound(f"no server runs from {place.path}")
+    note, told, asked_at = place.path / NOTE, dict[str, Any](), time.time()
+    if not running.reloads:
+        raise Conflict("the server was started without --config: there is no file to read again")
+    running.send(signal.SIGHUP, 0.0)
+    while told.get("at", 0.0) < asked_at:
+        if time.time() > asked_at + _RELOAD_S:
+            raise Conflict(f"the server does not answer; see {place.log_file}")
+        time.sleep(0.05)
+        with suppress(OSError, ValueError):
+            told = json.loads(note.read_text(encoding="utf-8"))
+    if told["error"]:
+        raise InvalidSpec(f"nothing was changed: {told['error']}")
+    click.echo(f"changed: {', '.join(told['changed']) or 'nothing'}")
+    if told["restart"]:
+        words = ", ".join(told["restart"])
+        click.echo(f"needs a restart (roost down, roost up; jobs go on): {words}")
 
 
 def _jobs(running: RunningServer, token: str | None, *, stop: bool) -> dict[str, int] | None:

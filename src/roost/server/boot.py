@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import ipaddress
 import os
+import signal
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from roost.server.home import Home
 from roost.server.http import listen, raise_file_limit, serve
 from roost.server.identity import Origin, claim, settle
 from roost.server.options import LOOPBACK, ServerOptions
+from roost.server.reloading import ServerReload, notify_ready
 from roost.server.tls import Tls
 from roost.store import Store, User, open_store
 
@@ -53,6 +55,8 @@ class ServerSettings:
     retention: RetentionRule = field(default_factory=RetentionRule)
     user_jobs: int = USER_JOBS
     options: ServerOptions = field(default_factory=ServerOptions)
+    #: Reads the settings once more; None: they came from no file.
+    reread: Callable[[], ServerSettings] | None = field(default=None, compare=False)
 
     @property
     def local(self) -> bool:
@@ -156,9 +160,14 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
 
             # Called when the socket accepts: clients find the server by this note.
             def ready() -> None:
-                home.note(start.local_url(port), __version__, certificate)
+                again = start.reread is not None
+                home.note(start.local_url(port), __version__, certificate, reloads=again)
                 told(_up(start, home, cluster, port, new_token=new))
+                notify_ready()
 
+            if start.reread is not None:
+                reload = ServerReload(start, cluster, home.path)
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
             try:
                 await serve(app, sock, tls=start.tls, ready=ready)
             finally:

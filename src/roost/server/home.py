@@ -37,6 +37,8 @@ class RunningServer:
     token_file: str = ""
     certificate: str = ""
     inode: int = 0
+    #: Whether SIGHUP has it read its config file again.
+    reloads: bool = False
 
     def send(self, number: signal.Signals, wait_s: float) -> bool:
         """Signal the server, and no other process; whether it has ended by then."""
@@ -120,6 +122,7 @@ class Home:
                 str(told.get("token_file", "")),
                 str(told.get("certificate", "")),
                 int(told.get("inode", 0)),
+                bool(told.get("reloads", False)),
             )
             ours = found.inode in (0, self.path.stat().st_ino)
         except (OSError, ValueError, KeyError, TypeError):
@@ -135,12 +138,16 @@ class Home:
                 "stop it with: roost down"
             )
 
-    def note(self, url: str, version: str, certificate: str = "") -> RunningServer:
+    def note(
+        self, url: str, version: str, certificate: str = "", *, reloads: bool = False
+    ) -> RunningServer:
         """Say that this process is the server, and by which certificate it is known."""
         pid, token = os.getpid(), str(self.token_file)
         inode = self.path.stat().st_ino
         began = ticks_of(pid) or 0
-        running = RunningServer(url, pid, began, time.time(), version, token, certificate, inode)
+        running = RunningServer(
+            url, pid, began, time.time(), version, token, certificate, inode, reloads
+        )
         # A user that could change it could send clients, and their tokens, elsewhere.
         save(self._note, json.dumps(asdict(running), indent=2) + "\n", 0o644)
         return running
