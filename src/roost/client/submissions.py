@@ -108,6 +108,8 @@ def _as_here(job: JobFile) -> JobFile:
     data = job.document()
     if job.workdir is None:
         data["workdir"] = str(Path.cwd())
+    elif job.workdir.path and _is_missing(Path(job.workdir.path)):
+        raise InvalidSpec(f"workdir: there is no folder {job.workdir.path!r} on this machine")
     if not job.python and (python := _found("python") or _found("python3")):
         data["python"] = python
     if job.command and job.command[0] not in ("python", "python3"):
@@ -120,3 +122,10 @@ def _found(program: str) -> str:
     """Where a program is, as the shell would find it."""
     path = shutil.which(program)
     return "" if path is None else str(Path(path).absolute())
+
+
+def _is_missing(folder: Path) -> bool:
+    try:
+        return not folder.is_dir()
+    except PermissionError:  # its account may see what this one cannot
+        return False

@@ -210,6 +210,8 @@ class WorkdirSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _folder_alone(cls, given: Any) -> Any:
+        if isinstance(given, dict) and str(given.get("git", "")).startswith("/"):
+            return {**given, "git": f"file://{given['git']}"}  # as git itself takes it
         return {"path": given} if isinstance(given, str) else given
 
     @model_validator(mode="after")

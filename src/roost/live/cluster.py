@@ -237,12 +237,14 @@ class Cluster:
         known = (request.user, request.key)
         under_way = self._requests.get(known)
         if under_way is not None:
-            return await asyncio.shield(under_way), False
+            return _same(await asyncio.shield(under_way), request), False
         answer = self._requests[known] = asyncio.get_running_loop().create_future()
         try:
             row = await self._ask_store(self.store.jobs.by_request, *known)
             new = row is None
-            row = row or await self._submit(request)
+            if row is None:
+                await self._check_unspent(*known)
+            row = await self._submit(request) if row is None else _same(row, request)
             answer.set_result(row)
         except BaseException as error:
             cut_off = Retryable("the first of these requests was cut off; try again", after=1.0)
@@ -252,6 +254,14 @@ class Cluster:
         finally:
             del self._requests[known]
         return row, new
+
+    async def _check_unspent(self, user: str, key: str) -> None:
+        """Raise Conflict where the job of a request was deleted: it is no new one."""
+        if job := await self._ask_store(self.store.jobs.spent_request, user, key):
+            raise Conflict(
+                f"this request made job {job}, which was deleted; "
+                "for a new job, send another Idempotency-Key"
+            )
 
     async def _submit(self, request: JobSubmission) -> JobRow:
         self._check_room()
@@ -582,3 +592,17 @@ class Cluster:
 
 def _spec(row: QueueRow) -> QueueSpec:
     return QueueSpec(QueueId(row.id), row.quota_milli, row.limit_milli, row.weight, row.priority)
+
+
+def _same(row: JobRow, request: JobSubmission) -> JobRow:
+    """The job of an earlier request with the same key, if both ask for the same.
+
+    Pickled functions are not compared: another process may pickle the same one in another way.
+    """
+    begins = str(row.view.get("clone_of") or "")
+    if dict(row.document) != request.job.document() or begins != request.clone_of:
+        raise Conflict(
+            f"the same Idempotency-Key made job {row.id}, of another job file; "
+            "give each job a key of its own"
+        )
+    return row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from dataclasses import replace
 from typing import Annotated
@@ -10,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from roost.api.accounts import CallerView, NewToken, TokenList, TokenView, UserList, UserView
 from roost.api.schema import encode, project
-from roost.errors import Conflict, NotFound
+from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.server import requests
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
@@ -53,6 +55,7 @@ async def list_users(here: Here, _caller: Reader) -> Response:
 )
 async def add_user(here: Here, caller: Admin, body: requests.AddUser) -> Response:
     """Add a user; a token is made apart from that."""
+    _check_account(body.unix)
     user = User(body.name, body.role, body.unix)
     await here.read(lambda: here.cluster.store.accounts.add_user(user, actor=caller.user))
     await here.cluster.user_changed(user, caller.user)
@@ -71,6 +74,7 @@ async def change_user(here: Here, caller: Admin, user: Name, body: requests.Chan
     known = await here.read(lambda: store.accounts.user(user))
     if known is None:
         raise NotFound(f"no user {user!r}")
+    _check_account(body.unix or "")
     changed = replace(known, **body.model_dump(exclude_none=True))
     if user == caller.user and (changed.role, changed.active) != (known.role, known.active):
         raise Conflict("an administrator cannot give up the own role; another one can")
@@ -79,6 +83,16 @@ async def change_user(here: Here, caller: Admin, user: Name, body: requests.Chan
     await here.streams.check()
     await here.cluster.user_changed(changed, caller.user)
     return json(encode(project(UserView, changed)))
+
+
+def _check_account(unix: str) -> None:
+    """Refuse an account that is not there, where jobs would run under it."""
+    if not unix or os.geteuid() != 0:
+        return
+    try:
+        pwd.getpwnam(unix)
+    except KeyError:
+        raise InvalidSpec(f"unix: this machine has no account {unix!r}") from None
 
 
 @router.get("/tokens", response_model=TokenList, responses=answers(404), operation_id="list_tokens")

@@ -8,7 +8,7 @@ the same however many finished jobs lie behind it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
@@ -26,6 +26,8 @@ _UPDATES = ", ".join(f"{name} = excluded.{name}" for name in _NAMES[1:])
 _LABELS = _NAMES.index("labels")
 _SUM = _NAMES.index("sum")
 _CHUNK = 200
+#: How long the request of a job that was deleted is remembered.
+SPENT_S = 7 * 86400.0
 #: Rows per row wanted that are worth walking along an index in the order that is asked for.
 _SPARSE = 20
 
@@ -62,7 +64,7 @@ def encoded(jobs: Sequence[JobRow]) -> list[EncodedJob]:
     return [_encoded(job) for job in {job.id: job for job in jobs}.values()]
 
 
-def write(session: Session, jobs: Sequence[EncodedJob], deleted: Sequence[str]) -> None:
+def write(session: Session, jobs: Sequence[EncodedJob], deleted: Sequence[str], now: float) -> None:
     """Bring the views of some jobs up to date, and forget others."""
     before = _before(session, [*(job.id for job in jobs), *deleted])
     moves: Counter[Sort] = Counter()
@@ -72,6 +74,7 @@ def write(session: Session, jobs: Sequence[EncodedJob], deleted: Sequence[str]) 
     jobs = [job for job in jobs if job.id not in gone]
     for job in jobs:
         moves[job.sort] += 1
+    _spend(session, gone, now)
     session.run_many("DELETE FROM jobs WHERE id = ?", [(name,) for name in gone])
     session.run_many(
         f"INSERT INTO jobs ({_COLUMNS}) VALUES ({_PLACES}) "  # noqa: S608 - constants
@@ -80,6 +83,19 @@ def write(session: Session, jobs: Sequence[EncodedJob], deleted: Sequence[str]) 
     )
     _write_bodies(session, jobs, before)
     _count(session, moves)
+
+
+def _spend(session: Session, jobs: Collection[str], now: float) -> None:
+    """Remember the requests of jobs that go: sent again, they must not make second ones."""
+    if not jobs:
+        return
+    session.run_many(
+        "INSERT INTO spent_requests (owner, request, job, deleted_at) "
+        "SELECT owner, request, id, ? FROM jobs WHERE id = ? AND request <> '' "
+        "ON CONFLICT (owner, request) DO NOTHING",
+        [(now, name) for name in jobs],
+    )
+    session.run("DELETE FROM spent_requests WHERE deleted_at < ?", (now - SPENT_S,))
 
 
 class JobTable:
@@ -104,6 +120,15 @@ class JobTable:
                 (clean(user), clean(key)),
             )
         return None if row is None else _decoded(row)
+
+    def spent_request(self, user: str, key: str) -> str:
+        """The id of the job of a user's request, if it was deleted of late; else empty."""
+        with self._database.reading() as session:
+            row = session.one(
+                "SELECT job FROM spent_requests WHERE owner = ? AND request = ?",
+                (clean(user), clean(key)),
+            )
+        return "" if row is None else str(row[0])
 
     def unfinished(self) -> Iterator[JobRow]:
         """Every job that is not over, by id."""

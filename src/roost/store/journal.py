@@ -133,7 +133,7 @@ class Journal:
                 f"INSERT INTO journal ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - constant
                 rows,
             )
-            job_views.write(session, views, deleted)
+            job_views.write(session, views, deleted, entries[-1].time if entries else 0.0)
             event_log.write(session, lines)
             hit("journal.before-commit")
         # Before our own note of the end: if the file was replaced meanwhile, this raises.

@@ -210,12 +210,25 @@ _SUMS = (
     "ALTER TABLE events ADD COLUMN sum {text} NOT NULL DEFAULT ''",
 )
 
+_SPENT_REQUESTS = (
+    """
+    CREATE TABLE spent_requests (
+        owner {text} NOT NULL,
+        request {text} NOT NULL,
+        job {text} NOT NULL,
+        deleted_at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (owner, request)
+    )""",
+    "CREATE INDEX spent_requests_deleted ON spent_requests (deleted_at)",
+)
+
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
     Migration(3, "homes that were moved", _MOVED_HOMES),
     Migration(4, "what is kept, and for how long", _RETENTION),
     Migration(5, "checksums of jobs and events", _SUMS, (jobs.seal, events.seal)),
+    Migration(6, "requests whose jobs were deleted", _SPENT_REQUESTS),
 )
 
 

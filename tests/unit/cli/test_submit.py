@@ -97,6 +97,8 @@ def test_folders_are_relative_to_where_one_submits(
 ) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "train.yaml").write_text("workdir: src\nrun: echo\n")
+    for folder in ("src", "here"):
+        (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path)
     roost("submit", "jobs/train.yaml")
     assert body(server)["workdir"] == str(tmp_path / "src")

@@ -138,3 +138,9 @@ sys.exit(main())
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_a_folder_that_is_not_there_is_refused_at_once(server: FakeServer) -> None:
+    told = roost("submit", "--workdir", "/no/such", "--", "true").error
+    assert told == "workdir: there is no folder '/no/such' on this machine"
+    assert not server.bodies

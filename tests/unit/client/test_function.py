@@ -462,6 +462,7 @@ def test_files_mappings_and_commands_are_submitted(
     monkeypatch.setenv("DATA", "/data")
     client = server.client()
     (tmp_path / "t.yaml").write_text("name: t\nenv: {DATA: null}\nworkdir: src\nrun: echo\n")
+    (tmp_path / "src").mkdir()
     monkeypatch.chdir(tmp_path)
     client.submit(tmp_path / "t.yaml")
     job = server.bodies[-1]["job"]

@@ -428,6 +428,7 @@ def test_relative_paths_mean_nothing_to_a_server(fields: dict[str, Any]) -> None
 def test_a_repository() -> None:
     program = job(workdir={"git": "https://host/p.git", "ref": "v1.2"}).program()
     assert (program.git, program.workdir) == (("https://host/p.git", "v1.2"), "")
+    assert job(workdir={"git": "/srv/p"}).program().git == ("file:///srv/p", "")
     assert job(workdir={"git": "git@host:team/p.git"}).program().git == ("git@host:team/p.git", "")
 
 

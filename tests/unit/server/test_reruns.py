@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.support.wire_schema import strictly
 from tests.unit.server.worlds import World, job, looped, world
 
@@ -158,3 +161,47 @@ async def test_functions_run_again_until_their_job_is_deleted(tmp_path: Path) ->
         (tmp_path / "payloads" / made).unlink()
         lost = await again(client, made)
         assert (lost.status_code, "was not kept" in message(lost)) == (409, True)
+
+
+@looped
+async def test_a_key_is_for_one_job_and_for_no_second(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, here.client() as client:
+        keyed = {"Idempotency-Key": "k"}
+
+        async def sent(**fields: Any) -> httpx.Response:
+            return await client.post("/api/v1/jobs", json=job("one", **fields), headers=keyed)
+
+        first = await sent(env={"A": "1"})
+        name = first.json()["id"]
+        again_ = await sent(env={"A": "1"})
+        assert (again_.status_code, again_.json()["id"]) == (200, name)
+        other = await sent(env={"A": "2"})
+        assert (other.status_code, name in message(other)) == (409, True)
+        rerun = await client.post(
+            f"/api/v1/jobs/{name}/rerun", json={"changes": {"env": {"B": "2"}}}, headers=keyed
+        )
+        assert rerun.status_code == 409
+        here_, there = await asyncio.gather(
+            client.post("/api/v1/jobs", json=job("two"), headers={"Idempotency-Key": "j"}),
+            client.post("/api/v1/jobs", json=job("three"), headers={"Idempotency-Key": "j"}),
+        )
+        assert sorted((here_.status_code, there.status_code)) == [201, 409]
+
+        await here.finish("root", name)
+        assert (await client.delete(f"/api/v1/jobs/{name}")).status_code == 200
+        late = await sent(env={"A": "1"})
+        assert (late.status_code, "was deleted" in message(late)) == (409, True)
+        assert (await client.get("/api/v1/jobs", params={"name": "one"})).json()["total"] == 0
+
+
+@looped
+async def test_accounts_of_users_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    async with world(tmp_path) as here, here.client() as client:
+        ada = {"name": "ada", "unix": "nosuchaccount"}
+        refused = await client.post("/api/v1/users", json=ada)
+        assert (refused.status_code, "no account" in message(refused)) == (422, True)
+        assert (await client.post("/api/v1/users", json={"name": "ada"})).status_code == 201
+        for unix, status in (("nosuchaccount", 422), ("root", 200)):
+            changed = await client.patch("/api/v1/users/ada", json={"unix": unix})
+            assert changed.status_code == status

@@ -1,7 +1,8 @@
 """The environment of each worker: what training frameworks expect, what Roost adds, nothing else.
 
-From the server come PATH, HOME, USER, LANG and TZ alone. The job's own variables win over what is
-only a default, and may not touch Roost's.
+From the server come PATH, HOME, USER, LANG and TZ alone; under another account, HOME, USER and
+PATH are its own. The job's own variables win over what is only a default, and may not touch those
+of Roost.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from roost.engines.rank_environment import (
 
 _FROM_SERVER = ("PATH", "HOME", "USER", "LANG", "TZ")
 _HOST = "127.0.0.1"
+_TMP = "/tmp"  # noqa: S108 - what programs use without it; scripts want it named
 _LOOPBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
 #: A worker binds its port some time after it was given out: until then the kernel thinks it free.
 _RECENT = 4096
@@ -122,7 +124,8 @@ class GenerationEnvironment:
         found.setdefault("PATH", _LOOPBACK_PATH)
         if self.account:
             found |= {"HOME": self.account.home, "USER": self.account.name}
-        return found
+            found["PATH"] = _foreign_path(found["PATH"], self.account.home)
+        return {**found, "TMPDIR": _TMP}
 
     def _roost(self) -> dict[str, str]:
         return {
@@ -146,3 +149,17 @@ class GenerationEnvironment:
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, seat.gpus)),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as the driver counts them
         }
+
+
+def _foreign_path(path: str, home: str) -> str:
+    """The search path of another account: its own programs, and the server's but for private ones.
+
+    What lies in the home of the server's account is nobody else's, and often closed to them.
+    """
+    own = os.path.expanduser("~").rstrip("/")  # noqa: PTH111 - it may not exist
+    common = [
+        folder
+        for folder in path.split(os.pathsep)
+        if folder.startswith("/") and not (own and f"{folder}/".startswith(f"{own}/"))
+    ]
+    return os.pathsep.join([f"{home}/.local/bin", *(common or _LOOPBACK_PATH.split(os.pathsep))])

@@ -69,6 +69,21 @@ class ViewConformance:
                 store.journal.append([entry(2)], [job_row("e", request="k")])
             same([one.seq for one in store.journal.entries()], [1], "the journal")
 
+    def test_the_request_of_a_job_that_was_deleted_is_remembered(
+        self, place: TrialDatabase
+    ) -> None:
+        """Per user, and after a restart."""
+        with open_store(place.url) as store:
+            store.journal.serve()
+            store.journal.append([entry(1)], [job_row("a", request="k"), job_row("b")])
+            same(store.jobs.spent_request("ada", "k"), "", "a request whose job is there")
+            store.journal.append([entry(2)], [], [], ["a-00000", "b-00000"])
+        with open_store(place.url) as store:
+            same(store.jobs.by_request("ada", "k"), None, "the job of the request")
+            same(store.jobs.spent_request("ada", "k"), "a-00000", "what the request made")
+            same(store.jobs.spent_request("bob", "k"), "", "a request of another user")
+            same(store.jobs.spent_request("ada", ""), "", "no request")
+
     def test_pages_are_those_of_an_obvious_search(self, place: TrialDatabase) -> None:
         """Random jobs and questions, against a filter over a list."""
         chance = random.Random(11)  # noqa: S311 - not for secrets

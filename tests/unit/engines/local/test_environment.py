@@ -94,6 +94,20 @@ def test_nothing_else_comes_from_the_server(monkeypatch: pytest.MonkeyPatch) -> 
     assert made.base()["ROOST_PROGRESS"] == "/p"
 
 
+def test_another_account_has_a_path_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setenv("PATH", "/root/.cargo/bin:/opt/conda/bin:bin:/root:/rooted/bin:/usr/bin")
+    made = setting(Part(NODE, (0,)), account=ADA)
+    env = made.worker(made.record.seats[0])
+    assert env["PATH"] == "/home/ada/.local/bin:/opt/conda/bin:/rooted/bin:/usr/bin"
+    assert env["TMPDIR"] == "/tmp"  # noqa: S108 - as it is
+    monkeypatch.setenv("PATH", "/root/bin")
+    assert "/usr/bin" in made.base()["PATH"].split(":")
+    own = setting(Part(NODE, (0,)), own={"TMPDIR": "/scratch"})
+    assert own.worker(own.record.seats[0])["PATH"] == "/root/bin", "the server's own account"
+    assert own.worker(own.record.seats[0])["TMPDIR"] == "/scratch"
+
+
 def test_secrets_join_the_users_variables() -> None:
     assert own_variables({"A": "1"}, ("KEY",), {"KEY": "k"}) == {"A": "1", "KEY": "k"}
     with pytest.raises(InvalidSpec, match="secret KEY has no value"):
