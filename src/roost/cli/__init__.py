@@ -91,6 +91,7 @@ _SECTIONS = {
     "Simulator": {
         "simulate": ("simulate", "Replay a workload, or the present cluster, under one policy."),
         "compare": ("compare", "Replay a workload under several policies and seeds, side by side."),
+        "history": ("history", "Write the jobs that a server has run as a trace."),
         "policies": ("listing", "List the scheduling policies, or show one."),
         "placers": ("listing", "List the placers: where a job goes once it may run."),
         "generate": ("workloads", "Write a synthetic workload as csv."),
@@ -105,7 +106,9 @@ _SECTIONS = {
 }
 _VERBS = {name: told for verbs in _SECTIONS.values() for name, told in verbs.items()}
 #: The verbs that talk to a server, which ``--on`` names.
-_REMOTE = frozenset({*_SECTIONS["Jobs"], *_SECTIONS["Cluster"], "simulate"} - {"convert"})
+_REMOTE = frozenset(
+    {*_SECTIONS["Jobs"], *_SECTIONS["Cluster"], *("simulate", "compare", "history")} - {"convert"}
+)
 #: Other names of verbs, and the functions of verbs that cannot be named like them.
 _ALIASES = {"ls": "list", "ps": "list"}
 _FUNCTIONS = {"list": "list_jobs"}

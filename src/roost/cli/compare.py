@@ -16,6 +16,7 @@ from roost.cli.options import (
     progress_option,
     report_option,
     scenario_options,
+    since_option,
 )
 from roost.cli.parameter_types import Verb, option
 from roost.cli.simulate_options import SimulationOptions
@@ -33,7 +34,8 @@ _runs = functools.partial(option, section="Run", metavar="N")
 Examples:
   roost compare jobs.csv --nodes 16 --policies fifo,srtf,tiresias,alnair
   roost compare --synthetic jobs=1000,load=0.95 --nodes 8 --seeds 5 --report compare.html
-  roost compare jobs.csv --nodes 16 --policies fifo,tiresias:limits=600/3600 -o json""",
+  roost compare jobs.csv --nodes 16 --policies fifo,tiresias:limits=600/3600 -o json
+  roost compare --from history --since 7d --policies roost,backfill,srtf""",
 )
 @scenario_options
 @option(
@@ -41,12 +43,20 @@ Examples:
     "--policies",
     section="Policy",
     metavar="NAME,...",
-    default="fifo,backfill,srtf,tiresias,gittins,drf,fair,alnair",
+    default="fifo,backfill,srtf,tiresias,gittins,drf,fair,alnair,roost",
     show_default=True,
     shell_complete=complete_policies,
     help="Which job runs next; the first is what the others are compared with.",
 )
 @placer_option
+@option(
+    "--from",
+    "source",
+    section="Run",
+    type=click.Choice(["history"]),
+    help="Replay the jobs that the running server has run, on its nodes, instead of a TRACE.",
+)
+@since_option
 @_runs("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds.")
 @_runs("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
 @_runs("-j", "--processes", type=click.IntRange(1), help="Runs at a time; default: all cores.")
@@ -61,17 +71,23 @@ def compare(  # noqa: PLR0913 - a verb takes its options
     seed: int,
     processes: int | None,
     *,
+    source: str | None,
+    since: float | None,
     output: str,
     report: Path | None,
     progress: bool | None,
 ) -> None:
     """Replay the workload TRACE under several policies and compare what became of it."""
+    from roost.cli.history import recorded
     from roost.sim.scenario import Scenario
 
     names = split_policies(policies)
     for name in names:  # a typo shows before a large trace is read
         Scenario.check_names(name, placer)
-    scenario = asked.scenario(timeline=report is not None)
+    if source is None:
+        asked.refuse(("since",), "goes with --from history")
+    past = None if source is None else recorded(since)
+    scenario = asked.scenario(timeline=report is not None, recorded=past)
     if seeds > 1 and not scenario.random:
         click.echo(
             "note: nothing here is random, so every seed gives the same run; "

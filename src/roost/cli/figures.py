@@ -45,6 +45,7 @@ def print_comparison(runs: Sequence[Results], output: str) -> None:
                     "figures": {k: _estimate(v) for k, v in row.figures.items()},
                     "against_first": {k: _estimate(v) for k, v in row.against_first.items()},
                     "runs": [summary.to_dict() for summary in row.summaries],
+                    "notes": list(all_notes(runs)),
                 }
                 for row in rows
             ]
@@ -66,6 +67,7 @@ def print_comparison(runs: Sequence[Results], output: str) -> None:
                 for row in rows
             ]
         )
+        _print_notes(runs)
 
 
 def print_run(
@@ -95,6 +97,7 @@ def print_run(
                 "simulated_s": ended_at,
                 "to_come": to_come,
                 "cpu_s": results.cpu_s,
+                "notes": list(results.notes),
                 **summary.to_dict(),
             }
         )
@@ -129,6 +132,17 @@ def print_run(
     )
     outcomes = ", ".join(f"{count} {name}" for name, count in summary.outcomes.items())
     click.echo(f"outcomes: {outcomes or 'none yet'}")
+    _print_notes([results])
+
+
+def all_notes(runs: Sequence[Results]) -> dict[str, None]:
+    """The notes of all runs, each once."""
+    return dict.fromkeys(note for run in runs for note in run.notes)
+
+
+def _print_notes(runs: Sequence[Results]) -> None:
+    for note in all_notes(runs):
+        click.echo(f"note: {note}")
 
 
 def note_unfinished(runs: Sequence[Results]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from roost.cli.parameter_types import Duration, Number, OutFile, option
+from roost.cli.parameter_types import Declared, Duration, Number, OutFile, option
 from roost.cli.simulate_options import SimulationOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,6 +64,12 @@ output_option = option(
 report_option = option(
     "--report", section="Output", type=OutFile(), help="Write an HTML page there."
 )
+since_option = option(
+    "--since",
+    section="Run",
+    type=Duration(),
+    help="With --from history: jobs that were submitted in that time, such as 7d; default: all.",
+)
 progress_option = option(
     "--progress/--no-progress",
     section="Output",
@@ -94,6 +100,11 @@ _SCENARIO = (
         "--estimate-error",
         type=Number(most=_WILD),
         help="Spread of a log-normal error of declared run times.",
+    ),
+    _workload(
+        "--declare",
+        type=Declared(most=_WILD),
+        help="Let every job declare its true run time (work), or nearly (noisy:0.3).",
     ),
     _cluster("--nodes", **_COUNT, help="Number of nodes; 8 for generated jobs."),
     _cluster("--gpus-per-node", **_COUNT, default=8, show_default=True, help="GPUs per node."),

@@ -46,6 +46,28 @@ class Duration(click.ParamType[float]):
         return found
 
 
+class Declared(click.ParamType[float]):
+    """How wrong jobs are about themselves: ``work`` (not at all) or ``noisy:SPREAD``."""
+
+    name = "work|noisy:SPREAD"
+
+    def __init__(self, most: float) -> None:
+        self._number = Number(most)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The spread of the error that a text such as noisy:0.3 stands for."""
+        if isinstance(value, float):
+            return value
+        if value == "work":
+            return 0.0
+        kind, _, spread = value.partition(":")
+        if kind != "noisy" or not spread:
+            self.fail(f"{value!r} is neither work nor such as noisy:0.3", param, ctx)
+        return self._number.convert(spread, param, ctx)
+
+
 class Number(click.ParamType[float]):
     """A number from 0 up to a most, if there is one; infinity and NaN are none."""
 

@@ -17,6 +17,7 @@ from roost.cli.options import (
     progress_option,
     report_option,
     scenario_options,
+    since_option,
 )
 from roost.cli.parameter_types import Duration, OutFile, Verb, option
 from roost.cli.simulate_options import SimulationOptions
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _LATER = {"resume", "stop_at", "save", "events", "output", "report", "progress"}
 #: What can be said about a run that begins in the present of a cluster.
 _PRESENT = (_LATER - {"resume"}) | {"source", "policy", "placer"}
-_LIVE = "live"
+_LIVE, _HISTORY = "live", "history"
 
 
 @click.command(
@@ -40,7 +41,8 @@ Examples:
   roost simulate --synthetic jobs=2000,load=0.9 --nodes 8 --policy tiresias --report run.html
   roost simulate jobs.csv --nodes 16 --stop-at 2d --save half.roost
   roost simulate --resume half.roost --report run.html
-  roost simulate --from live --policy srtf""",
+  roost simulate --from live --policy srtf
+  roost simulate --from history --since 7d --policy srtf""",
 )
 @scenario_options
 @option(
@@ -78,10 +80,12 @@ Examples:
     "--from",
     "source",
     section="Run",
-    metavar="live|FILE",
+    metavar="live|history|FILE",
     help="Begin with the jobs and nodes of the running server, or of its state in a file; with its "
-    "own policy and placer unless others are given. --stop-at then counts from that moment.",
+    "own policy and placer unless others are given. --stop-at then counts from that moment. "
+    "With history: replay the jobs that it has run (see --since) on its nodes.",
 )
+@since_option
 @output_option
 @report_option
 @option(
@@ -102,6 +106,7 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     save: Path | None,
     resume: Path | None,
     source: str | None,
+    since: float | None,
     output: str,
     report: Path | None,
     events: Path | None,
@@ -109,15 +114,22 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
 ) -> None:
     """Replay the workload TRACE under one policy and print what became of it."""
     from roost.cli.figures import note_unfinished, print_run
+    from roost.cli.history import recorded
     from roost.sim import saving
     from roost.sim.scenario import Scenario
     from roost.sim.simulation import Simulation
 
     # A saved run may be asked for its report later, and that shows all of it.
     timeline = report is not None or save is not None
+    if source != _HISTORY:
+        asked.refuse(("since",), "goes with --from history")
     if resume is not None:
         asked.refuse(asked.typed.keys() - _LATER, "does not go with --resume, which tells it")
         simulation = saving.load(resume)
+    elif source == _HISTORY:
+        Scenario.check_names(policy, placer)
+        scenario = asked.scenario(timeline=timeline, recorded=recorded(since))
+        simulation = Simulation(scenario.setup(policy, placer, seed))
     elif source is not None:
         asked.refuse(asked.typed.keys() - _PRESENT, "does not go with --from, which tells it")
         simulation = _present(source, _names(asked, policy, placer), timeline=timeline)

@@ -27,7 +27,7 @@ _OF_NODES = ("nodes", "gpus_per_node", "nodes_per_switch", "sockets", "kind")
 #: Options about the world of rates, which the world of learning has not.
 _OF_RATES = (
     *("spread", "scaling", "interference", "resize", "checkpoint_cost", "checkpoint_every"),
-    *("estimate_error", "save"),
+    *("estimate_error", "declare", "save"),
 )
 _LEARNING = "learning"
 _SYNTHETIC_NODES = 8
@@ -46,6 +46,7 @@ class SimulationOptions:
     skip_impossible: bool
     throughputs: Path | None
     estimate_error: float | None
+    declare: float | None
     nodes: int | None
     gpus_per_node: int
     nodes_per_switch: int
@@ -75,17 +76,25 @@ class SimulationOptions:
             if name in options:
                 raise InvalidSpec(f"{flag} {why}")
 
-    def scenario(self, *, timeline: bool = False) -> Scenario:
-        """The scenario that was asked for."""
+    def scenario(self, *, timeline: bool = False, recorded: Workload | None = None) -> Scenario:
+        """The scenario that was asked for, of jobs that were ``recorded`` elsewhere if given."""
         from roost.perf.speed import Speed
         from roost.sim.failures import Failures
         from roost.sim.scenario import Scenario
 
-        if (self.trace is None) == (self.synthetic is None):
-            raise InvalidSpec("give a trace file, or --synthetic jobs=1000,... to generate one")
+        given = [self.trace, self.synthetic, recorded]
+        if sum(source is not None for source in given) != 1:
+            raise InvalidSpec(
+                "give a trace file, --synthetic jobs=1000,... to generate one, or --from history"
+            )
         nodes = self._nodes()
         workload: Workload | Synthetic
-        if self.trace is not None:
+        if recorded is not None:
+            self.refuse(_OF_TRACES[:1] + _OF_TRACES[2:], "is about trace files")
+            workload = recorded
+            workload.jobs = workload.jobs[: self.limit]
+            nodes = nodes or list(workload.nodes)
+        elif self.trace is not None:
             workload = self._read(self.trace)
             nodes = nodes or list(workload.nodes)
         else:
@@ -103,6 +112,7 @@ class SimulationOptions:
             costs=self._costs(),
             min_run_s=self.min_run,
             estimate_error=self.estimate_error,
+            declared_error=self.declare,
             skip_impossible=self.skip_impossible,
             timeline=timeline,
             learning=self._learning(workload, nodes),

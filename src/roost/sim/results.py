@@ -85,3 +85,5 @@ class Results:
     preemptions: int = 0
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    #: What to know before one relies on the figures.
+    notes: tuple[str, ...] = ()

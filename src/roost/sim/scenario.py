@@ -44,15 +44,18 @@ class Scenario:
     costs: Mapping[str, float] = field(default_factory=dict)
     min_run_s: float | None = None
     estimate_error: float | None = None
+    #: Jobs declare their true run time with a log-normal error of this spread; None: as recorded.
+    declared_error: float | None = None
     skip_impossible: bool = False
     timeline: bool = False
     learning: Learning | None = None
 
     def __post_init__(self) -> None:
         """Refuse errors that cannot be drawn, and two things of one name."""
-        error = self.estimate_error
-        if error is not None and not 0 <= error <= _WILD:
-            raise InvalidSpec(f"estimate_error must be from 0 to {_WILD:g}, got {error}")
+        for name in ("estimate_error", "declared_error"):
+            error = getattr(self, name)
+            if error is not None and not 0 <= error <= _WILD:
+                raise InvalidSpec(f"{name} must be from 0 to {_WILD:g}, got {error}")
         _check_names("queue", (queue.id for queue in self.queues))
         _check_names("node", (node.id for node in self.nodes))
 
@@ -60,7 +63,8 @@ class Scenario:
     def random(self) -> bool:
         """Whether another seed gives another run."""
         failing = self.failures.node_mtbf_s is not None or self.failures.gpu_mtbf_s is not None
-        return failing or bool(self.estimate_error) or isinstance(self.workload, Synthetic)
+        wrong = bool(self.estimate_error or self.declared_error)
+        return failing or wrong or isinstance(self.workload, Synthetic)
 
     @staticmethod
     def check_names(policy_text: str, placer_name: str) -> None:
@@ -95,7 +99,8 @@ class Scenario:
         workload = self.workload
         if isinstance(workload, Synthetic):
             workload = generate(replace(workload, seed=workload.seed + seed))
-        if not self.costs and self.min_run_s is None and not self.estimate_error:
+        changes = (self.costs, self.min_run_s is not None, self.estimate_error)
+        if not any(changes) and self.declared_error is None:
             return workload
         chance = Random(f"estimates/{seed}")  # noqa: S311 - not for secrets
         jobs = [self._changed(job, chance) for job in workload.jobs]
@@ -107,6 +112,9 @@ class Scenario:
             spec = replace(spec, costs=replace(spec.costs, **self.costs))
         if self.min_run_s is not None:
             spec = replace(spec, min_run_s=self.min_run_s)
+        if self.declared_error is not None:
+            wrong = chance.lognormvariate(0.0, self.declared_error) if self.declared_error else 1.0
+            spec = replace(spec, run_time_s=job.work_s * wrong)
         if self.estimate_error and spec.run_time_s is not None:
             wrong = spec.run_time_s * chance.lognormvariate(0.0, self.estimate_error)
             spec = replace(spec, run_time_s=wrong)

@@ -283,6 +283,7 @@ class Simulation:
             preemptions=sum(job.preemptions for job in core.jobs.values()),
             wall_s=self.wall_s,
             cpu_s=self.cpu_s,
+            notes=_notes(self._arrivals),
         )
 
     def _row(self, true: TrueJob, open_gpu_s: float) -> JobResult:
@@ -320,6 +321,21 @@ class Simulation:
             for part in held.allocation.parts
             for gpu in part.gpus
         ]
+
+
+def _notes(jobs: Sequence[TraceJob]) -> tuple[str, ...]:
+    """What to know before one relies on the figures of such jobs."""
+    unknown = sum(job.spec.run_time_s is None for job in jobs)
+    if not unknown:
+        return ()
+    all_of_them = unknown == len(jobs)
+    who = "no job declares a" if all_of_them else f"{unknown} of {len(jobs)} jobs declare no"
+    text = (
+        f"{who} run time: policies that go by it, such as sjf, srtf and backfill, know them at "
+        "best by earlier jobs of the same user and application (--declare work tells them the "
+        "truth, --declare noisy:0.3 nearly)"
+    )
+    return (text,)
 
 
 def _all_queues(declared: Sequence[QueueSpec], jobs: Sequence[TraceJob]) -> list[QueueSpec]:

@@ -53,6 +53,10 @@ def render(runs: Sequence[Results]) -> str:
             f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
         ),
         "title": html.escape(f"{runs[0].workload} · Roost simulation"),
+        "notes": "".join(
+            f'<p class="notice">{html.escape(note)}</p>'
+            for note in dict.fromkeys(note for run in runs for note in run.notes)
+        ),
         "style": style,
         "script": script,
         "contents": _embed(contents(runs)),
