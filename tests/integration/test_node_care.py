@@ -53,6 +53,14 @@ def test_a_node_is_drained_stays_so_and_is_used_again(tmp_path: Path) -> None:
         assert told(home, "nodes", "restore", name, 1).stdout == f"{name}:1  in use again\n"
         assert "noisy" not in told(home, "nodes").stdout
 
+        planned = told(home, "nodes", "maintenance", name, "--for", "1h", "--reason", "dust")
+        assert planned.stdout.startswith(f"{name}  maintenance from "), planned.stderr
+        here.until(job, "queued")
+        assert "is being drained by " in told(home, "explain", job).stdout
+        assert ": dust" in told(home, "nodes").stdout
+        assert "cancelled" in told(home, "nodes", "maintenance", name, "--cancel").stdout
+        here.until(job, "running")
+
         assert told(home, "nodes", "cordon", name).returncode == 0
         other = here.submit("true", "other")
         assert "is cordoned by " in here.until(other, "queued")["reason"]

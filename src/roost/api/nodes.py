@@ -37,6 +37,17 @@ class DeviceView(WireView):
 
 
 @dataclass(frozen=True, slots=True)
+class WindowView(WireView):
+    """When a node is to be empty for maintenance, and whether it is now."""
+
+    starts_at: float
+    ends_at: float
+    reason: str = ""
+    user: str = ""
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView(WireView):
     """A machine and its devices.
 
@@ -55,6 +66,7 @@ class NodeView(WireView):
     memory_mib: int = 0
     runs: int = 0
     notice: NoticeView | None = None
+    maintenance: tuple[WindowView, ...] = ()
     devices: tuple[DeviceView, ...] = ()
 
 

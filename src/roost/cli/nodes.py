@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Any
 
 import click
 
 from roost.cli import connection
-from roost.cli.parameter_types import Noun, Verb, option
+from roost.cli.parameter_types import Duration, Noun, Verb, option
+from roost.errors import InvalidSpec
 
 _LOOK_EVERY_S = 0.5
+_TIMES = ["%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
 
 
 @click.group(
@@ -104,6 +107,42 @@ def uncordon(node: str) -> None:
 def undrain(ctx: click.Context, node: str) -> None:
     """Use NODE again (as uncordon)."""
     ctx.invoke(uncordon, node=node)
+
+
+@nodes.command(
+    "maintenance",
+    cls=Verb,
+    epilog="""\b
+Nothing begins there that is expected to last into it; jobs of unknown length begin an hour before
+it at the latest. The node is drained at its beginning and used again at its end.
+\b
+Examples:
+  roost nodes maintenance n1 --from 2026-12-01T08:00 --for 2h --reason "new disks"
+  roost nodes maintenance n1 --cancel""",
+)
+@_node
+@option("--from", "start", type=click.DateTime(_TIMES), help="When it begins.  [default: now]")
+@option("--for", "lasts", type=Duration(), metavar="DURATION", help="How long it lasts.")
+@_reason
+@option("--cancel", is_flag=True, help="Cancel what is planned, or end it early.")
+def maintenance(
+    node: str, start: datetime | None, lasts: float | None, reason: str, *, cancel: bool
+) -> None:
+    """Plan that NODE is empty for some time, or cancel that."""
+    from roost.client.formatting import clock
+
+    if cancel == (lasts is not None):
+        raise InvalidSpec("say how long with --for, or --cancel")
+    with connection.connect() as client:
+        if lasts is not None:
+            begins = time.time() if start is None else start.timestamp()
+            client.plan_maintenance(node, begins, begins + lasts, reason)
+            click.echo(f"{node}  maintenance from {clock(begins)} to {clock(begins + lasts)}")
+            return
+        windows = [one for one in client.nodes() if one.get("id") == node]
+        for window in windows[0].get("maintenance", ()) if windows else ():
+            client.cancel_maintenance(node, float(window["starts_at"]))
+            click.echo(f"{node}  maintenance from {clock(window['starts_at'])} cancelled")
 
 
 @nodes.command(

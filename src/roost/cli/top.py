@@ -102,7 +102,7 @@ def _trouble_lines(client: Client) -> Iterator[str]:
 
 def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
     """Nodes as a table, and how full they are together."""
-    from roost.client.formatting import amount, clean
+    from roost.client.formatting import amount, clean, clock
 
     rows = []
     for node in nodes:
@@ -129,6 +129,10 @@ def node_lines(nodes: list[dict[str, Any]]) -> Iterator[str]:
     for node in nodes:
         if notice := node.get("notice"):
             yield f"{clean(node.get('id', ''))} {clean(node.get('state', ''))}{noticed(notice)}"
+        for window in node.get("maintenance", ()):
+            span = f"{clock(window.get('starts_at'))} to {clock(window.get('ends_at'))}"
+            reason = f": {clean(window['reason'])}" if window.get("reason") else ""
+            yield f"{clean(node.get('id', ''))} maintenance from {span}{reason}"
         for device in node.get("devices", ()):
             if notice := device.get("notice"):
                 how = "disabled" if notice.get("user") else "failed"

@@ -338,6 +338,21 @@ def uncordon_node(node: str) -> Steps[list[Json]]:
     return list(items_of((yield from ask(request)).json()))
 
 
+def plan_maintenance(
+    node: str, starts_at: float, ends_at: float, reason: str = ""
+) -> Steps[list[Json]]:
+    """Let a machine be empty for some time, in seconds since 1970."""
+    body = {"starts_at": starts_at, "ends_at": ends_at, "reason": reason}
+    request = RestRequest("POST", f"/nodes/{part(node)}/maintenance", body=body)
+    return list(items_of((yield from ask(request)).json()))
+
+
+def cancel_maintenance(node: str, starts_at: float) -> Steps[list[Json]]:
+    """Cancel the maintenance that starts at that time."""
+    path = f"/nodes/{part(node)}/maintenance/{starts_at!r}"
+    return list(items_of((yield from ask(RestRequest("DELETE", path))).json()))
+
+
 def disable_gpu(node: str, gpu: int, reason: str = "") -> Steps[list[Json]]:
     """Use a GPU no longer, until ``restore_gpu``."""
     path = f"/nodes/{part(node)}/gpus/{gpu}/disable"

@@ -28,9 +28,10 @@ from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.draining import drain
 from roost.core.events import Event
 from roost.core.folding.dispatch import fold
+from roost.core.folding.maintenance import pass_time
 from roost.core.folding.requests import serve
 from roost.core.plan import Placer, Plan
-from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, kept_back, other_way
+from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, kept_back, other_way, too_late
 from roost.core.spec import JobId
 from roost.core.state import Job, JobState
 from roost.errors import Fatal, RoostError
@@ -143,6 +144,9 @@ class Core:
             self.waiting.tidy(now)
         if self.backing_off:
             self.wake_at = min(self.wake_at, self.backing_off[0][0])
+        for window in self.ledger.windows:
+            due = window.ends_at if window.begun else window.starts_at
+            self.wake_at = min(self.wake_at, due)
         actions, state.actions = state.actions, []
         return actions
 
@@ -188,6 +192,9 @@ class Core:
             text = other_way(self.ledger, line.shape.resources)
             reason = reason._replace(text=text or reason.text)
         lacks_room = reason.cause in (Cause.CAPACITY, Cause.FRAGMENTATION)
+        fits = reason.cause in (Cause.TURN, Cause.FRAGMENTATION)
+        if fits and (late := too_late(self.ledger, line.shape, self.now, job.remaining_s)):
+            reason = reason._replace(text=late)
         if lacks_room and (closed := kept_back(self.ledger, line.shape)):
             reason = reason._replace(text=f"{reason.text}; {closed}")
         if job_id in self._plan.latest_starts:
@@ -213,6 +220,8 @@ class Core:
                 self.replan = event
             if self.backing_off and self.backing_off[0][0] <= state.now:
                 self._try_again(event)
+            if self.ledger.windows and pass_time(state):
+                self.replan = self.replan or event
 
     def _try_again(self, event: Event) -> None:
         """Let jobs wait again after their back-off."""

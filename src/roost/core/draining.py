@@ -65,6 +65,6 @@ def _replace_rest(plan: Plan, run: Run, stays: tuple[Part, ...], why: str) -> bo
     workers = run.allocation.count(WORKER) - kept.count(WORKER)
     if not workers:
         return False  # a gang of other roles alone is no shape
-    with plan.ledger.confined(stays, spec.within):
+    with plan.ledger.confined(stays, spec.within), plan.in_time(run.remaining_s(plan.now)):
         parts = plan.placer(plan.ledger, Shape(workers, spec.resources, roles))
     return parts is not None and plan.reshape(run, Allocation((*stays, *parts)), f"place: {why}")

@@ -75,6 +75,31 @@ class NodeUncordoned:
 
 
 @dataclass(frozen=True, slots=True)
+class MaintenancePlanned:
+    """A node is to be empty from ``starts_at`` to ``ends_at``, for a reason.
+
+    Nothing begins there that is expected to last into it; it is drained when that time comes, and
+    used again at its end.
+    """
+
+    time: float
+    node: NodeId
+    starts_at: float
+    ends_at: float
+    reason: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceCancelled:
+    """The maintenance of a node that was to start at that time will not be, or is over early."""
+
+    time: float
+    node: NodeId
+    starts_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class PoolChanged:
     """A pool, a named set of nodes, has these nodes now.
 
@@ -338,6 +363,8 @@ Event = (
     | NodeChanged
     | NodeCordoned
     | NodeUncordoned
+    | MaintenancePlanned
+    | MaintenanceCancelled
     | PoolChanged
     | GpuFailed
     | GpuRestored

@@ -20,6 +20,7 @@ from roost.core.node import (
     Device,
     Node,
     Notice,
+    Window,
     cell_of,
     devices,
     empty_room,
@@ -49,6 +50,8 @@ class Ledger:
         self.crowded: int = 0
         #: Nodes on which runs can begin: they are here and not cordoned.
         self.up: int = 0
+        #: When nodes are to be empty, the first to begin first.
+        self.windows: list[Window] = []
         #: Nodes that take nothing new, here or not.
         self.cordoned: dict[NodeId, Node] = {}
         self.kinds: dict[str, int] = {}
@@ -206,6 +209,21 @@ class Ledger:
         self.cordoned[node_id] = node
         self._shut(node)
         return node
+
+    def set_windows(self, windows: Iterable[Window]) -> None:
+        """Say when nodes are to be empty: what was refused before may fit, and the reverse."""
+        self.windows = sorted(windows, key=lambda window: (window.starts_at, window.node))
+        self.releases += 1
+        for node in {window.node for window in self.windows}:
+            self.touch(self.nodes[node])
+
+    def closing(self, before: float) -> int:
+        """Nodes whose maintenance begins before that time."""
+        mask = 0
+        for window in self.windows:
+            if window.starts_at < before:
+                mask |= self.nodes[window.node].bit
+        return mask
 
     def uncordon(self, node_id: NodeId) -> Node:
         """Let runs begin on a node again, if it is here."""

@@ -5,9 +5,10 @@ Devices of a node are numbered from 0; a set of them is an integer with one bit 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources, Way
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from roost.core.allocation import Part
     from roost.core.state import Run
 
+#: How long before maintenance a job begins at the latest of which nobody knows how long it lasts.
+UNKNOWN_S = 3600.0
 #: More workers than any node holds; the room of a node for workers that need nothing.
 PLENTY = 1 << 30
 
@@ -56,6 +59,18 @@ class Notice:
     since: float
     reason: str = ""
     user: str = ""
+
+
+class Window(NamedTuple):
+    """When a node is to be empty for maintenance, from when to when, why, and who said so."""
+
+    node: NodeId
+    starts_at: float
+    ends_at: float
+    reason: str = ""
+    user: str = ""
+    #: Whether the node is being drained for it now.
+    begun: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +119,11 @@ class Node:
     def count_free(self) -> None:
         """Work out which devices are free."""
         self.free = self.healthy & self.visible & ~self.taken
+
+
+def taken(lasts_s: float) -> float:
+    """How long a run is taken to last where maintenance is ahead: an hour, if nobody knows."""
+    return lasts_s if lasts_s < math.inf else UNKNOWN_S
 
 
 def cell_of(node: NodeSpec, gpu: int, level: Level) -> int:

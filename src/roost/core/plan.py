@@ -8,13 +8,15 @@ still in motion: such a call returns ``False`` (or raises ``Fatal`` if it is a p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from roost.core.allocation import WORKER, Allocation, Part, beyond
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.ledger import Ledger
+from roost.core.node import taken
 from roost.core.occupancy import pinned
 from roost.core.reasons import Cause
 from roost.core.spec import WHOLE, JobId, NodeId, QueueId, Resources, RunId, Shape
@@ -147,11 +149,25 @@ class Plan:
             return False  # most refusals are that simple
         if line.queue is not None and self.over_limit(job, milli):
             return False
-        parts = self.placer(self.ledger, shape)
+        with self.in_time(job.remaining_s):
+            parts = self.placer(self.ledger, shape)
         if parts is None:
             return False
         self.place_at(job, Allocation(parts))
         return True
+
+    @contextmanager
+    def in_time(self, lasts_s: float) -> Iterator[None]:
+        """Hide nodes whose maintenance begins before a run that lasts so long is over.
+
+        Nothing may be taken, released or hidden otherwise meanwhile: it is for a placer.
+        """
+        ledger = self.ledger
+        if not ledger.windows:
+            yield
+            return
+        with ledger.only(ledger.up & ~ledger.closing(self.now + taken(lasts_s))):
+            yield
 
     def probe(self, job: Job) -> tuple[Part, ...] | None:
         """Where a waiting job would be placed now, if anywhere."""
@@ -160,7 +176,8 @@ class Plan:
         line = self.waiting.line_of(job)
         if line.queue is not None and self.over_limit(job, line.gpu_milli):
             return None
-        return self.placer(self.ledger, line.shape)
+        with self.in_time(job.remaining_s):
+            return self.placer(self.ledger, line.shape)
 
     def place_at(self, job: Job, allocation: Allocation) -> None:
         """Start a waiting job exactly there."""
@@ -204,7 +221,8 @@ class Plan:
         more = Shape(workers - run.workers, job.spec.resources)
         if self.over_limit(job, more.gpu_milli):
             return False
-        with self.ledger.confined(run.allocation.parts, job.spec.within):
+        ledger, lasts_s = self.ledger, run.remaining_s(self.now)
+        with ledger.confined(run.allocation.parts, job.spec.within), self.in_time(lasts_s):
             parts = self.placer(self.ledger, more)
         if parts is None:
             return False
@@ -222,7 +240,8 @@ class Plan:
         ledger, nothing = self.ledger, Resources(gpus=0)
         with ledger.hidden([(part, nothing) for part in held.parts]):
             if node is None:
-                parts = self.placer(ledger, shape)
+                with self.in_time(run.remaining_s(self.now)):
+                    parts = self.placer(ledger, shape)
             else:
                 with ledger.only(ledger.node(node).bit):
                     parts = self.placer(ledger, shape)

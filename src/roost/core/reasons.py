@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from roost.core.node import Node, Notice
+from roost.core.node import Node, Notice, taken
 from roost.core.spec import WHOLE, JobId, Resources, Shape
 
 if TYPE_CHECKING:
@@ -104,6 +105,21 @@ def kept_back(ledger: Ledger, shape: Shape) -> str:
     if more := len(found) - len(told):
         told.append(f"{more} more nodes take nothing new")
     return "; ".join(told)
+
+
+def too_late(ledger: Ledger, shape: Shape, now: float, lasts_s: float) -> str:
+    """Maintenance that a gang which lasts so long would run into; or nothing."""
+    for window in ledger.windows:
+        node = ledger.nodes[window.node]
+        if (
+            node.up
+            and window.starts_at < now + taken(lasts_s)
+            and ledger.suits(node, shape.resources)
+        ):
+            known = "it is expected to last longer" if lasts_s < math.inf else "how long is unknown"
+            begins = f"node {node.id} has maintenance in {window.starts_at - now:.0f} s"
+            return f"{begins}{f' ({window.reason})' if window.reason else ''}, and {known}"
+    return ""
 
 
 def _notice(node: Node) -> str:

@@ -32,7 +32,7 @@ from roost.core.history_codec import (
     spent_records,
     success_records,
 )
-from roost.core.node import Notice, devices, mask_of
+from roost.core.node import Notice, Window, devices, mask_of
 from roost.core.plan import Placer
 from roost.core.snapshot_v1 import upgraded
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
@@ -83,6 +83,7 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         profile_records(core.history),
         spent_records(core.history),
         tuple(_PoolRecord(*pool) for pool in ledger.members.items()),
+        tuple(ledger.windows),
     )
     data: dict[str, Any] = encode(state)
     return data
@@ -226,6 +227,7 @@ class _CoreRecord(NamedTuple):
     profiles: tuple[ProfileRecord, ...] = ()
     costs: tuple[SpentRecord, ...] = ()
     pools: tuple[_PoolRecord, ...] = ()
+    windows: tuple[Window, ...] = ()
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -289,14 +291,7 @@ def _fill(core: Core, state: _CoreRecord) -> None:
         _book(core, run)
     _settle(core, state)
     _await(core, state.leaving)
-    for place in state.nodes:
-        for gpu in place.broken:
-            core.ledger.set_health(place.spec.id, gpu, healthy=False)
-        core.ledger.nodes[place.spec.id].notices.update(place.notices)
-        if place.cordon is not None:
-            core.ledger.cordon(place.spec.id, place.cordon, drain=place.draining)
-        if not place.up:
-            core.ledger.lose(place.spec.id)
+    _take_out(core, state)
     for record in state.jobs:
         _stand(core, record)
     core.out_of_range.update((name, _known("job", core.jobs, name)) for name in state.out_of_range)
@@ -305,6 +300,21 @@ def _fill(core: Core, state: _CoreRecord) -> None:
     facts.actions.extend(state.actions)
     facts.moves.extend(state.moves)
     core.replan = state.replan
+
+
+def _take_out(core: Core, state: _CoreRecord) -> None:
+    """Take nodes and devices out of service that were; what runs there was booked before."""
+    for place in state.nodes:
+        for gpu in place.broken:
+            core.ledger.set_health(place.spec.id, gpu, healthy=False)
+        core.ledger.nodes[place.spec.id].notices.update(place.notices)
+        if place.cordon is not None:
+            core.ledger.cordon(place.spec.id, place.cordon, drain=place.draining)
+        if not place.up:
+            core.ledger.lose(place.spec.id)
+    for window in state.windows:
+        _known("node", core.ledger.nodes, window.node)
+    core.ledger.set_windows(state.windows)
 
 
 def _unique(kind: str, items: Iterable[tuple[_Key, _Value]]) -> dict[_Key, _Value]:

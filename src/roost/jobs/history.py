@@ -25,6 +25,8 @@ from roost.core import (
     Job,
     JobId,
     JobState,
+    MaintenanceCancelled,
+    MaintenancePlanned,
     Measured,
     MigrateRequested,
     NodeChanged,
@@ -233,6 +235,14 @@ def _told(event: Event, records: Mapping[JobId, JobRecord]) -> Iterator[HistoryL
             yield HistoryLine("node", node=event.node, old="up", new="lost")
         case NodeCordoned():
             yield HistoryLine("node", node=event.node, text=_cordoned(event))
+        case MaintenancePlanned():
+            lasts = event.ends_at - event.starts_at
+            why = f": {event.reason}" if event.reason else ""
+            by = f" by {event.user}" if event.user else ""
+            text = f"maintenance planned{by}, {lasts:.0f} s from {event.starts_at:.0f} on{why}"
+            yield HistoryLine("node", node=event.node, text=text)
+        case MaintenanceCancelled():
+            yield HistoryLine("node", node=event.node, text="maintenance cancelled")
         case NodeUncordoned():
             yield HistoryLine("node", node=event.node, text="is used again")
         case GpuFailed():

@@ -19,7 +19,7 @@ from roost.api.jobs import (
     VerdictView,
     WorkersView,
 )
-from roost.api.nodes import DeviceJobView, DeviceView, NodeView, NoticeView, StateView
+from roost.api.nodes import DeviceJobView, DeviceView, NodeView, NoticeView, StateView, WindowView
 from roost.api.queues import QueueView
 from roost.api.schema import decode, encode
 from roost.core import (
@@ -34,7 +34,7 @@ from roost.core import (
     Run,
     snapshot,
 )
-from roost.core.node import Notice, devices
+from roost.core.node import Notice, Window, devices
 from roost.jobs.changes import under_way
 from roost.jobs.record import JobRecord
 from roost.store.rows import JobRow, QueueRow
@@ -223,8 +223,8 @@ def over_view(row: JobRow) -> dict[str, Any]:
     )
 
 
-def node_view(node: Node) -> dict[str, Any]:
-    """A node with its devices and the jobs on them."""
+def node_view(node: Node, windows: Iterable[Window] = ()) -> dict[str, Any]:
+    """A node with its devices, the jobs on them, and its maintenance."""
     spec = node.spec
     used: dict[int, list[DeviceJobView]] = {gpu: [] for gpu in range(spec.gpus)}
     for run in node.runs:
@@ -245,6 +245,7 @@ def node_view(node: Node) -> dict[str, Any]:
             memory_mib=spec.memory_mib,
             runs=len(node.runs),
             notice=_notice_view(node.cordon),
+            maintenance=tuple(WindowView(*one[1:]) for one in windows if one.node == node.id),
             devices=tuple(
                 DeviceView(gpu, gpu not in broken, _notice_view(node.notices.get(gpu)), tuple(jobs))
                 for gpu, jobs in used.items()

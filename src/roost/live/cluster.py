@@ -504,7 +504,8 @@ class Cluster:
 
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes with their devices and the jobs on them."""
-        return [node_view(node) for node in self.core.ledger.order]
+        ledger = self.core.ledger
+        return [node_view(node, ledger.windows) for node in ledger.order]
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues with what they hold and how many jobs wait."""

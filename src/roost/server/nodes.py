@@ -7,14 +7,20 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from roost.api.nodes import NodeList, StateView, UsageList
-from roost.core.events import GpuFailed, NodeCordoned, NodeUncordoned
+from roost.core.events import (
+    GpuFailed,
+    MaintenanceCancelled,
+    MaintenancePlanned,
+    NodeCordoned,
+    NodeUncordoned,
+)
 from roost.core.spec import NodeId
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
 from roost.server.jobs import Here, json
 from roost.server.permissions import needs
-from roost.server.requests import CordonNode, DisableGpu
+from roost.server.requests import CordonNode, DisableGpu, PlanMaintenance
 from roost.server.roles import RoutePermission
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=CheckedRoute)
@@ -90,6 +96,39 @@ async def cordon_node(here: Here, caller: Admin, node: NodeName, body: CordonNod
 async def uncordon_node(here: Here, caller: Admin, node: NodeName) -> Response:
     """Let a machine be used again that was cordoned or drained."""
     await here.cluster.care_for(lambda now: NodeUncordoned(now, NodeId(node)), caller.user)
+    return json({"items": here.cluster.nodes()})
+
+
+@router.post(
+    "/nodes/{node}/maintenance",
+    response_model=NodeList,
+    responses=answers(404, 409, 507),
+    operation_id="plan_maintenance",
+)
+async def plan_maintenance(
+    here: Here, caller: Admin, node: NodeName, body: PlanMaintenance
+) -> Response:
+    """Let a machine be empty for some time: drained at its beginning, used again at its end."""
+    span, reason = (body.starts_at, body.ends_at), body.reason.strip()
+    await here.cluster.care_for(
+        lambda now: MaintenancePlanned(now, NodeId(node), *span, reason, caller.user), caller.user
+    )
+    return json({"items": here.cluster.nodes()})
+
+
+@router.delete(
+    "/nodes/{node}/maintenance/{starts_at}",
+    response_model=NodeList,
+    responses=answers(404, 409, 507),
+    operation_id="cancel_maintenance",
+)
+async def cancel_maintenance(
+    here: Here, caller: Admin, node: NodeName, starts_at: Annotated[float, Path(ge=0, le=1e11)]
+) -> Response:
+    """Cancel the maintenance that starts at that time, or end it early."""
+    await here.cluster.care_for(
+        lambda now: MaintenanceCancelled(now, NodeId(node), starts_at), caller.user
+    )
     return json({"items": here.cluster.nodes()})
 
 

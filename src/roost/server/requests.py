@@ -56,6 +56,14 @@ class CordonNode(RequestBody):
     drain: bool = False
 
 
+class PlanMaintenance(RequestBody):
+    """From when to when a node is to be empty (seconds since 1970), and why."""
+
+    starts_at: float = Field(ge=0, le=1e11)
+    ends_at: float = Field(ge=0, le=1e11)
+    reason: Label = ""
+
+
 class DisableGpu(RequestBody):
     """Why a device is not to be used."""
 

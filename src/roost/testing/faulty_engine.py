@@ -24,6 +24,8 @@ from roost.core import (
     JobId,
     JobSpec,
     Launch,
+    MaintenanceCancelled,
+    MaintenancePlanned,
     Measured,
     NodeChanged,
     NodeCordoned,
@@ -224,6 +226,11 @@ class FaultyEngine(FakeEngine):
         """Let a node take nothing new; what runs there leaves, too, if it is drained."""
         self.tell(NodeCordoned(self.now, name, "its fan is loud", "ada", drain))
 
+    def plan_maintenance(self, name: NodeId, after_s: float, lasts_s: float) -> None:
+        """Let a node be empty for some time."""
+        start = self.now + after_s
+        self.request(MaintenancePlanned(self.now, name, start, start + lasts_s, "dust", "ada"))
+
     def break_or_repair(self, name: NodeId, gpu: int) -> None:
         """Let a GPU fail, or repair it."""
         device = (name, gpu)
@@ -320,6 +327,10 @@ class FaultyEngine(FakeEngine):
         self.tell(*(QueueChanged(self.now, queue(name)) for name in self.core.queues))
         self.tell(
             *(GpuRestored(self.now, *device) for device in sorted(self.broken)),
+            *(
+                MaintenanceCancelled(self.now, w.node, w.starts_at)
+                for w in self.core.ledger.windows
+            ),
             *(NodeUncordoned(self.now, name) for name in self.core.ledger.cordoned),
             *(NodeJoined(self.now, n.spec) for n in self.core.ledger.order if not n.here),
             *(ResumeRequested(self.now, job.id) for job in self.core.jobs.values()),

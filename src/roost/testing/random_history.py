@@ -65,6 +65,7 @@ class RandomHistory:
             (2, self._break_or_repair),
             (1, self._cordon),
             (2, self._uncordon),
+            (1, self._plan_maintenance),
             (8, self._answer),
             (8, self._answer_each),
             (6, self._end),
@@ -192,6 +193,11 @@ class RandomHistory:
     def _uncordon(self) -> None:
         if cordoned := list(self.engine.core.ledger.cordoned):
             self.engine.tell(NodeUncordoned(self.engine.now, self.chance.choice(cordoned)))
+
+    def _plan_maintenance(self) -> None:
+        node_id = self.chance.choice(list(self.engine.cluster))
+        after_s, lasts_s = self.chance.choice((0.0, 40.0, 300.0)), self.chance.choice((20.0, 200.0))
+        self.engine.plan_maintenance(node_id, after_s, lasts_s)
 
     def _break_or_repair(self) -> None:
         devices = [(n.id, gpu) for n in self.engine.cluster.values() for gpu in range(n.gpus)]

@@ -13,6 +13,8 @@ from roost.core.events import (
     Exited,
     GpuFailed,
     GpuRestored,
+    MaintenanceCancelled,
+    MaintenancePlanned,
     Measured,
     MigrateRequested,
     NodeChanged,
@@ -35,7 +37,7 @@ from roost.core.events import (
     SuspendRequested,
     Woke,
 )
-from roost.core.folding import adoption, nodes, reports, requests
+from roost.core.folding import adoption, maintenance, nodes, reports, requests
 
 
 def fold(state: ClusterState, event: Event) -> bool:  # noqa: C901, PLR0912 - one case per event
@@ -85,6 +87,10 @@ def fold(state: ClusterState, event: Event) -> bool:  # noqa: C901, PLR0912 - on
             return nodes.node_cordoned(state, event)
         case NodeUncordoned():
             return nodes.node_uncordoned(state, event)
+        case MaintenancePlanned():
+            return maintenance.planned(state, event)
+        case MaintenanceCancelled():
+            return maintenance.cancelled(state, event)
         case PoolChanged():
             return nodes.pool_changed(state, event)
         case GpuFailed():

@@ -121,7 +121,7 @@ def place(plan: Plan, job: Job, promise: PendingMove) -> bool:
 def somewhere(plan: Plan, job: Job, wish: Wish) -> tuple[Part, ...] | None:
     """A place that no pending move needs."""
     ledger = plan.ledger
-    with ledger.hidden(promised(plan)):
+    with ledger.hidden(promised(plan)), plan.in_time(job.remaining_s):
         if job.spec.uniform and wish.kind:
             with trial(ledger) as changes:
                 packing = Packing(changes, wish.kind, {})

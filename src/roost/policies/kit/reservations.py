@@ -19,6 +19,8 @@ from roost.core.state import Job, Queue
 #: Nodes, the workers on each, and the GPUs kept free for them.
 Spots: TypeAlias = list[tuple[Node, int, int]]
 
+#: More GPUs than a node has.
+_ALL = 1 << 20
 #: The finest grid of times that a plan is made on.
 _GRAIN_S = 2.0**-36
 
@@ -100,6 +102,11 @@ class Reservations:
         self.now = self._on_grid(plan.now)
         self._suits = plan.ledger.suits
         self.nodes = {node: FreeOverTime(node.shown) for node in plan.ledger.order if node.up}
+        for window in plan.ledger.windows:  # nothing is free then
+            node = plan.ledger.nodes[window.node]
+            if node in self.nodes:
+                self.nodes[node].change(self._on_grid(max(window.starts_at, plan.now)), -_ALL)
+                self.nodes[node].change(self._on_grid(window.ends_at), _ALL)
         self.limits = {
             queue: FreeOverTime(queue.spec.limit_milli - queue.used_milli)
             for queue in plan.queues.values()
