@@ -55,6 +55,8 @@ def explain(  # noqa: PLR0913 - the core, the question, and the policy
     why = said or core.explain(job_id, limit=core.waiting.count)
     if why is not None and job.waiting:
         cause, reason = why.reason.cause.token, why.reason.text
+    elif cause == "running" and job.run is not None:
+        reason += _why_no_more(core, job.run, policy)
     ahead, ahead_count = _ahead(core, job, why)
     found = encode(
         ExplanationView(
@@ -203,6 +205,25 @@ def _running(run: Run) -> str:
     if run.target.workers == run.workers:
         return "runs, and is being moved"
     return f"runs, and is being changed from {run.workers} to {run.target.workers} workers"
+
+
+def _why_no_more(core: Core, run: Run, policy: Policy) -> str:
+    """Why an elastic run has no more workers; empty if it has all that it can use."""
+    job, ledger = run.job, core.ledger
+    most, need = job.spec.workers.max, job.spec.resources
+    if run.target is not None or run.workers >= most:
+        return ""
+    queue, text = job.queue, f" of at most {most}: "
+    limit = queue.spec.limit_milli
+    if limit is not None and queue.used_milli + need.gpu_milli > limit:
+        return f"{text}its queue {queue.spec.id} is at its limit"
+    if not getattr(policy, "resizes", False):
+        return f"{text}this policy changes no sizes by itself; you can: roost scale {job.id} {most}"
+    if not ledger.candidates(need):
+        waiting = core.waiting.count
+        others = f", and {counted(waiting, 'job')} {'wait' if waiting > 1 else 'waits'}"
+        return f"{text}there is no room for one more{others if waiting else ''}"
+    return f"{text}one more would bring it less than the change costs, or it has just changed"
 
 
 def _starting(run: Run) -> str:

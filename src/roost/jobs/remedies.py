@@ -15,7 +15,7 @@ from typing import Any
 from roost.api.jobs import RemedyView
 from roost.api.schema import encode
 from roost.core.controller import Core, Policy
-from roost.core.events import CancelRequested, Exited, Outcome, Woke
+from roost.core.events import CancelRequested, Exited, Outcome, Resized, ScaleRequested, Woke
 from roost.core.plan import Placer
 from roost.core.reasons import gpus
 from roost.core.spec import WHOLE, JobId, JobSpec, Range, Shape
@@ -47,6 +47,7 @@ class _Remedy:
     spec: JobSpec | None = None
     cancels: tuple[JobId, ...] = ()
     back: tuple[JobId, ...] = ()
+    scales: tuple[JobId, int] | None = None
 
 
 def remedies(
@@ -109,6 +110,8 @@ def _starts(copy: Core, job_id: JobId, change: _Remedy | None) -> bool:
         copy.waiting.join(job, now)
     copy.handle(Woke(now))
     cancels = () if change is None else (*change.back, *change.cancels)
+    if change is not None and change.scales is not None:
+        _scale(copy, *change.scales)
     runs = [copy.jobs[name].run for name in cancels]
     for name in cancels:
         copy.handle(CancelRequested(now, name))
@@ -116,6 +119,14 @@ def _starts(copy: Core, job_id: JobId, change: _Remedy | None) -> bool:
         if run is not None:
             copy.handle(Exited(now, run.id, Outcome.STOPPED))
     return job.run is not None and not job.run.parked and not job.run.after
+
+
+def _scale(copy: Core, name: JobId, workers: int) -> None:
+    """Let a run have so many workers, at once."""
+    copy.handle(ScaleRequested(copy.now, name, Range(workers, workers)))
+    run = copy.jobs[name].run
+    if run is not None and run.target is not None:
+        copy.handle(Resized(copy.now, run.id))
 
 
 # -- with the placer -------------------------------------------------------------------------------
@@ -128,6 +139,7 @@ def _fitting(core: Core, job: Job, placer: Placer) -> Iterator[_Remedy]:
             fits = (change for change in series if _room(core, change.spec or job.spec, placer))
             if (change := next(fits, None)) is not None:
                 yield change
+    yield from _smaller(core, job)
     yield from _cancelled(core, job, placer)
 
 
@@ -140,13 +152,32 @@ def _room(core: Core, spec: JobSpec, placer: Placer) -> bool:
     return placer(core.ledger, shape) is not None
 
 
-def _cancelled(core: Core, job: Job, placer: Placer) -> Iterator[_Remedy]:
-    """The fewest runs of the same user that are in the way, the smallest of them."""
+def _smaller(core: Core, job: Job) -> Iterator[_Remedy]:
+    """An elastic run of the same user that could do with fewer workers, and how many."""
+    lacks = job.gpu_milli - core.ledger.free_milli
+    for run in _own(core, job):
+        each, low = run.job.spec.resources.gpu_milli, run.job.spec.workers.min
+        workers = run.workers - max(-(-lacks // each) if each else 1, 1)
+        if low <= workers < run.workers:
+            name, names = run.id.job, counted(run.workers, "worker")
+            text = f"after: roost scale {name} {workers} (it runs with {names})"
+            # It asks less of a user than to cancel anything.
+            less = (run.workers - workers) / run.workers
+            yield _Remedy(less, "scale", [name, str(workers)], text, scales=(name, workers))
+            return
+
+
+def _own(core: Core, job: Job) -> list[Run]:
+    """Runs of the same user, the smallest first."""
     user = job.spec.user
     runs = [run for run in core.runs.values() if user and run.job.spec.user == user]
     held = [run for run in runs if run.booked and run.target is None]
-    held.sort(key=lambda run: (run.gpu_milli, run.job.seq))
-    for group in _groups(held):
+    return sorted(held, key=lambda run: (run.gpu_milli, run.job.seq))
+
+
+def _cancelled(core: Core, job: Job, placer: Placer) -> Iterator[_Remedy]:
+    """The fewest runs of the same user that are in the way, the smallest of them."""
+    for group in _groups(_own(core, job)):
         if _room_without(core, group, job.spec, placer):
             milli, names = sum(run.gpu_milli for run in group), [run.id.job for run in group]
             one = len(group) == 1

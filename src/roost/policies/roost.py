@@ -95,6 +95,9 @@ _GUESSED_RANK = 0.4
 _DOUBLINGS = 10.0
 #: A waiting job loses at least this part of the window more than in its worst column.
 _WAITING_LOSS = 0.2
+#: The same of a rigid job for which there is room once elastic runs are as small as they can be.
+#: It is more than any number of workers brings a run, and less than a dear restart of one costs.
+_EASED_LOSS = 4.0
 #: The part of their price that GPUs count for which are given back before the window ends: others
 #: may not want them then.
 _RETURNED = 0.5
@@ -345,6 +348,7 @@ class _Decision:
         # A rank that is guessed from the age of a job is worth less than one by its epochs.
         rank = self.policy.rank * (1.0 if self.policy.library else _GUESSED_RANK)
         weights = _weights(self.jobs, left, fastest, self.notes.crowd, rank)
+        self._ease(weights)
         pull = prices[table.kind] * table.gpus
         most, waited = gpu_caps(self.jobs, self.held), self._waited()
         cost = np.full((len(self.jobs), len(table.kind)), IMPOSSIBLE)
@@ -362,6 +366,22 @@ class _Decision:
             if job.id in self.round.stay:
                 cost[row, -1] += _STAY_COST_S
         return cost
+
+    def _ease(self, weights: Reals) -> None:
+        """Let no elastic run keep more than its least from a rigid job that counts as much.
+
+        What one more worker saves a run is no reason to let another job have none.
+        """
+        above = {priority(job): 0.0 for job in self.jobs}
+        for level in above:
+            above[level] = max(
+                weight
+                for job, weight in zip(self.jobs, weights.tolist(), strict=True)
+                if priority(job) <= level
+            )
+        for row, job in enumerate(self.jobs):
+            if job.id in self.round.eased:
+                weights[row] = above[priority(job)]
 
     def _out_of_reach(self, job: Job) -> Booleans:
         """Columns that a job could not have of an empty cluster, where GPUs alone do not tell."""
@@ -403,7 +423,8 @@ class _Decision:
         A job that ends later than H costs H + L - H worth(m). One that ends before costs
         e + L - H worth(L / H), which is the same for e = H, and gives its GPUs back H - e seconds
         early: half of their price (``pull``) counts for it. To wait costs the whole of H + L + R,
-        at least a fifth of H more than the worst column, and the seconds it has ``waited``. All is
+        at least a fifth of H more than the worst column (4 H for a rigid job that elastic runs can
+        make room for by shrinking), and the seconds it has ``waited``. All is
         scaled by W / H, so that a long restart does not make a job heavier than others.
         """
         restart, none = restart_s(job), self.table.none
@@ -423,7 +444,8 @@ class _Decision:
             cost -= _RETURNED * pull * (whole - np.minimum(ends, whole))
         cost[~possible] = IMPOSSIBLE
         # A job that has waited long is let in before shorter ones.
-        cost[none] = max(whole + left + restart, worst + _WAITING_LOSS * whole) + waited
+        loss = _EASED_LOSS if job.id in self.round.eased else _WAITING_LOSS
+        cost[none] = max(whole + left + restart, worst + loss * whole) + waited
         possible[none] = True
         cost[possible] *= self.window / whole
         if job.run is not None and current != none:

@@ -213,6 +213,44 @@ def test_the_smallest_change_comes_first() -> None:
     ]
 
 
+def test_an_elastic_run_is_to_be_scaled_before_it_is_cancelled() -> None:
+    core = core_with(policy("alnair"), node("n0", 4))
+    elastic = spec(1, workers=(1, 4), user="ada", preemptible=False)
+    started(core, core.handle(Submitted(0.0, job("el"), elastic)), at=1.0)
+    core.handle(Woke(1000.0))
+    core.policy = FIFO
+    core.handle(Submitted(1001.0, job("b"), spec(2, user="ada")))
+
+    assert told(core, "b")["remedies"][0] == {
+        "kind": "scale",
+        "value": ["el", "2"],
+        "change": "after: roost scale el 2 (it runs with 4 workers)",
+        "starts": "now",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "other", "expected"),
+    [
+        ("roost", None, 3, "runs with 1 worker of at most 4: there is no room for one more"),
+        ("roost", 1000, 0, "runs with 1 worker of at most 4: its queue team is at its limit"),
+        ("fifo", None, 0, "you can: roost scale el 4"),
+        ("roost", None, 0, "runs with 4 workers"),
+    ],
+)
+def test_an_elastic_run_is_told_why_it_has_no_more(
+    name: str, limit: int | None, other: int, expected: str
+) -> None:
+    core = core_with(policy(name), node("n0", 4))
+    core.handle(QueueChanged(0.0, queue("team", limit_milli=limit)))
+    if other:
+        started(core, core.handle(Submitted(0.0, job("b"), spec(other))), at=0.0)
+    elastic = spec(1, workers=(1, 4), queue="team")
+    started(core, core.handle(Submitted(1.0, job("el"), elastic)), at=1.0)
+
+    assert told(core, "el")["reason"].endswith(expected)
+
+
 def test_nobody_is_told_to_cancel_the_jobs_of_others() -> None:
     assert changes(free(0, spec(1, user="bob")), "b") == []
     assert changes(free(0, spec(1)), "b") == []

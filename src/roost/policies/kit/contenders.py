@@ -25,10 +25,14 @@ from roost.policies.kit.moves import movable
 
 
 class Contest(NamedTuple):
-    """Jobs that are weighed against each other, and those of them that must not be set aside."""
+    """Jobs that are weighed against each other, and those of them that must not be set aside.
+
+    ``eased`` are rigid jobs that could start if elastic runs were as small as they can be.
+    """
 
     jobs: list[Job]
     stay: Collection[JobId]
+    eased: Collection[JobId] = ()
 
 
 @dataclass(slots=True)
@@ -129,7 +133,7 @@ def contest(plan: Plan, runs: Iterable[Job], window: float, until: Line | None) 
     lines = [line for line in plan.waiting.open if _whole(line) and line.preempts]
     jobs = [entry[2] for line in lines if line.adaptable for entry in line.entries]
     stay: set[JobId] = set()
-    room = plan.ledger.free_milli
+    room = spare = plan.ledger.free_milli
     for job in runs:
         run = job.run
         if run is None or not movable(run, now):
@@ -141,8 +145,14 @@ def contest(plan: Plan, runs: Iterable[Job], window: float, until: Line | None) 
         if job.spec.elastic or run.unsaved_s(now) <= window:
             jobs.append(job)
             room += run.gpu_milli
-    jobs += _in_line([line for line in lines if not line.adaptable], room, until)
-    return Contest(sorted(jobs, key=_seq), stay)
+            spare += run.gpu_milli - job.gpu_milli
+    rigid = _in_line([line for line in lines if not line.adaptable], room, until)
+    eased: set[JobId] = set()
+    for job in rigid:
+        if job.gpu_milli <= spare:
+            spare -= job.gpu_milli
+            eased.add(job.id)
+    return Contest(sorted([*jobs, *rigid], key=_seq), stay, eased)
 
 
 def next_able(plan: Plan, jobs: Iterable[Job]) -> float:

@@ -224,3 +224,16 @@ def test_a_share_does_not_pass_an_older_job_that_counts_more() -> None:
     engine.answer_all()
 
     assert running(engine) == {"vip"}
+
+
+@pytest.mark.parametrize("gap", [5.0, 600.0])
+@pytest.mark.parametrize("run_time_s", [None, 60.0, 7200.0])
+def test_an_elastic_run_makes_room_at_once_for_a_rigid_job(
+    gap: float, run_time_s: float | None
+) -> None:
+    engine = world(8)
+    submit(engine, "elastic", spec(1, workers=(1, 8)))
+    submit(engine, "rigid", spec(7, run_time_s), at=gap)
+
+    assert running(engine) == {"elastic", "rigid"}
+    assert {one.job.id: one.workers for one in engine.core.runs.values()}[job("elastic")] == 1
