@@ -1,22 +1,21 @@
 """Roost's own policy: each GPU goes where it saves the most time, and a change has to pay.
 
-Each job is weighed in every size on every kind of GPU (``prospects``), over a *window* of time: the
-usual time between arrivals, for which things stay as they are. A decision is made when a job comes
-or goes and once a minute, in these steps:
+Rigid jobs have their turns (``kit.turns``); where there are no others, that is all. Each job that
+can change, and each rigid one that waits for its GPUs, is weighed in every size on every kind of
+GPU (``prospects``), over a *window* of time: the usual time between arrivals, for which things stay
+as they are. A decision is made when a job comes or goes and once a minute, in these steps:
 
 1. Runs that stepped aside in an earlier decision go on where they were to go (``carry_on``).
-2. Jobs with an open number of parameter servers are sized by ``kit.parameter_servers``. Jobs of
-   other shapes (shares, roles, ``within``) are placed as they come, unless a rigid job of uniform
-   workers stands before them.
-3. ``contests`` says which jobs of uniform workers decide together. Rigid runs are left in peace,
-   except for jobs that count more: these decide first and alone.
-4. For each contest, the cost of each column (a size on a kind, or nothing) is worked out for each
-   job, in seconds (``_Decision._cost``), and multiplied by the job's weight (``_weights``).
+2. Jobs with an open number of parameter servers are sized by ``kit.parameter_servers``.
+3. ``contest`` says which jobs of uniform workers decide together. Rigid runs are left in peace.
+4. The cost of each column (a size on a kind, or nothing) is worked out for each job, in seconds
+   (``_Decision._cost``), and multiplied by the job's weight (``_weights``).
 5. One column is chosen for each job, so that all fit and the sum of costs is least
    (``choose_by_prices``). Prices of GPUs come with the choice and are remembered.
 6. The choice is made real with as little movement as possible (``assign``). If a waiting job finds
    no room after all, everything is taken back, and steps 5 and 6 are repeated without that job.
-7. Jobs for which GPUs alone do not tell whether they fit are left to the placer.
+7. Rigid jobs and other shapes (shares, roles, ``within``) have their turns with what is left, and
+   rigid runs make room for those that count more.
 
 A change of a running job is an investment. It costs a restart, and more than one, since what is
 taken from others now will be asked for again, and it has to pay within the window. The time that

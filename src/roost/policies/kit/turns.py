@@ -50,7 +50,7 @@ _STEP_S = 600.0
 #: whole cluster.
 _PATIENCE = 8.0
 #: A job has to wait that long before anything is kept free for it.
-_GRACE_S = 1800.0
+_GRACE_S = 3600.0
 #: A reservation is upheld for so many times the time until its estimated start.
 _UPHELD = 1.5
 #: Levels and moments that differ by less are the same.

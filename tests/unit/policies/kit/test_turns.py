@@ -145,8 +145,8 @@ def test_where_gpus_are_kept_free_it_is_said_for_which_reason() -> None:
     engine = world(4)
     submit(engine, "one", spec(1, costs=UNSAVED))
     submit(engine, "large", spec(4), at=10.0)
-    wait(engine, 1900.0)
-    submit(engine, "small", spec(1), at=2000.0)
+    wait(engine, 3700.0)
+    submit(engine, "small", spec(1), at=3800.0)
     core = engine.core
     told = {name: core.explain(job(name)) for name in ("large", "small")}
 
@@ -175,7 +175,7 @@ def test_a_large_job_is_not_passed_for_ever(
     small = replace(spec(1, float(length) if declared else None), costs=costs)
     names = (f"s{index}" for index in count())
     step = max(60, length // 12)
-    bound = 4 * 3600 + 12 * length
+    bound = 5 * 3600 + 12 * length
     for at in range(0, bound, step):
         if at == 10 * step:
             submit(engine, "large", large, float(at))
