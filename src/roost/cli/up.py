@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+from click.core import ParameterSource
 
 from roost.cli.config_file import apply_config
 from roost.cli.options import complete_placers, complete_policies
@@ -105,7 +107,15 @@ Examples:
     help="Where the administrator's token is kept.  [default: HOME/token]",
 )
 @home_option
-@_place("--store", default="", metavar="URL", help="The database.  [default: SQLite in HOME]")
+@_place(
+    "--store",
+    default="",
+    envvar="ROOST_STORE",
+    show_envvar=True,
+    metavar="URL",
+    help="The database; one with a password is better named by the variable.  "
+    "[default: SQLite in HOME]",
+)
 @option(
     "--policy",
     section="Policy",
@@ -181,6 +191,7 @@ def up(*, detach: bool, log_level: str, config: Path | None, **given: Any) -> No
 
     Jobs run as processes here, and go on when the server stops: the next start finds them again.
     """
+    _warn_of_password(given["store"])
     start = _start(given)
     if config is not None:
         from dataclasses import replace
@@ -193,6 +204,17 @@ def up(*, detach: bool, log_level: str, config: Path | None, **given: Any) -> No
     with _logging(start, log_level, also_here=True):
         jobs = _serve(start, lambda told: _show(told, foreground=True))
     click.echo(f"stopped; {_go_on(jobs)}")
+
+
+def _warn_of_password(store: str) -> None:
+    """Say that a password on the command line is seen by all."""
+    source = click.get_current_context().get_parameter_source("store")
+    if source is ParameterSource.COMMANDLINE and re.match(r"\w+://[^/@]*:[^/@]+@", store):
+        click.echo(
+            "roost: warning: all users of this machine can read the password in --store: "
+            "put the address into ROOST_STORE, or the password into PGPASSWORD or ~/.pgpass",
+            err=True,
+        )
 
 
 def _reread(typed: list[str]) -> ServerSettings:

@@ -6,6 +6,7 @@ import builtins
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -144,3 +145,17 @@ def test_a_folder_that_is_not_there_is_refused_at_once(server: FakeServer) -> No
     told = roost("submit", "--workdir", "/no/such", "--", "true").error
     assert told == "workdir: there is no folder '/no/such' on this machine"
     assert not server.bodies
+
+
+def test_a_password_need_not_stand_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = "nosuch://ada:geheim@db/roost"
+    typed = roost("up", "--home", tmp_path / "a", "--port", 0, "--store", store)
+    assert typed.status == 2
+    assert "put the address into ROOST_STORE" in typed.err
+    monkeypatch.setenv("ROOST_STORE", store)
+    named = roost("up", "--home", tmp_path / "b", "--port", 0)
+    assert named.status == 2, "the variable counts"
+    assert "ROOST_STORE" not in named.err
+    assert "geheim" not in typed.err + named.err
