@@ -290,7 +290,9 @@ def test_an_entry_of_a_newer_roost_is_refused_untouched(kept: Kept, tmp_path: Pa
         store.journal.append(
             [last._replace(seq=last.seq + 1, id="new", body={**last.body, "v": 99})]
         )
-    assert f"entry {last.seq + 1} of the journal has format 99" in refused_untouched(server)
+    assert f"entry {last.seq + 1} of the journal was written by a newer Roost" in refused_untouched(
+        server
+    )
 
 
 def test_endless_output_hurts_nobody(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
         _log.warning("folding from entry %s does not give the jobs that are listed", seq)
     if not odd:
         raise Fatal(
-            "no snapshot of the journal can be used, and the entries before them were compacted "
-            "away: restore a backup"
+            "no snapshot of the journal can be read, and the entries before them were compacted "
+            "away: if a newer Roost served this store, upgrade; else restore a backup"
         )
     raise Fatal(f"the store's list of jobs and its journal do not agree about {min(odd)}")
 
@@ -89,14 +89,18 @@ def fold(core: Core, entry: JournalEntry) -> list[Action]:
     body = entry.body
     if body.get("v") != FORMAT:
         raise Fatal(
-            f"entry {entry.seq} of the journal has format {body.get('v')!r}; this Roost reads "
-            f"format {FORMAT}: use the version of Roost that wrote it"
+            f"entry {entry.seq} of the journal was written by a newer Roost: it has format "
+            f"{body.get('v')!r}, and this one reads {FORMAT}: upgrade Roost"
         )
     try:
         events = [decode_event(data) for data in body["events"]]
         decisions = [decode_decision(data) for data in body["decisions"]]
     except (InvalidSpec, KeyError, TypeError) as error:
-        raise Fatal(f"entry {entry.seq} of the journal cannot be read: {error}") from None
+        # Its checksum fits, so this is what was written: by a Roost that knows more.
+        raise Fatal(
+            f"entry {entry.seq} of the journal was written by a newer Roost ({error}): "
+            "upgrade Roost, or restore an older backup"
+        ) from None
     return core.refold(events, decisions)
 
 

@@ -181,7 +181,10 @@ def _state(run: RunId, body: dict[str, Any] | None) -> RunRecord | None:
     if body is None:
         return None
     if body.get("version") not in READABLE:
-        raise Fatal(f"run {run} was written by another version of Roost: {body.get('version')}")
+        raise Fatal(
+            f"run {run} was written by a newer Roost (format {body.get('version')}, this one knows "
+            f"{VERSION}): upgrade Roost"
+        )
     try:
         return RunRecord.decode(body)
     except (KeyError, TypeError, ValueError):

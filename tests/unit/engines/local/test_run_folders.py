@@ -106,7 +106,7 @@ def test_another_version_is_refused(runs: RunFolders) -> None:
     with runs.open(RUN) as folder:
         folder.save("run.json", {**STATE.encode(), "version": 3})
 
-    with pytest.raises(Fatal, match="another version of Roost: 3"):
+    with pytest.raises(Fatal, match=r"written by a newer Roost \(format 3"):
         run_status.examine(runs, RUN)
 
 
