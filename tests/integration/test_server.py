@@ -11,7 +11,7 @@ import ssl
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,12 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, *args: str) -> Iterator[Served]:
-    """A server in the foreground, stopped at the end with all its jobs."""
-    command = [ROOST, "up", "--home", str(home), "--port", "0", "--slots", "2", *args]
+def served(home: Path, *args: str, before: Sequence[str] = ()) -> Iterator[Served]:
+    """A server in the foreground, stopped at the end with all its jobs.
+
+    ``before`` are words before its command.
+    """
+    command = [*before, ROOST, "up", "--home", str(home), "--port", "0", "--slots", "2", *args]
     with subprocess.Popen(  # noqa: S603 - our own
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -422,3 +425,46 @@ def test_every_mistake_with_a_certificate_has_a_sentence(
     assert "holds no private key" in told
     assert "no such file" in refused(capsys, *up, "--tls-cert", "/nowhere", "--tls-key", str(key))
     assert not (tmp_path / "home").exists()
+
+
+def test_strangers_who_say_nothing_end_no_server_and_stop_no_job(
+    tmp_path: Path, pair: tuple[Path, Path]
+) -> None:
+    """Silent connections before the TLS handshake, several times as many as there may be files."""
+    cert, key = pair
+    few = ("prlimit", "--nofile=256:256")
+    if run(*few, "true", cwd=tmp_path).returncode:
+        pytest.skip("no prlimit here")
+    home = tmp_path / "home"
+    tls = ("--tls-cert", str(cert), "--tls-key", str(key))
+    with served(home, *tls, before=few) as here, ExitStack() as opened:
+        context = ssl.create_default_context(cafile=str(cert))
+        headers = {"Authorization": f"Bearer {here.token}"}
+        url = f"https://localhost:{here.port}/api/v1"
+        jobs = []
+        for number in range(800):
+            stranger = opened.enter_context(socket.socket())
+            stranger.setblocking(False)  # noqa: FBT003 - the name of the standard library
+            with suppress(BlockingIOError):
+                stranger.connect(("127.0.0.1", here.port))
+            if number % 200 == 199:  # a connection of its own each time
+                answer = httpx.post(
+                    f"{url}/jobs",
+                    json={"job": {"name": "job", "run": "echo fine"}},
+                    headers=headers,
+                    verify=context,
+                    timeout=60,
+                )
+                assert answer.status_code == 201, answer.text
+                jobs.append(answer.json()["id"])
+                files = list(Path(f"/proc/{here.note['pid']}/fd").iterdir())
+                assert len(files) < 256 - 32
+        with httpx.Client(verify=context, headers=headers, timeout=60) as client:
+            end = time.monotonic() + 60
+            while {state := client.get(f"{url}/jobs/{job}").json()["state"] for job in jobs} != {
+                "succeeded"
+            }:
+                assert state in {*OPEN, "succeeded"}
+                assert time.monotonic() < end
+        assert here.process is not None
+        assert here.process.poll() is None

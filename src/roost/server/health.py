@@ -20,7 +20,7 @@ router = APIRouter(tags=["health"], route_class=CheckedRoute)
 OpenToAll = Annotated[Caller | None, needs(RoutePermission.OPEN)]
 
 _NOT_NOW: dict[int | str, dict[str, Any]] = {
-    421: {"model": ErrorBody, "description": "The Host or Origin header names another server."},
+    421: {"model": ErrorBody, "description": "The Origin header names another server."},
     503: {
         "model": HealthView,
         "description": "It does not take new work; ``why`` says why.",
@@ -29,24 +29,26 @@ _NOT_NOW: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/healthz", response_model=HealthView, responses=_NOT_NOW, operation_id="healthz")
-async def healthz(here: Here, _caller: OpenToAll) -> Response:
-    """The process is alive and answers."""
-    return json({"ok": True, "why": "", "version": __version__, "policy": _briefly(here)})
+async def healthz(request: Request, here: Here, _caller: OpenToAll) -> Response:
+    """The process is alive and answers; under a name that is not ours it tells no more."""
+    return json({"ok": True, "why": "", **_about(request, here)})
 
 
 @router.get("/readyz", response_model=HealthView, responses=_NOT_NOW, operation_id="readyz")
-async def readyz(here: Here, caller: OpenToAll) -> Response:
+async def readyz(request: Request, here: Here, caller: OpenToAll) -> Response:
     """New work is taken. Why it is not is told to those with a token, by /api/v1/health."""
     del caller
     ok = here.cluster.health.ok
     why = "" if ok else "intake is stopped"
-    told = {"ok": ok, "why": why, "version": __version__, "policy": _briefly(here)}
-    return json(told, 200 if ok else 503)
+    return json({"ok": ok, "why": why, **_about(request, here)}, 200 if ok else 503)
 
 
-def _briefly(here: Here) -> str:
-    """What strangers are told of a policy that fails."""
-    return "the policy fails; jobs start in order of arrival" if here.cluster.health.policy else ""
+def _about(request: Request, here: Here) -> dict[str, str]:
+    """What callers without a token are told; nothing under a name that is not ours."""
+    if request.scope.get("roost.stranger"):
+        return {"version": "", "policy": ""}
+    fails = "the policy fails; jobs start in order of arrival"
+    return {"version": __version__, "policy": fails if here.cluster.health.policy else ""}
 
 
 @router.get(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import resource
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import uvicorn
@@ -18,10 +21,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from roost.errors import InvalidSpec
 from roost.server.context import Context
+from roost.server.listener import Listener, WaitingLine, descriptors, peer_of, reserve
 from roost.server.options import ServerOptions
 from roost.server.tls import Tls
 
 log = logging.getLogger("roost.server")
+
+#: So many connections are served even where descriptors are very few.
+_LEAST = 16
+#: How long a peer may take to say goodbye over TLS, in seconds.
+_FAREWELL_S = 1.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -50,9 +59,13 @@ async def serve(
 ) -> None:
     """Serve an app until a signal comes or the cluster cannot go on; that error is raised."""
     here: Context = app.state.roost
-    server = _Server(_config(app, here, tls), here, ready)
+    # Few descriptors mean few connections: a limit that is not reached would protect nothing.
+    room = max(_LEAST, descriptors() - reserve())
+    options = replace(here.options, connections=min(here.options.connections, room))
+    server = _Server(_config(app, options), here, ready)
+    server.tls = None if tls is None else tls.context()
     connections = server.server_state.connections
-    here.crowded = lambda: len(connections) > here.options.connections
+    here.crowded = lambda: len(connections) > options.connections
     broken = here.cluster.broken
     broken.add_done_callback(lambda _: server.stop())
     await server.serve(sockets=[sock])
@@ -60,11 +73,7 @@ async def serve(
         broken.result()
 
 
-def _config(app: FastAPI, here: Context, tls: Tls | None) -> uvicorn.Config:
-    options = here.options
-    files: dict[str, Any] = {}
-    if tls is not None:
-        files = {"ssl_certfile": str(tls.cert), "ssl_keyfile": str(tls.key)}
+def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
     # A class for each server: uvicorn makes the instances, so bounds are class attributes, and two
     # servers in one process must not close connections of each other.
     protocol = type(
@@ -74,7 +83,9 @@ def _config(app: FastAPI, here: Context, tls: Tls | None) -> uvicorn.Config:
             "patience_s": options.header_s,
             "stalled_s": options.stalled_s,
             "most": options.connections,
-            "silent": {},
+            "silent": WaitingLine[_Protocol](
+                max(1, options.connections // 2), options.silent_per_peer, _Protocol.give_way
+            ),
         },
     )
     return uvicorn.Config(
@@ -89,20 +100,44 @@ def _config(app: FastAPI, here: Context, tls: Tls | None) -> uvicorn.Config:
         timeout_keep_alive=5,
         timeout_graceful_shutdown=max(1, round(options.stop_s)),
         h11_max_incomplete_event_size=options.header_bytes,
-        backlog=1024,
-        **files,
     )
 
 
 class _Server(uvicorn.Server):
     """Tells when it is ready, and closes streams before it waits for connections to end."""
 
+    tls: ssl.SSLContext | None = None
+
     def __init__(self, config: uvicorn.Config, here: Context, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._here, self._ready = here, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # It gets no socket: it would count connections only after their TLS handshake.
+        await super().startup([])
+        protocol: Any = self.config.http_protocol_class
+        make = functools.partial(
+            protocol,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        times: dict[str, Any] = {}
+        if self.tls is not None:
+            times["ssl_handshake_timeout"] = self._here.options.handshake_s
+            times["ssl_shutdown_timeout"] = _FAREWELL_S
+        welcome = functools.partial(
+            asyncio.get_running_loop().connect_accepted_socket, make, ssl=self.tls, **times
+        )
+        for sock in sockets or ():
+            listener: Any = Listener(
+                sock,
+                welcome,
+                self._here.options,
+                established=self.server_state.connections,
+                silent=protocol.silent,
+            )
+            self.servers.append(listener)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -139,22 +174,21 @@ class _Protocol(H11Protocol):
     patience_s = 10.0
     stalled_s = 60.0
     most = 2000
-    #: Connections without a request under way, shared by all; the oldest first.
-    silent: ClassVar[dict[_Protocol, None]] = {}
+    #: Connections without a request under way, shared by all.
+    silent: ClassVar[WaitingLine[_Protocol]]
     _impatient: asyncio.TimerHandle | None = None
     _done: object | None = None
+    _peer = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         _give_up(transport.get_extra_info("socket"), self.stalled_s)
         self._impatient = self.loop.call_later(self.patience_s, self._too_late)
-        self.silent[self] = None
         # Half of all connections may be silent, and a tenth is kept free for new ones.
-        while len(self.silent) > self.most // 2 or len(self.connections) > self._crowd:
-            oldest = next(iter(self.silent))
-            if oldest is self:
-                break
-            oldest.give_way()
+        while len(self.connections) > self._crowd and self.silent.give_way():
+            pass
+        self._peer = peer_of(transport.get_extra_info("peername"))
+        self.silent.add(self, self._peer)
 
     @property
     def _crowd(self) -> int:
@@ -162,7 +196,7 @@ class _Protocol(H11Protocol):
 
     def give_way(self) -> None:
         """Close an idle connection, at once."""
-        self.silent.pop(self, None)
+        self.silent.discard(self)
         # At once: connection_lost comes a turn of the loop later, and the count decides above.
         self.connections.discard(self)
         self.transport.abort()
@@ -173,7 +207,7 @@ class _Protocol(H11Protocol):
         if self.cycle is not self._done and self._impatient is not None:
             self._impatient.cancel()
             self._impatient = None
-            self.silent.pop(self, None)
+            self.silent.discard(self)
 
     def on_response_complete(self) -> None:
         self._done = self.cycle
@@ -181,10 +215,10 @@ class _Protocol(H11Protocol):
         if self.cycle is self._done and self._impatient is None:
             self._impatient = self.loop.call_later(self.patience_s, self._too_late)
             if not self.transport.is_closing():
-                self.silent[self] = None
+                self.silent.add(self, self._peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.silent.pop(self, None)
+        self.silent.discard(self)
         if self._impatient is not None:
             self._impatient.cancel()
         super().connection_lost(exc)

@@ -1,7 +1,7 @@
 """The gate in front of the app: what is refused before a route is even looked for.
 
     1. more connections than there may be              503, and the connection is closed
-    2. a Host, or an Origin, that is not ours          421
+    2. a Host (but of probes) or Origin not ours       421
     3. an address and headers that are too long        431
     4. a zero byte in the address                      400
     5. no valid token, except on the open paths        401, and the connection is closed
@@ -14,6 +14,7 @@ expected into a 500 that tells nothing but the number. Plain ASGI: streams pass 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import secrets
 import time
@@ -77,7 +78,7 @@ class RequestFilter:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if self._crowded():
             raise HttpError(503, "retry", "too many connections are open")
-        self._check_names(headers)
+        self._check_names(scope)
         size = len(scope["query_string"]) + len(scope["path"])
         if size + sum(len(name) + len(value) for name, value in headers) > self._most_head:
             raise HttpError(431, "invalid", f"address and headers exceed {self._most_head} bytes")
@@ -121,9 +122,14 @@ class RequestFilter:
         """What is behind the gate."""
         await self._app(scope, receive, send)
 
-    def _check_names(self, headers: list[tuple[bytes, bytes]]) -> None:
+    def _check_names(self, scope: Scope) -> None:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        own = {*self._hosts, _own_address(scope)} - {""}
         hosts = [value for name, value in headers if name == b"host"]
-        if len(hosts) != 1 or _host(f"//{hosts[0].decode('latin-1')}") not in self._hosts:
+        ours = len(hosts) == 1 and _host(f"//{hosts[0].decode('latin-1')}") in own
+        # A probe calls a machine by any name; another site's page learns nothing by it.
+        scope["roost.stranger"] = not ours
+        if not ours and scope["path"] not in OPEN_PATHS:
             raise HttpError(
                 421,
                 "forbidden",
@@ -131,7 +137,7 @@ class RequestFilter:
                 "start the server with --allow-host NAME if this is one of its names",
             )
         for name, value in headers:
-            if name == b"origin" and _host(value.decode("latin-1"), web=True) not in self._hosts:
+            if name == b"origin" and _host(value.decode("latin-1"), web=True) not in own:
                 raise HttpError(421, "forbidden", "the request comes from another site's page")
 
 
@@ -211,6 +217,20 @@ def _host(address: str, *, web: bool = False) -> str:
         return _plain(parts.hostname or "")
     except ValueError:
         return ""
+
+
+def _own_address(scope: Scope) -> str:
+    """The address of this machine at which a connection came in: that is a name of ours, too.
+
+    No page of another site can be called by it: its browser sends the name that it looked up.
+    """
+    address = str((scope.get("server") or ("",))[0]).partition("%")[0]
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:  # a socket with a path, or a test
+        return ""
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return _plain(str(mapped or found))
 
 
 def _plain(host: str) -> str:

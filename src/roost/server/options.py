@@ -25,6 +25,9 @@ class ServerOptions:
     header_bytes: int = 32 * 1024
     header_s: float = 10.0
     stalled_s: float = 60.0
+    handshake_s: float = 5.0
+    handshakes: int = 512
+    handshakes_per_peer: int = 256
     json_depth: int = 64
     json_parts: int = 200_000
     readers: int = 8
@@ -33,6 +36,7 @@ class ServerOptions:
     streams_per_token: int = 512
     streams: int = 1500
     connections: int = 2000
+    silent_per_peer: int = 500
     tick_s: float = 0.1
     heartbeat_s: float = 10.0
     ring: int = 256

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import re
+import resource
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from uuid import uuid4
 
 from roost.errors import Conflict, Fatal, InvalidSpec, RoostError
 from roost.store.database import PATIENCE_S, Database, Session
-from roost.store.errors import StoreBroken, StoreBusy, StoreFull
+from roost.store.errors import StoreBroken, StoreBusy, StoreFull, StoreLost
 
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",
@@ -33,6 +34,9 @@ _INCREMENTAL = 2
 #: So many free pages are given back at a time, a few milliseconds of work.
 _PAGES = 200
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NO_FILES = {errno.EMFILE, errno.ENFILE}
+#: With fewer free descriptors than this, one that was missing is the likely cause.
+_FEW_FILES = 32
 #: Failures to make or grow a side file; SQLite does not say whether the disk is full.
 _SIDE_FILES = {
     sqlite3.SQLITE_CANTOPEN,
@@ -230,6 +234,8 @@ class SqliteDatabase(Database):
         if isinstance(error, OSError):
             if error.errno in _NO_SPACE:
                 return self._full()
+            if error.errno in _NO_FILES:
+                return self._no_files()
             return StoreBroken(f"cannot open {self.where}: {error.strerror}")
         if isinstance(error, sqlite3.IntegrityError):
             return Conflict(f"{self.where}: {_line(error)}")
@@ -252,6 +258,9 @@ class SqliteDatabase(Database):
                 return StoreBusy(f"{self.where} is locked by another process; try again")
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
                 return StoreBroken(f"{self.where} cannot be written to; check owner and mode")
+        unopened = code & 0xFF in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
+        if unopened and _few_files():
+            return self._no_files()
         if code in _SIDE_FILES and self._is_scarce():
             return self._full()
         if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
@@ -262,6 +271,10 @@ class SqliteDatabase(Database):
 
     def _full(self) -> StoreFull:
         return StoreFull(f"the disk that holds {self.where} is full; make room on it")
+
+    def _no_files(self) -> StoreLost:
+        # Others close some of theirs sooner or later; whether a commit came through is not known.
+        return StoreLost(f"too many files are open to work with {self.where}; raise ulimit -n")
 
     def _is_scarce(self) -> bool:
         """Whether there is no room for side files; only writing tells, because of quotas."""
@@ -322,6 +335,16 @@ def _identity(path: Path) -> _Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _few_files() -> bool:
+    """Whether descriptors are so few that SQLite, which does not say, has lacked one."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        used = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError as error:
+        return error.errno in _NO_FILES
+    return most != resource.RLIM_INFINITY and used + _FEW_FILES > most
 
 
 def _size(path: Path) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.unit.server.worlds import World, job, looped, world
 
 from roost.server.options import ServerOptions
@@ -31,9 +32,51 @@ async def test_another_host_is_refused_on_every_method(tmp_path: Path) -> None:
     async with world(tmp_path) as here, here.client() as client:
         for method in METHODS:
             for path in PATHS:
-                for host in BAD_HOSTS:
+                for host in BAD_HOSTS if path != "/healthz" else ():
                     answer = await client.request(method, path, headers={"Host": host})
                     assert answer.status_code == 421, (method, path, host)
+
+
+@looped
+async def test_probes_are_answered_under_any_name_and_learn_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, here.client() as client:
+        for path in ("/healthz", "/readyz"):
+            for host in BAD_HOSTS:
+                answer = await client.get(path, headers={"Host": host})
+                assert answer.status_code == 200, (path, host)
+                assert answer.json() == {"ok": True, "why": "", "version": "", "policy": ""}
+            page = {"Host": "evil.example", "Origin": "http://evil.example"}
+            assert (await client.get(path, headers=page)).status_code == 421
+            assert (await client.get(path)).json()["version"]
+
+
+@looped
+async def test_the_address_at_which_a_connection_comes_in_is_ours(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        cases = {
+            ("10.1.2.3", "10.1.2.3:8610"): 200,
+            ("::ffff:10.1.2.3", "10.1.2.3"): 200,
+            ("fd00::1", "[fd00::1]:8610"): 200,
+            ("10.1.2.3", "10.1.2.4"): 421,
+            ("10.1.2.3", "evil.example"): 421,
+            ("/run/roost.sock", "evil.example"): 421,
+        }
+        for (address, host), status in cases.items():
+            app = _at(here.app, address)
+            transport = httpx.ASGITransport(app)
+            headers = {"Host": host, "Authorization": f"Bearer {here.tokens['root']}"}
+            async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+                answer = await client.get("/api/v1/whoami", headers=headers)
+                assert answer.status_code == status, (address, host)
+
+
+def _at(app: ASGIApp, address: str) -> ASGIApp:
+    """The same app, reached at an address of the machine."""
+
+    async def reached(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "server": (address, 8610)}, receive, send)
+
+    return reached
 
 
 @looped
@@ -60,7 +103,7 @@ async def test_our_own_names_are_fine(tmp_path: Path) -> None:
 async def test_two_host_headers_are_one_too_many(tmp_path: Path) -> None:
     async with world(tmp_path) as here, here.client() as client:
         headers = httpx.Headers([("Host", "127.0.0.1"), ("Host", "127.0.0.1")])
-        request = httpx.Request("GET", "http://127.0.0.1/healthz", headers=headers)
+        request = httpx.Request("GET", "http://127.0.0.1/metrics", headers=headers)
         assert (await client.send(request)).status_code == 421
 
 

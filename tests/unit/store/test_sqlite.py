@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 import stat
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -409,3 +410,24 @@ def test_a_log_that_a_tool_wrote_back_is_no_harm(url: str, tmp_path: Path) -> No
             assert tool.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
         fill(store, 1)
         assert [one.seq for one in store.journal.entries()] == [1, 2, 3, 4]
+
+
+def test_too_few_descriptors_are_trouble_to_wait_out(url: str) -> None:
+    with open_store(url) as store:
+        store.journal.serve()
+        fill(store, 1)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        try:
+            with ExitStack() as held, pytest.raises(StoreLost, match="too many files are open"):
+                _ = [held.enter_context(store._database.reading()) for _ in range(64)]
+            # The entry may be there or not: asked again, the store says so.
+            with pytest.raises(StoreLost, match="too many files are open"):
+                store.journal.append([entry(2)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        store.journal.reopen()
+        assert store.accounts.users() == []
+        last = store.journal.last()
+        assert last is not None
+        assert last.seq in {1, 2}
