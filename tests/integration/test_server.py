@@ -193,7 +193,7 @@ def test_hostile_bytes_on_the_wire(server: Served) -> None:
     upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n"
     cases = {
         "nonsense": (b"\x00\xff\x16\x03\x01\r\n\r\n", b"400"),
-        "no host": (b"GET /healthz HTTP/1.0\r\n\r\n", b"421"),
+        "no host": (b"GET /metrics HTTP/1.0\r\n\r\n", b"421"),
         "long header": (f"GET /healthz HTTP/1.1\r\n{auth}X: {long}\r\n\r\n".encode(), b"431"),
         "long target": (f"GET /{long} HTTP/1.1\r\n{auth}\r\n".encode(), b"431"),
         "two lengths": (
@@ -342,56 +342,56 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_log_in_to_a_server_with_a_certificate_of_its_own(
-    tmp_path: Path, pair: tuple[Path, Path]
+    tmp_path: Path,
+    pair: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cert, key = pair
-    home, token_file = tmp_path / "home", tmp_path / "token of mine"
-    tls = ("--tls-cert", str(cert), "--tls-key", str(key))
-    with served(home, *tls, "--token-file", str(token_file), "--host", "0.0.0.0") as here:  # noqa: S104
-        context = ssl.create_default_context(cafile=str(cert))
+    cert, key = (str(file) for file in pair)
+    home, token = tmp_path / "home", tmp_path / "token of mine"
+    tls = ("--tls-cert", cert, "--tls-key", key)
+
+    def told(*args: str) -> str:
+        assert not main(list(args)), capsys.readouterr().err
+        return capsys.readouterr().out
+
+    with served(home, *tls, "--token-file", str(token), "--host", "0.0.0.0") as here:  # noqa: S104
         by_name = f"https://localhost:{here.port}"
         by_number = f"https://127.0.0.1:{here.port}"
         assert here.url == by_number
-        assert httpx.get(f"{by_name}/healthz", verify=context).status_code == 200
 
         # The command line of the home knows certificate and token by the server's note.
-        mine = {"ROOST_HOME": str(home), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-        assert run(ROOST, "whoami", cwd=tmp_path, **mine).stdout.endswith(f" at {by_number}\n")
-        assert run(ROOST, "list", cwd=tmp_path, **mine).returncode == 0
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        monkeypatch.setenv("ROOST_HOME", str(home))
+        assert told("whoami").endswith(f" at {by_number}\n")
 
         # Elsewhere nothing is known yet.
-        other = {**mine, "ROOST_HOME": str(tmp_path / "elsewhere")}
-        login = (ROOST, "login", "--token-file", token_file)
-        told = one_error(run(*login, by_name, cwd=tmp_path, **other).stderr)
-        assert "the certificate of" in told
-        assert "--ca FILE" in told
-        told = one_error(run(*login, by_number, "--ca", cert, cwd=tmp_path, **other).stderr)
-        assert "not valid for '127.0.0.1'" in told
-        told = one_error(
-            run(*login, by_name.replace("https", "http"), cwd=tmp_path, **other).stderr
-        )
-        assert "its address begins with https" in told
+        monkeypatch.setenv("ROOST_HOME", str(tmp_path / "elsewhere"))
+        login = ("login", "--token-file", str(token))
+        error = refused(capsys, *login, by_name)
+        assert "the certificate of" in error
+        assert "--ca FILE" in error
+        error = refused(capsys, *login, by_number, "--ca", cert)
+        assert "not valid for '127.0.0.1'" in error
+        error = refused(capsys, *login, by_name.replace("https", "http"))
+        assert "its address begins with https" in error
         wrong = tmp_path / "wrong"
         wrong.write_text("roost_nonsense")
-        lab = (ROOST, "login", by_name, "--name", "lab", "--ca", cert)
-        told = one_error(run(*lab, "--token-file", wrong, cwd=tmp_path, **other).stderr)
-        assert "no valid token" in told
+        lab = ("login", by_name, "--name", "lab", "--ca", cert, "--token-file")
+        assert "no valid token" in refused(capsys, *lab, str(wrong))
         assert not (tmp_path / "config" / "roost" / "servers.json").exists()
-        done = run(*lab, "--token-file", token_file, cwd=tmp_path, **other)
-        assert done.stdout.startswith(f"logged in to lab ({by_name}) as "), done
-        for on in ((), ("--on", "lab")):
-            done = run(ROOST, "whoami", *on, cwd=tmp_path, **other)
-            assert done.stdout.endswith(f" at {by_name}\n"), done
-        environment = {
-            **other,
-            "ROOST_URL": by_name,
-            "ROOST_TOKEN": token_file.read_text().strip(),
-            "ROOST_CA": str(cert),
-        }
-        assert run(ROOST, "list", cwd=tmp_path, **environment).returncode == 0
-        done = run(ROOST, "logout", "--revoke", cwd=tmp_path, **other)
-        assert "logged out of lab" in done.stdout, done
-        assert "no valid token" in run(ROOST, "list", cwd=tmp_path, **mine).stderr
+        assert told(*lab, str(token)).startswith(f"logged in to lab ({by_name}) as ")
+        assert told("whoami").endswith(f" at {by_name}\n")
+        assert told("whoami", "--on", "lab").endswith(f" at {by_name}\n")
+        with monkeypatch.context() as environment:
+            environment.setenv("ROOST_URL", by_name)
+            environment.setenv("ROOST_TOKEN", token.read_text().strip())
+            assert "the certificate of" in refused(capsys, "whoami")
+            environment.setenv("ROOST_CA", cert)
+            assert told("whoami").endswith(f" at {by_name}\n")
+        assert "logged out of lab" in told("logout", "--revoke")
+        monkeypatch.setenv("ROOST_HOME", str(home))
+        assert "no valid token" in refused(capsys, "whoami")
 
 
 def test_every_mistake_with_a_certificate_has_a_sentence(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -138,7 +140,7 @@ def list_tokens(user: str, output: str) -> None:
                 "token": clean(token.get("id", "")),
                 "user": clean(token.get("user", "")),
                 "label": clean(token.get("label", "")),
-                "state": "revoked" if token.get("revoked_at") else "valid",
+                "state": _state(token, now),
                 "created": ago(token.get("created_at"), now),
                 "used": ago(token.get("last_used_at"), now),
                 "expires": clock(token.get("expires_at")) if token.get("expires_at") else "never",
@@ -147,6 +149,12 @@ def list_tokens(user: str, output: str) -> None:
         ]
     )
     click.echo(count(len(found), "token"))
+
+
+def _state(token: Mapping[str, Any], now: float) -> str:
+    if token.get("revoked_at"):
+        return "revoked"
+    return "expired" if (token.get("expires_at") or math.inf) <= now else "valid"
 
 
 @tokens.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import time
@@ -139,7 +140,7 @@ async def add_token(here: Here, caller: Self, body: requests.AddToken) -> Respon
 
 
 def _alive(token: Token) -> bool:
-    return token.revoked_at is None
+    return token.revoked_at is None and (token.expires_at or math.inf) > time.time()
 
 
 @router.delete(

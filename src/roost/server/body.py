@@ -1,22 +1,26 @@
 """Bodies of requests: JSON that is neither too deep nor made of things no store can keep.
 
 FastAPI hands a body to pydantic as ``json`` read it. Before that, this looks for nesting that would
-exhaust the stack, for more parts than any real request has, and afterwards for zero bytes and
-halves of surrogate pairs, which are valid JSON but not valid text.
+exhaust the stack, for more parts than any real request has, for keys that are given twice, and
+afterwards for zero bytes and halves of surrogate pairs, which are valid JSON but not valid text.
+Whether the caller may call the route at all is looked at before any of it is read.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from roost.server.options import ServerOptions
+from roost.server.permissions import Needs, declared
 
 _LIMITS = ServerOptions()
 #: A string, closed or not, a bracket or a comma. Possessive: no byte is looked at twice.
@@ -26,6 +30,15 @@ _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 
 class CheckedRequest(Request):
     """A request with checked JSON."""
+
+    async def body(self) -> bytes:
+        """All of the body; what was read of one that does not come to its end is dropped."""
+        try:
+            return await super().body()
+        except (ClientDisconnect, HTTPException) as error:
+            # Without its frames, which hold what was read: they would wait for the collector.
+            cut_off = error.with_traceback(None)
+        raise cut_off
 
     async def json(self) -> Any:
         """The body; raises HTTPException where it cannot be used."""
@@ -39,9 +52,12 @@ class CheckedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with a checked request."""
-        handle = super().get_route_handler()
+        handle, permission = super().get_route_handler(), declared(self)
+        gate = None if permission is None else Needs(permission)
 
         async def handler(request: Request) -> Response:
+            if gate is not None:
+                await gate(request)
             return await handle(CheckedRequest(request.scope, request.receive))
 
         return handler
@@ -52,7 +68,9 @@ def checked(body: bytes) -> Any:
     _check_depth(body)
     try:
         # Left to itself, json would take other encodings, too, in which the check means nothing.
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        value = json.loads(
+            body.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique
+        )
     except UnicodeDecodeError:
         raise HTTPException(422, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -66,6 +84,15 @@ def checked(body: bytes) -> Any:
 
 def _no_constant(name: str) -> NoReturn:
     raise HTTPException(422, f"the body is not JSON: {name} is no JSON number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; of a key that is given twice, nobody knows which is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise HTTPException(422, f"the key {twice[:80]!r} is given twice")
+    return found
 
 
 def _check_depth(body: bytes) -> None:

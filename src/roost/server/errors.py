@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from roost.errors import Conflict, Fatal, Forbidden, InvalidSpec, NotFound, Retryable, RoostError
 
@@ -79,7 +80,7 @@ _MEANING = {
     416: "The file is shorter than that.",
     421: "The Host or Origin header names another server.",
     422: "What was sent is wrong; the message names the field.",
-    429: "Too many streams or large answers are open, or too many questions asked.",
+    429: "Too many streams, large requests or answers, or questions of this user are under way.",
     431: "Address and headers are too long.",
     500: "A fault of the server; the message carries the number of the request.",
     503: "Not now; try again after the seconds in Retry-After.",
@@ -89,7 +90,7 @@ _MEANING = {
 
 def answers(*more: int) -> dict[int | str, dict[str, Any]]:
     """The failures that a route can answer with, for its description."""
-    statuses = sorted({400, 401, 403, 408, 413, 421, 422, 431, 500, 503, *more})
+    statuses = sorted({400, 401, 403, 408, 413, 421, 422, 429, 431, 500, 503, *more})
     return {status: {"model": ErrorBody, "description": _MEANING[status]} for status in statuses}
 
 
@@ -186,20 +187,32 @@ def _roost(_request: Request, error: Exception) -> Response:
     return of(error)
 
 
-def _http(_request: Request, error: Exception) -> Response:
+def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - by registration
     kinds: dict[int, Kind] = {
         401: "unauthenticated",
         403: "forbidden",
         404: "not-found",
         405: "invalid",
+        429: "retry",
         503: "retry",
     }
     fallback: Kind = "invalid" if error.status_code < _SERVER_ERROR else "fatal"
     kind = kinds.get(error.status_code, fallback)
     response = failure(error.status_code, ErrorDetail(kind=kind, message=str(error.detail)))
     response.headers.update(error.headers or {})
+    if error.status_code == 405:  # noqa: PLR2004 - the status itself
+        response.headers["Allow"] = ", ".join(_methods(request))
     return response
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path of a request can be asked with; several routes may share it."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)
 
 
 def _said(error: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ from roost.server.errors import HttpError, answers, as_json
 from roost.server.file_responses import FilePart
 from roost.server.permissions import needs, sees_all
 from roost.server.roles import RoutePermission
-from roost.store.rows import EventQuery, JobQuery, JobRow, labels_of
+from roost.store.rows import JOB_SORTS, EventQuery, JobQuery, JobRow, labels_of
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=CheckedRoute)
 
@@ -43,6 +43,9 @@ Offset = Annotated[int, Query(ge=0, le=10**9)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Filter = Annotated[list[str], Query(max_length=50)]
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=200)]
+
+
+_SORTS: list[Any] = [sign + field for sign in ("", "-") for field in JOB_SORTS]
 
 
 def json(value: Any, status: int = 200) -> Response:
@@ -65,7 +68,9 @@ async def list_jobs(  # noqa: PLR0913 - one parameter per filter
     queue: Filter = [],  # noqa: B006
     name: Annotated[str, Query(max_length=80)] = "",
     label: Filter = [],  # noqa: B006
-    sort: Annotated[str, Query(max_length=40)] = "-submitted_at",
+    sort: Annotated[
+        str, Query(max_length=40, json_schema_extra={"enum": _SORTS})
+    ] = "-submitted_at",
     offset: Offset = 0,
     limit: Limit = 50,
 ) -> Response:

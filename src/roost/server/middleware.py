@@ -6,6 +6,7 @@
     4. a zero byte in the address                      400
     5. no valid token, except on the open paths        401, and the connection is closed
     6. a body that is too large, or too slow           413, 408
+    7. more bytes of bodies at once than there may be  429 for one user, 503 for all
 
 It also numbers requests, adds the security headers, counts answers, and turns what no route
 expected into a 500 that tells nothing but the number. Plain ASGI: streams pass through untouched.
@@ -17,6 +18,7 @@ import asyncio
 import ipaddress
 import logging
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roost.errors import RoostError
 from roost.server.auth import Tokens, bearer
+from roost.server.body_memory import BodyMemory
 from roost.server.errors import ErrorDetail, HttpError, failure, of
 from roost.server.options import ServerOptions
 from roost.server.permissions import OPEN_PATHS
@@ -60,6 +63,7 @@ class RequestFilter:
         self._app, self._options, self._tokens, self._seen = app, options, tokens, seen
         self._crowded = crowded
         self._most_head = options.header_bytes
+        self.bodies = BodyMemory(options)
         self._hosts = frozenset(_plain(host) for host in options.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,8 +99,7 @@ class RequestFilter:
                     "send the header 'Authorization: Bearer TOKEN'",
                 )
             scope["roost.caller"] = caller
-        length = next((value for name, value in headers if name == b"content-length"), b"0")
-        if not length.isdigit() or int(length[:20]) > self.most(scope):
+        if declared_length(scope) > self.most(scope):
             raise self.too_large(scope)
 
     def most(self, scope: Scope) -> int:
@@ -149,14 +152,19 @@ class _Request:
         self._number = secrets.token_hex(6)
         self._began = time.monotonic()
         self._size = 0
+        self._held = 0
+        self._user = ""
         self._status = 0
         self._close = False
+        self._read = not has_body(scope)
         scope["roost.request"] = self._number
 
     async def serve(self) -> None:
         guard, scope = self._guard, self._scope
         try:
             await guard.check(scope)
+            self._user = scope["roost.caller"].user if "roost.caller" in scope else ""
+            self._hold(declared_length(scope))
             await guard.app(scope, self.receive, self.send)
         except RoostError as error:
             # Nothing of the body was read: what is still to come must not hold the connection.
@@ -170,7 +178,14 @@ class _Request:
             self._close = True
             await self._answer(failure(500, ErrorDetail(kind="fatal", message=message)))
         finally:
+            guard.bodies.give_back(self._user, self._held)
             guard.seen(scope, self._status, time.monotonic() - self._began)
+
+    def _hold(self, size: int) -> None:
+        """Count that many bytes of the body in all."""
+        if size > self._held:
+            self._guard.bodies.take(self._user, size - self._held)
+            self._held = size
 
     async def _answer(self, response: ASGIApp) -> None:
         if not self._status:  # else it began already: all that is left is to cut it off
@@ -186,10 +201,15 @@ class _Request:
         except TimeoutError:
             self._close = True
             raise HTTPException(408, "the body took too long") from None
+        self._read = not message.get("more_body", False)
         self._size += len(message.get("body", b""))
         if self._size > self._guard.most(self._scope):
             self._close = True
             raise HTTPException(413, str(self._guard.too_large(self._scope)))
+        try:
+            self._hold(self._size)
+        except HttpError as error:  # FastAPI lets only its own kind through
+            raise HTTPException(error.status, str(error)) from None
         return message
 
     async def send(self, message: Message) -> None:
@@ -199,10 +219,23 @@ class _Request:
             headers.append((b"x-request-id", self._number.encode()))
             if not any(name.lower() == b"cache-control" for name, _ in headers):
                 headers.append((b"cache-control", b"no-store"))
-            if self._close:
+            # What is still to come of a body that nobody reads must not hold the connection.
+            if self._close or not self._read:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         await self._send(message)
+
+
+def declared_length(scope: Scope) -> int:
+    """How long a body says it is; 0 if it does not."""
+    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(length[:20]) if length.isdigit() else sys.maxsize
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether more than a head is to come."""
+    chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    return chunked or declared_length(scope) > 0
 
 
 def _host(address: str, *, web: bool = False) -> str:

@@ -21,6 +21,8 @@ class ServerOptions:
     hosts: tuple[str, ...] = LOOPBACK
     body_bytes: int = 16 * MIB
     small_body_bytes: int = MIB
+    bodies_bytes: int = 256 * MIB
+    bodies_bytes_per_user: int = 64 * MIB
     body_s: float = 60.0
     header_bytes: int = 32 * 1024
     header_s: float = 10.0

@@ -5,9 +5,18 @@ The bodies of answers are views (``roost.api``).
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    Base64Bytes,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+)
 
 from roost.api.accounts import RoleName
 from roost.api.snapshots import NAME
@@ -20,6 +29,17 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0
 Label = Annotated[str, StringConstraints(max_length=200)]
 SnapshotName = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+
+
+def _number(value: Any) -> Any:
+    """JSON has numbers: a truth value or a text is none."""
+    if isinstance(value, bool | str):
+        raise ValueError(f"expected a number, found {json.dumps(value)[:80]}")  # noqa: TRY004
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Number = Annotated[float, BeforeValidator(_number)]
 
 
 class RequestBody(BaseModel):
@@ -39,8 +59,8 @@ class SubmitJob(RequestBody):
 class ScaleJob(RequestBody):
     """How few and how many workers a job shall have from now on."""
 
-    min: int = Field(ge=1, le=_MOST_WORKERS)
-    max: int = Field(ge=1, le=_MOST_WORKERS)
+    min: Whole = Field(ge=1, le=_MOST_WORKERS)
+    max: Whole = Field(ge=1, le=_MOST_WORKERS)
 
 
 class MigrateJob(RequestBody):
@@ -108,9 +128,9 @@ class PruneJobs(RequestBody):
     """Bounds for jobs that are over, where they are to differ from the server's."""
 
     dry_run: bool = False
-    keep_s: float | None = Field(default=None, ge=0, le=_MOST_SECONDS)
-    keep_jobs: int | None = Field(default=None, ge=0, le=_MOST_JOBS)
-    max_disk_bytes: int | None = Field(default=None, ge=0, le=_MOST_BYTES)
+    keep_s: Number | None = Field(default=None, ge=0, le=_MOST_SECONDS)
+    keep_jobs: Whole | None = Field(default=None, ge=0, le=_MOST_JOBS)
+    max_disk_bytes: Whole | None = Field(default=None, ge=0, le=_MOST_BYTES)
 
     def rules(self) -> dict[str, float]:
         """The bounds that were given."""
@@ -125,10 +145,10 @@ class PruneJobs(RequestBody):
 class SetQueue(RequestBody):
     """A queue's promise and cap in milli-GPUs, and its submitters (``*``: all)."""
 
-    quota_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
-    limit_milli: int | None = Field(default=None, ge=0, le=_MOST_MILLI)
-    weight: float = Field(default=1.0, gt=0, le=1e6)
-    priority: int = Field(default=0, ge=-1000, le=1000)
+    quota_milli: Whole | None = Field(default=None, ge=0, le=_MOST_MILLI)
+    limit_milli: Whole | None = Field(default=None, ge=0, le=_MOST_MILLI)
+    weight: Number = Field(default=1.0, gt=0, le=1e6)
+    priority: Whole = Field(default=0, ge=-1000, le=1000)
     submitters: list[Annotated[str, StringConstraints(max_length=64, min_length=1)]] = Field(
         default=["*"], max_length=1000
     )
@@ -149,7 +169,7 @@ class ChangeUser(RequestBody):
     unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] | None = (
         None
     )
-    active: bool | None = None
+    active: StrictBool | None = None
 
 
 class AddToken(RequestBody):
@@ -157,4 +177,4 @@ class AddToken(RequestBody):
 
     user: Name | None = None
     label: Label = ""
-    expires_in_s: float | None = Field(default=None, gt=0, le=3.2e9)
+    expires_in_s: Number | None = Field(default=None, gt=0, le=3.2e9)

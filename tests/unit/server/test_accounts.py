@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.server.worlds import World, looped, world
 
+from roost.server import accounts
 from roost.store import Fenced, StoreBroken
 
 
@@ -56,3 +59,20 @@ async def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
         assert (await client.get("/readyz")).status_code == 503
         with pytest.raises(type(error)):
             await asyncio.wait_for(asyncio.shield(here.cluster.broken), 60)
+
+
+@looped
+async def test_tokens_that_ran_out_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "_MOST_TOKENS", 3)
+    async with world(tmp_path) as here, here.client() as client:
+        await here.add("ada")  # with a token that lasts
+        for _ in range(2):
+            made = await client.post("/api/v1/tokens", json={"user": "ada", "expires_in_s": 60})
+            assert made.status_code == 201
+        later = SimpleNamespace(time=lambda: time.time() + 120)
+        monkeypatch.setattr(accounts, "time", later)
+        for status in (201, 201, 409):
+            answer = await client.post("/api/v1/tokens", json={"user": "ada"})
+            assert answer.status_code == status, answer.text

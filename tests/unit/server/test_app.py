@@ -332,3 +332,33 @@ async def test_explanations_and_plans_tell_users_no_numbers_of_others(tmp_path: 
         assert await asked(here) == alone
         assert all(alone)
         assert any("jobs of unknown length: taken as" in text for text in theirs)
+
+
+@looped
+async def test_another_method_is_told_all_that_there_are(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, here.client() as client:
+        for path, methods in (
+            ("/api/v1/jobs", "GET, POST"),
+            ("/api/v1/queues/default", "DELETE, PUT"),
+            ("/api/v1/whoami", "GET"),
+        ):
+            answer = await client.patch(path)
+            assert (answer.status_code, answer.headers["Allow"]) == (405, methods)
+        listed = here.app.openapi()["paths"]["/api/v1/jobs"]["get"]["parameters"]
+        (one,) = (parameter for parameter in listed if parameter["name"] == "sort")
+        assert {"priority", "-submitted_at"} <= set(one["schema"]["enum"])
+        for field in one["schema"]["enum"]:
+            assert (await client.get("/api/v1/jobs", params={"sort": field})).status_code == 200
+
+
+@looped
+async def test_truth_is_no_number_and_text_is_none(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, here.client() as client:
+        for body in ({"priority": False}, {"weight": True}, {"quota_milli": "5"}):
+            answer = await client.put("/api/v1/queues/vision", json=body)
+            assert answer.status_code == 422, body
+            assert "expected a number, found" in answer.json()["error"]["message"]
+        assert (await client.put("/api/v1/queues/vision", json={"weight": 2})).status_code == 200
+        await here.add("ada")
+        answer = await client.patch("/api/v1/users/ada", json={"active": "no"})
+        assert answer.status_code == 422

@@ -33,6 +33,7 @@ def test_json_passes(text: str) -> None:
         (b"{", "not JSON"),
         (b'{"a": NaN}', "no JSON number"),
         (b"[-Infinity]", "no JSON number"),
+        (b'{"a": {"b": 1, "c": 2, "b": 1}}', "the key 'b' is given twice"),
         (b'"\\u0000"', "zero byte"),
         (b'{"\\ud800": 1}', "half a character"),
         (b"9" * 100_000, "not JSON"),
