@@ -20,7 +20,9 @@ from tests.docs.pages import commands, page
 from tests.unit.cli.told import roost as run
 
 import roost
-from roost.client import AsyncClient, Client, JobView
+from roost.client import AsyncClient, Client, JobView, uploads
+from roost.client.conversations import RestReply, RestRequest, Steps, ask
+from roost.client.submissions import prepare
 from roost.errors import Conflict, InvalidSpec, NotFound
 
 
@@ -364,3 +366,74 @@ def test_files_of_a_job_come_back(tmp_path: Path) -> None:
     told = run("cp", f"{job.id}:", "whole/").out
     assert told.startswith(f"whole/{job.id}: ")
     assert (tmp_path / "whole" / job.id / "logs" / "worker-0.log").exists()
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients think that the server is on another machine: what it names is not found."""
+    monkeypatch.setattr("roost.client.machine._is_here", lambda _view: False)
+
+
+def test_a_folder_goes_to_a_server_elsewhere(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere(monkeypatch)
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "mod.py").write_text("VALUE = 41")
+    (tmp_path / "train.py").write_text(
+        "import os, pkg.mod\nprint(pkg.mod.VALUE + 1, sorted(os.listdir()))\n"
+        "open('model.pt', 'w').write('weights')\n"
+    )
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    (tmp_path / "a.log").write_text("large")
+    (tmp_path / "big.bin").write_bytes(os.urandom(9_000_000))
+    command = [sys.executable, "train.py"]
+    listed = "42 ['.gitignore', 'big.bin', 'pkg', 'train.py']"
+
+    # A client that is cut off on the way; the next one sends the rest.
+    with Client() as client:
+        assert client.where() == (False, True)
+        ready = prepare(command, client.where())
+        assert ready.folder is not None
+        steps = uploads.send(ready.folder)
+        request = next(steps)
+        for _ in range(3):  # the offer, and two that are full
+            request = steps.send(client.run(_one(request)))
+        assert 0 < client.run(uploads.send_plan(ready.folder)).new_bytes < 9_000_000
+        job = client.submit(command)
+        assert job.wait(60).state == "succeeded", list(job.logs())
+        assert list(job.logs()) == [listed]
+        assert client.run(uploads.send_plan(ready.folder)).new_files == 0
+        job.download("model.pt", tmp_path / "pkg")
+        assert (tmp_path / "pkg" / "model.pt").read_text() == "weights"
+        assert job.document()["workdir"] == {"sent": ready.folder.id}
+
+        bare = client.submit({"run": "ls -A | wc -l"}, send=False)
+        assert bare.wait(60).state == "succeeded"
+        assert list(bare.logs()) == ["0"]
+        with pytest.raises(NotFound, match="you have sent no folder"):
+            client.submit({"run": "true", "workdir": {"sent": "0" * 64}})
+
+    (tmp_path / "pkg" / "model.pt").unlink()
+    told = run("submit", "--wait", "--gpus", "0", "--", *command)
+    assert "nothing new" in told.err
+    assert f"sends: {tmp_path} (4 files, 8.6 MiB; " in told.err
+    (tmp_path / "job.yaml").write_text("name: inside\nrun: ls\nworkdir: pkg\ngpus: 0\n")
+    told = run("submit", "--wait", "job.yaml")
+    assert run("logs", told.out.strip()).out == "mod.py\n"
+
+    # What no job refers to any more is removed; what one does refer to survives a kill.
+    server.end(signal.SIGKILL)
+    server.start()
+    with Client() as client:
+        again = client.submit(command)
+        assert again.wait(60).state == "succeeded"
+        assert len(list(again.logs())) == 1
+        for each in (job, again):
+            client.job(each.id).delete()
+    assert len(list((server.home / "sent").glob("*/refs/*"))) == 2
+
+
+def _one(request: object) -> Steps[RestReply]:
+    """A conversation of one request."""
+    assert isinstance(request, RestRequest)
+    return ask(request)

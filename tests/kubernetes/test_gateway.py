@@ -18,6 +18,7 @@ from tests.support.kubernetes.kubelet import Kubelet
 from tests.support.kubernetes.nodes import nodes
 
 from roost.client import Client, JobHandle
+from roost.client.machine import ServerMachine
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES
@@ -36,7 +37,7 @@ def client(plane: ControlPlane) -> Iterator[Client]:
     url, token = gateway.open()
     try:
         with Client(url, token) as found:
-            found.local = False
+            found.machine = ServerMachine(same=False, takes_folders=False)
             yield found
     finally:
         gateway.close()

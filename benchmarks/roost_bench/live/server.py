@@ -106,10 +106,12 @@ def burst(sizes: Sizes, say: Say) -> Iterator[Figure]:
 
 async def _burst(server: ScratchServer, count: int) -> tuple[float, set[str]]:
     from roost.client import AsyncClient
+    from roost.client.machine import ServerMachine
     from roost.client.submissions import prepare
 
     accepted: set[str] = set()
-    jobs = iter([prepare({**_SLEEPER, "name": f"burst-{n}"}, local=True) for n in range(count)])
+    here = ServerMachine(same=True, takes_folders=False)
+    jobs = iter([prepare({**_SLEEPER, "name": f"burst-{n}"}, here) for n in range(count)])
     async with AsyncClient(server.url, server.token) as client:
         await client.whoami()
 

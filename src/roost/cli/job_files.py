@@ -108,6 +108,8 @@ def _folder(workdir: Any) -> str:
             return f"{address} at {ref}"
         case {"git": address}:
             return str(address)
+        case {"sent": name}:
+            return f"its own, with what was sent ({str(name)[:12]})"
         case _:
             return "its own"
 

@@ -45,7 +45,7 @@ _OPTIONS = (
         section="Job",
         type=click.Path(),
         metavar="DIR",
-        help="Where to run; this folder by default.",
+        help="Where to run; this folder by default. A relative one is sent to a server elsewhere.",
     ),
     option("--label", section="Job", metavar="KEY=VALUE", multiple=True, help="To find it by."),
     option(

@@ -84,7 +84,7 @@ def _changes(
 
 def _program(client: Client, name: str) -> str:
     """A program as it is found here, where the server is here, too."""
-    plain = not client.local or os.sep in name or name in ("python", "python3")
+    plain = not client.where().same or os.sep in name or name in ("python", "python3")
     return name if plain else shutil.which(name) or name
 
 

@@ -18,6 +18,7 @@ from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from roost.client import Client, JobHandle
+    from roost.client.folder_scan import FolderScan
     from roost.client.submissions import PreparedSubmission
     from roost.jobfile import JobFile
 
@@ -53,6 +54,12 @@ Examples:
     metavar="[FILE | -- COMMAND...]",
 )
 @job_options
+@option(
+    "--send/--no-send",
+    section="Job",
+    default=True,
+    help="Send this folder to a server on another machine, or let the job begin in an empty one.",
+)
 @option("--dry-run", section="Run", is_flag=True, help="Show the plan and stop.")
 @connection.yes_option
 @option(
@@ -83,6 +90,8 @@ def submit(
         ready = _submission(client, file, typed_command(ctx), given)
         for text in ready.notes:
             connection.note(f"note: {_clean(text)}")
+        if ready.folder is not None:
+            _tell_what_is_sent(client, ready.folder)
         if dry_run:
             _dry_run(client, ready, output)
             return
@@ -109,7 +118,18 @@ def _submission(
             else "nothing to submit: give a job file, or a command after --"
         )
     job, notes = (of_command(command), ()) if command else _of_file(str(file))
-    return finish(changed(job, given), local=client.local, notes=notes)
+    return finish(changed(job, given), client.where(), send=given["send"], notes=notes)
+
+
+def _tell_what_is_sent(client: Client, folder: FolderScan) -> None:
+    from roost.client.formatting import clean, count, file_size
+    from roost.client.uploads import send_plan
+
+    plan = client.run(send_plan(folder))
+    whole = f"{count(plan.files, 'file')}, {file_size(plan.size_bytes)}"
+    new = "nothing new" if not plan.new_files else f"{plan.new_files:,} new"
+    told = f"{new}, {file_size(plan.new_bytes)} to go" if plan.new_files else new
+    connection.note(f"sends: {clean(folder.folder)} ({whole}; {told})")
 
 
 def _of_file(file: str) -> tuple[JobFile, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -9,12 +10,13 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from roost.client import api, streams
+from roost.client import api, streams, uploads
 from roost.client.conversations import Steps
 from roost.client.endpoints import Endpoint, Trust, find
 from roost.client.handles import AsyncJobHandle, JobHandle
+from roost.client.machine import ServerMachine, server_machine
 from roost.client.methods import awaited, awaited_items, blocking, blocking_items
-from roost.client.submissions import What, prepare
+from roost.client.submissions import PreparedSubmission, What, prepare
 from roost.client.transports import AsyncTransport, SyncTransport
 
 T = TypeVar("T")
@@ -46,7 +48,9 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         place = find(url, token, home, on=on, ca=ca)
-        self.url, self.local = place.url, place.local
+        self.url, self._guess = place.url, place.local
+        #: Where the server is, once that was asked.
+        self.machine: ServerMachine | None = None
         self._transport = SyncTransport(place, timeout, patience, transport)
 
     def run(self, steps: Steps[T]) -> T:
@@ -70,20 +74,34 @@ class Client:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    def submit(self, what: What, key: str = "") -> JobHandle:
+    def submit(self, what: What, key: str = "", *, send: bool = True) -> JobHandle:
         """Hand in a job: the path of a job file, its fields, a command as a list, or ``f.bind()``.
 
         However often it has to be sent, it becomes one job; so does what is submitted again with
-        the same ``key``.
+        the same ``key``. To a server on another machine the present folder is sent along, unless
+        the job names another one, or ``send`` says no.
         """
-        ready = prepare(what, local=self.local)
+        ready = self._prepared(what, send=send)
+        if ready.folder is not None:
+            self.run(uploads.send(ready.folder))
         view = self.run(api.submit(ready.document, ready.secrets, ready.payload, key))
         return JobHandle(self, view, ready.notes)
 
-    def plan(self, what: What) -> api.Json:
+    def plan(self, what: What, *, send: bool = True) -> api.Json:
         """Where and when it would run if it were submitted now; nothing changes."""
-        ready = prepare(what, local=self.local)
+        ready = self._prepared(what, send=send)
         return self.run(api.plan(ready.document, ready.secrets, ready.payload))
+
+    def where(self) -> ServerMachine:
+        """Whether the server is on this machine, and takes folders; asked once."""
+        if self.machine is None:
+            self.machine = self.run(server_machine(self._guess))
+        return self.machine
+
+    def _prepared(self, what: What, *, send: bool) -> PreparedSubmission:
+        if isinstance(what, PreparedSubmission):
+            return what
+        return prepare(what, self.where(), send=send)
 
     def job(self, job: str) -> JobHandle:
         """A handle of a job, by its id or its name."""
@@ -167,7 +185,9 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         place = find(url, token, home, on=on, ca=ca)
-        self.url, self.local = place.url, place.local
+        self.url, self._guess = place.url, place.local
+        #: Where the server is, once that was asked.
+        self.machine: ServerMachine | None = None
         self._transport = AsyncTransport(place, timeout, patience, transport)
 
     async def run(self, steps: Steps[T]) -> T:
@@ -191,16 +211,31 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    async def submit(self, what: What, key: str = "") -> AsyncJobHandle:
+    async def submit(self, what: What, key: str = "", *, send: bool = True) -> AsyncJobHandle:
         """Hand in a job; see ``Client.submit``."""
-        ready = prepare(what, local=self.local)
+        ready = await self._prepared(what, send=send)
+        if ready.folder is not None:
+            await self.run(uploads.send(ready.folder))
         view = await self.run(api.submit(ready.document, ready.secrets, ready.payload, key))
         return AsyncJobHandle(self, view, ready.notes)
 
-    async def plan(self, what: What) -> api.Json:
+    async def plan(self, what: What, *, send: bool = True) -> api.Json:
         """Where and when it would run; see ``Client.plan``."""
-        ready = prepare(what, local=self.local)
+        ready = await self._prepared(what, send=send)
         return await self.run(api.plan(ready.document, ready.secrets, ready.payload))
+
+    async def where(self) -> ServerMachine:
+        """Whether the server is on this machine, and takes folders; asked once."""
+        if self.machine is None:
+            self.machine = await self.run(server_machine(self._guess))
+        return self.machine
+
+    async def _prepared(self, what: What, *, send: bool) -> PreparedSubmission:
+        if isinstance(what, PreparedSubmission):
+            return what
+        where = await self.where()
+        # On a thread: a folder that is to be sent is read.
+        return await asyncio.to_thread(prepare, what, where, send=send)
 
     async def job(self, job: str) -> AsyncJobHandle:
         """A handle of a job, by its id or its name."""

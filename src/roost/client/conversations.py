@@ -31,7 +31,10 @@ _ERRORS = 400
 
 @dataclass(frozen=True, slots=True)
 class RestRequest:
-    """What is asked; ``again``: it does no harm if the server gets it twice."""
+    """What is asked; ``again``: it does no harm if the server gets it twice.
+
+    ``body`` goes out as JSON, ``content`` as it is.
+    """
 
     method: str
     path: str
@@ -39,6 +42,7 @@ class RestRequest:
     body: object = None
     headers: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
+    content: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from roost.api.jobs import FUNCTION_MODULE
 from roost.client import environment
 from roost.client.clients import Client, usual
 from roost.client.handles import JobHandle
+from roost.client.machine import ServerMachine
 from roost.client.payload import LIMIT_BYTES, pack
 from roost.client.submissions import PreparedSubmission, finish
 from roost.errors import InvalidSpec
@@ -106,7 +107,7 @@ class BoundFunction:
             "command": ["python", "-m", FUNCTION_MODULE],
         }
         job = JobFile.from_document(document, f"@job of {_name(self._function)}")
-        ready = finish(job, local=False)
+        ready = finish(job, ServerMachine(same=False, takes_folders=False))
         return PreparedSubmission(ready.document, ready.secrets, self._packed(local=local))
 
     def _packed(self, *, local: bool) -> bytes:

@@ -2,7 +2,8 @@
 
 A path is a job file of any format, a mapping its fields, a list of words a command. What only the
 caller knows is filled in here: values of variables left open, secrets, relative folders and, where
-the server runs on the same machine, the present folder and where programs are found.
+the server runs on the same machine, the present folder and where programs are found; where it runs
+on another one, what is in the folder (``folder_scan``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
+    from roost.client.folder_scan import FolderScan
+    from roost.client.machine import ServerMachine
     from roost.jobfile import JobFile
 
 
@@ -29,6 +32,8 @@ class PreparedSubmission:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     payload: bytes | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
+    #: The folder to send first: the document names it.
+    folder: FolderScan | None = field(default=None, repr=False)
 
 
 @runtime_checkable
@@ -46,8 +51,11 @@ What: TypeAlias = (
 )
 
 
-def prepare(what: What, *, local: bool) -> PreparedSubmission:
-    """What goes to the server; raises InvalidSpec naming what is wrong."""
+def prepare(what: What, to: ServerMachine, *, send: bool = True) -> PreparedSubmission:
+    """What goes to the server; raises InvalidSpec naming what is wrong.
+
+    ``send``: with the present folder, if the server is on another machine and the job names none.
+    """
     from roost.jobfile import JobFile  # noqa: PLC0415 - costs as much as all the rest
     from roost.jobfile.parse import parse  # noqa: PLC0415 - as above
 
@@ -55,20 +63,20 @@ def prepare(what: What, *, local: bool) -> PreparedSubmission:
         case PreparedSubmission():
             return what
         case Submittable():
-            return what.submission(local=local)
+            return what.submission(local=to.same)
         case JobFile():
-            return finish(what, local=local)
+            return finish(what, to, send=send)
         case str() | os.PathLike():
             from roost.files import load  # noqa: PLC0415 - as above
             from roost.jobfile.yaml import MAX_TEXT  # noqa: PLC0415 - as above
 
             read = load(what, 4 * MAX_TEXT)
             parsed = parse(read.text, read.file)
-            return finish(parsed.job, local=local, notes=parsed.notes)
+            return finish(parsed.job, to, send=send, notes=parsed.notes)
         case Mapping():
-            return finish(JobFile.from_document(what), local=local)
+            return finish(JobFile.from_document(what), to, send=send)
         case Sequence():
-            return finish(of_command(what), local=local)
+            return finish(of_command(what), to, send=send)
         case _:
             raise InvalidSpec(
                 f"{type(what).__name__!r} cannot be submitted: give the path of a job file, its "
@@ -89,16 +97,37 @@ def of_command(command: Sequence[str]) -> JobFile:
     return JobFile.from_document({"name": short or "job", "command": list(command)})
 
 
-def finish(job: JobFile, *, local: bool, notes: tuple[str, ...] = ()) -> PreparedSubmission:
-    """A job file with what its caller knows; paths in it are relative to the present folder."""
+def finish(
+    job: JobFile, to: ServerMachine, *, send: bool = True, notes: tuple[str, ...] = ()
+) -> PreparedSubmission:
+    """A job file with what its caller knows; paths in it are relative to the present folder.
+
+    For a server on another machine, a folder of this one is looked through, to be sent.
+    """
     if missing := [name for name in job.secrets if name not in os.environ]:
         raise InvalidSpec(f"the secret {missing[0]} is not set in your environment")
+    folder = None if to.same or not to.takes_folders else _to_send(job, send=send)
     job = job.filled(os.environ, Path.cwd())
-    return PreparedSubmission(
-        (_as_here(job) if local else job).document(),
-        {name: os.environ[name] for name in job.secrets},
-        notes=notes,
-    )
+    document = (_as_here(job) if to.same else job).document()
+    if folder is not None:
+        document["workdir"] = {"sent": folder.id}
+    secrets = {name: os.environ[name] for name in job.secrets}
+    return PreparedSubmission(document, secrets, notes=notes, folder=folder)
+
+
+def _to_send(job: JobFile, *, send: bool) -> FolderScan | None:
+    """The folder of this machine that a job is to run in; an absolute one is the server's."""
+    from roost.client.folder_scan import scan  # noqa: PLC0415 - for other machines alone
+
+    if job.workdir is None:
+        return scan(Path.cwd()) if send else None
+    path = job.workdir.path
+    if path is None or path.startswith("/"):
+        return None
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise InvalidSpec(f"workdir: {path} is no folder here, and none is sent")
+    return scan(folder.absolute())
 
 
 def _as_here(job: JobFile) -> JobFile:

@@ -215,6 +215,7 @@ def _built(
         request.path,
         params=list(request.params) or None,
         json=request.body,
+        content=request.content,
         headers=dict(request.headers),
     )
     if stream:  # silence is normal there, up to the server's heart-beat

@@ -135,6 +135,13 @@ class Stuck:
 Report = Event | Ended | ProgressReport | Stuck | Delayed | LaunchTrouble
 
 
+class SentFolder(NamedTuple):
+    """A folder that a user sent: its manifest, and the contents that it names."""
+
+    manifest: Path
+    blobs: Path
+
+
 @dataclass(frozen=True, slots=True)
 class RunOrder:
     """An action with what it needs beyond the core's view.
@@ -142,7 +149,8 @@ class RunOrder:
     ``program`` and ``secrets`` are needed by all but Stop: a resize, too, starts processes.
     ``unix`` names the account to run under ("": the server's). ``payload`` is a pickled function,
     opened by the job alone. ``restore`` (Launch only) is a folder whose content is copied into the
-    job's checkpoint folder before anything starts.
+    job's checkpoint folder before anything starts; ``sent`` (Launch only) is what its working
+    folder begins with.
     """
 
     action: Action
@@ -152,6 +160,7 @@ class RunOrder:
     unix: str = ""
     payload: bytes | None = field(default=None, repr=False)
     restore: Path | None = None
+    sent: SentFolder | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ QUEUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?\Z")
 ROLE = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?\Z")
+DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
 #: No user and password in an http address: it is kept in the journal.
 URL = re.compile(
@@ -268,6 +269,7 @@ QueueName = Annotated[str, _matching(QUEUE, "the name of a queue: letters, digit
 RoleName = Annotated[str, _matching(ROLE, "the name of a role such as ps")]
 LabelKey = Annotated[str, _matching(LABEL, "a key of letters, digits, . _ / -")]
 Variable = Annotated[str, _read(_variable), _schema("string")]
+Digest = Annotated[str, _matching(DIGEST, "the SHA-256 of a folder that was sent")]
 Ref = Annotated[str, _matching(REF, "a branch, tag or commit")]
 Url = Annotated[
     str, _matching(URL, "an address such as https://host/project.git, without password")

@@ -193,6 +193,7 @@ class JobFile(Section):
             stop_signal=saving.signal,
             checkpoint_dir=_checked("checkpoint.path", saving.path or ""),
             suspend=self.suspend,
+            sent=(self.workdir and self.workdir.sent) or "",
         )
 
     def notes(self) -> tuple[str, ...]:

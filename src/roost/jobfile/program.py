@@ -39,7 +39,8 @@ class Program:
 
     ``tasks`` maps each role to its task; the main role is ``worker``. ``setup`` runs once before
     the workers. ``workdir`` is an absolute folder, empty for a folder of the run's own; ``git`` is
-    an address and a ref to check out into it. ``checkpoint_dir`` empty means the job's own.
+    an address and a ref to check out into it; ``sent`` names a folder that its user sent, and that
+    it begins with. ``checkpoint_dir`` empty means the job's own.
     """
 
     tasks: Mapping[str, Task]
@@ -54,6 +55,7 @@ class Program:
     checkpoint_dir: str = ""
     log_limit_bytes: int = LOG_LIMIT_BYTES
     suspend: Suspend = "freeze"
+    sent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,11 +201,12 @@ class CheckpointSection(Section):
 
 
 class WorkdirSection(Section):
-    """A folder, or a repository to check out; a text alone is a folder."""
+    """A folder, a repository to check out, or what was sent; a text alone is a folder."""
 
     path: fields.Line | None = None
     git: fields.Url | None = None
     ref: fields.Ref | None = None
+    sent: fields.Digest | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -216,9 +217,9 @@ class WorkdirSection(Section):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        if (self.path is None) == (self.git is None):
+        if (self.path, self.git, self.sent).count(None) != 2:  # noqa: PLR2004 - all but one
             raise wrong("git", "a folder, or {git: address, ref: branch, tag or commit}")
-        if self.path is not None and self.ref is not None:
+        if self.git is None and self.ref is not None:
             raise wrong("ref", "'ref' goes with 'git', not with a folder")
         return self
 
@@ -226,6 +227,8 @@ class WorkdirSection(Section):
     def _short(self) -> str | dict[str, str]:
         if self.path is not None:
             return self.path
+        if self.sent is not None:
+            return {"sent": self.sent}
         return {"git": self.git or "", **({"ref": self.ref} if self.ref else {})}
 
 

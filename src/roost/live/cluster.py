@@ -67,6 +67,7 @@ from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
 from roost.live.reruns import RerunService
 from roost.live.retention import PRUNED_AT_ONCE, RetentionRule, RetentionService, pruned_view
+from roost.live.sent_folders import SentFolders
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.store import Fenced, Store, StoreBroken
@@ -78,6 +79,8 @@ _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _ID_LETTERS = 5
 #: When a submission may be tried again that came while no run could begin, in seconds.
 _AGAIN_S = 5.0
+#: How often folders that nobody needs any more are looked for.
+_COLLECT_S = 600.0
 
 
 class Cluster:
@@ -124,6 +127,8 @@ class Cluster:
         )
         self._tidying: asyncio.Task[None] | None = None
         self.notifications = NotificationService(store, home, self.clock)
+        self.folders = SentFolders(home)
+        self._collecting: asyncio.Task[None] | None = None
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
@@ -156,6 +161,14 @@ class Cluster:
         await self.snapshots.sweep()
         await self.notifications.start(self.feed, self.seq)
         self._tidying = asyncio.create_task(self.retention.run(), name="retention")
+        await asyncio.to_thread(self.folders.sweep, self._is_known)
+        self._collecting = asyncio.create_task(self._keep_collecting())
+
+    async def _keep_collecting(self) -> None:
+        """Remove folders that were sent, and that no job refers to any more, now and then."""
+        while True:
+            await asyncio.sleep(_COLLECT_S)
+            await asyncio.to_thread(self.folders.collect)
 
     def _is_known(self, job: JobId) -> bool:
         """Whether a job is in the core or in the lists: its files are needed."""
@@ -171,6 +184,8 @@ class Cluster:
             with suppress(asyncio.CancelledError):
                 await self._tidying
         await self.notifications.close()
+        if self._collecting is not None:
+            self._collecting.cancel()
         await self.snapshots.close()
         await self._driver.close()
         await asyncio.to_thread(self.store.close)
@@ -291,6 +306,8 @@ class Cluster:
         if wanted or request.payload is not None:
             await asyncio.to_thread(private_files.keep, job_id, wanted, request.payload)
         try:
+            if sent := file.program().sent:
+                await asyncio.to_thread(self.folders.hold, request.user, sent, job_id)
             batch = await self._ask(
                 lambda now: Submitted(now, job_id, spec),
                 request.actor or request.user,
@@ -300,6 +317,7 @@ class Cluster:
         except RoostError:  # where it was cut off, the outcome is unknown, and they may be needed
             if job_id not in self.core.jobs:
                 private_files.drop(job_id)
+                await asyncio.to_thread(self.folders.release, request.user, job_id)
             raise
         return await self._row(job_id, batch)
 
@@ -381,6 +399,7 @@ class Cluster:
         await self._ask(self._deletion(job), actor, notes={"deleted": job}, deletes=job)
         await asyncio.to_thread(self.engine.forget, job)
         await asyncio.to_thread(self._driver.private_files.drop, job)
+        await asyncio.to_thread(self.folders.release, row.user, job)
         return row
 
     async def prune(

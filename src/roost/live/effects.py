@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from roost.core import Action, JobId, Launch, Resume, Stop
-from roost.engines import Ended, Engine, Report, RunOrder
+from roost.engines import Ended, Engine, Report, RunOrder, SentFolder
 from roost.failpoints import hit
 from roost.jobs.clock import WallClock
 from roost.jobs.record import JobRecord
 from roost.live.private_files import PrivateFiles
+from roost.live.sent_folders import SentFolders
 from roost.live.snapshot_files import SnapshotFiles
 
 _log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class Effects:
         report: Callable[[Report], None],
     ) -> None:
         self._engine, self._private_files, self._files = engine, private_files, snapshot_files
+        self._folders = SentFolders(private_files.home)
         self._clock, self._report = clock, report
         self._actions: asyncio.Queue[tuple[Action, JobRecord | None]] = asyncio.Queue()
         #: The Unix accounts of users as they are now; None: all share the server's.
@@ -88,7 +90,15 @@ class Effects:
             unix,
             self._private_files.payload(action.run.job),
             self._restore(action, record),
+            self._sent(action, record),
         )
+
+    def _sent(self, action: Action, record: JobRecord) -> SentFolder | None:
+        """The folder that every attempt begins with."""
+        name = record.program.sent
+        if not name or not isinstance(action, Launch):
+            return None
+        return self._folders.place(record.user, name)
 
     def _restore(self, action: Action, record: JobRecord) -> Path | None:
         """The files that a clone begins with; once it has begun, its own folder has them."""

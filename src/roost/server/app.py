@@ -14,11 +14,13 @@ from roost.errors import Fatal
 from roost.server import (
     accounts,
     errors,
+    folders,
     health,
     job_files,
     jobs,
     live_stream,
     logs,
+    machine,
     nodes,
     notifications,
     profiles,
@@ -64,6 +66,7 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
     for module in (
         jobs,
         job_files,
+        folders,
         snapshots,
         profiles,
         logs,
@@ -73,6 +76,7 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         queues,
         retention,
         accounts,
+        machine,
         health,
     ):
         app.router.routes.extend(module.router.routes)  # flat, so that each can be looked at

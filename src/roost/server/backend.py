@@ -75,6 +75,18 @@ class NotificationBackend(Protocol):
         ...
 
 
+class FolderBackend(Protocol):
+    """Folders that users sent for their jobs to run in."""
+
+    def offer(self, user: str, text: bytes, *, keep: bool) -> dict[str, Any]:
+        """What is lacking of the folder in a manifest."""
+        ...
+
+    def add(self, user: str, body: bytes) -> dict[str, int]:
+        """Take parts of contents."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -96,6 +108,11 @@ class ClusterBackend(Protocol):
     @property
     def notifications(self) -> NotificationBackend:
         """Who is told what becomes of jobs."""
+        ...
+
+    @property
+    def folders(self) -> FolderBackend | None:
+        """Folders that were sent; None where jobs cannot have them."""
         ...
 
     @property

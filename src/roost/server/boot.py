@@ -155,7 +155,8 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             settle(home.path, identity)
             # After start(), which claims the store: a second server must not add tokens.
             new = await asyncio.to_thread(_ensure_token, home, store)
-            app = create_app(cluster, replace(start.options, hosts=start.hosts()))
+            probe = home.leave_probe()
+            app = create_app(cluster, replace(start.options, hosts=start.hosts(), probe=probe))
             port = sock.getsockname()[1]
 
             # Called when the socket accepts: clients find the server by this note.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import stat
 import time
@@ -108,6 +109,12 @@ class Home:
     def keep_token(self, secret: str) -> None:
         """Write the token for its owner alone."""
         save_private(self.token_file, secret)
+
+    def leave_probe(self) -> tuple[str, str]:
+        """Write a file by which clients know that they are on this machine; it and its words."""
+        words = secrets.token_hex(16)
+        save(self.path / "probe", f"{words}\n", 0o644)
+        return str(self.path / "probe"), words
 
     def running(self) -> RunningServer | None:
         """The server that runs from here, if its process is still the one that said so."""

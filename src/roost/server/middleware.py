@@ -35,8 +35,10 @@ from roost.server.permissions import OPEN_PATHS
 
 log = logging.getLogger("roost.server")
 
-#: Where bodies may be large: they carry functions of the SDK.
-_LARGE = frozenset({"/api/v1/jobs", "/api/v1/jobs/plan"})
+#: Where bodies may be large: they carry functions of the SDK, and files.
+_LARGE = frozenset(
+    {"/api/v1/jobs", "/api/v1/jobs/plan", "/api/v1/folders", "/api/v1/folders/blobs"}
+)
 
 _HEADERS = [
     (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),

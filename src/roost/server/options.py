@@ -15,10 +15,12 @@ class ServerOptions:
     """Bounds and times of a server, in bytes and seconds.
 
     ``hosts`` are the names that a request may carry in its Host and Origin headers.
+    ``probe`` is a file that tells this machine from others, and what stands in it.
     A revoked token is noticed after at most ``token_cache_s`` plus ``token_check_s``.
     """
 
     hosts: tuple[str, ...] = LOOPBACK
+    probe: tuple[str, str] = ("", "")
     body_bytes: int = 16 * MIB
     small_body_bytes: int = MIB
     bodies_bytes: int = 256 * MIB

@@ -141,6 +141,16 @@ class FolderCopy:
             os.fchown(fd, *self._owner)
 
 
+def copy_content(old: int, new: int) -> None:
+    """Let an empty file have all that is in another one."""
+    size = os.fstat(old).st_size
+    if _share(old, new):
+        return
+    start = 0
+    while start < size and (done := _move(old, new, start, min(size - start, _PIECE))):
+        start += done
+
+
 def _share(old: int, new: int) -> bool:
     """Have both files share their contents; False if the file system cannot do that."""
     try:

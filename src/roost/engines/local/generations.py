@@ -78,7 +78,8 @@ class Generations:
         self.wishes.reset()
         record.parked = False
         self._shim.status = RunStatus(self._shim.status.kind, record)
-        first = order.restore is not None and not record.generation
+        copies = order.restore is not None or order.sent is not None
+        first = copies and not record.generation
         work = (first and self._context.slow) or self._context.work
         # From here on run.json knows the new generation. The pidfd is open before anything else can
         # reap the child.

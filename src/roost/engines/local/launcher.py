@@ -28,6 +28,7 @@ from roost.engines.local.limits import ProcessLimits
 from roost.engines.local.run_folders import RunFolder, RunFolders
 from roost.engines.local.run_record import RunRecord, slot_bytes
 from roost.engines.local.snapshots import CopyContext, restore
+from roost.engines.local.work_folder import fill
 from roost.engines.rank_environment import own_variables
 from roost.errors import InvalidSpec
 from roost.failpoints import hit
@@ -104,6 +105,8 @@ class Launcher:
                 if order.restore is not None and not record.generation:
                     by = CopyContext(account, self.python, self.closing)
                     restore(order.restore, folder, program.checkpoint_dir, by)
+                if order.sent is not None and not record.generation:
+                    fill(order.sent, folder, CopyContext(account, self.python, self.closing))
                 self._enter(folder, record, allocation, order)
                 if order.payload is not None:
                     self.runs.give(folder, "payload.pkl", order.payload, account)

@@ -29,6 +29,8 @@ def job_object(file: JobFile, namespace: str, *, pod: Mapping[str, Any] | None =
     spec = {RENAMED.get(name, name): value for name, value in document.items()}
     if isinstance(spec.get("workdir"), str):
         spec["workdir"] = {"path": spec["workdir"]}
+    if "sent" in spec.get("workdir", ()):
+        raise InvalidSpec("workdir.sent: a pod cannot have a folder that was sent to a server")
     spec = _spelled(spec)
     if "roles" in spec:
         spec["roles"] = {name: _spelled(role) for name, role in spec["roles"].items()}

@@ -73,6 +73,9 @@ _LABELS = (ATTEMPT, ROLE, INDEX)
 class KubernetesCluster:
     """A cluster of Kubernetes, for one server."""
 
+    #: Pods have no folder of a server.
+    folders: None = None
+
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
         self._api = api
         self._commands = commands = ClusterCommands(api, self)
