@@ -73,7 +73,7 @@ def within_quota(plan: Plan) -> Owed:
             found.running.add(run.job.id)
     lines: dict[QueueId, list[Line]] = {}
     for line in plan.waiting.open:
-        if line.queue is not None and left.get(line.queue, 0) >= line.gpu_milli:
+        if line.queue in left and left[line.queue] >= line.gpu_milli:
             lines.setdefault(line.queue, []).append(line)
     for queue, among in lines.items():
         _owe(among, left[queue], found.waiting)
