@@ -21,6 +21,7 @@ from roost.engines import (
     WorkerExit,
 )
 from roost.errors import Conflict, NotFound
+from roost.jobfile.program import Program
 
 A = TypeVar("A", bound=Action)
 
@@ -81,9 +82,9 @@ class RecordingEngine:
         """Report that a run is over."""
         self.report(Ended(0.0, run, (WorkerExit("worker", 0, code, None),), cause))
 
-    def refuses(self, spec: JobSpec) -> str:
+    def refuses(self, spec: JobSpec, program: Program) -> str:
         """Say what the test wants it to."""
-        del spec
+        del spec, program
         return self.refusal
 
     async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:

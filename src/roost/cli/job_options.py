@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 _OPTIONS = (
     option("-n", "--name", section="Job", metavar="NAME", help="What to call it."),
-    option("--image", section="Job", metavar="NAME", help="The container image, on Kubernetes."),
+    option("--image", section="Job", metavar="NAME", help="The container image to run in."),
     connection.queue_option,
     connection.priority_option,
     option(

@@ -139,6 +139,8 @@ def _as_here(job: JobFile) -> JobFile:
         data["workdir"] = str(Path.cwd())
     elif job.workdir.path and _is_missing(Path(job.workdir.path)):
         raise InvalidSpec(f"workdir: there is no folder {job.workdir.path!r} on this machine")
+    if job.image:  # programs are those of the image
+        return JobFile.from_document(data)
     if not job.python and (python := _found("python") or _found("python3")):
         data["python"] = python
     if job.command and job.command[0] not in ("python", "python3"):

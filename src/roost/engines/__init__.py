@@ -265,8 +265,8 @@ class Engine(Protocol):
         """Accept an order; what becomes of it is reported."""
         ...
 
-    def refuses(self, spec: JobSpec) -> str:
-        """Why it cannot hold what a job asks for, whatever is free; "" if it can."""
+    def refuses(self, spec: JobSpec, program: Program) -> str:
+        """Why it cannot hold or run what a job asks for, whatever is free; "" if it can."""
         ...
 
     async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:

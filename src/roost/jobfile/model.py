@@ -194,13 +194,12 @@ class JobFile(Section):
             checkpoint_dir=_checked("checkpoint.path", saving.path or ""),
             suspend=self.suspend,
             sent=(self.workdir and self.workdir.sent) or "",
+            image=self.image,
         )
 
     def notes(self) -> tuple[str, ...]:
         """Fields that are accepted and that the engine of this machine ignores."""
         found = []
-        if self.image:
-            found.append("image: ignored; the job runs in the environment of this machine")
         if self.ports:
             found.append("ports: ignored; the job opens ports of this machine by itself")
         for line in self.notify:

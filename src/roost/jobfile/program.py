@@ -41,6 +41,7 @@ class Program:
     the workers. ``workdir`` is an absolute folder, empty for a folder of the run's own; ``git`` is
     an address and a ref to check out into it; ``sent`` names a folder that its user sent, and that
     it begins with. ``checkpoint_dir`` empty means the job's own.
+    ``image`` is that of the containers that the workers run in; empty: they are plain processes.
     """
 
     tasks: Mapping[str, Task]
@@ -56,6 +57,7 @@ class Program:
     log_limit_bytes: int = LOG_LIMIT_BYTES
     suspend: Suspend = "freeze"
     sent: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

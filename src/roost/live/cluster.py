@@ -50,6 +50,7 @@ from roost.errors import (
     Retryable,
     RoostError,
 )
+from roost.jobfile.program import Program
 from roost.jobs import explain as explaining
 from roost.jobs.amounts import counted
 from roost.jobs.change_feed import ChangeFeed
@@ -289,13 +290,13 @@ class Cluster:
         check_submission(request, await self._ask_store(self.store.accounts.queues))
         file = request.job
         spec = file.spec(request.user)
-        file.program()  # refuses what cannot be run
+        program = file.program()  # refuses what cannot be run
         verdict = explaining.plan(
             self.core, spec, self._driver.policy, self._driver.placer, self.clock.now(), quick=True
         )
         if verdict["never"]:
             raise InvalidSpec(f"job {file.name!r} can never run here: {verdict['reason']}")
-        if refused := self._refusal(spec):
+        if refused := self._refusal(spec, program):
             raise InvalidSpec(f"job {file.name!r} is refused: {refused}")
         job_id = await self._new_id(file.name)
         document = file.document()
@@ -473,7 +474,7 @@ class Cluster:
             driver.policy,
             lambda policy: explaining.plan(copy(), spec, policy, driver.placer, now),
         )
-        if not found["never"] and (refused := self._refusal(spec)):
+        if not found["never"] and (refused := self._refusal(spec, request.job.program())):
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
         notes += filter(None, (known(self.core, spec), unheld(self.core, spec)))
@@ -545,9 +546,9 @@ class Cluster:
         if not self.health.ok:
             raise self.health.refusal(_AGAIN_S)
 
-    def _refusal(self, spec: JobSpec) -> str:
+    def _refusal(self, spec: JobSpec, program: Program) -> str:
         """Why the engine, or what is known of the application, speaks against a job."""
-        return self.engine.refuses(spec) or too_small(self.core, spec)
+        return self.engine.refuses(spec, program) or too_small(self.core, spec)
 
     def _copy(self) -> Callable[[], Core]:
         """The core as it is now, without jobs that are over, for another thread to play with."""

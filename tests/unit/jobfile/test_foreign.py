@@ -319,7 +319,6 @@ def test_openpai_lists_what_is_left() -> None:
         "the skuType 'V100' is taken for a GPU kind",
         "the priority class prod becomes priority 50",
         "the secret 'wandb-key' becomes the variable WANDB_KEY; give its value anew",
-        "image: ignored",
     ):
         assert said(parsed, text), text
     assert not said(parsed, "canary")

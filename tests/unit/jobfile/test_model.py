@@ -126,6 +126,7 @@ def test_every_field_arrives() -> None:
         stop_signal="SIGUSR1",
         checkpoint_dir="/data/checkpoints",
         suspend="stop",
+        image="pytorch:2.4",
     )
 
 
@@ -223,7 +224,7 @@ def test_the_document_is_canonical_and_comes_back() -> None:
 def test_what_is_accepted_and_ignored_is_noted() -> None:
     notes = JobFile.from_document(FULL).notes()
     assert [note.partition(":")[0] for note in notes] == [
-        *("image", "ports", "notify", "run_time", "resources.shm_size")
+        *("ports", "notify", "run_time", "resources.shm_size")
     ]
     assert job().notes() == ()
     ranged = job(resources={"gpu": "24GB..80GB:1..8", "cpu": "4..8", "memory": "1GB..2GB"})

@@ -149,7 +149,6 @@ def test_ends_of_documents_and_marks_at_the_start() -> None:
 
 def test_notes_of_what_is_ignored() -> None:
     assert parse("run: x\nimage: pytorch:2\nports: [8080]", "x.yaml").notes == (
-        "image: ignored; the job runs in the environment of this machine",
         "ports: ignored; the job opens ports of this machine by itself",
     )
 

@@ -33,6 +33,7 @@ from roost.engines import (
 )
 from roost.engines.local.job_files import RunFiles
 from roost.errors import Conflict, NotFound
+from roost.jobfile.program import Program
 from roost.live.cluster import Cluster
 from roost.server.app import create_app
 from roost.server.context import Context
@@ -122,8 +123,8 @@ class Puppets:
     def output(self, run: RunId, worker: str = "worker-0") -> Log:
         return self.outputs.setdefault((run, worker), Log())
 
-    def refuses(self, spec: JobSpec) -> str:
-        del spec
+    def refuses(self, spec: JobSpec, program: Program) -> str:
+        del spec, program
         return ""
 
     async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from roost.core.actions import Stop
 from roost.core.events import NodeJoined
-from roost.core.spec import JobId, JobSpec, NodeSpec, RunId
+from roost.core.spec import CPU_SLOT, JobId, JobSpec, NodeSpec, RunId
 from roost.engines import (
     Assigned,
     Ended,
@@ -38,6 +38,7 @@ from roost.engines import (
 )
 from roost.engines.local import (
     accounts,
+    containers,
     devices,
     launch_pause,
     limits,
@@ -46,6 +47,7 @@ from roost.engines.local import (
     snapshots,
     usage_sampler,
 )
+from roost.engines.local.containers import ContainerRuntime
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports
 from roost.engines.local.gpu.sharing import GpuSharing
@@ -57,6 +59,7 @@ from roost.engines.local.run_folders import OPEN, HomeFence, RunFolders
 from roost.engines.local.shim_handle import EngineContext
 from roost.engines.local.usage_sampler import UsageSampler
 from roost.errors import Conflict, Fatal, NotFound, Retryable
+from roost.jobfile.program import Program
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -108,6 +111,7 @@ class LocalEngine:
         self._sharing: GpuSharing | None = None
         self._observing: asyncio.Task[None] | None = None
         self._pause: LaunchPause | None = None
+        self._runtime = ContainerRuntime()
 
     @property
     def node(self) -> NodeSpec:
@@ -128,6 +132,7 @@ class LocalEngine:
         await self._serve_alone()
         self._limits = await self._work(limits.find, self.home)
         self._machine = await devices.find(self._python, self._slots)
+        self._runtime = await self._work(containers.find)
         self._sharing = GpuSharing(self.home, self._machine, self._python)
         self._sharing.on_problem = lambda run, why: report(
             ProgressReport(self._clock(), run, note=why)
@@ -143,6 +148,7 @@ class LocalEngine:
             self._accounts,
             self._sharing,
             self._closing,
+            self._runtime,
         )
         self._pause = LaunchPause(self._probe, lambda found: report(self._trouble(found)))
         self._context = EngineContext(
@@ -184,13 +190,16 @@ class LocalEngine:
         kept = await loop.run_in_executor(self._copies, snapshots.take, source, into, by)
         return SnapshotInfo(kept.files, kept.size_bytes, fresh)
 
-    def refuses(self, spec: JobSpec) -> str:
-        """Why this machine cannot hold the shares of GPUs that a job asks for; "" if it can."""
+    def refuses(self, spec: JobSpec, program: Program) -> str:
+        """Why this machine cannot hold the shares or run the image that a job asks for."""
         sharing = self._sharing
         if sharing is None:
             return ""
         needs = (spec.resources, *(role.resources for role in spec.roles))
-        return next(filter(None, map(sharing.check, needs)), "")
+        refused = next(filter(None, map(sharing.check, needs)), "")
+        if refused or not program.image:
+            return refused
+        return containers.refusal(self._runtime, needs, real=self.node.kind != CPU_SLOT)
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
         """The output of a worker; raises NotFound."""

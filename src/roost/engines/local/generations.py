@@ -144,6 +144,7 @@ class Generations:
         self.let_go()
         if self._moving is not None:
             await self._moving
+        await self._shim.remove_containers()
         self._problem = self._problem or self.parking.problem()
         await self.parking.end()
         await self._shim.look()

@@ -418,7 +418,8 @@ class Keeper:
     async def _can_freeze(self, order: RunOrder, record: RunRecord) -> bool:
         """Take a run off its devices as far as need be; False if it has to be stopped for that."""
         freezes = order.program is None or order.program.suspend == "freeze"
-        if not freezes or record.wish or record.intent:
+        ours = not record.container or self._context.launcher.runtime.is_ours
+        if not freezes or not ours or record.wish or record.intent:
             return False
         if self._parking.concerns(record) and not self._parking.stays(record):
             await self._note_parked(record)

@@ -22,6 +22,8 @@ from roost.core.allocation import WORKER, Allocation, Seat
 from roost.core.spec import Resources
 from roost.engines import RunOrder
 from roost.engines.local import accounts, processes
+from roost.engines.local.container_workers import ContainerWorkers, preparation
+from roost.engines.local.containers import ContainerRuntime
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import GenerationEnvironment, Ports
 from roost.engines.local.limits import ProcessLimits
@@ -81,6 +83,7 @@ class Launcher:
     by_account: bool = False
     shares: ShareEnvironment | None = None
     closing: threading.Event = field(default_factory=threading.Event)
+    runtime: ContainerRuntime = field(default_factory=ContainerRuntime)
 
     def launch(self, order: RunOrder, record: RunRecord, allocation: Allocation) -> tuple[int, int]:
         """Start the next generation of a run; the number of its shim, and a pidfd of it.
@@ -191,7 +194,9 @@ class Launcher:
         record.wish, record.changes, record.shrank = None, 0, ""
         record.checkpoints = order.program.checkpoint_dir if order.program else ""
         main = sum(part.workers for part in allocation.parts if part.role == WORKER)
-        record.members = tuple(map(str, range(main)))
+        record.container = bool(order.program and order.program.image)
+        # A worker that joins gets its variables from the shim, which a container is not given.
+        record.members = () if record.container else tuple(map(str, range(main)))
         for part in allocation.parts:
             if part.role not in record.needs:
                 raise InvalidSpec(f"run {record.run}: nothing is known of role {part.role!r}")
@@ -242,6 +247,15 @@ class Launcher:
         if not Path(cwd).is_absolute():
             raise InvalidSpec(f"workdir must be an absolute folder, got {cwd!r}")
         make = [program.checkpoint_dir] if program.checkpoint_dir else []
+        workers = [
+            {**self._worker(seat, setting, program), "cwd": cwd, "make": make}
+            for seat in record.seats
+        ]
+        steps = [{**step, "env": setting.base(), "cwd": cwd} for step in _preparations(program)]
+        if program.image:
+            box = ContainerWorkers(self.runtime, self.machine, program, cwd)
+            workers = box.workers(folder, setting, workers)
+            steps += box.preparations(setting.base(), setting.record.token)
         self.limits.prepare(record.cgroup)
         return {
             "run": list(record.run),
@@ -255,13 +269,8 @@ class Launcher:
             "least": record.least,
             "patience": PATIENCE,
             "prepared": folder.has("prepared"),
-            "prepare": [
-                {**step, "env": setting.base(), "cwd": cwd} for step in _preparations(program)
-            ],
-            "workers": [
-                {**self._worker(seat, setting, program), "cwd": cwd, "make": make}
-                for seat in record.seats
-            ],
+            "prepare": steps,
+            "workers": workers,
             "stop_signal": _signal(program.stop_signal),
             "grace_s": program.grace_s,
             "limit_s": None if math.isinf(program.max_duration_s) else program.max_duration_s,
@@ -358,19 +367,9 @@ def _preparations(program: Program) -> list[dict[str, Any]]:
         if url.startswith("-") or ref.startswith("-"):
             raise InvalidSpec(f"cannot check out {url!r} at {ref!r}")
         found.append(("git", "git", ["/bin/bash", "-c", _CHECKOUT, "git", url, ref]))
-    if program.setup:
+    if program.setup and not program.image:  # there it runs in the container of each worker
         found.append(("setup", "setup", _argv(Task(script=program.setup))))
-    return [
-        {
-            "name": f"{name}-0",
-            "title": title,
-            "role": "setup",
-            "index": 0,
-            "main": True,
-            "argv": argv,
-        }
-        for name, title, argv in found
-    ]
+    return [preparation(name, title, argv) for name, title, argv in found]
 
 
 def _signal(name: str) -> int:

@@ -70,6 +70,8 @@ class RunRecord:
     parked: bool = False
     room: int = 0
     home: str = ""
+    #: Whether its workers run in containers.
+    container: bool = False
 
     @property
     def mark(self) -> int:
@@ -106,6 +108,7 @@ class RunRecord:
             "parked": self.parked,
             "room": self.room,
             "home": self.home,
+            "container": self.container,
         }
 
     @classmethod
@@ -134,6 +137,7 @@ class RunRecord:
             body.get("parked", False),
             body.get("room", 0),
             body.get("home", ""),
+            body.get("container", False),
         )
 
 

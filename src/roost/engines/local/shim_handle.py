@@ -165,6 +165,12 @@ class ShimHandle:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self._on_gone()
 
+    async def remove_containers(self) -> None:
+        """Remove what is left of the containers of a run without a shim."""
+        record = self.status.record
+        if record is not None and record.container:
+            await self._context.work(self._context.launcher.runtime.remove, record.token)
+
     async def _clean_up(self) -> None:
         """Kill what a lost shim left behind, then write down its end.
 
@@ -183,6 +189,7 @@ class ShimHandle:
                 self.mark_ready()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _STUCK_MAX_S)
+            await self.remove_containers()
         detail = "its shim was killed" if same_boot else "the machine restarted"
         await self.surely(run_status.conclude, self.run, "lost", detail)
 

@@ -223,7 +223,7 @@ def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Redactor) -
 def _setup(failed: WorkerExit, tails: Mapping[str, bytes], hidden: Redactor) -> Verdict:
     """Setup failed: its own kind, unless what it met goes away by itself."""
     cause = RootCause(failed, _explain(failed, _tail(failed, tails), None))
-    if KINDS[cause.found.kind].retry == "yes":
+    if KINDS[cause.found.kind].retry == "yes" or cause.found.kind in _BEFORE:
         return _told(cause, hidden)
     return _told(RootCause(failed, cause.found._replace(kind="setup-failed")), hidden)
 
@@ -241,7 +241,8 @@ def _by_problem(ended: Ended, hidden: Redactor, exit_: WorkerExit | None = None)
 
 
 def _told(cause: RootCause, hidden: Redactor) -> Verdict:
-    if cause.exit.role == _SETUP and KINDS[cause.found.kind].retry != "yes":
+    own = KINDS[cause.found.kind].retry != "yes" and cause.found.kind not in _BEFORE
+    if cause.exit.role == _SETUP and own:
         cause = cause._replace(found=cause.found._replace(kind="setup-failed"))
     kind, line = cause.found.kind, _shown(cause.found.line, hidden)
     return verdict(
@@ -304,6 +305,8 @@ _USAGE = 2
 _SPAWN = frozenset({"library-missing", "host-out-of-memory", "disk-full", "resource-limit"})
 #: What is behind a SIGKILL, if the log of the launcher tells.
 _KILLERS = frozenset({"host-out-of-memory", "gpu-ecc", "gpu-lost"})
+#: What keeps setup itself from running.
+_BEFORE = frozenset({"image-missing"})
 #: Kinds that a loss which is no number explains.
 _VAGUE = frozenset({"python-error", "assertion", "signature-unknown"})
 _NO_FOLDER = re.compile(r"(?:[\w.-]{1,80}: )?cannot (?:run as |(?!run ))")

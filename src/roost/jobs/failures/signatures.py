@@ -74,6 +74,15 @@ _LINES: dict[str, tuple[str | tuple[str, ...], ...]] = {
         "database or disk is full",
     ),
     "disk-quota": ("disk quota exceeded", "[errno 122]"),
+    "image-missing": (
+        "manifest unknown",
+        ("short-name", "did not resolve to an alias"),
+        "no such image",
+        "image not known",
+        "pull access denied",
+        ("requested access to the resource is denied", "pull"),
+        "invalid reference format",
+    ),
     "resource-limit": (
         "too many open files",
         "[errno 24]",

@@ -188,6 +188,12 @@ KINDS: dict[str, FailureKind] = {
         "never",
         "the job's account may not do that; check owner and mode of the path",
     ),
+    "image-missing": FailureKind(
+        "the container image cannot be had",
+        "user",
+        "never",
+        "check its name and tag, and whether the server's machine may pull it",
+    ),
     "setup-failed": FailureKind(
         "the setup script failed",
         "user",

@@ -205,6 +205,8 @@ SAMPLES = (
         ),
     ),
     Sample("disk-quota", raised("OSError: [Errno 122] Disk quota exceeded: 'ckpt/9.pt'")),
+    Sample("image-missing", "Error: reading manifest 9 in docker.io/x/y: manifest unknown\n", 125),
+    Sample("image-missing", "Error: invalid reference format\n", 125),
     Sample("resource-limit", raised("OSError: [Errno 24] Too many open files: 'x.npy'")),
     Sample("resource-limit", raised("RuntimeError: can't start new thread")),
     Sample("resource-limit", "", None, 25),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _START = "cannot start"
+_OFFERED = 3
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: Above what a server has, so that short memory costs a worker and not the server.
@@ -58,8 +59,9 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
         _connect(out)
         step = "cannot set limits"
         _limit(order, what)
-        step = f"cannot run as {order['account']['name']}" if order.get("account") else step
-        _become(order.get("account"))
+        account = None if what.get("as_server") else order.get("account")
+        step = f"cannot run as {account['name']}" if account else step
+        _become(account)
         # After the change of account, which would reset it. The parent may have died before that:
         # then no signal would come, so the child looks once itself.
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -69,6 +71,8 @@ def spawn(order: dict[str, Any], what: dict[str, Any], out: int) -> tuple[int, i
         for folder in what.get("make", ()):
             step = f"cannot make {folder}"
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
+        if what.get("env_file"):
+            _offer(what["env_file"].encode())
         step = f"cannot enter {what['cwd']}"
         os.chdir(what["cwd"])
         step = f"cannot run {what['argv'][0]}"
@@ -121,6 +125,15 @@ def _leaf(cgroup: str, what: dict[str, Any]) -> str:
             raise
         return ""  # it would only have helped to clean up
     return leaf
+
+
+def _offer(text: bytes) -> None:
+    """Leave a text open for a container's runtime, where its arguments say (``containers``)."""
+    # Memory, not a file: there are secrets in it.
+    given = os.memfd_create("env")
+    while text:
+        text = text[os.write(given, text) :]
+    os.dup2(given, _OFFERED)
 
 
 def _reset_signals() -> None:
