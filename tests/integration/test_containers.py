@@ -76,6 +76,19 @@ def log(one: Trial, job: SubmittedJob) -> str:
     return answer.text
 
 
+def record(one: Trial, job: SubmittedJob, name: str) -> dict[str, Any]:
+    with (one.server.home / f"runs/{job.id}/1/{name}").open("rb") as file:
+        found = slot_file.read(file.fileno())
+    assert found is not None
+    return found
+
+
+def containers_of(one: Trial, job: SubmittedJob) -> list[str]:
+    """What podman still knows of the containers of a job."""
+    token = record(one, job, "run.json")["token"]
+    return podman("ps", "-aq", "--filter", f"label=roost.run={token}").split()
+
+
 def inside(job: SubmittedJob) -> list[int]:
     """The processes of a job, wherever they are."""
     found = []
@@ -105,7 +118,7 @@ def test_a_job_runs_in_its_image_as_its_user(one: Trial) -> None:
     run = one.server.home / "runs" / job.id
     assert (run / "1/work/here").exists()
     assert (run / "checkpoints/saved").exists()
-    assert podman("ps", "-aq").split() == []
+    assert containers_of(one, job) == []
 
 
 def test_an_image_that_is_not_there_is_said_to_be(one: Trial) -> None:
@@ -133,7 +146,7 @@ def test_containers_freeze_stop_and_leave_nothing(one: Trial) -> None:
     one.until(job, "cancelled")
     assert "asked" in log(one, job)
     assert until(lambda: not inside(job))
-    assert podman("ps", "-aq").split() == []
+    assert containers_of(one, job) == []
 
 
 def test_nothing_is_left_when_shim_and_server_are_killed(one: Trial) -> None:
@@ -142,18 +155,17 @@ def test_nothing_is_left_when_shim_and_server_are_killed(one: Trial) -> None:
     assert until(lambda: "up" in log(one, job))
     first = inside(job)
     assert first
-    with (one.server.home / f"runs/{job.id}/1/start.json").open("rb") as file:
-        start = slot_file.read(file.fileno())
-    assert start is not None
+    assert containers_of(one, job)
+    shim = int(record(one, job, "start.json")["pid"])
     one.server.kill()
-    os.kill(int(start["pid"]), signal.SIGKILL)
+    os.kill(shim, signal.SIGKILL)
     one.server.start(before=APART)
     assert one.server.ready(), one.server.said()
     assert until(lambda: not set(first) & set(inside(job)))
     one.command(job, "cancel")
     one.until(job, "cancelled")
     assert until(lambda: not inside(job))
-    assert podman("ps", "-aq").split() == []
+    assert containers_of(one, job) == []
 
 
 def test_without_a_runtime_an_image_is_refused_before_it_is_submitted(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ ENV_FILE = f"/proc/self/fd/{ENV_FD}"
 _LABEL = "roost.run"
 #: How long a runtime may take to say that it works, and to remove containers, in seconds.
 _ANSWER_S, _REMOVE_S = 10.0, 60.0
+_REMOVALS = 3
 _PROGRAMS: tuple[tuple[str, RuntimeName], ...] = (
     ("podman", "podman"),
     ("docker", "docker"),
@@ -124,10 +125,13 @@ class ContainerRuntime:
         """Remove all that is left of the containers of a run."""
         if self.name == "apptainer" or not self.path:
             return
-        with suppress(OSError, subprocess.SubprocessError):
-            found = _told([self.path, "ps", "-aq", "--filter", f"label={_LABEL}={token}"])
-            if names := found.split():
-                _told([self.path, "rm", "-f", *names])
+        # Where the container died without its keeper, Podman notices that first and fails.
+        for _ in range(_REMOVALS):
+            with suppress(OSError, subprocess.SubprocessError):
+                found = _told([self.path, "ps", "-aq", "--filter", f"label={_LABEL}={token}"])
+                if not found.split():
+                    return
+                _told([self.path, "rm", "-f", *found.split()])
 
     def _engine(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
         uid, gid = (what.account.uid, what.account.gid) if what.account else (_uid(), os.getegid())
