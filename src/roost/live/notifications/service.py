@@ -22,7 +22,7 @@ from roost.errors import Conflict, Forbidden, Retryable, RoostError
 from roost.jobfile.notify import check_target
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.clock import WallClock
-from roost.live.notifications.outbox import Delivery, Outbox
+from roost.live.notifications.delivery_queue import Delivery, DeliveryQueue
 from roost.live.notifications.senders import send
 from roost.live.notifications.settings import SettingsFile
 from roost.store import Store
@@ -49,7 +49,7 @@ class NotificationService:
         folder = home / "notifications"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = SettingsFile(folder / "settings.json")
-        self._outbox = Outbox.load(folder / "outbox.json")
+        self._outbox = DeliveryQueue.load(folder / "outbox.json")
         self._news = asyncio.Event()
         self._dirty = False
         self._threads = ThreadPoolExecutor(_SENDERS, "notify")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roost.live.notifications.outbox import MOST, Delivery, Outbox
+from roost.live.notifications.delivery_queue import MOST, Delivery, DeliveryQueue
 
 
 def delivery(name: str) -> Delivery:
@@ -12,13 +12,13 @@ def delivery(name: str) -> Delivery:
 
 
 def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
-    outbox = Outbox.load(tmp_path / "outbox.json")
+    outbox = DeliveryQueue.load(tmp_path / "outbox.json")
     outbox.add(delivery("a"))
     outbox.add(delivery("a"))
     outbox.seq = 7
     outbox.save(outbox.text())
 
-    again = Outbox.load(tmp_path / "outbox.json")
+    again = DeliveryQueue.load(tmp_path / "outbox.json")
 
     assert again == outbox
     assert list(again.pending) == ["a"]
@@ -26,7 +26,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_it_is_bounded_and_counts_what_it_gives_up(tmp_path: Path) -> None:
-    outbox = Outbox(tmp_path / "outbox.json")
+    outbox = DeliveryQueue(tmp_path / "outbox.json")
     for number in range(MOST + 5):
         outbox.add(delivery(str(number)))
 
@@ -38,4 +38,4 @@ def test_it_is_bounded_and_counts_what_it_gives_up(tmp_path: Path) -> None:
 def test_a_damaged_file_does_not_keep_a_server_from_starting(tmp_path: Path) -> None:
     (tmp_path / "outbox.json").write_text('{"pending": 3')
 
-    assert Outbox.load(tmp_path / "outbox.json").pending == {}
+    assert DeliveryQueue.load(tmp_path / "outbox.json").pending == {}

@@ -37,7 +37,7 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class Outbox:
+class DeliveryQueue:
     """Deliveries that are open, by id, and the journal's last entry that was looked at."""
 
     path: Path
@@ -48,8 +48,8 @@ class Outbox:
     dropped: int = 0
 
     @classmethod
-    def load(cls, path: Path) -> Outbox:
-        """The outbox of a file; an empty one, if there is none or it cannot be read."""
+    def load(cls, path: Path) -> DeliveryQueue:
+        """The queue of a file; an empty one, if there is none or it cannot be read."""
         try:
             told = json.loads(files.load(path).text)
             pending = {item["id"]: Delivery(**item) for item in told["pending"]}
