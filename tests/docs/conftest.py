@@ -44,10 +44,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScratchServer]:
-    """A real server with a job that everybody finds, as if the reader had started both before."""
+    """A real server with a job that everybody finds, as if the reader had started both before.
+
+    Another job is over: the server has a past.
+    """
     with scratch_server("docs", 4) as server:
         server.start()
         with Client(server.url, server.token) as client:
+            client.submit({"name": "past", "command": ["true"]}).wait()
             client.submit({"name": "earlier", "command": ["sleep", "600"], "run_time": "10m"})
         monkeypatch.setenv("ROOST_HOME", str(server.home))
         for name in ("ROOST_URL", "ROOST_TOKEN"):

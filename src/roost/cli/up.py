@@ -69,7 +69,7 @@ class _Up(Verb):
     epilog="""\b
 Examples:
   roost up
-  roost up --config /etc/roost.yaml
+  roost up --config roost.yaml
   roost up -d --policy tiresias
   roost up -d --slots 8 --port 0 --home /tmp/try
   roost up --host 10.0.0.5 --tls-cert node.pem --tls-key node.key""",
