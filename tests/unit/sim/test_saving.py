@@ -502,7 +502,7 @@ def test_data_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     "thing",
     [lambda: None, os.system, Path, Path(), np.array([None]), io.StringIO(), object()],
-    ids=repr,
+    ids=["lambda", "function", "class", "path", "array of objects", "stream", "object"],
 )
 def test_what_is_no_data_is_not_written(thing: object) -> None:
     with pytest.raises(InvalidSpec):
