@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -107,6 +108,8 @@ def finish(
     if missing := [name for name in job.secrets if name not in os.environ]:
         raise InvalidSpec(f"the secret {missing[0]} is not set in your environment")
     folder = None if to.same or not to.takes_folders else _to_send(job, send=send)
+    if not (to.same or to.takes_folders):
+        notes = (*notes, *_left_behind(job))
     job = job.filled(os.environ, Path.cwd())
     document = (_as_here(job) if to.same else job).document()
     if folder is not None:
@@ -128,6 +131,19 @@ def _to_send(job: JobFile, *, send: bool) -> FolderScan | None:
     if not folder.is_dir():
         raise InvalidSpec(f"workdir: {path} is no folder here, and none is sent")
     return scan(folder.absolute())
+
+
+def _left_behind(job: JobFile) -> Iterator[str]:
+    """What the command names and is only here, where no folder can be sent."""
+    words = job.command if job.workdir is None else ()
+    for word in words:
+        # Of an endless word, or a folder that is closed, nothing is said.
+        with suppress(OSError):
+            if not word.startswith("/") and Path(word).is_file():
+                yield (
+                    f"{word} of this folder is not sent: the image, a volume or "
+                    "`workdir: {git: ...}` has to bring it"
+                )
 
 
 def _as_here(job: JobFile) -> JobFile:
