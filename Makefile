@@ -14,7 +14,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist=worksteal
 ROUNDS  ?= 100
 SEED    ?= 1
 
-.PHONY: install demo test test-compiled test-faults test-torch test-kubernetes test-browser test-benchmarks test-all chaos check format measure clean
+.PHONY: install demo test test-compiled test-faults test-torch test-kubernetes test-browser test-benchmarks test-all chaos check format measure constraints clean
 
 install: $(VENV)/.installed
 
@@ -70,8 +70,16 @@ format: $(VENV)/.with-lint
 measure:
 	@$(PYTHON) tools/measure.py $(ARGS)
 
+# The versions that a release is built and tested with, in constraints.txt.
+constraints:
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	ROOST_COMPILE=no build/constraints/bin/pip install --quiet '.[kubernetes,postgres]'
+	(echo '# The versions of a release, written by `make constraints`: pip install -c constraints.txt roost'; \
+		build/constraints/bin/pip freeze --exclude roost) > constraints.txt
+
 clean:
-	rm -rf $(VENV) demo.html .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build demo.html .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 build/wheel/.unpacked: $(BIN)/python pyproject.toml hatch_build.py $(shell find src -name '*.py')
 	rm -rf build/wheel
