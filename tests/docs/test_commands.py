@@ -98,7 +98,7 @@ def loosely(line: str) -> str:
 
 def test_the_readme_names_the_two_commands_of_a_fresh_machine() -> None:
     lines = [command.text for command in typed("README.md")]
-    assert lines[:2] == ["make demo", "make test"]
+    assert [line for line in lines if line.startswith("make ")] == ["make demo", "make test"]
 
 
 def test_examples_in_help_texts_can_be_typed(
