@@ -200,7 +200,9 @@ class Turns:
     def _start(self, plan: Plan, line: Line, first: LineReservation | None) -> bool:
         """Start the head of a line where there is room, beside what is kept for the first."""
         ledger, job = plan.ledger, line.head
-        if line.refused_at == ledger.releases or (line.adaptable and line.preempts):
+        # A contest decides about jobs that can change; of other shapes it knows nothing.
+        contested = line.adaptable and line.preempts and job.spec.uniform
+        if contested or line.refused_at == ledger.releases:
             return False
         if first is None or first.reservation is None:
             if not plan.place(job):
