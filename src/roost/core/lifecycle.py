@@ -236,8 +236,8 @@ def free_waiters(state: ClusterState, run: Run, event: Event) -> None:
         proceed(state, waiter, event)
 
 
-def forget(state: ClusterState, run: Run, event: Event) -> None:
-    """Remove a run that is over, and let those proceed that waited for it."""
+def forget(state: ClusterState, run: Run) -> None:
+    """Remove a run that is over; those that waited for it have yet to be told."""
     if state.actions:  # a run that is over cannot change or go on
         state.actions = [
             action
@@ -248,7 +248,6 @@ def forget(state: ClusterState, run: Run, event: Event) -> None:
     run.after = set()
     state.occupancy.settle(run, None)
     advance(run, _EXITED)
-    free_waiters(state, run, event)
 
 
 def finish(state: ClusterState, job: Job, end_state: JobState) -> None:

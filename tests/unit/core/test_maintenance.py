@@ -21,14 +21,16 @@ from roost.core import (
     Progressed,
     Stop,
     Submitted,
+    Suspended,
     Woke,
     snapshot,
 )
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.policies import policy
-from roost.testing.builders import core_with, job, node, run, spec, started
+from roost.testing.builders import core_with, held, job, node, run, spec, started
 from roost.testing.checks import validate
 from roost.testing.engine import FakeEngine
+from roost.testing.policies import Scripted
 
 N0 = node("n0").id
 #: Those that are asked where a job may begin by the plan itself.
@@ -89,6 +91,30 @@ def test_runs_move_where_they_can_stay() -> None:
 
     assert isinstance(move, Migrate)
     assert move.allocation.nodes == ("n1",)
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+def test_a_reserved_run_does_not_begin_when_its_place_is_left_too_late(*, suspends: bool) -> None:
+    core = core_with(script := Scripted(), node("n0", 4))
+    core.handle(Submitted(1.0, job("a"), spec(4)))
+    started(core, script.at(core, 2.0, lambda plan: plan.place(plan.jobs[job("a")])), 3.0)
+    core.handle(window(4.0, 100.0, 200.0), Submitted(4.0, job("b"), spec(4)))
+    script.at(
+        core,
+        90.0,
+        lambda plan: (plan.suspend if suspends else plan.evict)(plan.runs[run("a")], "for b"),
+        lambda plan: plan.place_at(plan.jobs[job("b")], held("n0", range(4))),
+    )
+    assert core.runs[run("b")].after == {run("a")}
+
+    left = Suspended(105.0, run("a"), 9.0) if suspends else Exited(105.0, run("a"), Outcome.STOPPED)
+    assert core.handle(left) == []  # the first that the core hears since the window began
+
+    assert core.ledger.nodes[N0].draining
+    assert core.withdrawn == [job("b")]
+    assert core.jobs[job("b")].state is JobState.QUEUED
+    assert core.jobs[job("b")].attempts == 0
+    validate(core)
 
 
 def test_it_is_cancelled_before_or_while_it_lasts() -> None:

@@ -23,6 +23,7 @@ from roost.core.events import (
     Started,
     Suspended,
 )
+from roost.core.folding.maintenance import pass_time
 from roost.core.history import Spending
 from roost.core.lifecycle import whole_roles
 from roost.core.observed import Observed
@@ -92,7 +93,8 @@ def exited(state: ClusterState, event: Exited) -> bool:
         state.waiting.leave(job, event.time)
     run.account(state.now)
     lifecycle.release(state, run)
-    lifecycle.forget(state, run, event)
+    lifecycle.forget(state, run)
+    _make_way(state, run, event)
     job.run = None
     job.saved_s = event.saved_s
     outcome = Outcome.CANCELLED if job.cancelling else event.outcome
@@ -116,7 +118,7 @@ def resized(state: ClusterState, event: Resized) -> bool:
     state.history.spend(run.job.spec, Spending.PAUSE, event.pause_s)
     _change_size(state, run, run.target)
     advance(run, Trigger.RESIZED)
-    lifecycle.free_waiters(state, run, event)
+    _make_way(state, run, event)
     lifecycle.come_up(state, run, event)
     return True
 
@@ -155,7 +157,7 @@ def suspended(state: ClusterState, event: Suspended) -> bool:
         return True
     state.occupancy.settle(run, None)
     job.state = JobState.SUSPENDED
-    lifecycle.free_waiters(state, run, event)
+    _make_way(state, run, event)
     if job.cancelling:
         state.actions.append(Stop(run.id, "cancelled", event))
     elif not job.held:
@@ -164,6 +166,13 @@ def suspended(state: ClusterState, event: Suspended) -> bool:
 
 
 # -- what they have in common --------------------------------------------------------------
+
+
+def _make_way(state: ClusterState, run: Run, event: Event) -> None:
+    """Let the runs proceed that waited for this one, but to no node whose maintenance is due."""
+    if state.ledger.windows:
+        pass_time(state)
+    lifecycle.free_waiters(state, run, event)
 
 
 def _froze(state: ClusterState, run: Run, event: Event) -> None:
