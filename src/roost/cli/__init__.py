@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -342,8 +343,21 @@ def _swallowed(unraisable: sys.UnraisableHookArgs) -> None:
         case _:
             sys.__unraisablehook__(unraisable)
             return
-    # Not at once: it would be dropped in here as well.
-    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+    dropped = (number, threading.get_ident())
+    threading.Thread(target=_ask_again, args=dropped, daemon=True).start()
+
+
+def _ask_again(number: int, thread: int) -> None:
+    """Send the signal once more when that thread has left the hook, where it would be dropped."""
+    while _in_hook(sys._current_frames().get(thread)):  # noqa: SLF001 - the only way to see it
+        time.sleep(0.001)
+    os.kill(os.getpid(), number)
+
+
+def _in_hook(frame: FrameType | None) -> bool:
+    while frame and frame.f_code is not _swallowed.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _usage(error: click.ClickException) -> str:

@@ -191,8 +191,11 @@ def test_settings_that_make_no_sense_are_named(typed: str, says: list[str]) -> N
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("simulate", "give a trace file, or --synthetic"),
-        ("simulate jobs.csv --synthetic jobs=5", "give a trace file, or --synthetic"),
+        ("simulate", "give a trace file, --synthetic jobs=1000,... to generate one, or --from"),
+        (
+            "simulate jobs.csv --synthetic jobs=5",
+            "give a trace file, --synthetic jobs=1000,... to generate one, or --from",
+        ),
         ("simulate jobs.csv", "give --nodes N or --cluster"),
         ("simulate jobs.csv --gpus-per-node 4", "--gpus-per-node needs --nodes"),
         ("simulate jobs.csv --nodes 2 --cluster n.csv", "--nodes does not go with --cluster"),
@@ -270,17 +273,26 @@ def test_an_exit_dropped_by_the_interpreter_is_asked_for_again(
     number: int, status: int, told: str
 ) -> None:
     script = f"""
-import os, time
+import os, threading, time
 from roost import cli
 
 class Dropped:
     def __del__(self):
         os.kill(os.getpid(), {int(number)})
-        time.sleep(0.1)  # where the signal is handled, and its exit dropped
+        while True:  # until the signal is handled here, and its exit dropped
+            time.sleep(0.01)
+
+start = threading.Thread.start
+
+def slowly(thread):  # as on a busy machine: the interpreter is still dropping the first
+    start(thread)
+    time.sleep(0.2)
+
+threading.Thread.start = slowly
 
 def drop(*_, **__):
     Dropped()
-    time.sleep(20)
+    time.sleep(50)
 
 cli.cli.main = drop
 raise SystemExit(cli.main())
