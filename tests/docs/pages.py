@@ -18,6 +18,13 @@ NAMES = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 )
+#: What takes long, needs a large trace, or starts and stops servers is parsed only; so is what
+#: goes on for ever, or needs a cluster or a server elsewhere. The demo has a test of its own.
+LONG = (
+    *("bench", "up", "down", "login", "logout", "servers", "operator", "kubernetes", "--context"),
+    *("backup", "restore", "reload"),
+)
+FOR_EVER = {"-w", "--watch", "--on"}
 
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^(#{1,6}) (.+)$", re.MULTILINE)
@@ -108,6 +115,11 @@ def commands(block: Block) -> list[Command]:
             last = found[-1]
             found[-1] = last._replace(shown=(*last.shown, line.rstrip()))
     return found
+
+
+def runs(arguments: list[str]) -> bool:
+    """Whether a command comes to an end soon, with the server of a test; others are parsed only."""
+    return not (arguments[0] in LONG or arguments == ["demo"] or FOR_EVER & set(arguments))
 
 
 def files() -> dict[str, str]:

@@ -15,19 +15,12 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from tests.docs.pages import NAMES, ROOT, Command, commands, page
+from tests.docs.pages import NAMES, ROOT, Command, commands, page, runs
 
 from roost.cli import _SECTIONS, cli
 
 #: Commands that are about something else than Roost.
 OTHERS = ("pip install .", "python -m pytest", "kubectl apply -k deploy/base")
-#: What takes long, needs a large trace, or starts and stops servers is parsed only; so is what
-#: goes on for ever, or needs a cluster or a server elsewhere. The demo has a test of its own.
-LONG = (
-    *("bench", "up", "down", "login", "logout", "servers", "operator", "kubernetes", "--context"),
-    *("backup", "restore", "reload"),
-)
-FOR_EVER = {"-w", "--watch", "--on"}
 LIVE = {verb for section in ("Server", "Jobs", "Cluster") for verb in _SECTIONS[section]}
 #: ``roost diff`` says with its exit status that two logs differ.
 FINE = {"diff": {0, 1}}
@@ -76,11 +69,6 @@ def test_commands_run_and_print_what_is_shown(name: str, request: pytest.Fixture
         printed = [form(line) for line in done.output.splitlines()]
         for line in map(form, command.shown):
             assert line in ("...", *printed), f"{where}\nshows, but does not print:\n{line}"
-
-
-def runs(arguments: list[str]) -> bool:
-    """Whether a command comes to an end soon."""
-    return not (arguments[0] in LONG or arguments == ["demo"] or FOR_EVER & set(arguments))
 
 
 def live(words: list[str]) -> bool:

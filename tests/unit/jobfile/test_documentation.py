@@ -24,7 +24,9 @@ from roost.jobfile.sections import (
 TEXT = (Path(__file__).parents[3] / "docs" / "jobs.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 FILES = [text for language, text in BLOCKS if language in ("yaml", "bash")]
-ROWS = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", TEXT, re.MULTILINE))
+#: The rows of the tables of fields: other tables, as that of variables, have another head.
+FIELDS = re.findall(r"^\| field \| example \| \|\n\|---.*\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+ROWS = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", "".join(FIELDS), re.MULTILINE))
 GRAMMAR = dict(re.findall(r"^\| ([\w ]+) \| (`.+?) \|$", TEXT, re.MULTILINE))
 
 
