@@ -100,7 +100,7 @@ _SECTIONS = {
         "diff": ("diff", "Compare the event logs of two runs."),
     },
     "Other": {
-        "demo": ("demo", "See it work: real training jobs, or eight policies."),
+        "demo": ("demo", "See it work: real training jobs, or nine policies."),
         "bench": (_ADDED, "Measure Roost itself."),
         "completion": ("completion", "Print the script that completes commands in your shell."),
     },

@@ -8,7 +8,7 @@ import click
 
 from roost.cli.parameter_types import OutFile
 
-_POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnair"]
+_POLICIES = ["fifo", "backfill", "sjf", "srtf", "las", "tiresias", "drf", "alnair", "roost"]
 
 
 @click.group(invoke_without_command=True)

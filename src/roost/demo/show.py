@@ -40,7 +40,7 @@ _BEGINS = re.compile(r"begins at step (\d+)")
 _NEXT = {
     "roost up": "a server of your own",
     "roost submit -- python -m roost.train.example": "a first job for it",
-    "roost demo policies": "eight policies, simulated",
+    "roost demo policies": "nine policies, simulated",
 }
 
 
