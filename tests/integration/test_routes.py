@@ -25,6 +25,7 @@ NAMES = {
     "user": "ada",
     "token": "tok-none",
     "name": "one",
+    "starts_at": "0",
 }
 BODIES = {
     "scale_job": {"min": 1, "max": 1},

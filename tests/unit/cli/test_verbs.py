@@ -237,7 +237,9 @@ def test_compare_prints_a_row_per_policy() -> None:
     told = roost(*COMPARE)
 
     assert told.status == 0
-    assert [line.split()[0] for line in told.out.splitlines()] == ["POLICY", "fifo", "srtf"]
+    *table, note = told.out.splitlines()
+    assert [line.split()[0] for line in table] == ["POLICY", "fifo", "srtf"]
+    assert note.startswith("note: no job declares a run time: ")
 
 
 def test_compare_as_json_pairs_every_policy_with_the_first() -> None:
