@@ -1,8 +1,9 @@
 """The plan: the scratch pad a policy writes on.
 
 Every verb changes the books at once and can be undone until the policy returns, so a policy may
-try things. It cannot over-commit, break a queue's limit, place a job twice or move one that is
-still in motion: such a call returns ``False`` (or raises ``Fatal`` if it is a policy's own slip).
+try things. It cannot over-commit, break a queue's limit, place a job twice, give it other devices
+than it asks for or move one that is still in motion: such a call returns ``False`` (or raises
+``Fatal`` if it is a policy's own slip).
 """
 
 from __future__ import annotations
@@ -190,8 +191,9 @@ class Plan:
         limited = job.queue.spec.limit_milli is not None
         if limited and self.over_limit(job, allocation.gpu_milli):
             raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
-        if shut := self._shut(allocation.parts):
-            raise Fatal(f"job {job.id} cannot begin on node {shut}: it is cordoned")
+        self._check_parts(job, allocation)
+        if closed := self._closed(job, allocation.parts):
+            raise Fatal(f"job {job.id} cannot begin on {closed}")
         self._exchange(job, (), allocation.parts)
         job.queue.charge(job, allocation)
         self.waiting.leave(job, self.now)
@@ -260,7 +262,8 @@ class Plan:
         extra = allocation.gpu_milli - old.gpu_milli
         if extra > 0 and self.over_limit(job, extra):
             return False
-        if not self._may_become(old, allocation):
+        self._check_parts(job, allocation)
+        if not self._may_become(job, old, allocation):
             return False
         gone, new = _difference(old.parts, allocation.parts)
         self._exchange(job, gone, new)
@@ -434,18 +437,26 @@ class Plan:
             return None
         return bool(self.ledger.at_least[gpus])
 
-    def _may_become(self, old: Allocation, new: Allocation) -> bool:
+    def _may_become(self, job: Job, old: Allocation, new: Allocation) -> bool:
         """Whether a run may come to what it does not hold yet."""
         more = beyond(new, old)
-        if self._shut(more):
+        if self._closed(job, more):
             return False
         # Two runs that wait for each other's places would wait for ever.
         return not (beyond(old, new) and any(map(self._in_motion, more)))
 
-    def _shut(self, parts: Iterable[Part]) -> NodeId | None:
-        """A node that takes nothing new and that one of these parts is on; None: there is none."""
-        cordoned = self.ledger.cordoned
-        return next((part.node for part in parts if part.node in cordoned), None)
+    def _closed(self, job: Job, parts: Iterable[Part]) -> str:
+        """A node among these that takes nothing new or not this job, and why; else nothing."""
+        ledger = self.ledger
+        for part in parts:
+            node, need = ledger.node(part.node), needs(job, part)
+            if node.cordon is not None:
+                return f"node {node.id}: it is cordoned"
+            if not ledger.suits(node, need):
+                wrong = need.kinds and node.spec.kind not in need.kinds
+                why = f"it is a {node.spec.kind}" if wrong else f"it is outside of pool {need.pool}"
+                return f"node {node.id}: {why}"
+        return ""
 
     def _in_motion(self, part: Part) -> bool:
         runs = self.ledger.nodes[part.node].runs
@@ -458,6 +469,15 @@ class Plan:
             low, high = role.sizes
             if not low <= allocation.count(role.name) <= high:
                 raise Fatal(f"job {job.id} needs {role.sizes} workers of role {role.name!r}")
+
+    @staticmethod
+    def _check_parts(job: Job, allocation: Allocation) -> None:
+        """As many devices, and as much of each, as the workers ask for."""
+        for part in allocation.parts:
+            need = needs(job, part)
+            wrong_share = need.gpus and part.share_milli != need.share_milli
+            if wrong_share or len(part.gpus) != part.workers * need.gpus:
+                raise Fatal(f"{part} is not what a worker of job {job.id} asks for")
 
     @staticmethod
     def _check_size(job: Job, workers: int) -> None:

@@ -14,6 +14,7 @@ from roost.core import (
     Part,
     Place,
     Plan,
+    PoolChanged,
     QueueChanged,
     QueueId,
     Started,
@@ -89,6 +90,50 @@ def test_a_gang_is_not_placed_without_its_roles(core: Core, script: Scripted) ->
 
 def _place_at(where: Allocation, plan: Plan) -> None:
     plan.place_at(plan.jobs[job("c")], where)
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        (held("n0", (0, 1)), "outside of pool p"),
+        (held("n1", (0, 1)), "it is a b"),
+        (held("n2", (0,)), "not what a worker"),
+        (Allocation((part("n2", (0, 1), share_milli=500),)), "not what a worker"),
+    ],
+    ids=["another pool", "another kind", "too few devices", "half of them"],
+)
+def test_a_job_gets_the_devices_that_it_asks_for(
+    script: Scripted, where: Allocation, why: str
+) -> None:
+    kinds = {"n0": "a", "n1": "b", "n2": "a"}
+    core = core_with(script, *(node(name, 4, kind=kind) for name, kind in kinds.items()))
+    core.handle(PoolChanged(0.0, "p", frozenset({node("n1").id, node("n2").id})))
+    core.handle(Submitted(0.0, job("c"), spec(2, kinds=("a",), pool="p")))
+
+    with pytest.raises(Fatal, match=why):
+        script.at(core, 1.0, partial(_place_at, where))
+    validate(core)
+
+
+def test_a_run_neither_moves_to_a_node_that_is_not_for_it_nor_must_leave_one(
+    script: Scripted,
+) -> None:
+    core = core_with(script, node("n0", 4), node("n1", 4))
+    core.handle(PoolChanged(0.0, "p", frozenset({node("n0").id})))
+    core.handle(Submitted(0.0, job("c"), spec(1, workers=(1, 2), pool="p")))
+    script.at(core, 1.0, partial(_place_at, held("n0", (0, 1), 2)))
+    core.handle(Started(1.0, run("c")))
+    done: list[bool] = []
+
+    def reshape(where: Allocation, plan: Plan) -> None:
+        done.append(plan.reshape(plan.runs[run("c")], where))
+
+    script.at(core, 2.0, partial(reshape, held("n1", (0, 1), 2)))
+    core.handle(PoolChanged(3.0, "p", frozenset()))
+    script.at(core, 4.0, partial(reshape, held("n0", (1,))))
+
+    assert done == [False, True]
+    validate(core)
 
 
 def test_a_queue_is_not_taken_over_its_limit(core: Core, script: Scripted) -> None:
