@@ -157,4 +157,4 @@ def test_without_it_its_saved_run_is_refused(site: Path) -> None:
     found = run(ROOST, "simulate", "--resume", site / "run", cwd=elsewhere, PYTHONPATH=os.curdir)
 
     assert found.returncode == 2
-    assert "'mine.Widest' does not belong there" in one_error(found.stderr)
+    assert "no installed policy is in 'mine'" in one_error(found.stderr)
