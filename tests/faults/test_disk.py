@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -28,6 +29,7 @@ from tests.support import oracles
 from tests.support.server_process import ServerProcess
 from tests.support.trial import LATER, SubmittedJob, Trial
 
+from roost.server import identity
 from roost.store import open_store
 
 can_mount = pytest.mark.skipif(
@@ -94,7 +96,7 @@ def fill(path: Path) -> None:
 FAILING = (
     "fdatasync:error=EIO:when=30",
     "fsync,fdatasync:error=EIO:when=30+",
-    "pwrite64:error=EIO:when=200+",
+    "pwrite64:error=EIO:when=400+",
 )
 
 
@@ -138,9 +140,17 @@ class Kept:
     jobs: tuple[str, ...]
 
     def home(self, name: str, where: Path) -> ServerProcess:
-        """A server of a copy of one of them."""
-        shutil.copytree(self.folder / name, where / "home")
+        """A server of one of them, as if it had always been there."""
+        place(self.folder / name, where / "home")
         return ServerProcess(where / "home", 4)
+
+
+def place(kept: Path, home: Path) -> None:
+    """Copy a home, and let it take the copy's place for its own."""
+    shutil.copytree(kept, home)
+    note = json.loads((home / "home.json").read_text())
+    note["place"] = identity.place_of(home)._asdict()
+    (home / "home.json").write_text(json.dumps(note))
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +204,12 @@ def test_flipped_bytes_are_found_before_anything_is_done(kept: Kept, tmp_path: P
 def test_pages_of_rubbish_are_refused(kept: Kept, tmp_path: Path) -> None:
     server = kept.home("stopped", tmp_path)
     file = server.home / "roost.db"
+    with closing(sqlite3.connect(file)) as database:
+        ((page, size),) = database.execute(
+            "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'jobs'"
+        )
     data = bytearray(file.read_bytes())
-    data[4096:8192] = random.Random(1).randbytes(4096)
+    data[(page - 1) * size : page * size] = random.Random(1).randbytes(size)
     file.write_bytes(data)
     assert "damaged" in refused_untouched(server)
 
@@ -244,7 +258,7 @@ def test_an_older_copy_is_noticed_at_the_start(kept: Kept, tmp_path: Path) -> No
 def test_an_older_copy_is_noticed_while_serving(way: str, kept: Kept, tmp_path: Path) -> None:
     older = kept.folder / "early" / "roost.db"
     with trial(tmp_path, seed=11) as one:
-        shutil.copytree(kept.folder / "stopped", one.server.home)
+        place(kept.folder / "stopped", one.server.home)
         assert one.begin()
         job = running(one)
         file = one.server.home / "roost.db"

@@ -190,6 +190,7 @@ def test_nothing_in_the_home_is_open_whatever_the_umask(server: Server) -> None:
         for path in server.home.iterdir()
     }
     assert modes.pop("server.json") & 0o133 == 0
+    assert modes.pop("probe") & 0o133 == 0  # whoever reads it is on the server's machine
     for passage in ("runs", "gpu"):  # jobs of other accounts go through, to what is theirs
         assert modes.pop(passage) & 0o066 == 0
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
