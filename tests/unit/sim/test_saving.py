@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,7 +32,7 @@ from roost.core.spec import NodeId, Range
 from roost.core.state import JobState
 from roost.errors import InvalidSpec, NotFound
 from roost.placement import PLACERS, placer
-from roost.policies import names
+from roost.policies import GROUP, names
 from roost.policies.fifo import fifo
 from roost.sim import saving
 from roost.sim.log import LogWriter, compare_logs
@@ -429,6 +430,8 @@ sys.addaudithook(_audit)
 def watched() -> Iterator[list[str]]:
     """What happened meanwhile that reaches beyond this process."""
     global _SEEN  # noqa: PLW0603 - an audit hook stays for ever
+    for entry in entry_points(group=GROUP):
+        entry.load()  # a policy may be imported for a file, and then its source is compiled
     seen: list[str] = []
     _SEEN = seen
     try:
