@@ -52,7 +52,10 @@ async def test_bodies_are_bounded_for_each_user_and_for_all(tmp_path: Path) -> N
             await here.add(name)
         async with AsyncExitStack() as slow:
             for who in ("ada", "ada", "bob"):
-                _, writer = await slow.enter_async_context(begun(here, port, who))
+                waits = f"Content-Length: {MIB}\r\nExpect: 100-continue"
+                reader, writer = await slow.enter_async_context(begun(here, port, who, waits))
+                # The server asks for the body once it has counted it.
+                await reader.readuntil(b"100 Continue\r\n")
                 writer.write(b"{")
             cases = {
                 ("ada", f"Content-Length: {MIB}"): "429",
@@ -60,8 +63,8 @@ async def test_bodies_are_bounded_for_each_user_and_for_all(tmp_path: Path) -> N
                 ("root", f"Content-Length: {2 * MIB}"): "413",
             }
             for (who, length), status in cases.items():
-                async with begun(here, port, who, length) as (reader, _):
-                    told = await answer(reader)
+                async with begun(here, port, who, length) as (refused, _):
+                    told = await answer(refused)
                 assert told.startswith(f"HTTP/1.1 {status}"), told
                 assert ("retry-after: 1" in told.lower()) is (status != "413")
             # What needs no room still works.
