@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -151,7 +152,8 @@ def test_a_killed_worker_is_an_error_of_one_line(tmp_path: Path) -> None:
             said = last_line(process)
     assert process.returncode == 2
     assert "a worker process was killed" in one_error(f"{said}\n")
-    assert "under way: 'las' with seed 0" in said
+    # Which of the two has begun by now is chance: the other may still be reading its jobs.
+    assert re.search(r"under way: '(las|gittins)' with seed 0", said)
     assert not list(tmp_path.iterdir())
 
 
