@@ -60,25 +60,27 @@ class ScratchServer:
 
     def __init__(self, home: Path, slots: int, *, policy: str = POLICY) -> None:
         self.home, self.slots, self.policy, self.placer = home, slots, policy, "consolidate"
+        #: More of the command line of `roost up`.
+        self.options: tuple[str, ...] = ()
         self.url = self.token = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._log = home / "output.log"
 
-    def start(self) -> None:
+    def start(self, patience_s: float = _READY_S) -> None:
         """Start it; returns when it answers. Raises Fatal with the last line it printed."""
         command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), "up", "--port", "0"]
         command += ["--home", str(self.home), "--slots", str(self.slots)]
         # Ctrl-C between the fork and the assignment would leave a server that nothing ends.
         with _later(), self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own
-                [*command, "--policy", self.policy, "--placer", self.placer],
+                [*command, "--policy", self.policy, "--placer", self.placer, *self.options],
                 env={k: v for k, v in os.environ.items() if not k.startswith("ROOST_")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us; we end it in order
             )
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + patience_s
         while not self._found():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 last = self.said().rpartition("\n")[2].removeprefix("roost: error: ")
