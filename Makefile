@@ -55,6 +55,7 @@ test-all: test test-compiled test-faults test-torch test-kubernetes test-browser
 # Kills the server, its shims and its workers at random moments and at every failpoint.
 chaos: $(VENV)/.with-test
 	$(BIN)/python -m tests.support.chaos --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m tests.support.flood --rounds $(ROUNDS) --seed $(SEED) --clusters 2
 
 check: $(VENV)/.with-dev
 	$(BIN)/ruff format --check .

@@ -40,7 +40,7 @@ from pathlib import Path
 from tests.support import gpu_memory, oracles, witness
 from tests.support.job_changes import ChangingTrial, happened, leads
 from tests.support.postgres import PostgresServer
-from tests.support.trial import SETTLE_S, SHIM, SLOTS, SubmittedJob, kill_exactly, shim_of
+from tests.support.trial import SETTLE_S, SHIM, SLOTS, SubmittedJob, Trial, kill_exactly, shim_of
 
 from roost.errors import RoostError
 from roost.failpoints import CHANGING, KEEPING, NAMES
@@ -265,15 +265,15 @@ def replay(path: Path) -> list[str]:
     return oracles.folded(entries).problems
 
 
-def _report(chaos: Chaos, seed: int, number: int) -> None:
+def report(trial: Trial, seed: int, number: int) -> None:
     """Say what was wrong, and keep what is needed to look into it."""
-    for problem in chaos.problems[:_SHOWN]:
+    for problem in trial.problems[:_SHOWN]:
         sys.stdout.write(f"  {problem}\n")
-    sys.stdout.write(f"FAILED: --seed {seed}, round {number}; folder {chaos.folder}\n")
-    about = {"seed": seed, "round": number, "problems": chaos.problems}
+    sys.stdout.write(f"FAILED: --seed {seed}, round {number}; folder {trial.folder}\n")
+    about = {"seed": seed, "round": number, "problems": trial.problems}
     out = Path(f"chaos-{seed}-{number}.jsonl")
     try:
-        oracles.save_journal(out, chaos.server.journal().entries, about)
+        oracles.save_journal(out, trial.server.journal().entries, about)
         sys.stdout.write(f"replay: python -m tests.support.chaos --replay {out}\n")
     except RoostError as error:
         sys.stdout.write(f"no journal was kept: {error}\n")
@@ -324,7 +324,7 @@ def _rounds(asked: argparse.Namespace, database: PostgresServer | None) -> int:
         sys.stdout.write(f"round {number}: {_listed(told)}, {time.monotonic() - began:.0f} s\n")
         sys.stdout.flush()
         if chaos.problems:
-            _report(chaos, asked.seed, number)
+            report(chaos, asked.seed, number)
             return 1
         shutil.rmtree(chaos.folder)
     shutil.rmtree(base)

@@ -76,7 +76,7 @@ def test_a_sound_history_passes() -> None:
     assert oracles.accounted(ENTRIES, TOLD, ROWS) == []
     assert oracles.same_state(folding.core, snapshot.digest(CORE), ENTRIES, kept) == []
     assert oracles.unfinished(folding.core) == []
-    assert oracles.agree(folding.core, ROWS) == []
+    assert oracles.agree(folding, ROWS) == []
 
 
 def test_o1_sees_a_job_that_was_promised_and_lost() -> None:
@@ -163,7 +163,7 @@ def test_o7_sees_an_end_that_was_taken_back() -> None:
 
 def test_lists_that_say_something_else_are_seen() -> None:
     wrong = {A: replace(ROWS[A], state="failed"), "c-3": replace(ROWS[A], id="c-3")}
-    assert oracles.agree(oracles.folded(ENTRIES).core, wrong) == [
+    assert oracles.agree(oracles.folded(ENTRIES), wrong) == [
         "a-1 is listed as failed, the journal says succeeded",
         "c-3 is listed and the journal does not know it",
     ]

@@ -59,6 +59,7 @@ class Trial:
     slots: int | None = SLOTS
     store: str = ""
     settle_s: float = SETTLE_S
+    validate_every: int = 1
     told: list[Told] = field(default_factory=list)
     jobs: list[SubmittedJob] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -196,7 +197,7 @@ class Trial:
         if holders(self.server.home):
             self.problems.append(f"O4: {holders(self.server.home)} hold files of the home")
         journal = self.server.journal()
-        folding = oracles.Folding()
+        folding = oracles.Folding(every=self.validate_every)
         for entry in journal.entries:
             folding.take(entry)
             if entry.seq == state["seq"]:
@@ -212,7 +213,7 @@ class Trial:
         self.problems += [f"steps: {what}" for what in self._miscounted(journal.rows)]
         self.problems += [f"O3, O7: {what}" for what in folding.problems]
         self.problems += [f"O6: {what}" for what in oracles.unfinished(folding.core)]
-        self.problems += [f"views: {what}" for what in oracles.agree(folding.core, journal.rows)]
+        self.problems += [f"views: {what}" for what in oracles.agree(folding, journal.rows)]
         return self.problems
 
     def close(self) -> None:
