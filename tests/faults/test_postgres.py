@@ -127,7 +127,7 @@ def test_a_locked_table_is_waited_for_with_bounds(database: PostgresServer, tmp_
 def test_a_server_that_lost_its_lock_gives_way(database: PostgresServer, tmp_path: Path) -> None:
     with trial(tmp_path, seed=33, store=database.database()) as one:
         assert one.begin()
-        job = running(one, 60.0)
+        job = running(one, 600.0)
         first, home = one.server, one.server.home
         first.send(signal.SIGSTOP)
         second = one.server = ServerProcess(home, 4, one.store)

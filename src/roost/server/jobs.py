@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
@@ -19,6 +18,7 @@ from roost.api.jobs import (
     WorkerList,
 )
 from roost.core.spec import JobId, NodeId, Range, RunId
+from roost.engines.local.accounts import look_up
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.jobfile import JobFile, parse
 from roost.jobs.requests import JobSubmission, RerunRequest
@@ -180,7 +180,7 @@ def account(user: str, unix: str) -> str:
     if os.geteuid() != 0:
         return ""
     try:
-        return pwd.getpwnam(unix).pw_name
+        return look_up(unix).pw_name
     except KeyError:
         raise HttpError(
             403,

@@ -8,13 +8,15 @@
     6. a body that is too large, or too slow           413, 408
     7. more bytes of bodies at once than there may be  429 for one user, 503 for all
 
-It also numbers requests, adds the security headers, counts answers, and turns what no route
-expected into a 500 that tells nothing but the number. Plain ASGI: streams pass through untouched.
+It also numbers requests, adds the security headers, counts answers, says 503 where descriptors or
+memory are short, and turns what no route expected into a 500 that tells nothing but the number.
+Plain ASGI: streams pass through untouched.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import secrets
@@ -46,6 +48,9 @@ _HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+
+#: What the server lacks for a while; nobody's request is wrong for it.
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 #: Told of every answer: scope, status, seconds.
 Seen = Callable[[Scope, int, float], None]
@@ -174,7 +179,11 @@ class _Request:
             await self._answer(of(error))
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _SCARCE:
+                self._close = True  # one descriptor less
+                await self._answer(of(HttpError(503, "retry", f"not now: {error.strerror}")))
+                return
             log.exception("request %s: %s %s", self._number, scope["method"], _shown(scope))
             message = f"a fault of the server; its log tells more under {self._number}"
             self._close = True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import httpx
@@ -35,6 +37,22 @@ async def test_another_host_is_refused_on_every_method(tmp_path: Path) -> None:
                 for host in BAD_HOSTS if path != "/healthz" else ():
                     answer = await client.request(method, path, headers={"Host": host})
                     assert answer.status_code == 421, (method, path, host)
+
+
+@looped
+@pytest.mark.parametrize(("number", "status"), [(errno.EMFILE, 503), (errno.EIO, 500)])
+async def test_what_the_server_lacks_for_a_while_is_not_the_request_s(
+    number: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as here, here.client() as client:
+
+        def short() -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(here.cluster.store.accounts, "users", short)
+        answer = await client.get("/api/v1/users")
+        assert answer.status_code == status
+        assert ("Too many open files" in answer.text) == (status == 503)
 
 
 @looped

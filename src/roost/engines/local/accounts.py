@@ -10,6 +10,7 @@ from typing import NamedTuple
 from roost.errors import InvalidSpec
 
 _SEARCH = 0o1
+_LIST = "/etc/passwd"
 
 
 class Account(NamedTuple):
@@ -22,12 +23,24 @@ class Account(NamedTuple):
     home: str
 
 
+def look_up(name: str) -> pwd.struct_passwd:
+    """An account of this machine; raises KeyError if there is none, OSError if nobody can tell.
+
+    The C library says that there is none also where it could not open the list of them.
+    """
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        os.close(os.open(_LIST, os.O_RDONLY | os.O_CLOEXEC))
+        raise
+
+
 def resolve(name: str) -> Account | None:
     """The account to change to; None if there is nothing to change; raises InvalidSpec."""
     if not name:
         return None
     try:
-        entry = pwd.getpwnam(name)
+        entry = look_up(name)
     except (KeyError, ValueError):
         raise InvalidSpec(f"this machine has no account {name!r}") from None
     if entry.pw_uid == os.geteuid():

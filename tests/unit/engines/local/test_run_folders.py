@@ -7,6 +7,8 @@ import errno
 import gc
 import os
 import pwd
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -181,6 +183,25 @@ def test_the_time_of_an_end_does_not_follow_the_clock() -> None:
     assert run_status.ended(RUN, here, 1000.0).time == pytest.approx(970.0, abs=1)
     assert run_status.ended(RUN, other, 1000.0).time == 900.0
     assert run_status.ended(RUN, {**other, "time": 2000.0}, 1000.0).time == 1000.0
+
+
+def test_an_account_is_not_missed_for_want_of_descriptors() -> None:
+    script = """if True:
+        import os, resource
+        from roost.engines.local.accounts import look_up
+        resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+        try:
+            while True:
+                os.dup(0)
+        except OSError:
+            pass
+        try:
+            look_up("root")
+        except OSError as error:
+            os.write(1, error.strerror.encode())
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)  # noqa: S603 - our own
+    assert done.stdout == b"Too many open files"
 
 
 def test_accounts_are_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
