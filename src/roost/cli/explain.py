@@ -57,7 +57,10 @@ def lines(found: dict[str, Any], now: float, *, wide: bool = False) -> Iterator[
     for number, remedy in enumerate(found.get("remedies") or ()):
         change = clean(remedy.get("change", ""))
         yield connection.fact("or" if number else "now if", change)
-    for number, text in enumerate(found.get("assumptions") or () if wide else ()):
+    assumed = [
+        text for text in found.get("assumptions") or () if wide or text.startswith("an estimate")
+    ]
+    for number, text in enumerate(assumed):
         yield connection.fact("" if number else "assumed", clean(text))
 
 

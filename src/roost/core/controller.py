@@ -18,6 +18,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, TypeAlias, assert_never
 
 from roost.core import lifecycle
@@ -175,15 +176,15 @@ class Core:
         return actions
 
     def explain(self, job_id: JobId, *, limit: int = 20) -> Explanation | None:
-        """Why a job waits and which jobs go first; None when it does not wait."""
+        """Why a job waits and which jobs go first; None when it does not wait.
+
+        At most ``limit`` of those are named; where none is to be, they are not counted.
+        """
         job = self.state.job(job_id)
         if not job.waiting:
             return None
-        ahead: list[JobId] = []
-        for other in self.waiting:
-            if other is job or len(ahead) == limit:
-                break
-            ahead.append(other.id)
+        lines = self.waiting.ahead(job) if limit else []
+        first = islice(heapq.merge(*lines), limit)
         line = self.waiting.line_of(job)
         reason = line.reason
         if line.needs_pool and line.said is None and self._plan.matches_nobody(line.shape):
@@ -200,7 +201,7 @@ class Core:
         if job_id in self._plan.latest_starts:
             text, starts_at = self._plan.latest_starts[job_id]
             reason = Reason(reason.cause, text, starts_at)
-        return Explanation(reason, tuple(ahead))
+        return Explanation(reason, tuple(entry[2].id for entry in first), sum(map(len, lines)))
 
     # -- 1. events -----------------------------------------------------------------------------
 

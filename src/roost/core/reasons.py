@@ -138,7 +138,8 @@ class Reason(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """A reason with the jobs that go first, nearest to the front first."""
+    """A reason with the first of the jobs that go before it, and how many there are."""
 
     reason: Reason
     ahead: tuple[JobId, ...]
+    ahead_count: int

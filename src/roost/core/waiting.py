@@ -118,6 +118,21 @@ class Waiting:
         """All waiting jobs in order."""
         return (entry[2] for entry in heapq.merge(*(line.entries for line in self.open)))
 
+    def ahead(self, job: Job) -> list[list[Entry]]:
+        """Of each line that is not empty, those that go before a job, in their order.
+
+        Also of a job that does not wait, as if it did.
+        """
+        place: tuple[Key, int] = (self._key_of(job), job.seq)
+        return [line.entries[: bisect_left(line.entries, place)] for line in self.open]
+
+    def _key_of(self, job: Job) -> Key:
+        """The key by which a job stands in its line, or would."""
+        if job.waiting:
+            entries = self.line_of(job).entries
+            return entries[self._place_of(job, entries)][0]
+        return self.key(job)
+
     def order_by(
         self, key: KeyOf, now: float, *, by_queue: bool = False, apart: bool = False
     ) -> None:

@@ -4,25 +4,32 @@
     plan(core, spec, ...)      of one that was not
 
 Nothing here changes the core: questions are answered on copies of it, with the simulator for the
-times. What would start a job now is found in ``remedies``.
+times. What would start a job now is found in ``remedies``. Where there are too many jobs for that,
+times are estimates (``backlog``):
+
+    estimate(core, job, ...)        takes what it needs at once, and answers when it is called,
+    estimate_plan(core, spec, ...)  in any thread
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
 from roost.api.jobs import AheadView, ExplanationView, HolderView, PlanView
 from roost.api.schema import encode
+from roost.core.allocation import Allocation, Part
 from roost.core.controller import Core, Policy
 from roost.core.events import Submitted
 from roost.core.ledger import Ledger
 from roost.core.plan import Placer
-from roost.core.reasons import Cause, Explanation, gpus
-from roost.core.spec import WHOLE, JobId, JobSpec, Shape
-from roost.core.state import Job, Run
+from roost.core.reasons import Cause, Explanation, gpus, lack, too_late
+from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, Shape
+from roost.core.state import Job, Queue, Run
 from roost.jobs.amounts import asked, counted, missing, there
+from roost.jobs.backlog import Backlog, too_many
 from roost.jobs.remedies import remedies
 from roost.jobs.views import placement_of
 from roost.sim.forecast import Forecast, Present, forecast
@@ -50,15 +57,67 @@ def explain(  # noqa: PLR0913 - the core, the question, and the policy
 
     ``said`` is what the policy said, where ``core`` is a copy to which it said nothing yet.
     """
+    if too_many(core):
+        return estimate(core, job_id, policy, now, said=said)()
     job = core.job(job_id)
+    why = said or core.explain(job_id, limit=_AHEAD)
+    found = _told(core, job, policy, now, why)
+    if job.state.over or job.held or job.cancelling:
+        return found
+    present = Present.of(core, now)
+    expected = _forecast(present, job.id, policy, placer, to_its_end=True)
+    if job.waiting and why is not None:
+        runs = _in_the_way(core, job, why.reason.cause)
+        found["held_by"] = _holders(runs, lambda run: expected.times[run.id.job].ends_at)
+    return found | _foreseen(present, job, policy, placer, expected)
+
+
+def estimate(
+    core: Core, job_id: JobId, policy: Policy, now: float, *, said: Explanation | None = None
+) -> Callable[[], dict[str, Any]]:
+    """The same without a simulation: looks at the core now, and answers when it is called."""
+    job = core.job(job_id)
+    why = said or core.explain(job_id, limit=_AHEAD)
+    found = _told(core, job, policy, now, why)
+    if job.state.over or job.held or job.cancelling:
+        return lambda: found
+    backlog = Backlog.of(core, job, now)
+    run = None if job.waiting else job.run
+    holding = _in_the_way(core, job, why.reason.cause) if why is not None and job.waiting else []
+
+    def answer() -> dict[str, Any]:
+        if run is not None:
+            starts_at = now if run.started_at is None else run.started_at
+            times = {"starts_at": starts_at, "ends_at": backlog.ends_at(run)}
+        else:
+            times = _estimated(backlog)
+        held_by = _holders(holding, backlog.ends_at)
+        return found | {"held_by": held_by, "assumptions": backlog.assumptions()} | times
+
+    return answer
+
+
+def _estimated(backlog: Backlog) -> dict[str, Any]:
+    starts_at = backlog.starts_at()
+    others = [backlog.starts_at(pace) for pace in _PACES]
+    return {
+        "starts_at": starts_at,
+        "starts_between": _between(starts_at, *others),
+        "ends_at": None if starts_at is None else starts_at + backlog.lasts_s(),
+    }
+
+
+def _told(
+    core: Core, job: Job, policy: Policy, now: float, why: Explanation | None
+) -> dict[str, Any]:
+    """What the core knows of where a job is, and why."""
     cause, reason, times = _situation(job, now)
-    why = said or core.explain(job_id, limit=core.waiting.count)
     if why is not None and job.waiting:
         cause, reason = why.reason.cause.token, why.reason.text
     elif cause == "running" and job.run is not None:
         reason += _why_no_more(core, job.run, policy)
     ahead, ahead_count = _ahead(core, job, why)
-    found = encode(
+    return encode(
         ExplanationView(
             job.id,
             job.state.value,
@@ -70,13 +129,6 @@ def explain(  # noqa: PLR0913 - the core, the question, and the policy
             ahead_count=ahead_count,
         )
     )
-    if job.state.over or job.held or job.cancelling:
-        return found
-    present = Present.of(core, now)
-    expected = _forecast(present, job.id, policy, placer, to_its_end=True)
-    if job.waiting and why is not None:
-        found["held_by"] = _holders(core, job, why.reason.cause, expected)
-    return found | _foreseen(present, job, policy, placer, expected)
 
 
 def _foreseen(
@@ -109,6 +161,8 @@ def plan(  # noqa: PLR0913 - as above
     found = encode(PlanView(fits=False, never=never is not None, reason=never or ""))
     if never is not None or quick:
         return found
+    if too_many(core):
+        return found | _estimated_plan(core, spec, placer, now)()
     copy = Present.of(core, now).core(policy, placer)
     copy.handle(Submitted(copy.now, _PLANNED, spec))
     run, why = copy.jobs[_PLANNED].run, copy.explain(_PLANNED)
@@ -124,6 +178,57 @@ def plan(  # noqa: PLR0913 - as above
         "placement": [] if place is None else [encode(part) for part in placement_of(place)],
         "assumptions": list(expected.assumptions),
     }
+
+
+def estimate_plan(
+    core: Core, spec: JobSpec, placer: Placer, now: float
+) -> Callable[[], dict[str, Any]]:
+    """The same without a simulation: looks at the core now, and answers when it is called."""
+    never = impossible(core, spec, placer)
+    found = encode(PlanView(fits=False, never=never is not None, reason=never or ""))
+    if never is not None:
+        return lambda: found
+    rest = _estimated_plan(core, spec, placer, now)
+    return lambda: found | rest()
+
+
+def _estimated_plan(
+    core: Core, spec: JobSpec, placer: Placer, now: float
+) -> Callable[[], dict[str, Any]]:
+    queue = core.queues.get(spec.queue) or Queue(QueueSpec(spec.queue))
+    job = Job(_PLANNED, core.submitted, spec, queue, now, core.history.expected_s(spec))
+    parts, reason = _room_now(core, job, placer, now)
+    backlog = Backlog.of(core, job, now)
+
+    def answer() -> dict[str, Any]:
+        starts_at = now if parts else backlog.starts_at()
+        return {
+            "fits": bool(parts),
+            "reason": reason,
+            "starts_at": starts_at,
+            "ends_at": None if starts_at is None else starts_at + backlog.lasts_s(),
+            "placement": [encode(part) for part in placement_of(Allocation(parts))],
+            "assumptions": backlog.assumptions(),
+        }
+
+    return answer
+
+
+def _room_now(core: Core, job: Job, placer: Placer, now: float) -> tuple[tuple[Part, ...], str]:
+    """Where there is room for a new job now that no other job waits for; else why there is none."""
+    spec, ledger, limit = job.spec, core.ledger, job.queue.spec.limit_milli
+    shape, milli = Shape(spec.workers.min, spec.resources, spec.roles, spec.within), job.gpu_milli
+    if limit is not None and job.queue.used_milli + milli > limit:
+        return (), lack(Cause.QUOTA, milli)
+    if late := too_late(ledger, shape, now, job.remaining_s):
+        return (), late
+    parts = placer(ledger, shape)
+    if parts is None:
+        cause = Cause.CAPACITY if ledger.free_milli < milli else Cause.FRAGMENTATION
+        return (), lack(cause, milli, spec.resources.kinds)
+    if any(line.cause is Cause.TURN or line.said for line in core.waiting.open):
+        return (), lack(Cause.TURN, milli)
+    return parts, "there is room for it now"
 
 
 def _planned_reason(run: Run | None, why: Explanation | None) -> str:
@@ -235,20 +340,22 @@ def _starting(run: Run) -> str:
 
 def _ahead(core: Core, job: Job, why: Explanation | None) -> tuple[tuple[AheadView, ...], int]:
     """Jobs that go first or have to leave, nearest to the front first, and how many they are."""
-    names = list(why.ahead) if why is not None and job.waiting else []
+    names, count = (
+        (list(why.ahead), why.ahead_count) if why is not None and job.waiting else ([], 0)
+    )
     if job.run is not None:
-        names += sorted({run_id.job for run_id in job.run.after})
+        leaving = sorted({run_id.job for run_id in job.run.after})
+        names, count = names + leaving, count + len(leaving)
     specs = ((name, core.jobs[name].spec) for name in names[:_AHEAD])
-    return tuple(AheadView(name, spec.gpus, spec.user) for name, spec in specs), len(names)
+    return tuple(AheadView(name, spec.gpus, spec.user) for name, spec in specs), count
 
 
-def _holders(core: Core, job: Job, cause: Cause, expected: Forecast) -> list[dict[str, Any]]:
-    """The jobs that hold what a waiting one needs, those that will end first of all first."""
+def _holders(runs: Iterable[Run], ends_at: Callable[[Run], float | None]) -> list[dict[str, Any]]:
+    """Jobs that hold what a waiting one needs, those that will end first of all first."""
     found = []
-    for run in core.runs.values():
-        if not run.parked and _in_the_way(core, run, job, cause):
-            end = expected.times[run.id.job].ends_at
-            found.append((math.inf if end is None else end, run.job.seq, run))
+    for run in runs:
+        end = ends_at(run)
+        found.append((math.inf if end is None else end, run.job.seq, run))
     return [
         encode(
             HolderView(
@@ -262,19 +369,27 @@ def _holders(core: Core, job: Job, cause: Cause, expected: Forecast) -> list[dic
     ]
 
 
-def _in_the_way(core: Core, run: Run, job: Job, cause: Cause) -> bool:
-    """Whether a run holds what a job lacks: a part of its queue's limit, or devices that would do.
+def _in_the_way(core: Core, job: Job, cause: Cause) -> list[Run]:
+    """Runs that hold what a job lacks: a part of its queue's limit, or devices that would do.
 
-    Where the job lacks nothing but its turn, no job does.
+    Where the job lacks nothing but its turn, no run does.
     """
+    runs = [run for run in core.runs.values() if not run.parked]
+    if cause is Cause.TURN:
+        return []
     if cause is Cause.QUOTA:
-        return run.job.queue is job.queue
+        return [run for run in runs if run.job.queue is job.queue]
     needs = (job.spec.resources, *(role.resources for role in job.spec.roles))
-    kinds = {core.ledger.nodes[part.node].spec.kind for part in run.allocation.parts}
-    return cause is not Cause.TURN and any(
-        (run.gpu_milli > 0 or not need.gpu_milli)
-        and (not need.kinds or not kinds.isdisjoint(need.kinds))
-        for need in needs
+    return [run for run in runs if any(_would_do(core, run, need) for need in needs)]
+
+
+def _would_do(core: Core, run: Run, need: Resources) -> bool:
+    """Whether a run holds devices on which a worker with such a need could run."""
+    if not run.gpu_milli and need.gpu_milli:
+        return False
+    nodes = core.ledger.nodes
+    return not need.kinds or any(
+        nodes[part.node].spec.kind in need.kinds for part in run.allocation.parts
     )
 
 

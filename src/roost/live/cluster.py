@@ -53,6 +53,7 @@ from roost.errors import (
 from roost.jobfile.program import Program
 from roost.jobs import explain as explaining
 from roost.jobs.amounts import counted
+from roost.jobs.backlog import too_many
 from roost.jobs.change_feed import ChangeFeed
 from roost.jobs.clock import WallClock
 from roost.jobs.health import DecisionCounts, IntakeHealth
@@ -468,12 +469,16 @@ class Cluster:
         check_submission(request, await self._ask_store(self.store.accounts.queues))
         spec = request.job.spec(request.user)
         request.job.program()
-        driver = self._driver
-        copy, now = self._copy(), self.clock.now()
-        found = await foreseen(
-            driver.policy,
-            lambda policy: explaining.plan(copy(), spec, policy, driver.placer, now),
-        )
+        driver, now = self._driver, self.clock.now()
+        if too_many(self.core):
+            answer = explaining.estimate_plan(self.core, spec, driver.placer, now)
+            found = await foreseen(driver.policy, lambda _: answer())
+        else:
+            copy = self._copy()
+            found = await foreseen(
+                driver.policy,
+                lambda policy: explaining.plan(copy(), spec, policy, driver.placer, now),
+            )
         if not found["never"] and (refused := self._refusal(spec, request.job.program())):
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
@@ -494,17 +499,11 @@ class Cluster:
             if row is None:
                 raise NotFound(f"no job {job!r}")
             return over_view(row)
-        driver = self._driver
         queues = await self._ask_store(self.store.accounts.queues)
         open_to = {queue.id for queue in queues if queue.admits(record.user)}
         if job not in self.core.jobs:
             raise NotFound(f"no job {job!r} any more")
-        copy, now = self._copy(), self.clock.now()
-        said = self.core.explain(job, limit=self.core.waiting.count)
-        found = await foreseen(
-            driver.policy,
-            lambda policy: explaining.explain(copy(), job, policy, driver.placer, now, said=said),
-        )
+        found = await self._explained(job)
         found["remedies"] = [
             remedy
             for remedy in found["remedies"]
@@ -517,6 +516,19 @@ class Cluster:
         elif record.delay:
             found |= {"cause": "server", "reason": record.delay}
         return {**found, "verdict": record.verdict}
+
+    async def _explained(self, job: JobId) -> dict[str, Any]:
+        """What the core and a forecast tell of a job; where there are too many, an estimate."""
+        driver, now = self._driver, self.clock.now()
+        if too_many(self.core):
+            answer = explaining.estimate(self.core, job, driver.policy, now)
+            return await foreseen(driver.policy, lambda _: answer())
+        copy = self._copy()
+        said = self.core.explain(job)
+        return await foreseen(
+            driver.policy,
+            lambda policy: explaining.explain(copy(), job, policy, driver.placer, now, said=said),
+        )
 
     def profiles(self, user: str | None = None, application: str = "") -> list[dict[str, Any]]:
         """What was learned of applications: of a user's, or of all."""

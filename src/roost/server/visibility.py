@@ -15,6 +15,7 @@ from typing import Any
 from roost.api.events import EventView
 from roost.api.jobs import OVER
 from roost.api.schema import encode, project
+from roost.jobs.backlog import ESTIMATE, NOT_TRIED
 from roost.server.auth import Caller
 from roost.store.rows import ALL_USERS, EventRow, JobRow, admits
 
@@ -98,8 +99,10 @@ class Visibility:
         if told.get("state") not in OVER:
             found["reason"] = self.text(str(told.get("reason") or ""), about=str(told.get("job")))
         if assumed := found.get("assumptions"):
-            of_nodes = [text for text in assumed if _OF_NODES.match(text)]
-            found["assumptions"] = [*of_nodes, *_ASSUMED]
+            open_to_all = [
+                text for text in assumed if _OF_NODES.match(text) or text in (ESTIMATE, NOT_TRIED)
+            ]
+            found["assumptions"] = [*open_to_all, *_ASSUMED]
         return found
 
     def without_others(self, value: Any) -> Any:

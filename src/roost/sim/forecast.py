@@ -84,7 +84,7 @@ class Present:
     def of(cls, core: Core, now: float | None = None) -> Present:
         """The present of a core, at a time that may be later than its last event."""
         now = core.now if now is None else max(now, core.now)
-        return cls(dump(core, over=False), _typical(core.jobs.values()), now)
+        return cls(dump(core, over=False), typical_run(core.jobs.values()), now)
 
     @classmethod
     def read(cls, state: Any) -> Present:
@@ -118,7 +118,7 @@ def forecast(  # noqa: PLR0913 - what to ask, and how far to go for it
     copy = present.core(policy, placer)
     if not copy.jobs:
         return Forecast(present.now, {}, {}, (), truncated=False)
-    guesses = _Guesses(present.typical, pace)
+    guesses = WorkGuesses(present.typical, pace)
     setup = Setup(_workload("", copy, guesses), (), policy, placer)
     assumptions = guesses.told(copy)
     simulation = Simulation(setup, under_way=copy)
@@ -157,7 +157,7 @@ def present_run(
         raise InvalidSpec(f"{name}: there are no jobs that are not over")
     first = min(job["submitted_at"] for job in jobs)
     copy = load(_counted_from(first, present.state), chosen, where)
-    guesses = _Guesses(present.typical)
+    guesses = WorkGuesses(present.typical)
     setup = Setup(
         workload=_workload(name, copy, guesses),
         nodes=[node.spec for node in copy.ledger.order],
@@ -170,7 +170,7 @@ def present_run(
     return PresentRun(Simulation(setup, under_way=copy), guesses.told(copy))
 
 
-def _workload(name: str, copy: Core, guesses: _Guesses) -> Workload:
+def _workload(name: str, copy: Core, guesses: WorkGuesses) -> Workload:
     jobs = [
         TraceJob(job.id, max(0.0, job.submitted_at), job.spec, guesses.work_s(job, copy.now))
         for job in copy.jobs.values()
@@ -185,7 +185,7 @@ def _nobody(_plan: object) -> None:
 # -- how much work is left -------------------------------------------------------------------------
 
 
-def _typical(jobs: Iterable[Job]) -> TypicalRun | None:
+def typical_run(jobs: Iterable[Job]) -> TypicalRun | None:
     """The median run time of jobs that succeeded, if there are enough of them."""
     took = [_took_s(job) for job in jobs if job.state is JobState.SUCCEEDED]
     return TypicalRun(statistics.median(took), len(took)) if len(took) >= _ENOUGH_JOBS else None
@@ -199,7 +199,7 @@ def _took_s(job: Job) -> float:
 
 
 @dataclass(slots=True)
-class _Guesses:
+class WorkGuesses:
     """How much work jobs have, and what that rests on."""
 
     typical: TypicalRun | None
@@ -224,19 +224,21 @@ class _Guesses:
             self.used["predicted"] += 1
         return total
 
-    def told(self, copy: Core) -> tuple[str, ...]:
-        """What was assumed, in sentences."""
-        used = self.used
+    @property
+    def usual(self) -> str:
+        """What is assumed of jobs of unknown length."""
         usual = f"{UNKNOWN_S / 60:g} minutes"
         if self.typical is not None:
             usual = f"{self.typical.run_time_s:.3g} s, the median of {self.typical.jobs} jobs"
+        return f"of unknown length: taken as {usual}, or twice what was done so far"
+
+    def told(self, copy: Core) -> tuple[str, ...]:
+        """What was assumed, in sentences."""
+        used = self.used
         held = sum(job.held for job in copy.jobs.values())
         down = sum(not node.up for node in copy.ledger.order)
         told = [
-            (
-                used["unknown"],
-                f"of unknown length: taken as {usual}, or twice what was done so far",
-            ),
+            (used["unknown"], self.usual),
             (used["predicted"], "taken to run as long as its user's earlier ones"),
             (used["overdue"], "past its declared run time: taken to need a tenth more"),
             (held, "held by its user: taken to stay so"),

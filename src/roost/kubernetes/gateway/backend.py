@@ -22,6 +22,7 @@ from roost.core import Core, Event, JobId, NodeId, RunId, snapshot
 from roost.engines import Usage
 from roost.errors import Conflict, NotFound, RoostError
 from roost.jobs import explain as explaining
+from roost.jobs.backlog import too_many
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.policy_guard import PolicyGuard, foreseen
@@ -250,11 +251,15 @@ class KubernetesCluster:
         # The operator tells users of one name in two namespaces apart.
         spec = request.job.spec(f"{self._api.namespace}/{request.user}")
         await self._hear_operator()
-        core = self._copy()
-        found = await foreseen(
-            PolicyGuard(self._policy),
-            lambda policy: explaining.plan(core(), spec, policy, self._placer, time.time()),
-        )
+        guard, now = PolicyGuard(self._policy), time.time()
+        if too_many(self.core):
+            answer = explaining.estimate_plan(self.core, spec, self._placer, now)
+            found = await foreseen(guard, lambda _: answer())
+        else:
+            core = self._copy()
+            found = await foreseen(
+                guard, lambda policy: explaining.plan(core(), spec, policy, self._placer, now)
+            )
         silent = "notify: ignored on Kubernetes; nobody is notified" if request.job.notify else ""
         return {**found, "notes": [*filter(None, (self._decides.note, silent))]}
 
@@ -267,11 +272,15 @@ class KubernetesCluster:
         if known is None or row.finished_at is not None:
             return over_view(row)
         await self._hear_operator()
-        core = self._copy()
-        found = await foreseen(
-            PolicyGuard(self._policy),
-            lambda policy: explaining.explain(core(), job, policy, self._placer, time.time()),
-        )
+        guard, now = PolicyGuard(self._policy), time.time()
+        if too_many(self.core):
+            answer = explaining.estimate(self.core, job, guard, now)
+            found = await foreseen(guard, lambda _: answer())
+        else:
+            core = self._copy()
+            found = await foreseen(
+                guard, lambda policy: explaining.explain(core(), job, policy, self._placer, now)
+            )
         if row.view.get("reason"):  # the operator knows what its policy said
             found |= {"cause": row.view["cause"], "reason": row.view["reason"]}
         if self._decides.note:
