@@ -18,8 +18,23 @@ from typing import Any, NamedTuple
 
 from roost.errors import InvalidSpec
 
-#: How much a folder may have: it is code, not data.
-MOST_FILES, MOST_BYTES = 20_000, 1 << 30
+
+class FolderBound(NamedTuple):
+    """How much a folder may have, and where else that can be which has more."""
+
+    files: int
+    size_bytes: int
+    elsewhere: str = ""
+
+
+#: A folder is code, not data.
+SERVER_BOUND = FolderBound(20_000, 1 << 30)
+#: What a cluster of Kubernetes takes: its API server keeps it, beside all that it lives by.
+CLUSTER_BOUND = FolderBound(
+    4_000,
+    16 << 20,
+    "data belongs into a volume (pod.volumes), larger code into workdir: {git: ...} or an image",
+)
 
 _VERSION = 1
 _SHA = re.compile("[0-9a-f]{64}")
@@ -41,6 +56,11 @@ class FolderManifest:
     files: Mapping[str, ManifestFile] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many files, links and empty folders there are."""
+        return len(self.files) + len(self.links) + len(self.folders)
 
     @property
     def size_bytes(self) -> int:
@@ -85,6 +105,15 @@ def decode_manifest(text: bytes) -> FolderManifest:
     return found
 
 
+def check_bound(manifest: FolderManifest, bound: FolderBound) -> None:
+    """Raise InvalidSpec where a folder has more than it may."""
+    if manifest.count > bound.files or manifest.size_bytes > bound.size_bytes:
+        raise InvalidSpec(
+            f"a folder has at most {bound.files:,} files and {bound.size_bytes >> 20} MiB: this "
+            f"one has {manifest.count:,} and {manifest.size_bytes >> 20}"
+        )
+
+
 def stays_inside(path: str, target: str) -> bool:
     """Whether a link leads to something in the same folder: up first, and then only down.
 
@@ -106,11 +135,7 @@ def _file(sha256: Any, size: Any, executable: Any) -> ManifestFile:
 
 def _check(manifest: FolderManifest) -> None:
     paths = [*manifest.files, *manifest.links, *manifest.folders]
-    if len(paths) > MOST_FILES or manifest.size_bytes > MOST_BYTES:
-        raise InvalidSpec(
-            f"a folder has at most {MOST_FILES:,} files and {MOST_BYTES >> 20} MiB: this one has "
-            f"{len(paths):,} and {manifest.size_bytes >> 20}"
-        )
+    check_bound(manifest, SERVER_BOUND)
     seen: set[str] = set()
     above: set[str] = set()
     for path in paths:

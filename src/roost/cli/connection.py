@@ -81,7 +81,7 @@ yes_option = option("-y", "--yes", section="Run", is_flag=True, help="Do not ask
 def connect() -> Client:
     """A client of the server that is meant, or of the Kubernetes cluster of ``--context``."""
     from roost.client import Client
-    from roost.client.machine import ServerMachine
+    from roost.client.machine import POD
 
     context = click.get_current_context()
     root, on = context.find_root(), context.meta.get(_ON)
@@ -92,8 +92,7 @@ def connect() -> Client:
     transport = _transport()(root.obj)
     root.call_on_close(transport.close)
     client = Client(_CLUSTER, patience=_PATIENCE_S, transport=transport)
-    # A pod has neither this folder nor this interpreter.
-    client.machine = ServerMachine(same=False, takes_folders=False)
+    client.machine = POD
     return client
 
 

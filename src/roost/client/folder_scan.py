@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.api.manifests import (
-    MOST_BYTES,
-    MOST_FILES,
+    SERVER_BOUND,
+    FolderBound,
     FolderManifest,
     ManifestFile,
     manifest_id,
@@ -22,8 +22,8 @@ from roost.client.ignore_rules import IgnoreRules
 from roost.errors import InvalidSpec
 
 _BLOCK = 1 << 20
-#: Files beyond the bound that are still counted, to tell what is largest.
-_COUNTED = 20 * MOST_FILES
+#: So many times the bound is still counted, to tell what is largest.
+_COUNTED = 20
 _NAMED = 3
 
 
@@ -46,9 +46,9 @@ class FolderScan(NamedTuple):
         return {file.sha256: self.folder / path for path, file in files}
 
 
-def scan(folder: Path) -> FolderScan:
-    """Look through a folder; raises InvalidSpec for what cannot be sent."""
-    found = _FoundFiles(folder)
+def scan(folder: Path, bound: FolderBound = SERVER_BOUND) -> FolderScan:
+    """Look through a folder; raises InvalidSpec for what cannot be sent, or is too much."""
+    found = _FoundFiles(folder, bound)
     try:
         found.look("", IgnoreRules.above(folder.absolute()).with_files(folder))
     except OSError as error:
@@ -65,8 +65,8 @@ _HOW = "a line in .roostignore leaves something out, --no-send everything"
 class _FoundFiles:
     """What is in a folder, before anything is read."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, bound: FolderBound) -> None:
+        self._folder, self._bound = folder, bound
         self._real = os.path.realpath(folder)
         self.sizes: dict[str, os.stat_result] = {}
         self.links: dict[str, str] = {}
@@ -96,29 +96,29 @@ class _FoundFiles:
                 self.links[path] = self._target(path)
             elif stat.S_ISREG(status.st_mode):
                 self.sizes[path] = status
-            if len(self.sizes) > _COUNTED:
+            if len(self.sizes) > _COUNTED * self._bound.files:
                 self.check()
         if not some and inside:
             self.empty.append(inside)
 
     def check(self) -> None:
         """Raise InvalidSpec if it is too much, with what is most of it."""
-        size = sum(status.st_size for status in self.sizes.values())
+        bound, size = self._bound, sum(status.st_size for status in self.sizes.values())
         count = len(self.sizes) + len(self.links) + len(self.empty)
-        if count <= MOST_FILES and size <= MOST_BYTES:
+        if count <= bound.files and size <= bound.size_bytes:
             return
-        if count > MOST_FILES:
-            most = f"{count:,} files, and at most {MOST_FILES:,} are sent"
+        if count > bound.files:
+            most = f"{count:,} files, and at most {bound.files:,} are sent"
             largest = self._largest(lambda _: 1)
             named = ", ".join(f"{name} has {number:,}" for name, number in largest)
         else:
-            most = f"{size / _BLOCK:,.0f} MiB, and at most {MOST_BYTES // _BLOCK:,} are sent"
+            most = f"{size / _BLOCK:,.0f} MiB, and at most {bound.size_bytes // _BLOCK:,} are sent"
             largest = self._largest(lambda status: status.st_size)
             named = ", ".join(f"{name} has {number / _BLOCK:,.0f} MiB" for name, number in largest)
-        first = largest[0][0]
+        first, more = largest[0][0], f"; {bound.elsewhere}" if bound.elsewhere else ""
         raise InvalidSpec(
             f"{self._folder} has {most}: {named}. Leave out what the job does not need: "
-            f"echo '/{first}' >> .roostignore; or send nothing with --no-send"
+            f"echo '/{first}' >> .roostignore; or send nothing with --no-send{more}"
         )
 
     def _largest(self, weight: Callable[[os.stat_result], int]) -> list[tuple[str, int]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.api.machine import MachineView
+from roost.api.manifests import CLUSTER_BOUND, SERVER_BOUND, FolderBound
 from roost.api.schema import decode
 from roost.client.conversations import Steps, ask, get
 from roost.errors import NotFound
@@ -22,10 +23,15 @@ _MOST_BYTES = 200
 
 
 class ServerMachine(NamedTuple):
-    """Where the server is: ``same``, on this machine; and whether folders can be sent to it."""
+    """Where the server is: ``same``, on this machine; and which folders can be sent to it."""
 
     same: bool
     takes_folders: bool
+    bound: FolderBound = SERVER_BOUND
+
+
+#: A pod has neither the caller's folder nor its interpreter.
+POD = ServerMachine(same=False, takes_folders=True, bound=CLUSTER_BOUND)
 
 
 def server_machine(guess: bool) -> Steps[ServerMachine]:  # noqa: FBT001 - the only thing given

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
+    from roost.api.manifests import FolderBound
     from roost.client.folder_scan import FolderScan
     from roost.client.machine import ServerMachine
     from roost.jobfile import JobFile
@@ -107,7 +108,7 @@ def finish(
     """
     if missing := [name for name in job.secrets if name not in os.environ]:
         raise InvalidSpec(f"the secret {missing[0]} is not set in your environment")
-    folder = None if to.same or not to.takes_folders else _to_send(job, send=send)
+    folder = None if to.same or not to.takes_folders else _to_send(job, to.bound, send=send)
     if not (to.same or to.takes_folders):
         notes = (*notes, *_left_behind(job))
     job = job.filled(os.environ, Path.cwd())
@@ -118,19 +119,19 @@ def finish(
     return PreparedSubmission(document, secrets, notes=notes, folder=folder)
 
 
-def _to_send(job: JobFile, *, send: bool) -> FolderScan | None:
+def _to_send(job: JobFile, bound: FolderBound, *, send: bool) -> FolderScan | None:
     """The folder of this machine that a job is to run in; an absolute one is the server's."""
     from roost.client.folder_scan import scan  # noqa: PLC0415 - for other machines alone
 
     if job.workdir is None:
-        return scan(Path.cwd()) if send else None
+        return scan(Path.cwd(), bound) if send else None
     path = job.workdir.path
     if path is None or path.startswith("/"):
         return None
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise InvalidSpec(f"workdir: {path} is no folder here, and none is sent")
-    return scan(folder.absolute())
+    return scan(folder.absolute(), bound)
 
 
 def _left_behind(job: JobFile) -> Iterator[str]:

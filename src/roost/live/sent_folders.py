@@ -24,9 +24,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from roost import files
+from roost.api.blob_parts import BlobPart, blob_parts
 from roost.api.manifests import FolderManifest, decode_manifest, manifest_id
 from roost.core import JobId
 from roost.engines import SentFolder
@@ -39,32 +40,8 @@ MOST_BYTES, MOST_BLOBS = 20 << 30, 400_000
 KEPT_S = 86_400.0
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
-_HEAD = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,12}) ([0-9]{1,9}) ([0-9]{1,12})\n")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK = 1 << 20
-
-
-class BlobPart(NamedTuple):
-    """Some bytes of a content, where they belong in it, and how long it is."""
-
-    sha256: str
-    offset: int
-    body: memoryview
-    size_bytes: int
-
-
-def blob_parts(body: bytes) -> Iterator[BlobPart]:
-    """The parts in the body of a request; raises InvalidSpec where they are none."""
-    at, view = 0, memoryview(body)
-    while at < len(body):
-        head = _HEAD.match(body, at)
-        if head is None:
-            raise InvalidSpec("the body does not hold parts of files")
-        sha256, offset, length, size = head[1].decode(), *map(int, head.groups()[1:])
-        at = head.end() + length
-        if at > len(body) or offset + length > size:
-            raise InvalidSpec("a part of a file is cut short, or longer than its file")
-        yield BlobPart(sha256, offset, view[head.end() : at], size)
 
 
 class SentFolders:

@@ -29,6 +29,7 @@ from roost.kubernetes.client.kinds import Object
 
 _SANDBOX = Path(__file__).with_name("sandbox.py")
 _ROUNDS = 20
+_MESSAGE_BYTES = 2048
 _KILLED = 128 + signal.SIGKILL
 _BACK_OFF_S, _LONGEST_S, _MISSING_S = 0.2, 5.0, 0.3
 
@@ -71,6 +72,10 @@ class Container:
     def log_of(self, restarts: int) -> Path:
         """What it wrote after so many restarts."""
         return self.logs / f"{self.name}.{restarts}.log"
+
+    def tail(self) -> str:
+        """The end of what it wrote, as much as a status takes."""
+        return self.log.read_bytes()[-_MESSAGE_BYTES:].decode(errors="replace")
 
     def ask(self) -> None:
         """Ask its first process to end."""
@@ -248,6 +253,8 @@ class PodProcesses:
         code = await process.wait()
         _kill_session(process.pid)
         one.state = _terminated(code if code >= 0 else 128 - code, began)
+        if code and one.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            one.state["terminated"]["message"] = one.tail()
 
     async def _started(self, one: Container) -> asyncio.subprocess.Process | None:
         """The container's process, as soon as everything that it refers to is there."""

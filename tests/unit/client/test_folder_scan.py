@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.api import manifests
-from roost.api.manifests import FolderManifest, decode_manifest, manifest_id
-from roost.client import folder_scan
+from roost.api.manifests import FolderBound, FolderManifest, decode_manifest, manifest_id
 from roost.client.folder_scan import scan
 from roost.errors import InvalidSpec
 
@@ -63,17 +62,14 @@ def test_links_that_leave(folder: Path, target: str) -> None:
     assert "data" not in scan(folder).manifest.links
 
 
-def test_too_much(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much(folder: Path) -> None:
     (folder / "big").mkdir()
     for number in range(5):
         (folder / "big" / str(number)).write_bytes(b"x" * 2_000_000)
-    monkeypatch.setattr(folder_scan, "MOST_BYTES", 9 << 20)
     with pytest.raises(InvalidSpec, match=r"10 MiB, and at most 9 .*big/ has 10 MiB.*'/big/' >> "):
-        scan(folder)
-    monkeypatch.setattr(folder_scan, "MOST_BYTES", 1 << 30)
-    monkeypatch.setattr(folder_scan, "MOST_FILES", 6)
-    with pytest.raises(InvalidSpec, match=r"9 files, and at most 6 .*big/ has 5"):
-        scan(folder)
+        scan(folder, FolderBound(20, 9 << 20))
+    with pytest.raises(InvalidSpec, match=r"9 files, and at most 6 .*big/ has 5.*; use a volume$"):
+        scan(folder, FolderBound(6, 1 << 30, "use a volume"))
     (folder / ".roostignore").write_text("big\n")
     assert len(scan(folder).manifest.files) == 4
 

@@ -40,6 +40,8 @@ _PATCHES: dict[Strategy, str] = {
 }
 #: How servers say that an object of this name is not the one that was meant.
 _OTHER_UID = re.compile(r"UID in (the )?precondition")
+#: How metadata alone is asked for.
+_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 #: The owner of the fields that we apply.
 MANAGER = "roost"
 #: A healthy watch is quiet for less: else the connection is given up.
@@ -100,6 +102,23 @@ class Api:
                 found.clear()
             found += items
         return found, version
+
+    async def get_metadata(self, kind: ResourceKind, name: str, namespace: str = "") -> Object:
+        """The metadata of one object, however large the rest is."""
+        asked = AccessRequest("get", kind, namespace, name)
+        return await self._transport.ask(ApiCall(asked, accept=_METADATA.format("")))
+
+    async def list_metadata(
+        self, kind: ResourceKind, namespace: str = "", *, labels: str = ""
+    ) -> Objects:
+        """The metadata of all objects of a kind, at once: there should be few."""
+        call = ApiCall(
+            AccessRequest("list", kind, namespace),
+            query=_query(labelSelector=labels),
+            accept=_METADATA.format("List"),
+        )
+        found: Objects = (await self._transport.ask(call)).get("items") or []
+        return found
 
     async def pages(
         self,

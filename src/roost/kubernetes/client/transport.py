@@ -46,6 +46,7 @@ class ApiCall(NamedTuple):
     body: bytes | None = None
     content: str = "application/json"
     path: str = ""
+    accept: str = "application/json"
 
     def url(self, host: str) -> URL:
         """Where to send it."""
@@ -122,7 +123,7 @@ class Transport:
         return raw
 
     async def _exchange(self, request: ApiCall) -> tuple[aiohttp.ClientResponse, bytes]:
-        headers = {"Content-Type": request.content, "Accept": "application/json"}
+        headers = {"Content-Type": request.content, "Accept": request.accept}
         headers |= await self._way.headers()
         body: bytes | _Guarded | None = request.body
         if (check := GUARD.get()) is not None:

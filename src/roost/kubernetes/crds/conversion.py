@@ -7,7 +7,7 @@ knows: whether it is suspended, how many replicas are wanted, what to set of its
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roost.core import WHOLE, QueueId, QueueSpec
@@ -20,8 +20,17 @@ from roost.kubernetes.crds.schema import BEYOND, RENAMED
 _WRITTEN = {own: name for name, own in RENAMED.items()}
 
 
-def job_object(file: JobFile, namespace: str, *, pod: Mapping[str, Any] | None = None) -> Object:
-    """A job file as a Job; raises InvalidSpec for a name that a cluster cannot hold."""
+def job_object(
+    file: JobFile,
+    namespace: str,
+    *,
+    pod: Mapping[str, Any] | None = None,
+    parcels: Sequence[str] = (),
+) -> Object:
+    """A job file as a Job; raises InvalidSpec for a name that a cluster cannot hold.
+
+    ``parcels`` have the folder that it was sent with (``objects.folder_parcels``).
+    """
     if len(file.name) > MAX_NAME:
         raise InvalidSpec(f"name: at most {MAX_NAME} characters on Kubernetes, found {file.name!r}")
     document = file.document()
@@ -30,7 +39,9 @@ def job_object(file: JobFile, namespace: str, *, pod: Mapping[str, Any] | None =
     if isinstance(spec.get("workdir"), str):
         spec["workdir"] = {"path": spec["workdir"]}
     if "sent" in spec.get("workdir", ()):
-        raise InvalidSpec("workdir.sent: a pod cannot have a folder that was sent to a server")
+        if not parcels:
+            raise InvalidSpec("workdir.sent: such a folder is brought by roost --context submit")
+        spec["workdir"] = {**spec["workdir"], "parcels": list(parcels)}
     spec = _spelled(spec)
     if "roles" in spec:
         spec["roles"] = {name: _spelled(role) for name, role in spec["roles"].items()}
@@ -52,7 +63,18 @@ def job_file(job: Object) -> JobFile:
         for field, value in job.get("spec", {}).items()
         if field not in BEYOND and field != "pod"
     }
+    if isinstance(workdir := spec.get("workdir"), Mapping):
+        spec["workdir"] = {key: value for key, value in workdir.items() if key != "parcels"}
     return JobFile.from_document({**spec, "name": name}, f"job {name}")
+
+
+def parcels_of(job: Object) -> tuple[str, ...]:
+    """The parcels of the folder that a job was sent with; raises InvalidSpec if it has none."""
+    workdir = job.get("spec", {}).get("workdir") or {}
+    found = tuple(str(name) for name in workdir.get("parcels") or ())
+    if workdir.get("sent") and not found:
+        raise InvalidSpec("workdir.parcels: the folder that was sent is nowhere")
+    return found
 
 
 def pod_of(job: Object) -> Object:

@@ -17,6 +17,8 @@ Schema = dict[str, Any]
 
 #: The longest name of a job: "<job>-<attempt>-<role>-<index>" is a pod's, and has at most 63.
 MAX_NAME: Final = 40
+#: The most ConfigMaps that a folder which was sent can be in.
+MAX_PARCELS: Final = 96
 _MAX_SHORT: Final = 64
 _MAX_ROLES: Final = 20
 _MAX_ENV: Final = 1_000
@@ -214,6 +216,16 @@ OWN: dict[str, Schema] = {
     "workdir.ref": text(
         *(200, "A branch, tag or commit of it."),
         pattern=anchored(fields.REF),
+    ),
+    "workdir.sent": text(
+        *(64, "The SHA-256 of a folder that was sent; roost submit writes it."),
+        pattern=anchored(fields.DIGEST),
+    ),
+    "workdir.parcels": listed(
+        text(63, "A ConfigMap.", pattern=r"^roost-folder-[0-9a-f]{20}$"),
+        MAX_PARCELS,
+        "The ConfigMaps of this namespace that have its files.",
+        minItems=1,
     ),
     "setup": text(fields.MAX_SCRIPT, "A script that runs once in each pod before the worker."),
     "run": text(fields.MAX_SCRIPT, "A script for bash -eo pipefail, in every worker."),

@@ -93,6 +93,8 @@ READERS = (
 USERS = (
     ClusterGrant("roost.dev", ("jobs",), (*_READ, "create", "update", "patch", "delete")),
     ClusterGrant("roost.dev", ("jobs/scale",), ("get", "update", "patch")),
+    # Folders that jobs are sent with are kept in ConfigMaps.
+    ClusterGrant("", ("configmaps",), ("get", "list", "create", "patch", "delete")),
 )
 #: Users that look: added to ``view``.
 VIEWERS = (

@@ -125,9 +125,10 @@ _RANGE = "string(self.gpu).find('[0-9]+[.][.][0-9]+$')"
 BETWEEN: dict[str, list[Rule]] = {
     "workdir": [
         rule(
-            "has(self.path) != has(self.git)",
+            "[has(self.path), has(self.git), has(self.sent)].filter(given, given).size() == 1",
             "give either path (a folder) or git (an address), exactly one of them",
         ),
+        rule("has(self.sent) == has(self.parcels)", "sent and parcels go together"),
         rule("!has(self.ref) || has(self.git)", "ref goes with git"),
     ],
     "resources": [

@@ -114,11 +114,12 @@ def _field(given: Schema, path: str) -> Schema:
 
 #: Mappings with a section for each key.
 _MAPS = frozenset({"roles"})
+_WORKDIR = ("path", "git", "ref", "sent", "parcels")
 
 
 def _section(bare: Schema, path: str) -> Schema:
     if "$workdir" in bare:
-        properties = {name: OWN[f"{path}.{name}"] for name in ("path", "git", "ref")}
+        properties = {name: OWN[f"{path}.{name}"] for name in _WORKDIR}
     else:
         properties = _properties(bare, path)
     if path.endswith("resources"):

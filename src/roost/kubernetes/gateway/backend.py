@@ -47,6 +47,7 @@ from roost.kubernetes.gateway.commands import (
     NoSnapshots,
     unavailable,
 )
+from roost.kubernetes.gateway.folders import ClusterFolders
 from roost.kubernetes.gateway.folding import queue_rows, workload_sources
 from roost.kubernetes.gateway.outputs import PodOutputs
 from roost.kubernetes.gateway.rows import (
@@ -74,12 +75,10 @@ _LABELS = (ATTEMPT, ROLE, INDEX)
 class KubernetesCluster:
     """A cluster of Kubernetes, for one server."""
 
-    #: Pods have no folder of a server.
-    folders: None = None
-
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
         self._api = api
-        self._commands = commands = ClusterCommands(api, self)
+        self.folders = ClusterFolders(api)
+        self._commands = commands = ClusterCommands(api, self, self.folders)
         # What people ask for is written by the commands; this class answers questions.
         self.submit, self.cancel, self.delete = commands.submit, commands.cancel, commands.delete
         self.rerun = commands.rerun

@@ -17,6 +17,7 @@ from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS, Object
 from roost.kubernetes.crds import cluster_queue_object, job_object, secrets_name
+from roost.kubernetes.gateway.folders import ClusterFolders
 from roost.kubernetes.gateway.rows import NAME, place_of
 from roost.kubernetes.jobs.request import CANCEL, MIGRATE, REQUEST, USER
 from roost.store.rows import JobRow, QueueRow, RestorePointRow
@@ -56,8 +57,8 @@ class JobListing(Protocol):
 class ClusterCommands:
     """The part of a cluster that writes."""
 
-    def __init__(self, api: Api, views: JobListing) -> None:
-        self._api, self._views = api, views
+    def __init__(self, api: Api, views: JobListing, folders: ClusterFolders) -> None:
+        self._api, self._views, self._folders = api, views, folders
 
     async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:
         """Create a Job in the namespace of the context; the same key again finds the first."""
@@ -69,16 +70,19 @@ class ClusterCommands:
         known = await self._views.asked_before(request.user, request.key)
         if known is not None:
             return known, False
-        job = job_object(_named(request.job), self._api.namespace)
+        sent = request.job.program().sent
+        parcels = await self._folders.stow(sent) if sent else ()
+        job = job_object(_named(request.job), self._api.namespace, parcels=parcels)
         noted = {USER: request.user, REQUEST: request.key, NAME: request.job.name}
         job["metadata"]["annotations"] = {name: text for name, text in noted.items() if text}
         made = await self._api.create(JOBS, job, self._api.namespace)
-        if request.secrets:
-            try:
+        try:
+            await self._folders.hold(parcels, _reference(made))
+            if request.secrets:
                 await self._api.create(SECRETS, _secret(made, dict(request.secrets)))
-            except RoostError:  # without them it would wait for ever
-                await self._api.delete(JOBS, made["metadata"]["name"], self._api.namespace)
-                raise
+        except RoostError:  # without them it would wait for ever
+            await self._api.delete(JOBS, made["metadata"]["name"], self._api.namespace)
+            raise
         return await self._views.made(made), True
 
     async def rerun(self, rerun: RerunRequest) -> tuple[JobRow, bool]:
@@ -189,16 +193,20 @@ def _secret(job: Object, values: dict[str, str]) -> Object:
         "metadata": {
             "name": secrets_name(job),
             "namespace": meta["namespace"],
-            "ownerReferences": [
-                {
-                    "apiVersion": JOBS.api_version,
-                    "kind": JOBS.kind,
-                    "name": meta["name"],
-                    "uid": meta["uid"],
-                }
-            ],
+            "ownerReferences": [_reference(job)],
         },
         "stringData": values,
+    }
+
+
+def _reference(job: Object) -> Object:
+    """What makes an object go with a job."""
+    meta = job["metadata"]
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
     }
 
 

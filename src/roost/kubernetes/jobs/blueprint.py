@@ -33,6 +33,7 @@ from roost.errors import InvalidSpec
 from roost.jobfile.model import JobFile
 from roost.jobfile.program import Program
 from roost.kubernetes.client.kinds import JOBS, Object
+from roost.kubernetes.jobs import sent_folder
 from roost.kubernetes.jobs.containers import (
     INSTALL,
     argv_of,
@@ -130,6 +131,8 @@ class Blueprint:
     digest: str = ""
     #: The Secret that has the values of the job's secrets.
     secrets_from: str = ""
+    #: The parcels of the folder that the job was sent with.
+    parcels: tuple[str, ...] = ()
 
     @property
     def service_name(self) -> str:
@@ -161,7 +164,8 @@ class Blueprint:
         }
 
     def config_map(self) -> Object:
-        """The host file, and where the gang goes."""
+        """The host file, where the gang goes, and what unpacks the job's folder."""
+        unpack = {sent_folder.SCRIPT: sent_folder.script()} if self.parcels else {}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -169,6 +173,7 @@ class Blueprint:
             "data": {
                 "hostfile": hostfile(self._gang().hosts()),
                 "plan": encode_plan(self.allocation),
+                **unpack,
             },
         }
 
@@ -247,7 +252,7 @@ class Blueprint:
                 "enableServiceLinks": False,
                 "automountServiceAccountToken": "serviceAccountName" in self.overrides.pod,
                 "terminationGracePeriodSeconds": max(1, math.ceil(program.grace_s)),
-                **({"initContainers": [self._installer()]} if elastic else {}),
+                **self._before(seat, need, elastic=elastic),
                 "containers": [self._container(seat, need, gang, program)],
                 "volumes": [*self._volumes(seat.role, elastic=elastic), *self.overrides.volumes],
             },
@@ -260,13 +265,10 @@ class Blueprint:
             raise InvalidSpec("image: a job on Kubernetes needs the container image of its workers")
         elastic = self.elastic and seat.role == WORKER
         wrapper = (self.file.python or "python3", "-m", "roost.train.pod", "--") if elastic else ()
-        policy = (
-            {"imagePullPolicy": self.overrides.pull_policy} if self.overrides.pull_policy else {}
-        )
         return {
             "name": CONTAINER,
             "image": self.file.image,
-            **policy,
+            **self._pulled(),
             "command": [literal(word) for word in argv_of(program, seat.role, wrapper)],
             "env": [*self._plain(seat, need, gang, program), *self._secret_variables(program)],
             "workingDir": program.workdir or f"{_HOME}/work",
@@ -327,6 +329,20 @@ class Blueprint:
             requests[name] = limits[name] = str(len(seat.gpus))
         return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
 
+    def _before(self, seat: Seat, need: Resources, *, elastic: bool) -> Object:
+        """What runs before the worker."""
+        first = [self._installer()] if elastic else []
+        if self.parcels:
+            # No devices: the worker has them.
+            alone = replace(seat, gpus=())
+            unpack = sent_folder.unpacker(self.file, self._resources(alone, need), self._pulled())
+            first.insert(0, unpack)
+        return {"initContainers": first} if first else {}
+
+    def _pulled(self) -> Object:
+        policy = self.overrides.pull_policy
+        return {"imagePullPolicy": policy} if policy else {}
+
     def _installer(self) -> Object:
         """Brings ``roost.train`` along, whatever is in the image of the job."""
         return {
@@ -342,6 +358,8 @@ class Blueprint:
             {"name": "roost-work", "emptyDir": {}},
             {"name": "roost-config", "configMap": {"name": self.record_name}},
         ]
+        if self.parcels:
+            found.append(sent_folder.parcels_volume(self.parcels))
         if not self.file.program().checkpoint_dir:
             found.append({"name": "roost-checkpoints", "emptyDir": {}})
         if elastic:

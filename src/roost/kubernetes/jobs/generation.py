@@ -155,7 +155,7 @@ class Generation:
     def look(self, now: float) -> None:
         """Judge what is known of the pods."""
         if self.why is None:
-            why = self._reason_to_end(now)
+            why = self._bare() or self._reason_to_end(now)
             if why is not None:
                 self.end(*why)
             elif self.is_made and all(map(self._is_up, self.seats)):
@@ -190,6 +190,11 @@ class Generation:
     def _succeeded(self) -> bool:
         main = [name for name, seat in self.seats.items() if seat.role == WORKER]
         return all(name in self.ends and self.ends[name].exit.code == 0 for name in main)
+
+    def _bare(self) -> EndReason | None:
+        """Whether it cannot begin, since the folder that was sent cannot be unpacked."""
+        found = [end.bare for end in self.ends.values() if end.bare and not self.is_running]
+        return EndReason("never-started", f"InvalidSpec: {found[0]}") if found else None
 
     def _reason_to_end(self, now: float) -> EndReason | None:
         for name, end in self.ends.items():
@@ -262,6 +267,13 @@ class Generation:
             await self._context.binder.write(
                 lambda: self._context.api.patch(CONFIG_MAPS, name, data, owner.namespace)
             )
+        for name in plan.parcels:
+            try:
+                await self._context.api.get_metadata(CONFIG_MAPS, name, owner.namespace)
+            except NotFound:
+                raise InvalidSpec(
+                    f"the folder that was sent is gone with the ConfigMap {name}: submit it again"
+                ) from None
         if self._token:
             await self._secret()
 

@@ -16,6 +16,7 @@ from roost.jobs.reports import TAIL_BYTES
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import CONTAINER
 from roost.kubernetes.jobs.containers import SETUP_FAILED
+from roost.kubernetes.jobs.sent_folder import why_not_unpacked
 from roost.kubernetes.objects.gang_refs import INDEX, ROLE
 from roost.kubernetes.objects.pods import ATTEMPT
 from roost.kubernetes.operator.status import moment
@@ -34,11 +35,15 @@ _PATIENCE_S = 120.0
 
 
 class PodEnd(NamedTuple):
-    """How a pod ended; ``lost``: by no doing of the job, and how."""
+    """How a pod ended.
+
+    ``lost``: by no doing of the job, and how; ``bare``: why it has no folder.
+    """
 
     at: float
     exit: WorkerExit
     lost: str = ""
+    bare: str = ""
 
 
 class StuckPod(NamedTuple):
@@ -68,7 +73,7 @@ def end_of(pod: Object) -> PodEnd | None:
     exit_ = WorkerExit(role, index, None if signal else code, signal)
     if ended.get("reason") == "OOMKilled":
         exit_ = WorkerExit(role, index, exit_.code, exit_.signal, oom=True)
-    return PodEnd(at, exit_)
+    return PodEnd(at, exit_, bare=why_not_unpacked(status))
 
 
 def stuck(pod: Object) -> StuckPod | None:

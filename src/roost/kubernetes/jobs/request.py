@@ -12,6 +12,7 @@ from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import (
     is_suspended,
     job_file,
+    parcels_of,
     pod_of,
     secrets_name,
     wanted_replicas,
@@ -50,6 +51,8 @@ class JobRequest:
     pod_overrides: PodOverrides
     user: str
     secrets_from: str
+    #: The parcels of the folder that it was sent with.
+    parcels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Object) -> JobRequest:
@@ -66,6 +69,7 @@ class JobRequest:
             pod_overrides(pod_of(found)),
             user,
             secrets_name(found),
+            parcels_of(found),
         )
 
     def blueprint(
@@ -83,6 +87,7 @@ class JobRequest:
             self.pod_overrides,
             self.user,
             secrets_from=self.secrets_from,
+            parcels=self.parcels,
         )
 
     def placed(self, site: Site, queue: QueueId, needs: Any) -> JobRequest:

@@ -33,6 +33,7 @@ from roost.kubernetes.crds import (
     is_suspended,
     job_file,
     job_object,
+    parcels_of,
     pod_of,
     queue_spec,
     secrets_name,
@@ -49,9 +50,6 @@ EXAMPLES = [
     for number, block in enumerate(page("docs/jobs.md").blocks)
     if block.language in ("yaml", "bash")
 ]
-
-#: A folder that a client has sent is on the server, where no pod finds it.
-NOT_OF_PODS = {"sent"}
 
 
 def schema_of(definition: Object) -> Any:
@@ -88,8 +86,7 @@ def test_every_field_of_a_job_file_is_in_the_definition() -> None:
         ("training", TrainingSection),
         ("workdir", WorkdirSection),
     ):
-        assert names_of(kind) - NOT_OF_PODS <= set(properties[name]["properties"]), name
-    assert not NOT_OF_PODS & set(properties["workdir"]["properties"])
+        assert names_of(kind) <= set(properties[name]["properties"]), name
     role = properties["roles"]["additionalProperties"]["properties"]
     assert set(role) == names_of(RoleSection) | {"gpus"}
 
@@ -246,6 +243,19 @@ def test_what_only_a_cluster_knows_is_apart_from_the_job_file() -> None:
     pod_of(made)["nodeSelector"]["zone"] = "b"
     assert pod_of(made) == pod
     assert job_file(made) == JobFile(run="true")
+
+
+def test_a_folder_that_was_sent_is_named_with_its_parcels() -> None:
+    file = JobFile.from_document({"run": "true", "workdir": {"sent": "a" * 64}})
+    with pytest.raises(InvalidSpec, match="roost --context"):
+        job_object(file, "default")
+    made = job_object(file, "default", parcels=["roost-folder-1"])
+    assert made["spec"]["workdir"] == {"sent": "a" * 64, "parcels": ["roost-folder-1"]}
+    assert job_file(made) == file
+    assert parcels_of(made) == ("roost-folder-1",)
+    del made["spec"]["workdir"]["parcels"]
+    with pytest.raises(InvalidSpec, match="nowhere"):
+        parcels_of(made)
 
 
 def test_a_long_name_is_refused_and_told() -> None:

@@ -16,6 +16,7 @@ from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, SECRETS, Object, ResourceKind
 from roost.kubernetes.gateway.backend import KubernetesCluster
 from roost.kubernetes.gateway.commands import ClusterCommands, JobListing
+from roost.kubernetes.gateway.folders import ClusterFolders
 from roost.kubernetes.gateway.rows import event_row
 from roost.store import Store
 from roost.store.rows import JobRow
@@ -60,15 +61,20 @@ class Listed:
         del user, key
 
 
+async def submit(server: Server, request: JobSubmission) -> None:
+    await commands(server).submit(request)
+
+
 def commands(server: Server) -> ClusterCommands:
-    return ClusterCommands(cast("Api", server), cast("JobListing", Listed()))
+    api = cast("Api", server)
+    return ClusterCommands(api, cast("JobListing", Listed()), ClusterFolders(api))
 
 
 def test_a_job_whose_secrets_cannot_be_kept_is_taken_back() -> None:
     server = Server()
     file = JobFile.from_document({"name": "t", "image": "i", "command": ["x"], "secrets": ["A"]})
     with pytest.raises(Forbidden):
-        asyncio.run(commands(server).submit(JobSubmission(file, "me", secrets={"A": "b"})))
+        asyncio.run(submit(server, JobSubmission(file, "me", secrets={"A": "b"})))
     assert [what for what, _, _ in server.asked] == ["create", "delete"]
     assert server.asked[0][2] == server.asked[1][2]
 
@@ -76,7 +82,11 @@ def test_a_job_whose_secrets_cannot_be_kept_is_taken_back() -> None:
 @pytest.mark.parametrize(("node", "noted"), [(None, ""), (NodeId("a"), "a")])
 def test_a_wish_to_move_names_a_node_or_none(node: NodeId | None, noted: str) -> None:
     server = Server()
-    asyncio.run(commands(server).migrate(JobId("lab.train"), node, "me"))
+
+    async def move() -> None:
+        await commands(server).migrate(JobId("lab.train"), node, "me")
+
+    asyncio.run(move())
     ((_, whom, body),) = server.asked
     assert whom == "Job train"
     assert body["metadata"]["annotations"]["roost.dev/migrate"] == noted

@@ -117,6 +117,27 @@ def test_the_device_of_another_maker_is_asked_for_by_its_name() -> None:
     assert amd.pods()[0]["spec"]["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "1"}
 
 
+def test_a_folder_that_was_sent_is_unpacked_before_anything_else() -> None:
+    file: dict[str, Any] = {"workdir": {"sent": "a" * 64}, "resources": {"cpu": 2, "memory": "1Gi"}}
+    made = replace(plan(**file, workers="1..4"), parcels=("roost-folder-1", "roost-folder-2"))
+    for pod in made.pods():
+        first, second = pod["spec"]["initContainers"]
+        worker = pod["spec"]["containers"][0]
+        assert (first["image"], second["name"]) == (worker["image"], "roost-train")
+        assert first["command"][0] == "python3"
+        assert first["command"][-1] == "a" * 64
+        assert "nvidia.com/gpu" in worker["resources"]["limits"]
+        assert first["resources"]["limits"] == {"memory": "1024Mi"}
+        (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "roost-folder"]
+        names = [one["configMap"]["name"] for one in volume["projected"]["sources"]]
+        assert names == ["roost-folder-1", "roost-folder-2"]
+        assert worker["workingDir"] == "/roost/work"
+    assert "def unpack" in made.config_map()["data"]["unpack.py"]
+    assert "unpack.py" not in plan().config_map()["data"]
+    own = replace(plan(**file, python="/opt/python"), parcels=("roost-folder-1",))
+    assert own.pods()[0]["spec"]["initContainers"][0]["command"][0] == "/opt/python"
+
+
 def test_elastic_workers_are_wrapped_and_know_their_member() -> None:
     made = replace(plan(workers="1..4"), digest=digest_of("hush-hush"))
     pod = made.pods()[1]

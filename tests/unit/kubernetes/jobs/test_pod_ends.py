@@ -43,6 +43,27 @@ def ended(**how: Any) -> Object:
 
 
 @pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"exitCode": 128, "reason": "StartError", "message": "exec: not found"}, "no python3"),
+        ({"exitCode": 127}, "--no-send"),
+        ({"exitCode": 1, "message": "cannot be unpacked: x\n"}, "cannot be unpacked: x"),
+        ({"exitCode": 137}, "was not unpacked (exit 137)"),
+    ],
+)
+def test_why_a_worker_has_no_folder(how: dict[str, Any], said: str) -> None:
+    state = {"terminated": how}
+    found = end_of(
+        pod(phase="Failed", initContainerStatuses=[{"name": "roost-folder", "state": state}])
+    )
+    assert found is not None
+    assert said in found.bare
+    other = end_of(pod(phase="Failed", initContainerStatuses=[{"name": "other", "state": state}]))
+    assert other is not None
+    assert not other.bare
+
+
+@pytest.mark.parametrize(
     ("how", "exit_"),
     [
         ({"exitCode": 7}, WorkerExit("worker", 0, 7, None)),
