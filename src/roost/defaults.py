@@ -10,3 +10,5 @@ POLICY: Final = "roost"
 PLACER: Final = "consolidate"
 #: The most jobs of one user that are not over.
 USER_JOBS: Final = 10_000
+#: The part of the disk that one user may fill.
+USER_DISK: Final = "50%"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import stat
+import time
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +19,11 @@ from roost.errors import InvalidSpec, NotFound
 
 _GZIP = b"\x1f\x8b"
 _BLOCK = 512  # bytes that st_blocks counts in
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Files that a walk looks at before it rests, and the longest rest, in seconds.
+_AT_ONCE, _REST_S = 500, 0.05
+#: The most that a file counts for being a file, in bytes.
+_MOST_SHARE = 64 << 10
 
 
 class TextFile(NamedTuple):
@@ -119,20 +126,125 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def tree_bytes(path: Path) -> int:
-    """The space on the disk that a folder takes, with all that is in it; no link is followed."""
-    total, left = 0, [path]
-    while left:
-        folder = left.pop()
-        with suppress(OSError):
-            total += folder.lstat().st_blocks * _BLOCK
-            with os.scandir(folder) as found:
-                for one in found:
+def tree_bytes(path: Path, least: int = 0) -> int:
+    """The space on the disk that a folder takes, with all that is in it; no link is followed.
+
+    A file with several names counts once, and every file and folder counts ``least`` bytes at
+    least. However deep the folder is, and whatever is moved in it meanwhile, one folder is open at
+    a time. After some files it rests as long as it worked: others get their turn.
+    """
+    walk = _TreeWalk(least)
+    with suppress(OSError):
+        walk.through(path)
+    return walk.total
+
+
+class _Step(NamedTuple):
+    name: str
+    inode: tuple[int, int]
+    #: The folders in it that were not looked at yet.
+    names: list[str]
+
+
+class _TreeWalk:
+    """Adds up what is in a folder; it goes back up by ``..``, so that no path gets too long."""
+
+    def __init__(self, least: int) -> None:
+        self.total = 0
+        self._least, self._seen = least, set[tuple[int, int]]()
+        self._count, self._since = 0, time.monotonic()
+
+    def through(self, path: Path) -> None:
+        """Add a folder with all that is in it; raises OSError where it cannot be opened."""
+        self._add(path.lstat())
+        here = os.open(path, _FOLDER)
+        try:
+            # The folders from the top down to the one that is open.
+            trail = [_Step("", _inode(here), self._look(here))]
+            while trail:
+                names = trail[-1].names
+                if names:
+                    here = self._enter(here, names.pop(), trail)
+                    continue
+                trail.pop()
+                if trail:
+                    above = self._above(here, path, trail)
+                    os.close(here)
+                    here = above
+        finally:
+            os.close(here)
+
+    def _enter(self, here: int, name: str, trail: list[_Step]) -> int:
+        """Look at a folder; the one that is open then: a folder without others is left again."""
+        try:
+            below = os.open(name, _FOLDER, dir_fd=here)
+        except OSError:
+            return here
+        found = self._look(below)
+        if not found:
+            os.close(below)
+            return here
+        trail.append(_Step(name, _inode(below), found))
+        os.close(here)
+        return below
+
+    def _above(self, here: int, top: Path, trail: list[_Step]) -> int:
+        """Open the last folder of a trail, which is above; where it was moved, by its names."""
+        above = os.open("..", _FOLDER, dir_fd=here)
+        if _inode(above) == trail[-1].inode:
+            return above
+        os.close(above)
+        above = os.open(top, _FOLDER)
+        for depth, step in enumerate(trail[1:], 1):
+            try:
+                below = os.open(step.name, _FOLDER, dir_fd=above)
+            except OSError:
+                del trail[depth:]  # it has gone
+                break
+            os.close(above)
+            above = below
+        return above
+
+    def _look(self, folder: int) -> list[str]:
+        """Add what is in an open folder; the names of the folders in it."""
+        names = []
+        with suppress(OSError), os.scandir(folder) as found:
+            for one in found:
+                with suppress(OSError):
+                    self._add(one.stat(follow_symlinks=False))
                     if one.is_dir(follow_symlinks=False):
-                        left.append(Path(one.path))
-                    else:
-                        total += one.stat(follow_symlinks=False).st_blocks * _BLOCK
-    return total
+                        names.append(one.name)
+                self._rest()
+        return names
+
+    def _add(self, status: os.stat_result) -> None:
+        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+            if (status.st_dev, status.st_ino) in self._seen:
+                return
+            self._seen.add((status.st_dev, status.st_ino))
+        self.total += max(status.st_blocks * _BLOCK, self._least)
+
+    def _rest(self) -> None:
+        self._count += 1
+        if self._count % _AT_ONCE == 0:
+            time.sleep(min(time.monotonic() - self._since, _REST_S))
+            self._since = time.monotonic()
+
+
+def _inode(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def file_share(path: Path) -> int:
+    """The part of a disk that goes with one file, in bytes: it may run out of files first."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return 0
+    return (
+        min(found.f_blocks * found.f_frsize // found.f_files, _MOST_SHARE) if found.f_files else 0
+    )
 
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:

@@ -45,6 +45,9 @@ class RecordingEngine:
         self.fresh = True
         #: Why a spec is refused; empty: it is not.
         self.refusal = ""
+        #: How large jobs are, and what was told of runs whose users are beyond a bound.
+        self.sizes: dict[JobId, int] = {}
+        self.restraints: list[tuple[RunId, str, bool]] = []
         self._news = asyncio.Event()
 
     async def start(
@@ -81,6 +84,10 @@ class RecordingEngine:
     def ended(self, run: RunId, code: int = 0, cause: Ending = "exit") -> None:
         """Report that a run is over."""
         self.report(Ended(0.0, run, (WorkerExit("worker", 0, code, None),), cause))
+
+    async def restrain(self, run: RunId, why: str, *, ends: bool = False) -> None:
+        """Take note."""
+        self.restraints.append((run, why, ends))
 
     def refuses(self, spec: JobSpec, program: Program) -> str:
         """Say what the test wants it to."""
@@ -125,9 +132,10 @@ class RecordingEngine:
     def compact(self, job: JobId) -> None:
         """There is nothing to be made small."""
 
-    def size_bytes(self, job: JobId) -> int:
-        """As many bytes as the name of the job has letters, in MiB."""
-        return len(job) << 20
+    def size_bytes(self, job: JobId, least: int = 0) -> int:
+        """What the test says, or as many MiB as the name of the job has letters."""
+        del least
+        return self.sizes.get(job, len(job) << 20)
 
     def forget(self, job: JobId) -> None:
         """Take note."""

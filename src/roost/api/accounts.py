@@ -11,8 +11,34 @@ RoleName = Literal["admin", "user", "viewer"]
 
 
 @dataclass(frozen=True, slots=True)
+class BoundsView(WireView):
+    """The most that a user may have: jobs that are not over, bytes on the disk, valid tokens.
+
+    ``null``: as much as there is. At ``disk_bytes`` nothing new is taken, at ``disk_max_bytes``
+    jobs that still write are stopped.
+    """
+
+    jobs: int
+    disk_bytes: int | None
+    disk_max_bytes: int | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseView(WireView):
+    """What a user has: jobs that are not over, bytes on the disk and in what, valid tokens."""
+
+    jobs: int
+    disk_bytes: int
+    runs_bytes: int
+    snapshots_bytes: int
+    sent_bytes: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class CallerView(WireView):
-    """The caller."""
+    """The caller; ``bounds`` and ``use`` where the server keeps users."""
 
     user: str
     role: RoleName
@@ -20,16 +46,21 @@ class CallerView(WireView):
     token: str
     expires_at: float | None
     permissions: tuple[str, ...]
+    bounds: BoundsView | None = None
+    use: UseView | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UserView(WireView):
-    """A user of the server."""
+    """A user of the server; bounds that are ``null`` are those of all users."""
 
     name: str
     role: RoleName
     unix: str
     active: bool
+    jobs: int | None = None
+    disk_bytes: int | None = None
+    disk_max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,10 @@ class JobView(WireView):
         default="",
         metadata={"description": "What is wrong with what it holds; empty if nothing is."},
     )
+    restraint: str = field(
+        default="",
+        metadata={"description": "Which bound its user is beyond, and what follows for the job."},
+    )
     change: ChangeView | None = None
     run_time_s: float | None = None
     exit_code: int | None = None

@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import click
 
 from roost.cli import connection
 from roost.cli.output import print_table
-from roost.cli.parameter_types import Duration, Noun, Verb, option
+from roost.cli.parameter_types import NO_BOUND, ByteSize, Duration, Noun, Verb, option
 from roost.errors import InvalidSpec
 
 _ROLES = click.Choice(["admin", "user", "viewer"])
+_F = TypeVar("_F", bound=Callable[..., Any])
+#: The words of bounds on the command line, and in the API.
+_BOUNDS = {"jobs": "jobs", "disk": "disk_bytes", "disk_max": "disk_max_bytes"}
+
+
+class _Bound(click.ParamType[str | int]):
+    """A number, or the words none and default."""
+
+    def __init__(self, kind: click.ParamType[int], none: int) -> None:
+        self._kind, self._none = kind, none
+        self.name = kind.name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | int:
+        """The number, or ``default``."""
+        if value == "default":
+            return str(value)
+        return self._none if value == "none" else self._kind.convert(value, param, ctx)
+
+
+def _bound_options(command: _F) -> _F:
+    """The options that bound what a user may have."""
+    size = _Bound(ByteSize(), NO_BOUND)
+    for name, kind, metavar, text in (
+        ("--disk-max", size, "SIZE", "Stop jobs that still write beyond that."),
+        ("--disk", size, "SIZE", "The most space; beyond it, nothing new: 200Gi, none, default."),
+        ("--jobs", _Bound(click.IntRange(0), 10**9), "N", "The most jobs that are not over."),
+    ):
+        command = option(name, section="Limits", type=kind, metavar=metavar, help=text)(command)
+    return command
+
+
+def _bounds_given(given: dict[str, Any]) -> dict[str, int | None]:
+    """The bounds among options, which are taken out; None: that of all users."""
+    told = {word: given.pop(name) for name, word in _BOUNDS.items()}
+    return {
+        word: None if value == "default" else value
+        for word, value in told.items()
+        if value is not None
+    }
 
 
 @click.command(
@@ -34,6 +75,36 @@ def whoami(output: str) -> None:
     click.echo(f"{clean(me.get('user', ''))} ({clean(me.get('role', ''))}) at {clean(url)}")
     if me.get("expires_at"):
         click.echo(f"the token is valid until {clock(me['expires_at'])}")
+    for line in _use(me.get("bounds") or {}, me.get("use") or {}):
+        click.echo(line)
+
+
+def _use(bounds: Mapping[str, Any], use: Mapping[str, Any]) -> Iterator[str]:
+    """What somebody has, of what there may be."""
+    from roost.jobs.amounts import shown_bytes
+
+    if not use:
+        return
+    yield connection.fact("jobs", f"{use['jobs']} not over, of at most {bounds['jobs']}")
+    parts = {
+        "runs": use["runs_bytes"],
+        "snapshots": use["snapshots_bytes"],
+        "sent folders": use["sent_bytes"],
+    }
+    told = ", ".join(f"{name} {shown_bytes(size)}" for name, size in parts.items() if size)
+    disk = shown_bytes(use["disk_bytes"]) + (f" ({told})" if told else "")
+    most = _bound(bounds.get("disk_bytes"))
+    disk += f", of at most {most}" if most else ", without a bound"
+    if last := _bound(bounds.get("disk_max_bytes")):
+        disk += f"; jobs that write are stopped at {last}"
+    yield connection.fact("disk", disk)
+    yield connection.fact("tokens", f"{use['tokens']} valid, of at most {bounds['tokens']}")
+
+
+def _bound(size: int | None) -> str:
+    from roost.jobs.amounts import shown_bytes
+
+    return "" if size is None or size >= NO_BOUND else shown_bytes(size)
 
 
 @click.group(
@@ -75,11 +146,13 @@ Examples:
     default="",
     help="The Unix account that jobs run under, if root serves.",
 )
+@_bound_options
 @connection.output_option
-def add_user(name: str, role: str, unix: str, output: str) -> None:
+def add_user(name: str, role: str, unix: str, output: str, **given: Any) -> None:
     """Let the user NAME in; a token is made with roost tokens add."""
+    bounds = {word: most for word, most in _bounds_given(given).items() if most is not None}
     with connection.connect() as client:
-        _print_users([client.add_user(name, role, unix)], output)
+        _print_users([client.add_user(name, role, unix, bounds)], output)
 
 
 @users.command(
@@ -89,6 +162,8 @@ def add_user(name: str, role: str, unix: str, output: str) -> None:
 Examples:
   roost users set ada --role admin
   roost users set ada --unix ada
+  roost users set ada --disk 200Gi --jobs 500
+  roost users set ada --disk default
   roost users set ada --inactive""",
 )
 @click.argument("name")
@@ -100,12 +175,14 @@ Examples:
     help="The Unix account that jobs run under, if root serves.",
 )
 @option("--active/--inactive", section="Change", default=None, help="May come in, or not any more.")
+@_bound_options
 @connection.output_option
 def set_user(name: str, output: str, **given: Any) -> None:
     """Change the user NAME."""
-    settings = {key: value for key, value in given.items() if value is not None}
+    bounds = _bounds_given(given)
+    settings = {key: value for key, value in given.items() if value is not None} | bounds
     if not settings:
-        raise InvalidSpec("nothing to change: give --role, --unix, --active or --inactive")
+        raise InvalidSpec("nothing to change: give an option such as --role, --disk or --inactive")
     with connection.connect() as client:
         _print_users([client.set_user(name, settings)], output)
 
@@ -206,7 +283,18 @@ def _print_users(found: list[dict[str, Any]], output: str) -> None:
                 "role": clean(user.get("role", "")),
                 "unix": clean(user.get("unix", "")) or "-",
                 "active": "yes" if user.get("active", True) else "no",
+                **_own_bounds(user),
             }
             for user in found
         ]
     )
+
+
+def _own_bounds(user: Mapping[str, Any]) -> dict[str, str]:
+    jobs, sizes = user.get("jobs"), [user.get("disk_bytes"), user.get("disk_max_bytes")]
+    disk = ["default" if size is None else _bound(size) or "none" for size in sizes]
+    return {
+        "jobs": "default" if jobs is None else str(jobs),
+        "disk": disk[0],
+        "stopped at": disk[1],
+    }

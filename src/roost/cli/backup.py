@@ -35,7 +35,7 @@ def backup(file: Path, home: Path, store: str, *, with_checkpoints: bool) -> Non
     It has the database, accounts and tokens, secrets and functions of jobs, logs and results. Keep
     it as safe as the home: FILE is readable by you only.
     """
-    from roost.cli.prune import shown_bytes
+    from roost.jobs.amounts import shown_bytes
     from roost.server.backups import back_up
     from roost.server.home import Home
 
@@ -70,7 +70,7 @@ Example:
 )
 def restore(file: Path, home: Path) -> None:
     """Make a home from the backup FILE, after all its checksums were compared."""
-    from roost.cli.prune import shown_bytes
+    from roost.jobs.amounts import shown_bytes
     from roost.server.backups import restore as restored
 
     place = home.expanduser().absolute()

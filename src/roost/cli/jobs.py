@@ -268,6 +268,7 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         "sharing": formatting.sharing(view),
         "memory": formatting.memory(view),
         "note": clean(view.note),
+        "bound": clean(view.restraint),
         "workers": formatting.workers(view) + (" (elastic)" if view.elastic else ""),
         "where": formatting.places(view),
         "progress": "" if view.progress is None else f"{100 * view.progress:.0f} %{loss}",

@@ -23,6 +23,10 @@ _SECTIONS = (
 )
 
 
+#: As good as no bound, in bytes.
+NO_BOUND = 1 << 60
+
+
 class Duration(click.ParamType[float]):
     """Seconds, or a number with s, m, h, d or w; without end only where that makes sense."""
 
@@ -105,6 +109,24 @@ class ByteSize(click.ParamType[int]):
             return read_size(value)
         except ValueError as error:
             self.fail(f"{value!r}: {error}", param, ctx)
+
+
+class DiskBound(click.ParamType[float]):
+    """Bytes, as 50Gi; a part of the disk, as 50%, which is a fraction then; or none."""
+
+    name = "size"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The bytes of a text such as 50Gi, the fraction of one such as 50%."""
+        if not isinstance(value, str):
+            return float(value) if isinstance(value, float) else int(value)
+        if value.strip().lower() == "none":
+            return NO_BOUND
+        if value.endswith("%"):
+            return Number(100.0).convert(value[:-1], param, ctx) / 100
+        return ByteSize().convert(value, param, ctx)
 
 
 class OutFile(click.Path):

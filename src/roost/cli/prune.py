@@ -51,7 +51,7 @@ def prune(output: str, *, dry_run: bool, **bounds: float | None) -> None:
     if connection.printed(found, output):
         return
     from roost.client.formatting import clean
-    from roost.jobs.amounts import counted
+    from roost.jobs.amounts import counted, shown_bytes
 
     for job in found:
         click.echo(
@@ -60,12 +60,3 @@ def prune(output: str, *, dry_run: bool, **bounds: float | None) -> None:
     rest = " (the oldest of them; there are more)" if dry_run and told["more"] else ""
     verb = "would be forgotten" if dry_run else "forgotten"
     click.echo(f"{counted(len(found), 'job')} {verb}{rest}, {shown_bytes(size)}")
-
-
-def shown_bytes(size: float) -> str:
-    """A number of bytes, as people read it."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:  # noqa: PLR2004 - the step between units
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

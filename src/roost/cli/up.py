@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +22,10 @@ from click.core import ParameterSource
 
 from roost.cli.config_file import apply_config
 from roost.cli.options import complete_placers, complete_policies
-from roost.cli.parameter_types import ByteSize, Duration, Verb, option
+from roost.cli.parameter_types import NO_BOUND, ByteSize, DiskBound, Duration, Verb, option
 from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
 from roost.client import endpoints
-from roost.defaults import PLACER, POLICY, USER_JOBS
+from roost.defaults import PLACER, POLICY, USER_DISK, USER_JOBS
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 
 if TYPE_CHECKING:
@@ -150,6 +151,22 @@ Examples:
     metavar="N",
     help="The most jobs of one user that are not over.",
 )
+@option(
+    "--user-disk",
+    section="Cluster",
+    type=DiskBound(),
+    default=USER_DISK,
+    show_default=True,
+    metavar="SIZE",
+    help="The most space of one user, as 200Gi, 50% of the disk, or none: beyond it, nothing new.",
+)
+@option(
+    "--user-disk-max",
+    section="Cluster",
+    type=DiskBound(),
+    metavar="SIZE",
+    help="Stop the jobs of a user that still write beyond that; without it, none is stopped.",
+)
 @_place(
     "--adopt-home",
     is_flag=True,
@@ -247,6 +264,7 @@ def _settings(given: Mapping[str, Any]) -> ServerSettings:
     """The settings of the server, checked as far as possible before anything is touched."""
     from roost import placement, policies
     from roost.live.retention import RetentionRule
+    from roost.live.user_bounds import UserBounds
     from roost.server.boot import ServerSettings
     from roost.server.tls import Tls
 
@@ -263,7 +281,21 @@ def _settings(given: Mapping[str, Any]) -> ServerSettings:
     placement.placer(values["placer"])
     retention = RetentionRule(values.pop("keep_s"), values.pop("keep_jobs"), values.pop("max_disk"))
     values["retention"] = retention
+    disk = [_bytes(values.pop(name), values["home"]) for name in ("user_disk", "user_disk_max")]
+    values["bounds"] = UserBounds(values.pop("user_jobs"), *disk)
     return ServerSettings(tls=tls, **values)
+
+
+def _bytes(bound: float | None, home: Path) -> int | None:
+    """A bound on disk space in bytes, if there is one; a fraction is one of the home's disk."""
+    if bound is None or bound >= NO_BOUND:
+        return None
+    if isinstance(bound, int):
+        return bound
+    place = home.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return int(bound * shutil.disk_usage(place).total)
 
 
 def _serve(start: ServerSettings, told: Callable[[dict[str, Any]], None]) -> dict[str, int]:

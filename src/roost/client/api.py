@@ -423,14 +423,19 @@ def users() -> Steps[list[Json]]:
     return list(items_of((yield from ask(get("/users"))).json()))
 
 
-def add_user(name: str, role: str = "user", unix: str = "") -> Steps[Json]:
-    """Add a user."""
-    body = {"name": name, "role": role, "unix": unix}
+def add_user(
+    name: str, role: str = "user", unix: str = "", bounds: Mapping[str, int] | None = None
+) -> Steps[Json]:
+    """Add a user; ``bounds`` are the most ``jobs``, ``disk_bytes`` and ``disk_max_bytes``."""
+    body = {"name": name, "role": role, "unix": unix, **(bounds or {})}
     return _json((yield from ask(RestRequest("POST", "/users", body=body))).json())
 
 
 def set_user(name: str, settings: Mapping[str, Any]) -> Steps[Json]:
-    """Change a user's ``role``, ``unix`` account or whether it is ``active``."""
+    """Change a user's ``role``, ``unix`` account, bounds, or whether it is ``active``.
+
+    The bounds are ``jobs``, ``disk_bytes`` and ``disk_max_bytes``; None: that of all users.
+    """
     request = RestRequest("PATCH", f"/users/{part(name)}", body=dict(settings), again=True)
     return _json((yield from ask(request)).json())
 

@@ -33,8 +33,9 @@ from roost.core.spec import JobId, JobSpec, RunId
 if TYPE_CHECKING:  # what guards GPUs runs where nothing but the standard library is installed
     from roost.jobfile.program import Program
 
-#: Why a run is over: its own end, an order, its time limit, an end that was not seen, or no begin.
-Ending = Literal["exit", "stopped", "timeout", "lost", "never-started"]
+#: Why a run is over: its own end, an order, its time limit, a bound on what its user may have, an
+#: end that was not seen, or no begin.
+Ending = Literal["exit", "stopped", "timeout", "bound", "lost", "never-started"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +266,13 @@ class Engine(Protocol):
         """Accept an order; what becomes of it is reported."""
         ...
 
+    async def restrain(self, run: RunId, why: str, *, ends: bool = False) -> None:
+        """Keep no more output of a run, and say why in its logs; without a reason, go on.
+
+        ``ends``: it is stopped as well, and its end has the cause ``bound``.
+        """
+        ...
+
     def refuses(self, spec: JobSpec, program: Program) -> str:
         """Why it cannot hold or run what a job asks for, whatever is free; "" if it can."""
         ...
@@ -303,8 +311,11 @@ class Engine(Protocol):
         """Keep of a job that is over, as the journal knows, only what people look at."""
         ...
 
-    def size_bytes(self, job: JobId) -> int:
-        """The space on the disk that is kept for a job."""
+    def size_bytes(self, job: JobId, least: int = 0) -> int:
+        """The space on the disk that is kept for a job; each file counts ``least`` bytes at least.
+
+        It blocks, and may last.
+        """
         ...
 
     def forget(self, job: JobId) -> None:

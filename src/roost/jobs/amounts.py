@@ -10,12 +10,21 @@ from collections.abc import Iterable, Sequence
 from roost.core.reasons import gpus
 from roost.core.spec import WHOLE, JobSpec, NodeSpec, Resources
 
-_GIB = 1024
+_STEP = 1024
 
 
 def size(mib: int) -> str:
     """An amount of memory."""
-    return f"{mib / _GIB:.3g} GiB" if mib >= _GIB else f"{mib} MiB"
+    return f"{mib / _STEP:.3g} GiB" if mib >= _STEP else f"{mib} MiB"
+
+
+def shown_bytes(amount: float) -> str:
+    """A number of bytes."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if amount < _STEP:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= _STEP
+    return f"{amount:.1f} GiB"
 
 
 def cpus(milli: int) -> str:

@@ -61,6 +61,8 @@ class JobRecord:
     busy: float | None = None
     #: What is wrong with what it holds while it runs.
     note: str = ""
+    #: Which bound its user is beyond, and what that means for it.
+    restraint: str = ""
     #: Why its run does not begin, if that is for want of something of the machine.
     delay: str = ""
     #: What became of it last: see ``changes.Change``.

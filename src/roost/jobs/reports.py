@@ -135,7 +135,7 @@ class ReportTranslator:
         run, record = core.runs.get(ended.run), records.get(ended.run.job)
         if run is None or record is None:
             return []
-        record.delay = ""
+        record.delay = record.restraint = ""
         # It may have ended while no server ran: then its own time is the true one.
         at = min(max(ended.time, core.now), now)
         saved_s = _saved_s(run, record)

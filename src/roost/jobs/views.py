@@ -158,6 +158,7 @@ def _observed(record: JobRecord) -> dict[str, Any]:
         "resizable": record.resizable,
         "busy": record.busy,
         "note": record.note,
+        "restraint": record.restraint,
         "change": None if record.change is None else decode(ChangeView, record.change),
     }
 

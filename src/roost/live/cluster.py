@@ -7,6 +7,7 @@ is (``roost.jobs.requests``).
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -41,7 +42,7 @@ from roost.core import (
     snapshot,
 )
 from roost.core.wire import decode_decision
-from roost.defaults import PLACER, POLICY, USER_JOBS
+from roost.defaults import PLACER, POLICY
 from roost.engines import Engine, Usage
 from roost.errors import (
     Conflict,
@@ -72,6 +73,7 @@ from roost.live.retention import PRUNED_AT_ONCE, RetentionRule, RetentionService
 from roost.live.sent_folders import SentFolders
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
+from roost.live.user_bounds import BoundService, UserBounds
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
 
@@ -102,9 +104,8 @@ class Cluster:
         adopt: bool = False,
         copied: bool = False,
         retention: RetentionRule | None = None,
-        user_jobs: int = USER_JOBS,
+        bounds: UserBounds | None = None,
     ) -> None:
-        self._user_jobs = user_jobs
         self._by_account = by_account
         self._identity, self._adopt, self._copied = identity, adopt, copied
         self.policy_name, self.placer_name = policy, placer
@@ -131,6 +132,11 @@ class Cluster:
         self.notifications = NotificationService(store, home, self.clock)
         self.folders = SentFolders(home)
         self._collecting: asyncio.Task[None] | None = None
+        self.bounds = BoundService(
+            self._driver, self.folders, bounds or UserBounds(), self._ask_store
+        )
+        self.folders.check_room = self.bounds.check_disk
+        self.snapshots.check_room = self.bounds.check_disk
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
 
@@ -165,6 +171,7 @@ class Cluster:
         self._tidying = asyncio.create_task(self.retention.run(), name="retention")
         await asyncio.to_thread(self.folders.sweep, self._is_known)
         self._collecting = asyncio.create_task(self._keep_collecting())
+        await self.bounds.start()
 
     async def _keep_collecting(self) -> None:
         """Remove folders that were sent, and that no job refers to any more, now and then."""
@@ -185,6 +192,7 @@ class Cluster:
             self._tidying.cancel()
             with suppress(asyncio.CancelledError):
                 await self._tidying
+        await self.bounds.close()
         await self.notifications.close()
         if self._collecting is not None:
             self._collecting.cancel()
@@ -282,12 +290,7 @@ class Cluster:
 
     async def _submit(self, request: JobSubmission) -> JobRow:
         self._check_room()
-        if self._driver.records.of(request.user) >= self._user_jobs:
-            raise Conflict(
-                f"{request.user} has {self._user_jobs} jobs here that are not over, which is the "
-                "most that a user may have; wait until some are, cancel some, or ask an admin for "
-                "more (roost up --user-jobs)"
-            )
+        self.bounds.check_job(request.user)
         check_submission(request, await self._ask_store(self.store.accounts.queues))
         file = request.job
         spec = file.spec(request.user)
@@ -321,6 +324,8 @@ class Cluster:
                 private_files.drop(job_id)
                 await asyncio.to_thread(self.folders.release, request.user, job_id)
             raise
+        sizes = len(json.dumps(document)), len(request.payload or b"")
+        self.bounds.accepted(job_id, request.user, *sizes)
         return await self._row(job_id, batch)
 
     async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
@@ -439,6 +444,7 @@ class Cluster:
 
     async def user_changed(self, user: User, actor: str) -> None:
         """Take note of another Unix account; cancel the jobs of a user that was switched off."""
+        self.bounds.user_changed(user)
         if self._driver.effects.accounts is not None:
             self._driver.effects.accounts[user.name] = user.unix
         if not user.active:

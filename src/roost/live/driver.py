@@ -210,6 +210,13 @@ class Driver:
             record.delay = report.why
             self._progressed(report.run.job)
 
+    def restrained(self, job: JobId, why: str) -> None:
+        """Note which bound the user of a job is beyond; without a reason, that it is not."""
+        record = self.records.get(job)
+        if record is not None and record.restraint != why:
+            record.restraint = why
+            self._progressed(job)
+
     async def ask(self, command: Command) -> DecidedBatch:
         """Let a user's command take its course; returns when it is durable."""
         if not self.health.ok:

@@ -58,6 +58,13 @@ class PrivateFiles:
         """The pickled function of a job."""
         return _read(self._payloads / job)
 
+    def size_bytes(self, job: JobId) -> int:
+        """The bytes of a job's function."""
+        try:
+            return (self._payloads / job).stat().st_size
+        except OSError:
+            return 0
+
     def finish(self, job: JobId) -> None:
         """Remove what a job that is over needs no more."""
         with suppress(OSError):

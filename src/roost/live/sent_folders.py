@@ -53,6 +53,8 @@ class SentFolders:
         # One for each user: what is offered, held and removed must not pass each other.
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._used: dict[str, tuple[int, int]] = {}
+        #: Refuses a user so many bytes in all, if those are too many.
+        self.check_room: Callable[[str, int], None] = lambda _user, _size: None
 
     def offer(self, user: str, text: bytes, *, keep: bool) -> dict[str, Any]:
         """What is lacking of a folder; ``keep`` it, so that it can be sent. Raises Conflict."""
@@ -66,8 +68,11 @@ class SentFolders:
                 for one in lacking
             ]
             if keep:
-                self._check_room(user, sum(sizes[one] for one in lacking), len(lacking))
-                self._write(self._folder(user, "manifests") / name, text)
+                size = sum(sizes[one] - self._have(user, one) for one in lacking)
+                self._check_room(user, size + len(text), len(lacking) + 1)
+                if not (place := self._folder(user, "manifests") / name).exists():
+                    self._grow(user, len(text), 1)
+                self._write(place, text)
         return {
             "id": name,
             "files": len(manifest.files),
@@ -166,6 +171,7 @@ class SentFolders:
             file.seek(part.offset)
             file.write(part.body)
             file.truncate()
+            self._grow(user, part.offset + len(part.body) - have, 0 if have else 1)
             if part.offset + len(part.body) < part.size_bytes:
                 return False
             file.flush()
@@ -175,18 +181,30 @@ class SentFolders:
                 digest.update(block)
             if digest.hexdigest() != part.sha256:
                 place.unlink()
+                self._grow(user, -part.size_bytes, -1)
                 raise InvalidSpec("a file is not what its name says: submit again")
             # On disk before it has its name: a job may be accepted that needs it.
             os.fsync(descriptor)
         blob = self._blob(user, part.sha256)
         blob.parent.mkdir(mode=0o700, exist_ok=True)
         place.rename(blob)
-        size, count = self._usage(user)
-        self._used[user] = size + part.size_bytes, count + 1
         return True
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of all folders of each user."""
+        found = {}
+        for user in _names(self._path):
+            with self._locks[user], suppress(OSError, InvalidSpec):
+                found[user] = self._usage(user)[0]
+        return found
+
+    def _grow(self, user: str, size: int, count: int) -> None:
+        used, files_there = self._usage(user)
+        self._used[user] = used + size, files_there + count
 
     def _check_room(self, user: str, size: int, count: int) -> None:
         used, blobs = self._usage(user)
+        self.check_room(user, used + size)
         if used + size > MOST_BYTES or blobs + count > MOST_BLOBS:
             raise Conflict(
                 f"the folders that you sent have {used >> 20:,} MiB in {blobs:,} files, and at "
@@ -195,9 +213,10 @@ class SentFolders:
 
     def _usage(self, user: str) -> tuple[int, int]:
         if user not in self._used:
+            places = [self._folder(user, kind) for kind in ("manifests", "parts")]
             sizes = [
                 entry.stat().st_size
-                for folder in self._folder(user, "blobs").glob("??")
+                for folder in (*places, *self._folder(user, "blobs").glob("??"))
                 for entry in os.scandir(folder)
             ]
             self._used[user] = sum(sizes), len(sizes)

@@ -24,6 +24,7 @@ from roost.engines import SnapshotInfo
 from roost.errors import Conflict, InvalidSpec, NotFound, Retryable, RoostError
 from roost.failpoints import hit
 from roost.jobfile import JobFile
+from roost.jobs.amounts import shown_bytes
 from roost.jobs.changes import seconds
 from roost.jobs.requests import CloneRequest, changed_document
 from roost.live.snapshot_files import SnapshotFiles, check_name, trouble
@@ -40,7 +41,6 @@ WAIT_S = 10.0
 SAVE_S = 120.0
 _REMEMBER_S = 120.0
 _AGAIN_S = 5.0
-_STEP = 1024
 
 
 class StoreQuery(Protocol):
@@ -62,6 +62,8 @@ class SnapshotService:
 
     def __init__(self, driver: Driver, snapshot_files: SnapshotFiles, ask: StoreQuery) -> None:
         self._driver, self._files, self._ask = driver, snapshot_files, ask
+        #: Refuses what takes more space than its user may have.
+        self.check_room: Callable[[str], None] = lambda _user: None
         self._taking: dict[str, _Taking] = {}
         #: Held while a clone is submitted or a snapshot is deleted.
         self.lock = asyncio.Lock()
@@ -159,6 +161,7 @@ class SnapshotService:
         attempt = self._attempts(row)
         if not attempt:
             raise Conflict(f"job {job} has not run yet: there is nothing to take a snapshot of")
+        self.check_room(row.user)
         await self._ask(store.restore_points.check, job, name)
         began = time.monotonic()
         draft = await asyncio.to_thread(self._files.draft, job)
@@ -238,12 +241,4 @@ def _told(point: RestorePointRow) -> str:
     fresh = "saved for it" if point.fresh else "of the last checkpoint"
     files = f"{point.files} file{'' if point.files == 1 else 's'}"
     took = seconds(point.took_s)
-    return f"{point.name} taken in {took}: {files}, {_size(point.size_bytes)}, {fresh}"
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < _STEP:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= _STEP
-    return f"{size:.1f} GiB"
+    return f"{point.name} taken in {took}: {files}, {shown_bytes(point.size_bytes)}, {fresh}"

@@ -11,7 +11,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from roost.api.accounts import CallerView, NewToken, TokenList, TokenView, UserList, UserView
+from roost.api.accounts import (
+    BoundsView,
+    CallerView,
+    NewToken,
+    TokenList,
+    TokenView,
+    UserList,
+    UserView,
+    UseView,
+)
 from roost.api.schema import encode, project
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.server import requests
@@ -34,10 +43,25 @@ _MOST_TOKENS = 200
 
 
 @router.get("/whoami", response_model=CallerView, responses=answers(), operation_id="whoami")
-async def whoami(caller: Self) -> Response:
-    """The caller, and what the role allows."""
+async def whoami(here: Here, caller: Self) -> Response:
+    """The caller, what the role allows, and how much the caller may have and has."""
+    bounds, use = await _bounds(here, caller.user)
     permissions = tuple(sorted(ROLES[caller.role]))
-    return json(encode(project(CallerView, caller, permissions=permissions)))
+    view = project(CallerView, caller, permissions=permissions, bounds=bounds, use=use)
+    return json(encode(view))
+
+
+async def _bounds(here: Context, user: str) -> tuple[BoundsView | None, UseView | None]:
+    """The bounds of a user, and what it has."""
+    if here.cluster.bounds is None:
+        return None, None
+    told = here.cluster.bounds.shown(user)
+    tokens = await here.read(lambda: here.cluster.store.accounts.tokens(user))
+    alive = sum(map(_alive, tokens))
+    return (
+        BoundsView(**told["bounds"], tokens=_MOST_TOKENS),
+        UseView(**told["use"], tokens=alive),
+    )
 
 
 @router.get("/users", response_model=UserList, responses=answers(), operation_id="list_users")
@@ -57,7 +81,7 @@ async def list_users(here: Here, _caller: Reader) -> Response:
 async def add_user(here: Here, caller: Admin, body: requests.AddUser) -> Response:
     """Add a user; a token is made apart from that."""
     _check_account(body.unix)
-    user = User(body.name, body.role, body.unix)
+    user = User(**body.model_dump())
     await here.read(lambda: here.cluster.store.accounts.add_user(user, actor=caller.user))
     await here.cluster.user_changed(user, caller.user)
     return json(encode(project(UserView, user)), 201)
@@ -70,13 +94,13 @@ async def add_user(here: Here, caller: Admin, body: requests.AddUser) -> Respons
     operation_id="change_user",
 )
 async def change_user(here: Here, caller: Admin, user: Name, body: requests.ChangeUser) -> Response:
-    """Change a role or the Unix account, or switch a user off with all tokens and jobs."""
+    """Change a role, the Unix account or bounds, or switch a user off with all tokens and jobs."""
     store = here.cluster.store
     known = await here.read(lambda: store.accounts.user(user))
     if known is None:
         raise NotFound(f"no user {user!r}")
     _check_account(body.unix or "")
-    changed = replace(known, **body.model_dump(exclude_none=True))
+    changed = replace(known, **body.given())
     if user == caller.user and (changed.role, changed.active) != (known.role, known.active):
         raise Conflict("an administrator cannot give up the own role; another one can")
     await here.read(lambda: store.accounts.set_user(changed, actor=caller.user))

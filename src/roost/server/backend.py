@@ -87,6 +87,14 @@ class FolderBackend(Protocol):
         ...
 
 
+class BoundsBackend(Protocol):
+    """What each user may have, and has."""
+
+    def shown(self, user: str) -> dict[str, Any]:
+        """Bounds and use of a user."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -113,6 +121,11 @@ class ClusterBackend(Protocol):
     @property
     def folders(self) -> FolderBackend | None:
         """Folders that were sent; None where jobs cannot have them."""
+        ...
+
+    @property
+    def bounds(self) -> BoundsBackend | None:
+        """Bounds of users; None where there are none."""
         ...
 
     @property

@@ -17,13 +17,14 @@ from typing import Any
 
 from roost import __version__
 from roost.core.spec import CPU_SLOT
-from roost.defaults import PLACER, POLICY, USER_JOBS
+from roost.defaults import PLACER, POLICY
 from roost.engines.local import LocalEngine
 from roost.engines.local.run_folders import HomeFence
 from roost.errors import InvalidSpec
 from roost.jobs.clock import WallClock
 from roost.live.cluster import Cluster
 from roost.live.retention import RetentionRule
+from roost.live.user_bounds import UserBounds
 from roost.server.app import create_app
 from roost.server.home import Home
 from roost.server.http import listen, raise_file_limit, serve
@@ -53,7 +54,7 @@ class ServerSettings:
     adopt_home: bool = False
     origin: Origin = ""
     retention: RetentionRule = field(default_factory=RetentionRule)
-    user_jobs: int = USER_JOBS
+    bounds: UserBounds = field(default_factory=UserBounds)
     options: ServerOptions = field(default_factory=ServerOptions)
     #: Reads the settings once more; None: they came from no file.
     reread: Callable[[], ServerSettings] | None = field(default=None, compare=False)
@@ -148,7 +149,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             adopt=start.adopt_home or bool(identity.copy_of and url == own),
             copied=bool(identity.copy_of),
             retention=start.retention,
-            user_jobs=start.user_jobs,
+            bounds=start.bounds,
         )
         try:
             await cluster.start()

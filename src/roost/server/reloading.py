@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 NOTE = "reload.json"
 #: Settings that are not a person's, or that change at once.
-_OTHERS = {"reread", "origin", "adopt_home", "options", "retention"}
+_OTHERS = {"reread", "origin", "adopt_home", "options", "retention", "bounds"}
 _WORDS = {"allow": "allow-host", "tls": "tls-cert and tls-key"}
 
 
@@ -50,6 +50,9 @@ class ServerReload:
                 if found.retention != self.cluster.retention.rule:
                     self.cluster.retention.rule = found.retention
                     changed = ["keep, keep-jobs and max-disk"]
+                if found.bounds != self.cluster.bounds.defaults:
+                    self.cluster.bounds.defaults = found.bounds
+                    changed.append("user-jobs, user-disk and user-disk-max")
         except RoostError as error:
             problem = str(error)
         _log.info("reloaded: changed %s, restart for %s; %s", changed, restart, problem or "fine")

@@ -40,6 +40,10 @@ def _number(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_number)]
 Number = Annotated[float, BeforeValidator(_number)]
+MostJobs = Annotated[Whole, Field(ge=0, le=_MOST_JOBS)]
+MostBytes = Annotated[Whole, Field(ge=0, le=_MOST_BYTES)]
+#: What bounds one user.
+BOUNDS = ("jobs", "disk_bytes", "disk_max_bytes")
 
 
 class RequestBody(BaseModel):
@@ -160,16 +164,27 @@ class AddUser(RequestBody):
     name: Name
     role: RoleName = "user"
     unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] = ""
+    jobs: MostJobs | None = None
+    disk_bytes: MostBytes | None = None
+    disk_max_bytes: MostBytes | None = None
 
 
 class ChangeUser(RequestBody):
-    """What shall be different about a user."""
+    """What shall be different about a user; a bound that is ``null`` is that of all users."""
 
     role: RoleName | None = None
     unix: Annotated[str, StringConstraints(pattern=r"^([a-z_][a-z0-9_.-]{0,31}\$?)?$")] | None = (
         None
     )
     active: StrictBool | None = None
+    jobs: MostJobs | None = None
+    disk_bytes: MostBytes | None = None
+    disk_max_bytes: MostBytes | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What is to change: a bound may be taken back, nothing else."""
+        told = self.model_dump(exclude_unset=True)
+        return {k: v for k, v in told.items() if v is not None or k in BOUNDS}
 
 
 class AddToken(RequestBody):

@@ -28,7 +28,7 @@ _SECRET = "roost_"  # noqa: S105 - what all of them start with
 _LONGEST = 256
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@+-]{0,62}[A-Za-z0-9_])?")
 _UNIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63})?")
-_USER = "name, role, unix, active"
+_USER = "name, role, unix, active, jobs, disk_bytes, disk_max_bytes"
 _TOKEN = "id, owner, label, created_at, expires_at, revoked_at, last_used_at, parent"  # noqa: S105 - columns
 _QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters"
 
@@ -48,7 +48,10 @@ class Accounts:
             self._journal.fence(session)
             if _user(session, user.name) is not None:
                 raise Conflict(f"user {user.name!r} exists already")
-            session.run(f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?)", _user_row(user))  # noqa: S608 - constant
+            session.run(
+                f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
+                _user_row(user),
+            )
             self._note(session, actor, user.name, new=_told(user), text=f"user {user.name} added")
         return user
 
@@ -62,7 +65,8 @@ class Accounts:
                 raise self._no_user(session, user.name)
             if old != user:
                 session.run(
-                    "UPDATE users SET name = ?, role = ?, unix = ?, active = ? WHERE name = ?",
+                    "UPDATE users SET name = ?, role = ?, unix = ?, active = ?, jobs = ?, "
+                    "disk_bytes = ?, disk_max_bytes = ? WHERE name = ?",
                     (*_user_row(user), user.name),
                 )
                 text = f"user {user.name} changed"
@@ -235,16 +239,19 @@ def _check_user(user: User) -> None:
 
 
 def _told(user: User) -> str:
-    return f"{user.role}{f' as {user.unix}' if user.unix else ''}{'' if user.active else ' (off)'}"
+    bounds = {"jobs": user.jobs, "disk": user.disk_bytes, "disk-max": user.disk_max_bytes}
+    told = "".join(f", {name} {most}" for name, most in bounds.items() if most is not None)
+    account = f" as {user.unix}" if user.unix else ""
+    return f"{user.role}{account}{'' if user.active else ' (off)'}{told}"
 
 
 def _user_row(user: User) -> Row:
-    return (user.name, user.role, user.unix, int(user.active))
+    return (*astuple(user)[:3], int(user.active), *astuple(user)[4:])
 
 
 def _as_user(row: Row) -> User:
-    name, role, unix, active = row
-    return User(name, role, unix, bool(active))
+    name, role, unix, active, *bounds = row
+    return User(name, role, unix, bool(active), *bounds)
 
 
 def _user(session: Session, name: str) -> User | None:

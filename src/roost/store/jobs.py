@@ -130,6 +130,11 @@ class JobTable:
             )
         return "" if row is None else str(row[0])
 
+    def owners(self) -> dict[str, str]:
+        """The user of every job."""
+        with self._database.reading() as session:
+            return {str(job): str(user) for job, user in session.all("SELECT id, owner FROM jobs")}
+
     def unfinished(self) -> Iterator[JobRow]:
         """Every job that is not over, by id."""
         places = ", ".join("?" * len(OPEN_STATES))

@@ -222,6 +222,11 @@ _SPENT_REQUESTS = (
     "CREATE INDEX spent_requests_deleted ON spent_requests (deleted_at)",
 )
 
+_USER_BOUNDS = tuple(
+    f"ALTER TABLE users ADD COLUMN {column} BIGINT"
+    for column in ("jobs", "disk_bytes", "disk_max_bytes")
+)
+
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
@@ -229,6 +234,7 @@ MIGRATIONS = (
     Migration(4, "what is kept, and for how long", _RETENTION),
     Migration(5, "checksums of jobs and events", _SUMS, (jobs.seal, events.seal)),
     Migration(6, "requests whose jobs were deleted", _SPENT_REQUESTS),
+    Migration(7, "bounds of users", _USER_BOUNDS),
 )
 
 

@@ -67,6 +67,12 @@ class RestorePoints:
         with self._database.reading() as session:
             return _point(session, clean(job), clean(name))
 
+    def sizes(self) -> dict[str, int]:
+        """The bytes of all snapshots of each user."""
+        with self._database.reading() as session:
+            rows = session.all("SELECT owner, SUM(size_bytes) FROM restore_points GROUP BY owner")
+        return {str(user): int(size) for user, size in rows}
+
     def find(
         self, job: str = "", user: str = "", *, offset: int = 0, limit: int = 50
     ) -> RowPage[RestorePointRow]:

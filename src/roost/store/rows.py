@@ -222,12 +222,19 @@ class EventQuery:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user of Roost: a role, and the Unix account that the user's jobs run under."""
+    """A user of Roost: a role, and the Unix account that the user's jobs run under.
+
+    The most jobs that are not over, and the most space, in bytes, are those of all users where
+    they are None.
+    """
 
     name: str
     role: str = "user"
     unix: str = ""
     active: bool = True
+    jobs: int | None = None
+    disk_bytes: int | None = None
+    disk_max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

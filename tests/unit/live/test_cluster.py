@@ -17,6 +17,7 @@ from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound
 from roost.jobfile import JobFile
 from roost.jobs.requests import JobSubmission
 from roost.live.cluster import Cluster
+from roost.live.user_bounds import UserBounds
 from roost.store import StoreFull, open_store
 from roost.store.rows import EventQuery, JobRow, QueueRow
 from roost.testing.builders import node
@@ -99,7 +100,7 @@ def test_what_can_never_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_user_has_so_many_jobs_and_others_do_not_notice(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with cluster(tmp_path, user_jobs=2) as (it, _):
+        async with cluster(tmp_path, bounds=UserBounds(jobs=2)) as (it, _):
             rows = [(await it.submit(JobSubmission(file(gpus=4), "ada")))[0] for _ in range(2)]
             for _ in range(2):
                 with pytest.raises(Conflict, match="ada has 2 jobs here that are not over"):
@@ -107,7 +108,7 @@ def test_a_user_has_so_many_jobs_and_others_do_not_notice(tmp_path: Path) -> Non
             await it.submit(JobSubmission(file(), "bob"))
             await it.cancel(JobId(rows[1].id), "ada")
             await it.submit(JobSubmission(file(), "ada"))
-        async with cluster(tmp_path, user_jobs=2) as (it, _):  # also after a restart
+        async with cluster(tmp_path, bounds=UserBounds(jobs=2)) as (it, _):  # also after a restart
             with pytest.raises(Conflict, match="the most that a user may have"):
                 await it.submit(JobSubmission(file(), "ada"))
             await it.submit(JobSubmission(file(), "bob"))

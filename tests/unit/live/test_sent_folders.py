@@ -146,7 +146,7 @@ def test_refs_of_jobs_that_were_never_accepted(folders: SentFolders, clock: Cloc
 
 
 def test_a_user_cannot_keep_too_much(folders: SentFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sent_folders, "MOST_BYTES", 1000)
+    monkeypatch.setattr(sent_folders, "MOST_BYTES", 1200)
     folders.offer("ada", text_of(a=b"x" * 900), keep=True)
     folders.add("ada", part(b"x" * 900))
     with pytest.raises(Conflict, match="delete jobs that are over"):
@@ -154,6 +154,11 @@ def test_a_user_cannot_keep_too_much(folders: SentFolders, monkeypatch: pytest.M
     with pytest.raises(Conflict):
         folders.add("ada", part(b"y" * 200))
     folders.offer("bob", text_of(a=b"y" * 200), keep=True)
+    for letter in (b"p", b"q"):  # what is never whole counts, too
+        folders.add("bob", part(letter * 900, 0, 400))
+    assert 800 < folders.sizes()["bob"] < 1200
+    with pytest.raises(Conflict):
+        folders.add("bob", part(b"r" * 900, 0, 400))
 
 
 def test_a_full_disk(folders: SentFolders, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ from roost.engines.local.devices import Machine
 from roost.engines.local.environment import Ports
 from roost.engines.local.gpu.sharing import GpuSharing
 from roost.engines.local.job_files import RunFiles
-from roost.engines.local.keeper import Keeper
+from roost.engines.local.keeper import Keeper, Restraint
 from roost.engines.local.launch_pause import LaunchPause
 from roost.engines.local.launcher import Launcher
 from roost.engines.local.run_folders import OPEN, HomeFence, RunFolders
@@ -102,6 +102,7 @@ class LocalEngine:
         self._closing = threading.Event()
         self._runs = RunFolders(home, fence)
         self._home_fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._device = os.fstat(self._home_fd).st_dev
         self._lock_fd = -1
         self._socket: socket.socket | None = None
         self._socket_at: tuple[int, int] | None = None
@@ -170,6 +171,15 @@ class LocalEngine:
     async def perform(self, order: RunOrder) -> None:
         """Accept an order; what becomes of it is reported."""
         self._keeper(order.action.run).inbox.put_nowait(order)
+
+    async def restrain(self, run: RunId, why: str, *, ends: bool = False) -> None:
+        """Keep no more output of a run, and say why in its logs; without a reason, go on.
+
+        ``ends``: it is stopped as well, and its end has the cause ``bound``.
+        """
+        keeper = self._keepers.get(run)
+        if keeper is not None:
+            keeper.inbox.put_nowait(Restraint(why, ends))
 
     async def snapshot(self, run: RunId, into: Path, timeout_s: float) -> SnapshotInfo:
         """Copy all that a job saved into a folder that does not exist yet, atomically.
@@ -261,9 +271,16 @@ class LocalEngine:
         """Keep of a job that is over what people look at; in the background."""
         self._pool.submit(self._runs.compact, job)
 
-    def size_bytes(self, job: JobId) -> int:
-        """The space on the disk that is kept for a job."""
-        return self._runs.size_bytes(job)
+    def size_bytes(self, job: JobId, least: int = 0) -> int:
+        """The space on the disk that is kept for a job; it blocks, and may last.
+
+        Each file counts ``least`` bytes at least. Files that its processes have open count, too,
+        though they have no name any more.
+        """
+        keepers = tuple(self._keepers.items())  # asked from another thread
+        shims = [keeper.pid for run, keeper in keepers if run.job == job and keeper.pid]
+        nameless = sum(processes.nameless_bytes(pid, self._device) for pid in shims)
+        return self._runs.size_bytes(job, least) + nameless
 
     def forget(self, job: JobId) -> None:
         """Remove the folders and logs of a job that is over."""

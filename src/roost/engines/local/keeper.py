@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from roost.core.actions import Launch, Migrate, Resize, Resume, Stop, Suspend
 from roost.core.allocation import Allocation
@@ -46,9 +46,16 @@ _log = logging.getLogger(__name__)
 _OFFLOAD_S = 10.0
 
 
-#: What a keeper is told: an order, a request, a datagram of its shim, or one of two words: the shim
-#: is gone; what the machine could not do may be tried again.
-Message = RunOrder | SaveRequest | Mapping[str, Any] | str
+class Restraint(NamedTuple):
+    """Why no more output of a run is kept, if that is so, and whether it has to end."""
+
+    why: str
+    ends: bool
+
+
+#: What a keeper is told: an order, a request, a restraint, a datagram of its shim, or one of two
+#: words: the shim is gone; what the machine could not do may be tried again.
+Message = RunOrder | SaveRequest | Restraint | Mapping[str, Any] | str
 _GONE, _AGAIN = "gone", "again"
 
 
@@ -191,10 +198,22 @@ class Keeper:
                 await self._generations.go_on()
         elif isinstance(message, SaveRequest):
             await self._wishes.save(message)
+        elif isinstance(message, Restraint):
+            await self._restrain(message)
         elif message == _GONE:
             await self._generations.ended()
         elif isinstance(message, Mapping) and self._shim.is_current(message):
             await self._hear(message)
+
+    async def _restrain(self, told: Restraint) -> None:
+        """Write a restraint down, and have the shim look, unless it is in force already."""
+        record = self._shim.status.record
+        if self._shim.status.kind != "alive" or record is None:
+            return
+        if told != (record.restraint, record.restraint_ends):
+            record.restraint, record.restraint_ends = told
+            await self._shim.surely(run_status.save, record)
+            self._shim.signal(signal.SIGHUP)
 
     async def _obey(self, order: RunOrder) -> None:
         action, self._generations.asked_at, self._generations.hindrance = order.action, uptime(), ""

@@ -25,6 +25,7 @@ from roost.engines.local.shim import process_tree
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_BLOCK = 512  # bytes that st_blocks counts in
 #: How long killed processes may take to be gone.
 _KILL_S = 5.0
 #: Open files that launches leave to the rest of the server.
@@ -126,6 +127,19 @@ def usage(shims: Mapping[RunId, int]) -> dict[RunId, Usage]:
                 stats[int(name)] = fields
                 children[int(fields[1])].append(int(name))
     return {run: _used(pid, stats, children) for run, pid in shims.items()}
+
+
+def nameless_bytes(shim: int, device: int) -> int:
+    """The space on a disk of files that a run has open and that have no name any more."""
+    sizes: dict[int, int] = {}
+    for process in process_tree.descendants(shim):
+        with suppress(OSError), os.scandir(f"/proc/{process.pid}/fd") as found:
+            for one in found:
+                with suppress(OSError):
+                    status = one.stat()  # of what the descriptor stands for
+                    if not status.st_nlink and status.st_dev == device:
+                        sizes[status.st_ino] = status.st_blocks * _BLOCK
+    return sum(sizes.values())
 
 
 def _used(root: int, stats: Mapping[int, list[bytes]], children: Mapping[int, list[int]]) -> Usage:

@@ -357,10 +357,10 @@ class RunFolders:
         runs = (self.path / job / str(attempt) for attempt in self._attempts(job))
         return not any((run / _OF_LIVE_RUNS[0]).exists() for run in runs)
 
-    def size_bytes(self, job: JobId) -> int:
-        """The space on the disk that a job's folder takes."""
+    def size_bytes(self, job: JobId, least: int = 0) -> int:
+        """The space on the disk that a job's folder takes; each file at least so many bytes."""
         _check(job)
-        return tree_bytes(self.path / job)
+        return tree_bytes(self.path / job, least)
 
     def _attempts(self, job: JobId) -> list[int]:
         try:

@@ -72,6 +72,9 @@ class RunRecord:
     home: str = ""
     #: Whether its workers run in containers.
     container: bool = False
+    #: Why no more output of it is kept, and whether it has to end: its user is beyond a bound.
+    restraint: str = ""
+    restraint_ends: bool = False
 
     @property
     def mark(self) -> int:
@@ -109,6 +112,8 @@ class RunRecord:
             "room": self.room,
             "home": self.home,
             "container": self.container,
+            "restraint": self.restraint,
+            "restraint_ends": self.restraint_ends,
         }
 
     @classmethod
@@ -138,6 +143,8 @@ class RunRecord:
             body.get("room", 0),
             body.get("home", ""),
             body.get("container", False),
+            body.get("restraint", ""),
+            body.get("restraint_ends", False),
         )
 
 
@@ -162,7 +169,7 @@ def needs_of(spec: JobSpec) -> dict[str, Resources]:
 
 def slot_bytes(workers: int) -> int:
     """How much room the records of so many workers need."""
-    return -(-(3072 + 320 * workers) // slot_file.PAGE) * slot_file.PAGE
+    return -(-(3584 + 320 * workers) // slot_file.PAGE) * slot_file.PAGE
 
 
 def _part(node: str, gpus: list[int], share_milli: int, workers: int, role: str) -> Part:

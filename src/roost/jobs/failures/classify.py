@@ -77,6 +77,8 @@ def classify(
         case "timeout":
             limit = "" if math.isinf(max_duration_s) else f" ({max_duration_s:g} s)"
             return verdict("timeout", advice=f"{KINDS['timeout'].advice}{limit}")
+        case "bound":
+            return verdict("disk-bound", evidence=_shown(ended.detail.encode(), hidden))
         case "lost":
             return verdict("node-lost", evidence=_shown(ended.detail.encode(), hidden))
         case "never-started":

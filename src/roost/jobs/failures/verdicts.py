@@ -306,6 +306,13 @@ KINDS: dict[str, FailureKind] = {
         Tier.GENERIC,
     ),
     # Ends without a word.
+    "disk-bound": FailureKind(
+        "stopped at the bound on its user's disk space",
+        "user",
+        "never",
+        "free space with roost delete (roost whoami says what there is), or ask an administrator "
+        "for more (roost users set NAME --disk-max SIZE)",
+    ),
     "timeout": FailureKind(
         "its time limit was reached",
         "user",

@@ -75,6 +75,9 @@ _LABELS = (ATTEMPT, ROLE, INDEX)
 class KubernetesCluster:
     """A cluster of Kubernetes, for one server."""
 
+    #: Kubernetes bounds its users: a quota of a namespace.
+    bounds: None = None
+
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
         self._api = api
         self.folders = ClusterFolders(api)

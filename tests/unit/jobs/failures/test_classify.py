@@ -35,7 +35,7 @@ RUN = RunId(JobId("bert-7f3ab"), 1)
 #: Kinds that no log of a worker shows: the engine says so, or the setup script fails.
 ENGINE_KINDS = {
     *("node-lost", "never-started", "stopped", "timeout", "setup-failed", "invalid-job"),
-    "share-lost",
+    *("share-lost", "disk-bound"),
 }
 
 

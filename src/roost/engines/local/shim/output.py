@@ -1,6 +1,7 @@
 """Log files with a limit, and what jobs say of themselves. Neither can harm the job.
 
-Beyond its limit a log keeps one line saying so and, at the end, the last 64 KiB. When the disk is
+Beyond its limit, or that of its user, a log keeps one line saying so and, at the end, the last
+64 KiB. When the disk is
 full, output is dropped and counted; once there is room again, a line says how much is missing. A
 log that cannot even be made drops everything.
 """
@@ -32,15 +33,24 @@ class WorkerLog:
         self._tail = bytearray()
         self._beyond = 0
         self._dropped = 0
+        self._restraint = ""
+
+    def restrain(self, why: str) -> None:
+        """Keep no more output, and say why in a line; without a reason, go on."""
+        if why and not self._restraint:
+            self._append(f"\n[roost: {why}]\n".encode())
+        elif not why and self._restraint and self._beyond and self._room > 0:
+            self._leave_out()
+        self._restraint = why
 
     def write(self, text: bytes) -> None:
         """Keep some output, as far as the limit and the disk allow."""
-        kept = text[: max(self._room, 0)]
+        kept = b"" if self._restraint else text[: max(self._room, 0)]
         self._room -= len(kept)
         if kept:
             self._append(kept)
         if len(kept) < len(text):
-            if not self._beyond:
+            if not self._beyond and not self._restraint:
                 self._append(f"\n[roost: the limit of {self._limit} bytes is reached]\n".encode())
             self._beyond += len(text) - len(kept)
             self._tail += text[len(kept) :]
@@ -49,10 +59,16 @@ class WorkerLog:
     def close(self) -> None:
         """Add the end of what was beyond the limit."""
         if self._beyond:
-            missing = self._beyond - len(self._tail)
-            self._append(f"[roost: {missing} bytes are left out here]\n".encode() + self._tail)
+            self._leave_out()
         with ignoring(OSError):
             os.close(self._fd)
+
+    def _leave_out(self) -> None:
+        """Add the end of what was not kept, and forget the rest of it."""
+        missing = self._beyond - len(self._tail)
+        self._append(f"[roost: {missing} bytes are left out here]\n".encode() + self._tail)
+        self._room -= len(self._tail)
+        self._beyond, self._tail = 0, bytearray()
 
     def _append(self, text: bytes | bytearray) -> None:
         if self._dropped:

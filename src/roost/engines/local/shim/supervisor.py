@@ -50,7 +50,7 @@ class Supervisor:
     4. One loop waits for output of workers, lines of the job, and signals. Handlers do nothing:
        Python writes the number of a signal to a pipe (``set_wakeup_fd``), and the loop reads it.
            SIGTERM, SIGINT   stop all workers, for good        SIGUSR1   freeze all processes
-           SIGHUP            look at ``wanted.json``           SIGUSR2   let them go on
+           SIGHUP            look at the records               SIGUSR2   let them go on
            SIGCHLD           a process has ended
     5. The first worker that fails, an order, or the time limit stops all workers: a signal, a
        grace, then the end of the loop.
@@ -72,6 +72,8 @@ class Supervisor:
         self._cause, self._detail, self._phase = "", "", "preparing"
         #: The number of an error of this machine, not of the job, that kept workers from starting.
         self._short = 0
+        #: Why no more output is kept: the user of the job is beyond a bound.
+        self._restraint = ""
         self._begun, self._frozen_at, self._thawed_s = time.monotonic(), 0.0, 0.0
         self._kill_at = float("inf")
         io = os.open("io", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
@@ -134,6 +136,7 @@ class Supervisor:
         return False
 
     def _launch(self) -> bool:
+        self._heed(self._read("run.json"))
         # Before the workers: each of them reads the file when it starts.
         try:
             self.members.publish()
@@ -270,7 +273,17 @@ class Supervisor:
     def _log(self, name: str) -> WorkerLog:
         if name not in self._log_of:
             self._log_of[name] = WorkerLog(f"{name}.log", self._logs, self._order["log_limit"])
+            self._log_of[name].restrain(self._restraint)
         return self._log_of[name]
+
+    def _heed(self, record: dict[str, Any]) -> None:
+        """Keep no more output, or end, where the user of the job is beyond a bound."""
+        why = record.get("restraint")
+        self._restraint = why if isinstance(why, str) else ""
+        for log in self._log_of.values():
+            log.restrain(self._restraint)
+        if self._restraint and record.get("restraint_ends") is True:
+            self._stop("bound", self._restraint)
 
     def _watch(self) -> None:
         """Until every worker has ended, or the time to ask them has."""
@@ -326,6 +339,8 @@ class Supervisor:
                 self._thaw()
         # Ends before wishes: a change must not be built on a member that is dead already.
         self._reap()
+        if signal.SIGHUP in signals and not self._cause:
+            self._heed(self._read("run.json"))
         if signal.SIGHUP in signals and not self._cause:
             self._turnover.look(self._read("wanted.json"))
 

@@ -124,3 +124,23 @@ def test_something_else_in_its_place_is_no_pipe(tmp_path: Path, folder: int) -> 
     assert progress.fd == -1
     assert not progress.read()
     assert ProgressPipe("missing", folder).fd == -1
+
+
+def test_a_log_that_is_restrained_says_why_and_goes_on_later(folder: int, tmp_path: Path) -> None:
+    log = WorkerLog("log", folder, 1 << 20)
+    log.write(b"one\n")
+    log.restrain("ada has too much")
+    log.restrain("ada has too much, still")
+    log.write(b"two\n")
+    log.write(b"x" * (2 * TAIL))
+    log.restrain("")
+    log.write(b"\nthree\n")
+    log.restrain("ada has too much again")
+    log.write(b"four\n")
+    log.close()
+    text = (tmp_path / "log").read_bytes()
+    assert text.startswith(b"one\n\n[roost: ada has too much]\n")
+    assert b"still" not in text
+    assert f"[roost: {TAIL + 4} bytes are left out here]\n".encode() in text
+    tail = b"\n[roost: ada has too much again]\n[roost: 0 bytes are left out here]\nfour\n"
+    assert text.endswith(b"x\nthree\n" + tail)

@@ -1,0 +1,130 @@
+"""How much of the disk the jobs of each user take, as far as it was measured.
+
+Walking through folders lasts, so it is done elsewhere, on a thread; here are the figures: one for
+each job, and their sums. They are kept in a file, so that a server that starts knows them at once;
+what was measured long ago, or never, is measured first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import Counter, deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from roost import files
+from roost.core import JobId
+from roost.errors import RoostError
+
+
+class DiskMeter:
+    """The bytes of each job, and of all jobs of each user; for one thread."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._user: dict[JobId, str] = {}
+        self._size: dict[JobId, int] = {}
+        #: What is in the database: the job file, which is written once.
+        self._document: dict[JobId, int] = {}
+        self._grown: dict[JobId, int] = {}
+        self._sums: Counter[str] = Counter()
+        #: All jobs, the one that was measured longest ago first; some may be gone.
+        self._round: deque[JobId] = deque()
+        self._next: deque[JobId] = deque()
+
+    def begin(self, users: Mapping[JobId, str]) -> None:
+        """Take up the jobs that there are, with what the last server knew of them."""
+        sizes, documents = self._load()
+        unknown = list[JobId]()
+        for job, user in users.items():
+            self.add(job, user, documents.get(job, 0))
+            if job in sizes:
+                self._set(job, sizes[job])
+            else:
+                unknown.append(job)
+        self._grown.clear()
+        self._round = deque([*unknown, *(job for job in users if job in sizes)])
+
+    def add(self, job: JobId, user: str, document: int = 0) -> None:
+        """Take up a job; ``document`` are the bytes that the database keeps of it."""
+        if job in self._user:
+            return
+        self._user[job] = user
+        self._size[job] = 0
+        if document:
+            self._document[job] = document
+            self._sums[user] += document
+        self._round.append(job)
+
+    def measured(self, job: JobId, size: int) -> None:
+        """Note how large a job is now."""
+        if job in self._user:
+            self._grown[job] = size - self._size[job]
+            self._set(job, size)
+
+    def drop(self, job: JobId) -> None:
+        """Forget a job that is gone with its files."""
+        user = self._user.pop(job, None)
+        if user is None:
+            return
+        self._sums[user] -= self._size.pop(job) + self._document.pop(job, 0)
+        self._grown.pop(job, None)
+        if not self._sums[user]:
+            del self._sums[user]
+
+    def soon(self, job: JobId) -> None:
+        """Let a job be the next of the round."""
+        if job in self._user:
+            self._next.append(job)
+
+    def oldest(self) -> JobId | None:
+        """The job that was not measured for the longest time; it goes to the end of the round."""
+        while self._next:
+            job = self._next.popleft()
+            if job in self._user:
+                return job
+        while self._round:
+            job = self._round.popleft()
+            if job in self._user:
+                self._round.append(job)
+                return job
+        return None
+
+    def of(self, user: str) -> int:
+        """What all jobs of a user take."""
+        return self._sums[user]
+
+    def grown(self, job: JobId) -> int:
+        """How much a job had grown when it was last measured."""
+        return self._grown.get(job, 0)
+
+    def largest(self, user: str, most: int) -> list[tuple[JobId, int]]:
+        """The jobs of a user that take the most."""
+        own = ((job, size) for job, size in self._size.items() if self._user[job] == user and size)
+        return heapq.nlargest(most, own, key=lambda one: one[1])
+
+    def figures(self) -> str:
+        """All figures, ready for the file."""
+        return json.dumps({"sizes": self._size, "documents": self._document})
+
+    def save(self, figures: str) -> None:
+        """Write figures to the file; without room for it, the next server measures anew."""
+        with suppress(RoostError):
+            files.save(self._file, figures, 0o600)
+
+    def _set(self, job: JobId, size: int) -> None:
+        self._sums[self._user[job]] += size - self._size[job]
+        self._size[job] = size
+
+    def _load(self) -> tuple[dict[JobId, int], dict[JobId, int]]:
+        try:
+            found = json.loads(files.load(self._file).text)
+            told = [
+                {JobId(job): int(size) for job, size in found[name].items()}
+                for name in ("sizes", "documents")
+            ]
+        except (RoostError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return {}, {}  # there is none, or it was damaged: all is measured
+        return told[0], told[1]
