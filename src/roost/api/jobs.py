@@ -183,6 +183,9 @@ class JobView(WireView):
     restored: bool = field(
         default=False, metadata={"description": "Whether it has the files of that snapshot."}
     )
+    rerun_of: str = field(
+        default="", metadata={"description": "The job that it runs once more, by its id."}
+    )
     rev: int = 0
 
     @property

@@ -187,6 +187,25 @@ def set_user(name: str, output: str, **given: Any) -> None:
         _print_users([client.set_user(name, settings)], output)
 
 
+@users.command(
+    "delete",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost users delete ada
+  roost users delete ada --cancel-jobs""",
+)
+@click.argument("name")
+@option("--cancel-jobs", section="Change", is_flag=True, help="Cancel the jobs that are not over.")
+def delete_user(name: str, *, cancel_jobs: bool) -> None:
+    """Forget the user NAME, with all tokens; jobs that are over stay, under that name."""
+    from roost.client.formatting import clean
+
+    with connection.connect() as client:
+        client.delete_user(name, cancel_jobs=cancel_jobs)
+    click.echo(f"{clean(name)}  deleted")
+
+
 @click.group(
     cls=Noun,
     epilog="""\b

@@ -278,6 +278,7 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         if view.change is None
         else f"{clean(view.change.text)} ({ago(view.change.at, now)})",
         "cloned": f"from {clean(view.clone_of)}" if view.clone_of else "",
+        "rerun": f"of {clean(view.rerun_of)}" if view.rerun_of else "",
         "submitted": when(view.submitted_at),
         "started": when(view.started_at),
         "finished": when(view.finished_at),

@@ -440,6 +440,12 @@ def set_user(name: str, settings: Mapping[str, Any]) -> Steps[Json]:
     return _json((yield from ask(request)).json())
 
 
+def delete_user(name: str, *, cancel_jobs: bool = False) -> Steps[None]:
+    """Forget a user with all tokens; refused while it has jobs that are not over."""
+    query = (("cancel_jobs", "true"),) if cancel_jobs else ()
+    yield from ask(RestRequest("DELETE", f"/users/{part(name)}", query))
+
+
 def tokens(user: str = "") -> Steps[list[Json]]:
     """The tokens of a user, without their secrets."""
     return list(items_of((yield from ask(get("/tokens", [("user", user)]))).json()))

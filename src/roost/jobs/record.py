@@ -20,7 +20,7 @@ from roost.store.rows import JobRow
 _KEPT = (
     *("step_s", "batch", "world", "memory_mib", "predicted_mib", "noise", "resizable"),
     *("note", "busy"),
-    *("change", "clone_of", "restored"),
+    *("change", "clone_of", "restored", "rerun_of"),
 )
 
 
@@ -73,6 +73,8 @@ class JobRecord:
     #: The snapshot that it was made from, as JOB@NAME, and whether its first run has begun.
     clone_of: str = ""
     restored: bool = False
+    #: The job that it runs once more.
+    rerun_of: str = ""
 
     @classmethod
     def of(cls, row: JobRow) -> JobRecord:

@@ -36,6 +36,8 @@ class JobSubmission:
     clone_of: str = ""
     #: The user who hands it in for its user; empty: that user.
     actor: str = ""
+    #: The job that it runs once more.
+    rerun_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
         elastic=spec.elastic,
         clone_of=record.clone_of,
         restored=record.restored,
+        rerun_of=record.rerun_of,
         rev=seq,
     )
     return encode(view)

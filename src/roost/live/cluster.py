@@ -305,7 +305,7 @@ class Cluster:
         job_id = await self._new_id(file.name)
         document = file.document()
         record = JobRecord(job_id, file, request.user, request.unix, request.key, document)
-        record.clone_of = request.clone_of
+        record.clone_of, record.rerun_of = request.clone_of, request.rerun_of
         wanted = {name: request.secrets[name] for name in file.secrets}
         private_files = self._driver.private_files
         if wanted or request.payload is not None:

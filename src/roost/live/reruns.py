@@ -48,6 +48,7 @@ class RerunService:
             rerun.key,
             str(rerun.row.view.get("clone_of") or ""),
             rerun.actor,
+            rerun.row.id,
         )
 
     async def secrets(

@@ -231,6 +231,8 @@ class BoundService:
                 await self.look()
             except (RoostError, OSError) as error:
                 _log.warning("the disk space of users was not measured: %s", error)
+            except Exception:  # noqa: BLE001 - the next look may work
+                _log.exception("the disk space of users was not measured")
 
     async def _measure(self, job: JobId, runs: int = 0) -> None:
         """Measure a job; one of so many runs is due again when all of them had their turn."""

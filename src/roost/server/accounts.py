@@ -31,7 +31,7 @@ from roost.server.errors import HttpError, answers
 from roost.server.jobs import Here, json
 from roost.server.permissions import needs
 from roost.server.roles import ROLES, RoutePermission
-from roost.store.rows import Token, User
+from roost.store.rows import OPEN_STATES, JobQuery, Token, User
 
 router = APIRouter(prefix="/api/v1", tags=["accounts"], route_class=CheckedRoute)
 
@@ -108,6 +108,44 @@ async def change_user(here: Here, caller: Admin, user: Name, body: requests.Chan
     await here.streams.check()
     await here.cluster.user_changed(changed, caller.user)
     return json(encode(project(UserView, changed)))
+
+
+@router.delete(
+    "/users/{user}",
+    status_code=204,
+    response_class=Response,
+    responses=answers(404, 409, 507),
+    operation_id="delete_user",
+)
+async def delete_user(
+    here: Here, caller: Admin, user: Name, *, cancel_jobs: bool = False
+) -> Response:
+    """Forget a user with all tokens; jobs that are over stay, under its name.
+
+    Refused while it has others, unless they are to be cancelled.
+    """
+    accounts = here.cluster.store.accounts
+    known = await here.read(lambda: accounts.user(user))
+    if known is None:
+        raise NotFound(f"no user {user!r}")
+    if user == caller.user:
+        raise Conflict("an administrator cannot delete the own account; another one can")
+    query = JobQuery(states=OPEN_STATES, users=(user,), limit=1)
+    count = (await here.read(lambda: here.cluster.store.jobs.find(query))).total
+    if count and not cancel_jobs:
+        raise Conflict(
+            f"{user} has {count} jobs that are not over: wait for them, or cancel them with it "
+            f"(roost users delete {user} --cancel-jobs)"
+        )
+    # Switched off first: nothing new comes in while its jobs are cancelled.
+    switched_off = replace(known, active=False)
+    await here.read(lambda: accounts.set_user(switched_off, actor=caller.user))
+    here.tokens.forget()
+    await here.cluster.user_changed(switched_off, caller.user)
+    await here.read(lambda: accounts.delete_user(user, actor=caller.user))
+    here.tokens.forget()
+    await here.streams.check()
+    return Response(status_code=204)
 
 
 def _check_account(unix: str) -> None:

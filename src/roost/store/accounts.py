@@ -73,6 +73,30 @@ class Accounts:
                 self._note(session, actor, user.name, _told(old), _told(user), text)
         return user
 
+    def delete_user(self, name: str, *, actor: str = "") -> None:
+        """Forget a user and its tokens; those that were made with them are revoked.
+
+        Raises NotFound.
+        """
+        with self._database.writing() as session:
+            self._journal.fence(session)
+            old = _user(session, clean(name))
+            if old is None:
+                raise self._no_user(session, name)
+            rows = session.all("SELECT id FROM tokens WHERE owner = ?", (old.name,))
+            own = {str(row[0]) for row in rows}
+            for token in {one.id for name in own for one in _tree(session, name)} - own:
+                session.run(
+                    "UPDATE tokens SET revoked_at = COALESCE(revoked_at, ?) WHERE id = ?",
+                    (self._clock(), token),
+                )
+            for token in own:
+                session.run("UPDATE tokens SET parent = NULL WHERE parent = ?", (token,))
+            session.run("DELETE FROM tokens WHERE owner = ?", (old.name,))
+            session.run("DELETE FROM users WHERE name = ?", (old.name,))
+            text = f"user {old.name} deleted"
+            self._note(session, actor, old.name, old=_told(old), text=text)
+
     def user(self, name: str) -> User | None:
         """One user by name."""
         with self._database.reading() as session:

@@ -34,6 +34,57 @@ async def test_a_token_dies_with_the_one_it_was_made_with(tmp_path: Path) -> Non
         assert await statuses(here, "ada", "root") == [200, 200]
 
 
+@looped
+async def test_a_user_is_deleted_with_its_tokens_and_its_finished_jobs_stay(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, here.client() as client:
+        await here.add("ada")
+        await here.add("bob", role="admin")
+        job = {"job": {"name": "job", "run": "true", "gpus": 1}}
+        async with here.client("ada") as ada:
+            made = (await ada.post("/api/v1/jobs", json=job)).json()
+            child = (await ada.post("/api/v1/tokens", json={})).json()
+        here.tokens["child"] = child["secret"]
+        async with here.client("bob") as bob:  # what bob made for another is revoked with bob
+            lent = (await bob.post("/api/v1/tokens", json={"user": "ada"})).json()
+        here.tokens["lent"] = lent["secret"]
+        assert (await client.delete("/api/v1/users/bob")).status_code == 204
+        assert await statuses(here, "bob", "lent", "ada") == [401, 401, 200]
+
+        refused = await client.delete("/api/v1/users/ada")
+        assert refused.status_code == 409
+        assert "ada has 1 jobs that are not over" in refused.json()["error"]["message"]
+        assert await statuses(here, "ada", "child") == [200, 200]
+        gone = await client.delete("/api/v1/users/ada?cancel_jobs=true")
+        assert gone.status_code == 204
+        assert await statuses(here, "ada", "child", "root") == [401, 401, 200]
+        view = (await client.get(f"/api/v1/jobs/{made['id']}")).json()
+        assert view["user"] == "ada"
+        assert view["cancelling"] or view["state"] == "cancelled"
+        names = [one["name"] for one in (await client.get("/api/v1/users")).json()["items"]]
+        assert names == ["root"]
+        assert (await client.delete("/api/v1/users/root")).status_code == 409
+        assert (await client.delete("/api/v1/users/nobody")).status_code == 404
+
+
+@looped
+async def test_bounds_are_set_shown_and_taken_back(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, here.client() as client:
+        await here.add("ada")
+        set_to = {"jobs": 0, "disk_bytes": 1000, "disk_max_bytes": 2000}
+        answer = await client.patch("/api/v1/users/ada", json=set_to)
+        assert answer.json() == answer.json() | set_to
+        async with here.client("ada") as ada:
+            told = (await ada.get("/api/v1/whoami")).json()
+            assert told["bounds"] == {**set_to, "tokens": 200}
+            assert (told["use"]["jobs"], told["use"]["tokens"]) == (0, 1)
+            refused = await ada.post("/api/v1/jobs", json={"job": {"name": "a", "run": "true"}})
+            assert refused.status_code == 409
+        back = await client.patch("/api/v1/users/ada", json={"jobs": None})
+        assert (back.json()["jobs"], back.json()["disk_bytes"]) == (None, 1000)
+        wrong = await client.patch("/api/v1/users/ada", json={"disk_bytes": -1})
+        assert wrong.status_code == 422
+
+
 async def statuses(here: World, *names: str) -> list[int]:
     """How the tokens of these names are answered."""
     found = []

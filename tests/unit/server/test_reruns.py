@@ -55,6 +55,7 @@ async def test_a_job_runs_again_whatever_became_of_it(tmp_path: Path) -> None:
             assert made.status_code == 201
             view = strictly(JobView, made.json())
             assert (view.name, view.user, view.labels) == ("train", "ada", {"sweep": "lr"})
+            assert view.rerun_of == name
             assert (await client.get(f"/api/v1/jobs/{view.id}/file")).json() == file
 
             changes = {

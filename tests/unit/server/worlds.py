@@ -123,6 +123,8 @@ class Puppets:
     def output(self, run: RunId, worker: str = "worker-0") -> Log:
         return self.outputs.setdefault((run, worker), Log())
 
+    async def restrain(self, run: RunId, why: str, *, ends: bool = False) -> None: ...
+
     def refuses(self, spec: JobSpec, program: Program) -> str:
         del spec, program
         return ""
@@ -167,8 +169,8 @@ class Puppets:
 
     def compact(self, job: JobId) -> None: ...
 
-    def size_bytes(self, job: JobId) -> int:
-        return len(job) << 20
+    def size_bytes(self, job: JobId, least: int = 0) -> int:
+        return (len(job) << 20) + least
 
     def forget(self, job: JobId) -> None:
         self.forgotten.append(job)
