@@ -27,7 +27,7 @@ from roost.core.allocation import beyond
 from roost.core.cluster_state import ClusterState
 from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.draining import drain
-from roost.core.events import Event
+from roost.core.events import Event, Submitted
 from roost.core.folding.dispatch import fold
 from roost.core.folding.maintenance import pass_time
 from roost.core.folding.requests import serve
@@ -37,8 +37,13 @@ from roost.core.spec import JobId
 from roost.core.state import Job, JobState
 from roost.errors import Fatal, RoostError
 
-#: Decides which jobs run and where, by writing on a plan.
+#: Decides which jobs run and where, by writing on a plan. A policy may have a method ``ignores``,
+#: which says of a plan and a job that has just come that there is nothing to decide: it stands
+#: behind others that find no room.
 Policy: TypeAlias = Callable[[Plan], None]
+
+#: With more jobs waiting than that, a policy is not asked about newcomers that it ignores.
+_DEEP = 1000
 
 
 class Core:
@@ -117,7 +122,10 @@ class Core:
         state = self.state
         if state.withdrawn:
             state.withdrawn = []
+        asked = self.replan is not None
         self._fold(events)
+        if not asked and self.waiting.count > _DEEP and self._is_ignored(events):
+            self.replan = None
         if self.replan is None:
             self.decisions = []
         else:
@@ -223,6 +231,16 @@ class Core:
                 self._try_again(event)
             if self.ledger.windows and pass_time(state):
                 self.replan = self.replan or event
+
+    def _is_ignored(self, events: Iterable[Event]) -> bool:
+        """Whether all that happened is that jobs came which the policy ignores for now."""
+        ignores = getattr(self.policy, "ignores", None)
+        if ignores is None or self.wake_at <= self.state.now or self.waiting.opened:
+            return False
+        return all(
+            isinstance(event, Submitted) and ignores(self._plan, self.jobs[event.job])
+            for event in events
+        )
 
     def _try_again(self, event: Event) -> None:
         """Let jobs wait again after their back-off."""

@@ -348,6 +348,11 @@ class Plan:
 
     # -- questions -----------------------------------------------------------------------------
 
+    def is_full(self, line: Line) -> bool:
+        """Whether there is no room for a line's shape, as far as is known without a search."""
+        ledger = self.ledger
+        return line.refused_at == ledger.releases or line.gpu_milli > ledger.free_milli
+
     def over_limit(self, job: Job, extra_milli: int) -> bool:
         """Whether so much more would take a job's queue over its limit."""
         if self.check_time is not None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from roost.core.controller import Policy
 from roost.core.plan import Plan
+from roost.core.state import Job
 from roost.errors import Retryable, RoostError
 from roost.policies import resizes
 from roost.policies.backfill import Easy
@@ -91,6 +92,15 @@ class PolicyGuard:
                 self._works()
                 return
         self._do_without(plan, mark)
+
+    def ignores(self, plan: Plan, job: Job) -> bool:
+        """Whether the policy that decides now need not be asked about a newcomer."""
+        asked = self.policy if self.trouble is None else self._plain
+        ignores: Callable[[Plan, Job], bool] | None = getattr(asked, "ignores", None)
+        try:
+            return ignores is not None and plan.waiting.fault is None and ignores(plan, job)
+        except Exception:  # noqa: BLE001 - a policy may raise anything; it will again when asked
+            return False
 
     def _ask(self, plan: Plan) -> None:
         ends = self._cpu_s() + self._patience_s

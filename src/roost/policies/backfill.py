@@ -52,6 +52,11 @@ class Easy:
             passed_over = True
             lines.remove(line)
 
+    def ignores(self, plan: Plan, job: Job) -> bool:
+        """Whether a newcomer changes nothing: it is behind others that find no room either."""
+        line = plan.waiting.line_of(job)
+        return line.head is not job and plan.is_full(line)
+
     def _fill_around(self, plan: Plan, blocked: Line, lines: list[Line], *, promise: bool) -> None:
         """Reserve for the job at the head, and start what does not delay it.
 

@@ -39,12 +39,13 @@ from typing import ClassVar
 import numpy as np
 
 from roost.core.plan import Plan
-from roost.core.spec import JobId
+from roost.core.spec import JobId, Level, Resources
 from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.arrays import Booleans, Integers, Reals
 from roost.policies.kit.assignment import assign
 from roost.policies.kit.contenders import (
+    WEIGHED,
     AdaptableRuns,
     Contest,
     Owed,
@@ -76,6 +77,9 @@ _FIRST_GAP_S = 600.0
 _LONGEST_WINDOW_S = 3600.0
 #: Seconds between two decisions, unless a job came or went.
 _PAUSE_S = 1.0
+#: Where jobs come and go all the time, so many are weighed a second, in the mean of ``_SPREE_S``.
+_ROWS_PER_S = 400.0
+_SPREE_S = 30.0
 #: The usual number of jobs is a mean that forgets with this time constant.
 _MEMORY_S = 1800.0
 #: Seconds that it costs to let a job wait that is within the quota of its queue.
@@ -118,6 +122,8 @@ class _Notes:
     decided_at: float = -math.inf
     crowd: float = 1.0
     crowd_at: float = 0.0
+    #: Until when decisions have used up what they may cost; see ``_ROWS_PER_S``.
+    spent_until: float = -math.inf
     #: Seconds of waiting that one more GPU of a kind would save in each second.
     prices: dict[str, float] = field(default_factory=dict)
 
@@ -207,11 +213,22 @@ class Roost:
         with plan.ledger.hidden(promised(plan)):
             notes.turns.serve(plan, owed)
 
+    def ignores(self, plan: Plan, job: Job) -> bool:
+        """Whether a newcomer changes nothing: it is behind others that find no room either."""
+        line = plan.waiting.line_of(job)
+        if line.head is job or line.shape.roles or not plan.is_full(line):
+            return False
+        # Of jobs that can change, the first ones are weighed against each other.
+        return not line.adaptable or all(entry[2] is not job for entry in line.entries[:WEIGHED])
+
     def _look(self, plan: Plan, notes: _Notes, runs: Sequence[Job], owed: Owed) -> None:
         """Decide, if there is a reason to."""
         plan.await_starts()
-        if notes.look(plan) or plan.now >= notes.decided_at + _PAUSE_S:
-            notes.decided_at = plan.now
+        changed, now = notes.look(plan), plan.now
+        if now < notes.spent_until:
+            plan.wake(notes.spent_until)
+        elif changed or now >= notes.decided_at + _PAUSE_S:
+            notes.decided_at = now
             self._decide(plan, notes, runs, owed)
         else:
             plan.wake(notes.decided_at + _PAUSE_S)
@@ -227,6 +244,8 @@ class Roost:
         plan.wake(plan.now + self.every_s)
         plan.wake(next_able(plan, runs))
         part = contest(plan, runs, window, until)
+        begun = max(notes.spent_until, plan.now - _SPREE_S)
+        notes.spent_until = begun + len(part.jobs) / _ROWS_PER_S
         if part.jobs:
             _Decision(self, plan, notes, part, owed.names(), notes.last[1], window).make()
 
@@ -248,6 +267,8 @@ class _Decision:
     held: dict[JobId, Wish] = field(init=False)
     current: Integers = field(init=False)
     reaches: Reaches = field(init=False)
+    #: Columns that jobs with such needs cannot have.
+    away: dict[tuple[Resources, Level | None, bool], Booleans] = field(default_factory=dict)
     #: Of each job: work per second by column, and seconds left at its usual rate.
     rates: list[Reals] = field(init=False)
     usual: list[float] = field(init=False)
@@ -257,7 +278,7 @@ class _Decision:
         """Look at what is in service, and at what each job holds."""
         self.jobs = self.round.jobs
         self.table = size_table(self.plan, self.jobs)
-        self.held = standing(self.plan)
+        self.held = standing(self.plan, {job.id for job in self.jobs})
         self.reaches = Reaches(self.plan.ledger)
         self.current = np.array([self._column(job) for job in self.jobs])
         prospects, table = self.notes.prospects, self.table
@@ -384,12 +405,16 @@ class _Decision:
 
     def _out_of_reach(self, job: Job) -> Booleans:
         """Columns that a job could not have of an empty cluster, where GPUs alone do not tell."""
-        table, each = self.table, job.spec.resources.gpus
-        away = np.zeros(len(table.kind), dtype=bool)
-        if job.spec.resources.needs_more_than_gpus:
+        table, spec = self.table, job.spec
+        if not spec.resources.needs_more_than_gpus:
+            return np.zeros(len(table.kind), dtype=bool)
+        same = (spec.resources, spec.within, spec.elastic)
+        away = self.away.get(same)
+        if away is None:
+            away = self.away[same] = np.zeros(len(table.kind), dtype=bool)
             for kind in table.kinds:
                 away[kind.columns] = [
-                    not self.reaches.holds(job, kind.name, gpus // each)
+                    not self.reaches.holds(job, kind.name, gpus // spec.resources.gpus)
                     for gpus in kind.gpus.tolist()
                 ]
         return away

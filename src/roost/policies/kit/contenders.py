@@ -14,7 +14,8 @@ import heapq
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from roost.core.node import Node
 from roost.core.plan import Plan
@@ -22,6 +23,9 @@ from roost.core.spec import JobId, QueueId
 from roost.core.state import Job, Run
 from roost.core.waiting import Line
 from roost.policies.kit.moves import movable
+
+#: At most so many waiting jobs that can change are weighed against each other.
+WEIGHED: Final = 160
 
 
 class Contest(NamedTuple):
@@ -112,7 +116,7 @@ class AdaptableRuns:
             changed = ledger.order
             self.nodes.clear()
         self.stamp = ledger.stamp
-        for node in changed:
+        for node in dict.fromkeys(changed):
             found = [run for run in node.runs if run.job.spec.adaptable or run.job.spec.roles]
             if found:
                 self.nodes[node] = found
@@ -131,7 +135,7 @@ def contest(plan: Plan, runs: Iterable[Job], window: float, until: Line | None) 
     """
     now = plan.now
     lines = [line for line in plan.waiting.open if _whole(line) and line.preempts]
-    jobs = [entry[2] for line in lines if line.adaptable for entry in line.entries]
+    jobs = _first_in_line(line for line in lines if line.adaptable)
     stay: set[JobId] = set()
     room = spare = plan.ledger.free_milli
     for job in runs:
@@ -153,6 +157,15 @@ def contest(plan: Plan, runs: Iterable[Job], window: float, until: Line | None) 
             spare -= job.gpu_milli
             eased.add(job.id)
     return Contest(sorted([*jobs, *rigid], key=_seq), stay, eased)
+
+
+def _first_in_line(lines: Iterable[Line]) -> list[Job]:
+    """All jobs of some lines; of very many, those that go first."""
+    together = [line.entries for line in lines]
+    if sum(map(len, together)) <= WEIGHED:
+        return [entry[2] for entries in together for entry in entries]
+    first = islice(heapq.merge(*(entries[:WEIGHED] for entries in together)), WEIGHED)
+    return [entry[2] for entry in first]
 
 
 def next_able(plan: Plan, jobs: Iterable[Job]) -> float:

@@ -8,7 +8,7 @@ it go on there. If the memo is lost the job waits like any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -41,11 +41,14 @@ class PendingMove(NamedTuple):
 # -- what there is -------------------------------------------------------------------------------
 
 
-def standing(plan: Plan) -> dict[JobId, Wish]:
-    """What each job holds or was promised: where it is, or is on its way to."""
+def standing(plan: Plan, among: Collection[JobId] | None = None) -> dict[JobId, Wish]:
+    """What each job holds or was promised: where it is, or is on its way to.
+
+    ``among``: of these jobs at least.
+    """
     found: dict[JobId, Wish] = {}
     for run in plan.running:
-        if run.booked:
+        if run.booked and (among is None or run.job.id in among):
             found[run.job.id] = held(plan, run)
     for name, promise in pending_moves(plan).items():
         found[name] = promise.wish

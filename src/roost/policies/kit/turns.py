@@ -103,6 +103,8 @@ class Turns:
     #: When runs will have less of a claim to their places than before.
     crossings: list[tuple[float, int, int, Job]] | None = None
     queues: dict[QueueId, int] = field(default_factory=dict)
+    #: What runs have to show, as worked out in this decision: many lines ask of the same runs.
+    keys: dict[Run, Key] = field(default_factory=dict)
 
     # -- keys ----------------------------------------------------------------------------------
 
@@ -119,6 +121,12 @@ class Turns:
 
     def running(self, run: Run, now: float) -> Key:
         """What a run has to show for keeping its place."""
+        found = self.keys.get(run)
+        if found is None:
+            found = self.keys[run] = self._running(run, now)
+        return found
+
+    def _running(self, run: Run, now: float) -> Key:
         job = run.job
         spec = job.spec
         if spec.adaptable or not spec.uniform:
@@ -154,6 +162,7 @@ class Turns:
 
     def prepare(self, plan: Plan) -> Owed:
         """Bring notes up to date; returns which jobs are within the quota of their queue."""
+        self.keys.clear()
         capacity = max(plan.ledger.capacity_milli / WHOLE, 1.0)
         scale = 2.0 ** math.ceil(math.log2(capacity))
         quotas = any(queue.spec.quota_milli is not None for queue in plan.queues.values())
@@ -288,6 +297,7 @@ class Turns:
         """Note which runs are within the quota of their queue."""
         changed = self.promised ^ owed.running
         self.promised = owed.running
+        self.keys.clear()
         for name in sorted(changed):
             _touch(plan, plan.jobs.get(name))
 

@@ -18,13 +18,15 @@ from roost.core.allocation import Allocation
 from roost.core.decisions import Place
 from roost.core.node import Node
 from roost.core.plan import Plan
-from roost.core.spec import Resources, Shape
+from roost.core.spec import WHOLE, Resources, Shape
 from roost.core.state import Job, Run, needs
 from roost.core.waiting import Key, Line
 
 #: How a run makes room: it is evicted, or suspended.
 Clear: TypeAlias = Callable[[Plan, Run, str], bool]
 
+#: How many runs of a node may be cleared for one job, and two for each GPU that it needs.
+_MOST = 64
 #: How many nodes are looked at for one job.
 _PATIENCE = 256
 
@@ -129,18 +131,20 @@ def _crowds(
 def _clear(plan: Plan, job: Job, shape: Shape, crowd: _Crowd, clear: Clear) -> list[Run]:
     """Clear as few of a crowd as let the most workers in that could come; none, if none could."""
     node, ledger = crowd.node, plan.ledger
+    # On a node with very many, others than the least deserving are not looked at.
+    runs = crowd.runs[: _MOST + 2 * shape.gpu_milli // WHOLE]
     for need, count in ((shape.resources, shape.workers), *((r.resources, 1) for r in shape.roles)):
         if not ledger.suits(node, need):
             continue
         before, mark = ledger.room(node, need), plan.mark()
-        _go(plan, job, crowd.runs, clear)
+        _go(plan, job, runs, clear)
         room = min(ledger.room(node, need), count)
         plan.undo(mark)
         together = plan.consolidates and need is shape.resources and ledger.could(need, count)
         if room <= before or (together and room < count):
             continue
         gone: list[Run] = []
-        for run in crowd.runs:
+        for run in runs:
             gone += _go(plan, job, [run], clear)
             if ledger.room(node, need) >= room:
                 return gone
