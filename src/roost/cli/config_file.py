@@ -11,7 +11,7 @@ from roost.errors import InvalidSpec, unknown
 from roost.files import load
 
 #: What is said once, by a person, and not at every start.
-_ONCE = {"config", "help", "as-copy", "moved", "adopt-home", "detach", "home"}
+_ONCE = {"config", "help", "as-copy", "moved", "adopt-home", "detach", "home", "print-unit"}
 _MOST_BYTES = 1 << 20
 
 

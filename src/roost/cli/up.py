@@ -203,12 +203,26 @@ Examples:
     show_default=True,
     help="How much to write to HOME/server.log.",
 )
-def up(*, detach: bool, log_level: str, config: Path | None, **given: Any) -> None:
+@option(
+    "--print-unit",
+    section="Run",
+    is_flag=True,
+    help="Print a systemd unit for a server with these options, and start nothing.",
+)
+def up(
+    *, detach: bool, log_level: str, config: Path | None, print_unit: bool, **given: Any
+) -> None:
     """Start the server on this machine.
 
     Jobs run as processes here, and go on when the server stops: the next start finds them again.
     """
     _warn_of_password(given["store"])
+    if print_unit:
+        from roost.cli.systemd_unit import unit
+
+        settings = _settings(given)
+        click.echo(unit(click.get_current_context(), settings.home), nl=False)
+        return
     start = _start(given)
     if config is not None:
         from dataclasses import replace
@@ -242,7 +256,7 @@ def _reread(typed: list[str]) -> ServerSettings:
     except click.ClickException as error:
         raise InvalidSpec(error.format_message()) from None
     level = values.pop("log_level")
-    for name in ("detach", "config"):
+    for name in ("detach", "config", "print_unit"):
         values.pop(name)
     found = _settings(values)
     logging.getLogger().setLevel(level.upper())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from roost.cli.up import up
 from roost.errors import InvalidSpec, NotFound
@@ -61,3 +63,23 @@ def test_a_value_is_checked_like_one_that_was_typed(tmp_path: Path) -> None:
         params("--config", str(file))
     with pytest.raises(NotFound, match="no such file"):
         params("--config", str(tmp_path / "none.yaml"))
+
+
+def test_a_unit_says_what_was_typed_and_starts_nothing(tmp_path: Path) -> None:
+    home, config = tmp_path / "a home", tmp_path / "c.yaml"
+    config.write_text("port: 0\n")
+    typed = ["--home", str(home), "--config", str(config), "--keep", "30d", "--user-disk", "25%"]
+    typed += ["--user-disk-max", "none", "--allow-host", "a", "--allow-host", "b", "-d"]
+    done = CliRunner().invoke(up, [*typed, "--print-unit"])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert f'Environment="ROOST_HOME={home}"' in lines
+    assert {"Type=notify", "KillMode=process", "Delegate=yes"} <= set(lines)
+    (start,) = (line for line in lines if line.startswith("ExecStart="))
+    program, _, options = start.removeprefix("ExecStart=").partition(" up ")
+    assert Path(program).is_absolute()
+    again = shlex.split(options.replace("%%", "%"))
+    assert "--detach" not in again
+    wanted, found = params(*typed), params("--home", str(home), *again)
+    assert {**found, "detach": True} == wanted
+    assert not home.exists()
