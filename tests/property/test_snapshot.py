@@ -17,6 +17,8 @@ from roost.core import Action, Core, Event, Policy
 from roost.core.snapshot import digest, dump, load
 from roost.core.wire import canonical
 from roost.errors import RoostError
+from roost.jobs.history import touched
+from roost.live.state_text import StateText, packed, state_pieces, unpacked
 from roost.placement import PLACERS
 from roost.testing.checks import validate
 from roost.testing.faulty_engine import FaultyEngine
@@ -108,6 +110,62 @@ def check(history: RandomHistory, policy: Policy) -> None:
     assert not differ(unlisted(core), unlisted(again))
     assert digest(core) == digest(again) == digest(refolded(history.engine, policy))
     validate(again, limits=False)
+
+
+class Follower:
+    """Keeps the text of a history's core up to date as a driver does: by the jobs of each batch."""
+
+    def __init__(self, engine: FaultyEngine) -> None:
+        self.engine, self.text = engine, StateText(engine.core)
+        self.first = engine.core.handle
+        engine.core.handle = self.handle  # type: ignore[method-assign]
+
+    def handle(self, *events: Event) -> list[Action]:
+        try:
+            actions = self.first(*events)
+        except RoostError:  # those before the one that cannot be stand; a driver ends then
+            self.text = StateText(self.engine.core)
+            raise
+        self.text.touch(touched(self.engine.core, events, actions))
+        return actions
+
+    def check(self) -> None:
+        core = self.engine.core
+        lines = self.text.lines()
+        again, text = unpacked(packed(lines), core.policy, core._plan.placer)
+
+        assert text.lines() == lines
+        assert json.loads("".join(state_pieces(lines, {"seq": 1})))["digest"] == digest(core)
+        assert digest(again) == digest(core)
+        assert list(again.jobs) == list(core.jobs)
+        assert not differ(without_waits(unlisted(core)), without_waits(unlisted(again)))
+        validate(again, limits=False)
+
+
+def without_waits(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name != "waits"}
+
+
+@plain_core
+@given(
+    policy=st.one_of(
+        st.sampled_from(policies.names()).map(quick), st.integers(0, 10_000).map(Restless)
+    ),
+    where=st.sampled_from(sorted(PLACERS)),
+    seed=st.integers(0, 10_000),
+    steps=st.lists(st.integers(1, 60), min_size=1, max_size=4),
+)
+@settings(max_examples=examples(80))
+def test_lines_that_are_kept_are_those_that_would_be_written(
+    policy: Policy, where: str, seed: int, steps: list[int]
+) -> None:
+    history = RandomHistory(policy, where, seed)
+    history.engine.gentle = False
+    history.run(seed % 5)
+    follower = Follower(history.engine)
+    for some in steps:
+        history.run(some)
+        follower.check()
 
 
 @plain_core

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from roost.core import Core, JobId, Ledger, Plan, Shape, snapshot
 from roost.errors import RoostError
-from roost.live.recovery import fold
+from roost.live.recovery import fold, read_snapshot
 from roost.store.rows import JobRow, JournalEntry
 from roost.testing.checks import validate
 
@@ -219,7 +219,7 @@ def same_state(
         found.append(f"the live state is {live[:12]}, folding the journal gives {expected[:12]}")
     for seq, body in snapshots:
         try:
-            again = snapshot.load(json.loads(body), _not_asked, _not_asked)
+            again, _ = read_snapshot(body, _not_asked, _not_asked)
             for entry in entries:
                 if entry.seq > seq:
                     fold(again, entry)

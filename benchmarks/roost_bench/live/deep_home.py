@@ -10,6 +10,7 @@ import getpass
 import random
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ async def _fill(home: Path, running: int, queued: int) -> None:
         await driver.start()
         await driver.ask(_command(lambda now: QueueChanged(now, QueueSpec(QueueId("default")))))
         jobs = enumerate(documents(running, queued))
-        while batch := [job for job, _ in zip(jobs, range(_AT_ONCE), strict=False)]:
+        while batch := list(islice(jobs, _AT_ONCE)):
             asked = (_submission(number, *told) for number, told in batch)
             await asyncio.gather(*(driver.ask(command) for command in asked))
         await driver.close()

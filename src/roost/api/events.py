@@ -48,7 +48,10 @@ class GoneView(WireView):
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot(WireView):
-    """The first message of a stream: all jobs that are not over, all nodes and queues."""
+    """The first message of a stream: a page of the jobs that are not over, all nodes and queues.
+
+    ``more`` is how many other jobs are not over; an older server sends all of them.
+    """
 
     seq: int
     epoch: int
@@ -56,6 +59,7 @@ class StreamSnapshot(WireView):
     nodes: tuple[NodeView, ...]
     queues: tuple[QueueView, ...]
     counts: Mapping[str, int]
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SAMPLE_S = 0.5
 _REDRAW_S = 2.0
 _GIB = 1024**3
+#: The most waiting jobs that are looked at one by one.
+_COUNTED = 200
 
 
 @click.command(
@@ -79,12 +81,14 @@ def _lines(client: Client, what: str) -> Iterator[str]:
     else:
         yield from node_lines(client.nodes())
         yield from _trouble_lines(client)
-        waiting = list(client.jobs(state="queued"))
-        if waiting:
+        waiting = client.page(state="queued", limit=_COUNTED)
+        if waiting.total:
             from roost.client.formatting import count, gpus
 
-            asked = gpus(sum(view.gpus for view in waiting))
-            yield f"waiting: {count(len(waiting), 'job')}, {asked}"
+            # What a long queue asks for would take many pages to add up.
+            asked = f", {gpus(sum(view.gpus for view in waiting))}"
+            few = waiting.total <= _COUNTED
+            yield f"waiting: {count(waiting.total, 'job')}{asked if few else ''}"
 
 
 def _trouble_lines(client: Client) -> Iterator[str]:

@@ -36,7 +36,10 @@ _CLOSING = "bye"
 
 
 def watch() -> Items[JobView]:
-    """Jobs that are not over, as they are now, and then every job that changes, for ever."""
+    """The first jobs that are not over, as they are now, and then every job that changes, for ever.
+
+    Of a long queue the others come when they change; ``jobs`` has all of them.
+    """
     yield from read(_live, _jobs)
 
 

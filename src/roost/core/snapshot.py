@@ -2,6 +2,9 @@
 
     load(dump(core), policy, placer)    a core that goes on as one that was folded from the journal
 
+A driver keeps it as lines instead: a head, and a line for each job, so that only those of jobs that
+changed need to be written anew (``head_line``, ``job_line``, ``load_lines``).
+
 Kept are facts, not what follows from them: the books of nodes and queues, the masks and the lines
 are worked out anew, so a snapshot that contradicts itself is refused. What policies keep for
 themselves (memos, wake-ups, reasons, the order of lines) is no part of it.
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import json
 import math
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
@@ -38,10 +42,13 @@ from roost.core.snapshot_v1 import upgraded
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.transitions import RESHAPING, UP, WAITING, RunPhase
-from roost.core.wire import canonical, decode, encode
+from roost.core.wire import canonical, decode, encode, reader
 from roost.errors import Fatal, InvalidSpec, NotFound
 
 VERSION = 2
+
+#: Stands for what a job asks for where that is told apart.
+_NO_SPEC = JobSpec()
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -52,6 +59,53 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
 
     ``over=False`` leaves out jobs that are over, as if they were deleted.
     """
+    jobs = (job for job in core.jobs.values() if over or not job.state.over)
+    data: dict[str, Any] = encode(_core_record(core, (_job_record(core, job) for job in jobs)))
+    return data
+
+
+def head_line(core: Core) -> str:
+    """The same as one line of JSON, without the jobs."""
+    return canonical(encode(_core_record(core, ())))
+
+
+def job_line(core: Core, job: Job) -> str:
+    """A job as one line: what became of it, and what was asked for."""
+    record = _job_record(core, job)
+    data = encode(record._replace(spec=_NO_SPEC))
+    data.pop("spec", None)
+    return f"{canonical(data)}\t{canonical(encode(record.spec))}"
+
+
+def load_lines(head: str, jobs: Iterable[str], policy: Policy, placer: Placer) -> Core:
+    """The core that a head and the lines of its jobs tell of; raises as ``load`` does."""
+    data = _parsed(head)
+    _check_version(data)
+    if data.get("jobs") or data["version"] != VERSION:
+        raise InvalidSpec("the head of a snapshot in lines has jobs, or is of an older version")
+    specs: dict[str, JobSpec] = {}
+
+    def spec(text: str) -> JobSpec:
+        # Jobs that ask for the same share what they ask for.
+        if (known := specs.get(text)) is None:
+            known = specs[text] = decode(JobSpec, _parsed(text))
+        return known
+
+    read = reader(_JobRecord, spec=spec)
+
+    def record(line: str) -> _JobRecord:
+        told, tab, asked = line.partition("\t")
+        if not tab:
+            raise InvalidSpec("a line of a snapshot does not say what its job asks for")
+        found: _JobRecord = read({**_parsed(told), "spec": asked})
+        return found
+
+    data["jobs"] = []
+    state: _CoreRecord = decode(_CoreRecord, data)
+    return _filled(state._replace(jobs=tuple(map(record, jobs))), policy, placer)
+
+
+def _core_record(core: Core, jobs: Iterable[_JobRecord]) -> _CoreRecord:
     ledger = core.ledger
     nodes = (
         _NodeRecord(
@@ -65,7 +119,7 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         )
         for node in ledger.order
     )
-    state = _CoreRecord(
+    return _CoreRecord(
         VERSION,
         core.now,
         core.submitted,
@@ -73,7 +127,7 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         tuple(nodes),
         tuple(ledger.switches),
         tuple(queue.spec for queue in core.queues.values()),
-        tuple(_job_record(core, job) for job in core.jobs.values() if over or not job.state.over),
+        tuple(jobs),
         tuple(_run_record(run) for run in core.runs.values()),
         tuple(_leaving(core)),
         tuple(job.id for job in core.out_of_range.values() if _is_out_of_range(core, job)),
@@ -85,8 +139,6 @@ def dump(core: Core, *, over: bool = True) -> dict[str, Any]:
         tuple(_PoolRecord(*pool) for pool in ledger.members.items()),
         tuple(ledger.windows),
     )
-    data: dict[str, Any] = encode(state)
-    return data
 
 
 def load(data: Any, policy: Policy, placer: Placer) -> Core:
@@ -94,13 +146,30 @@ def load(data: Any, policy: Policy, placer: Placer) -> Core:
 
     Raises InvalidSpec where the data is of another version, is malformed or contradicts itself.
     """
+    if _check_version(data) == 1:
+        data = upgraded(data)
+    return _filled(decode(_CoreRecord, data), policy, placer)
+
+
+def _check_version(data: Any) -> int:
     version = data.get("version") if isinstance(data, dict) else None
     if type(version) is not int or not 1 <= version <= VERSION:
         known = f"versions 1 to {VERSION}"
         raise InvalidSpec(f"a snapshot of version {version!r}; this Roost reads {known}")
-    if version == 1:
-        data = upgraded(data)
-    state: _CoreRecord = decode(_CoreRecord, data)
+    return version
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InvalidSpec(f"a snapshot is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidSpec("a line of a snapshot is no object")
+    return data
+
+
+def _filled(state: _CoreRecord, policy: Policy, placer: Placer) -> Core:
     core = Core(policy, placer)
     try:
         _fill(core, state)

@@ -56,6 +56,15 @@ def decode(kind: Any, data: Any) -> Any:
     return _codec(kind).read(data)
 
 
+def reader(kind: type, **others: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What reads records of a kind of which some fields come in another form than usual."""
+    own = (
+        field._replace(codec=_Codec(field.codec.write, others.get(field.name, field.codec.read)))
+        for field in _fields(kind)
+    )
+    return _record_reader(kind, None, tuple(own))
+
+
 def encode_event(event: Event) -> dict[str, Any]:
     """An event as an object."""
     return cast("dict[str, Any]", encode(event))

@@ -7,13 +7,14 @@ says it is and why it failed stands here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from roost.core import JobId, Range
 from roost.jobfile import JobFile
 from roost.jobfile.program import Program, RetryRule
+from roost.store.jobs import StoredJob
 from roost.store.rows import JobRow
 
 #: What a view shows and a record remembers under the same name.
@@ -29,7 +30,8 @@ class JobRecord:
     """A job as it was submitted, and what is known of it that does not concern the core."""
 
     id: str
-    file: JobFile
+    #: Its job file, or None until it is needed: see ``file``.
+    parsed: JobFile | None
     user: str
     unix: str = ""
     request: str = ""
@@ -77,16 +79,16 @@ class JobRecord:
     rerun_of: str = ""
 
     @classmethod
-    def of(cls, row: JobRow) -> JobRecord:
+    def of(cls, stored: StoredJob | JobRow) -> JobRecord:
         """The record of a job that the store remembers."""
-        view = row.view
+        view, document = stored.view, stored.document
         return cls(
-            row.id,
-            JobFile.from_document(dict(row.document)),
-            row.user,
+            stored.id,
+            None,
+            stored.user,
             view.get("unix", ""),
-            row.request,
-            row.document,
+            stored.request,
+            document,
             progress=view.get("progress"),
             saved=view.get("saved"),
             step=view.get("step"),
@@ -98,6 +100,23 @@ class JobRecord:
             platform_failures=view.get("platform_failures", 0),
             **{name: view[name] for name in _KEPT if view.get(name) is not None},
         )
+
+    @property
+    def file(self) -> JobFile:
+        """Its job file; parsed when it is first asked for, because most jobs only wait."""
+        if self.parsed is None:
+            self.parsed = JobFile.from_document(dict(self.document))
+        return self.parsed
+
+    @property
+    def name(self) -> str:
+        """Its name, as users gave it."""
+        return str(self.document.get("name", "")) or self.file.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        return self.document.get("labels", {}) if self.parsed is None else self.parsed.labels
 
     @property
     def program(self) -> Program:
@@ -115,26 +134,62 @@ class JobRecord:
         return self.file.spec(self.user).workers
 
 
-class OpenRecords(dict[JobId, JobRecord]):
-    """The records of all jobs that are not over, and how many of them each user has."""
+class OpenRecords(MutableMapping[JobId, JobRecord]):
+    """The records of all jobs that are not over, and how many of them each user has.
 
-    def __init__(self, records: Iterable[tuple[JobId, JobRecord]] = ()) -> None:
-        super().__init__(records)
-        self._count = Counter(record.user for record in self.values())
+    A job that the store remembers has its record made when it is first asked for.
+    """
+
+    def __init__(self, stored: Iterable[StoredJob] = ()) -> None:
+        self._records: dict[JobId, JobRecord | StoredJob] = {JobId(one.id): one for one in stored}
+        self._count = Counter(record.user for record in self._records.values())
+
+    def __getitem__(self, job: JobId) -> JobRecord:
+        """The record of a job; raises KeyError."""
+        record = self._records[job]
+        if isinstance(record, StoredJob):
+            record = self._records[job] = JobRecord.of(record)
+        return record
 
     def __setitem__(self, job: JobId, record: JobRecord) -> None:
         """Keep the record of a job."""
         self.drop(job)
-        super().__setitem__(job, record)
+        self._records[job] = record
         self._count[record.user] += 1
+
+    def __delitem__(self, job: JobId) -> None:
+        """Forget a job; raises KeyError."""
+        self._count[self._records.pop(job).user] -= 1
+
+    def __iter__(self) -> Iterator[JobId]:
+        """All jobs."""
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._records)
+
+    def __contains__(self, job: object) -> bool:
+        """Whether a job is not over."""
+        return job in self._records
 
     def drop(self, job: JobId) -> bool:
         """Forget a job; whether it was known."""
-        record = self.pop(job, None)
-        if record is not None:
-            self._count[record.user] -= 1
-        return record is not None
+        known = job in self._records
+        if known:
+            del self[job]
+        return known
+
+    def rest(self, job: JobId) -> None:
+        """Keep less of a job that only waits: its job file is parsed again when it is needed."""
+        record = self._records.get(job)
+        if isinstance(record, JobRecord):
+            record.parsed = None
 
     def of(self, user: str) -> int:
         """How many jobs of a user are not over."""
         return self._count[user]
+
+    def owned(self, user: str) -> list[JobId]:
+        """The jobs of a user."""
+        return [job for job, record in self._records.items() if record.user == user]

@@ -66,8 +66,9 @@ def row_of(core: Core, job: Job, record: JobRecord, seq: int) -> JobRow:
 
 def _kept_until(job: Job, record: JobRecord) -> float | None:
     """Until when a job that is over asked to be kept."""
-    keep_s = record.file.keep
-    return None if job.finished_at is None or keep_s is None else job.finished_at + keep_s
+    if job.finished_at is None or (keep_s := record.file.keep) is None:
+        return None
+    return job.finished_at + keep_s
 
 
 def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
     held = run.allocation if run is not None and not run.parked else Allocation(())
     view = JobView(
         id=job.id,
-        name=record.file.name,
+        name=record.name,
         user=record.user,
         unix=record.unix,
         queue=spec.queue,
@@ -86,7 +87,7 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
         reason=reason,
         starts_at=starts_at,
         priority=spec.priority,
-        labels=record.file.labels,
+        labels=record.labels,
         application=spec.application,
         workers=WorkersView(spec.workers.min, spec.workers.max, held.workers),
         gpus=spec.gpus,
@@ -270,7 +271,7 @@ def _node_state(node: Node) -> Literal["up", "lost", "cordoned", "draining", "dr
 
 def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
     """Queues with what they hold and how many wait."""
-    waiting = Counter(job.spec.queue for line in core.waiting.open for _, _, job in line.entries)
+    waiting = _waiting(core)
     running = Counter(run.job.spec.queue for run in core.runs.values())
     used = {name: queue.used_milli for name, queue in core.queues.items()}
     views = (
@@ -288,6 +289,13 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
         for row in rows
     )
     return [encode(view) for view in views]
+
+
+def _waiting(core: Core) -> Counter[QueueId]:
+    """How many jobs wait in which queue; where there is one, nobody need be counted."""
+    if len(core.queues) == 1:
+        return Counter(dict.fromkeys(core.queues, core.waiting.count))
+    return Counter(job.spec.queue for line in core.waiting.open for _, _, job in line.entries)
 
 
 def state_view(core: Core, seq: int, policy: str, placer: str) -> dict[str, Any]:

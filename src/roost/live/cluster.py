@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +62,7 @@ from roost.jobs.policy_guard import foreseen
 from roost.jobs.profiles import known, profile_views, too_small, unheld
 from roost.jobs.record import JobRecord
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
-from roost.jobs.views import node_view, over_view, queue_views, state_view, view_of
+from roost.jobs.views import node_view, over_view, queue_views, view_of
 from roost.live.batches import DecidedBatch
 from roost.live.driver import Driver
 from roost.live.intake import Command
@@ -73,6 +73,7 @@ from roost.live.retention import PRUNED_AT_ONCE, RetentionRule, RetentionService
 from roost.live.sent_folders import SentFolders
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
+from roost.live.state_text import state_pieces
 from roost.live.user_bounds import BoundService, UserBounds
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
@@ -448,7 +449,7 @@ class Cluster:
         if self._driver.effects.accounts is not None:
             self._driver.effects.accounts[user.name] = user.unix
         if not user.active:
-            for job in [job for job, r in self._driver.records.items() if r.user == user.name]:
+            for job in self._driver.records.owned(user.name):
                 with suppress(NotFound):
                     await self.cancel(job, actor)
 
@@ -549,9 +550,10 @@ class Cluster:
         """All queues with what they hold and how many jobs wait."""
         return queue_views(self.core, await self._ask_store(self.store.accounts.queues))
 
-    def state(self) -> dict[str, Any]:
-        """Everything the core knows, for ``roost simulate --from live``."""
-        return state_view(self.core, self.seq, self.policy_name, self.placer_name)
+    def state(self) -> Iterator[str]:
+        """Everything the core knows, for ``roost simulate --from live``, in pieces of JSON."""
+        about = {"seq": self.seq, "policy": self.policy_name, "placer": self.placer_name}
+        return state_pieces(self._driver.text.lines(), about)
 
     def usage(self) -> Mapping[RunId, Usage]:
         """What the processes of each run use now."""

@@ -32,6 +32,7 @@ from roost.core import (
     Deleted,
     Event,
     JobId,
+    JobState,
     NodeId,
     Placer,
     Policy,
@@ -54,8 +55,9 @@ from roost.live.batches import DecidedBatch
 from roost.live.effects import Effects
 from roost.live.intake import Command, Inbox, Item, StartupReports
 from roost.live.private_files import PrivateFiles
-from roost.live.recovery import FORMAT, check_past, recover, snapshot_of
+from roost.live.recovery import FORMAT, check_past, recover
 from roost.live.snapshot_files import SnapshotFiles
+from roost.live.state_text import StateText, packed
 from roost.store import Store, StoreFull
 from roost.store.rows import EventRow, JobRow, JournalEntry
 
@@ -74,6 +76,8 @@ _PROGRESS_S = 1.0
 _COPY = "roost up --as-copy"
 #: A journal of so many entries is checked as a whole before anything is served.
 _SHORT = 5000
+#: A longer one is checked beside, so many seconds after the start.
+_LATER_S = 5.0
 
 
 class Driver:
@@ -115,7 +119,10 @@ class Driver:
         )
         self._writer = ThreadPoolExecutor(1, "journal")
         self._tasks: list[asyncio.Task[None]] = []
+        #: The core as the store keeps it.
+        self.text = StateText(self.core)
         self._snapshot_at = 0
+        self._saving: asyncio.Task[None] | None = None
         #: The last entry of which the core and the journal both know all; -1: they may differ.
         self._durable = -1
         self._over: deque[JobId] = deque()
@@ -135,9 +142,9 @@ class Driver:
         self.broken = asyncio.get_running_loop().create_future()
         await self._recover()
         self._snapshot_at = self.seq
-        past = asyncio.create_task(self._check_past(self.seq), name="past")
-        if self.seq <= _SHORT:
-            await past
+        upto = self.seq
+        if upto <= _SHORT:
+            await self._check_past(upto)
         self.epoch = await self._in_writer(self.store.journal.serve)
         open_jobs = {job.id for job in self.core.jobs.values() if not job.state.over}
         self.private_files.sweep_secrets(open_jobs)
@@ -155,8 +162,14 @@ class Driver:
         self._tasks = [
             asyncio.create_task(self._drive(), name="driver"),
             asyncio.create_task(self.effects.run(), name="effects"),
-            past,
         ]
+        if upto > _SHORT:
+            self._tasks.append(asyncio.create_task(self._check_later(upto), name="past"))
+
+    async def _check_later(self, upto: int) -> None:
+        """Check a long past once everything else has begun: it takes a while."""
+        await asyncio.sleep(_LATER_S)
+        await self._check_past(upto)
 
     async def _check_past(self, upto: int) -> None:
         """Read also what no start needs any more: damage must not go unnoticed."""
@@ -182,8 +195,10 @@ class Driver:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        with suppress(RoostError):
-            await self._save_snapshot()
+        for _ in range(2):  # the one under way, and one of the end
+            if self._saving is not None:
+                await self._saving
+            self._save_snapshot()
         await self.engine.close()
         self._inbox.put_back(self._taken)
         self._inbox.refuse(Retryable("the server is stopping", after=2.0))
@@ -335,6 +350,7 @@ class Driver:
         command = item if isinstance(item, Command) else None
         actor = command.actor if command is not None else "roost"
         jobs = list(history.touched(core, events, actions))
+        self.text.touch(jobs)
         lines = self._history.lines(core, events, decisions, jobs, self.records)
         body = {
             "v": FORMAT,
@@ -380,7 +396,7 @@ class Driver:
             self.health = IntakeHealth()
         self._tell(batches, rows, lines, deleted)
         if self.seq - self._snapshot_at >= SNAPSHOT_EVERY:
-            await self._save_snapshot()
+            self._save_snapshot()
 
     def _tell(
         self,
@@ -401,6 +417,8 @@ class Driver:
         for row in rows:
             if row.finished_at is not None:
                 self._finished(JobId(row.id))
+            elif row.state == JobState.QUEUED:
+                self.records.rest(JobId(row.id))
         self.feed.publish(ClusterChange(batches[-1].entry.seq, rows, lines, deleted))
 
     def _finished(self, job: JobId) -> None:
@@ -468,24 +486,32 @@ class Driver:
     async def _recover(self) -> None:
         """Fold the journal into a new core."""
         found = await self._in_writer(recover, self.store, self.policy, self.placer)
-        self.core, self.seq, records, written_at = found
-        self.records = OpenRecords(records.items())
+        self.core, self.seq, self.records, written_at, self.text = found
         self._durable = self.seq
         self.clock.not_before(max(self.core.now, written_at))
         self._history = history.HistoryWriter(self.core)
         self._over = deque(job.id for job in self.core.jobs.values() if job.state.over)
 
-    async def _save_snapshot(self) -> None:
-        """Keep the state as it is, so that the next start need not fold the whole journal."""
+    def _save_snapshot(self) -> None:
+        """Keep the state as it is, so that the next start need not fold the whole journal.
+
+        The text is made at once, of what the journal has; it is packed and written meanwhile.
+        """
         if self.seq in (0, self._snapshot_at) or self.seq != self._durable:
             return
-        seq, self._snapshot_at = self.seq, self.seq
-        text = snapshot_of(self.core)
+        if self._saving is None or self._saving.done():
+            self._snapshot_at = self.seq
+            self._saving = asyncio.create_task(self._keep(self.seq, self.text.lines()))
+
+    async def _keep(self, seq: int, lines: list[str]) -> None:
+        text = await asyncio.to_thread(packed, lines)
         hit("snapshot.before-write")
         try:
             await self._in_writer(self.store.journal.save_snapshot, seq, text)
         except Retryable as error:
             _log.warning("no snapshot was saved: %s", error)
+        except RoostError as error:
+            self.halt(error)
         hit("snapshot.after-write")
 
     async def _in_writer(self, call: Callable[..., Any], *given: Any) -> Any:

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roost.core import (
     Action,
@@ -30,7 +30,9 @@ from roost.core import snapshot as core_snapshot
 from roost.core.transitions import RunPhase
 from roost.core.wire import decode_decision, decode_event
 from roost.errors import Fatal, InvalidSpec
-from roost.jobs.record import JobRecord
+from roost.jobs.history import touched
+from roost.jobs.record import OpenRecords
+from roost.live.state_text import StateText, is_packed, packed, unpacked
 from roost.store import Store
 from roost.store.rows import JournalEntry
 
@@ -45,24 +47,25 @@ class RecoveredState(NamedTuple):
 
     core: Core
     seq: int
-    records: dict[JobId, JobRecord]
+    records: OpenRecords
     #: When the last entry was written.
     time: float
+    text: StateText
 
 
 def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
     """Read everything back. A snapshot that does not fit its journal is as good as none."""
-    records = {JobId(row.id): JobRecord.of(row) for row in store.jobs.unfinished()}
+    records = OpenRecords(store.jobs.unfinished())
     odd: set[JobId] = set()
-    for core, seq in _bases(store, policy, placer):
+    for core, text, seq in _bases(store, policy, placer):
         last, written_at = seq, -math.inf
         for entry in store.journal.entries(after=max(0, seq - 1)):
             if entry.seq > seq:
-                fold(core, entry)
+                text.touch(_refold(core, entry).jobs)
             last, written_at = entry.seq, entry.time
         odd = {job.id for job in core.jobs.values() if not job.state.over} ^ records.keys()
         if not odd:
-            return RecoveredState(core, last, records, written_at)
+            return RecoveredState(core, last, records, written_at, text)
         _log.warning("folding from entry %s does not give the jobs that are listed", seq)
     if not odd:
         raise Fatal(
@@ -84,8 +87,19 @@ def check_past(store: Store, upto: int) -> None:
     store.events.verify()
 
 
+class _FoldedEntry(NamedTuple):
+    """What followed from an entry, and the jobs that it was about."""
+
+    actions: list[Action]
+    jobs: list[JobId]
+
+
 def fold(core: Core, entry: JournalEntry) -> list[Action]:
     """Fold one entry of the journal into a core."""
+    return _refold(core, entry).actions
+
+
+def _refold(core: Core, entry: JournalEntry) -> _FoldedEntry:
     body = entry.body
     if body.get("v") != FORMAT:
         raise Fatal(
@@ -101,26 +115,36 @@ def fold(core: Core, entry: JournalEntry) -> list[Action]:
             f"entry {entry.seq} of the journal was written by a newer Roost ({error}): "
             "upgrade Roost, or restore an older backup"
         ) from None
-    return core.refold(events, decisions)
+    actions = core.refold(events, decisions)
+    jobs = touched(core, events, actions)
+    return _FoldedEntry(actions, [*jobs, *(decision.job for decision in decisions)])
 
 
 def snapshot_of(core: Core) -> str:
     """A core as text, for the store."""
-    return json.dumps(core_snapshot.dump(core), separators=(",", ":"), sort_keys=True)
+    return packed(StateText(core).lines())
 
 
-def _bases(store: Store, policy: Policy, placer: Placer) -> Iterator[tuple[Core, int]]:
+def read_snapshot(text: str, policy: Policy, placer: Placer) -> tuple[Core, StateText]:
+    """The core that a text of the store tells of; raises InvalidSpec, Fatal or ValueError."""
+    if is_packed(text):
+        return unpacked(text, policy, placer)
+    core = core_snapshot.load(json.loads(text), policy, placer)  # an older Roost wrote it
+    return core, StateText(core)
+
+
+def _bases(store: Store, policy: Policy, placer: Placer) -> Iterator[tuple[Core, StateText, int]]:
     """Where folding can begin: after the newest snapshot, an older one, or at the beginning."""
     for seq, text in store.journal.snapshots():
         try:
-            data: Any = json.loads(text)
-            core = core_snapshot.load(data, policy, placer)
+            core, lines = read_snapshot(text, policy, placer)
         except (InvalidSpec, Fatal, ValueError) as error:
             _log.warning("snapshot %s cannot be used (%s); an older one will do", seq, error)
         else:
-            yield core, seq
+            yield core, lines, seq
     if not store.journal.base:
-        yield Core(policy, placer), 0
+        core = Core(policy, placer)
+        yield core, StateText(core), 0
 
 
 def pending(run: Run) -> Action | None:

@@ -7,7 +7,7 @@ a cluster of Kubernetes. Commands return when they are durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
@@ -258,8 +258,8 @@ class ClusterBackend(Protocol):
         """All nodes, as they are shown."""
         ...
 
-    def state(self) -> dict[str, Any]:
-        """Everything the core knows."""
+    def state(self) -> Iterator[str]:
+        """Everything the core knows, a ``StateView`` in pieces of JSON; any thread may go on."""
         ...
 
     def usage(self) -> Mapping[RunId, Usage]:

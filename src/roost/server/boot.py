@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import getpass
 import ipaddress
 import os
@@ -152,7 +153,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             bounds=start.bounds,
         )
         try:
-            await cluster.start()
+            await _started(cluster)
             settle(home.path, identity)
             # After start(), which claims the store: a second server must not add tokens.
             new = await asyncio.to_thread(_ensure_token, home, store)
@@ -178,6 +179,19 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             return jobs_of(cluster)
         finally:
             await cluster.close()
+
+
+async def _started(cluster: Cluster) -> None:
+    """Start a cluster; what it brings back stays, and is no garbage to look through again.
+
+    With very many jobs a look at all of them takes longer than anybody should have to wait.
+    """
+    gc.disable()
+    try:
+        await cluster.start()
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _check_reach(start: ServerSettings, home: Home) -> None:

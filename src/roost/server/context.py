@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -51,7 +51,7 @@ class Context:
         self.crowded: Callable[[], bool] = lambda: False
         self.limiter = RequestLimiter(options.questions_per_user)
         self.file_responses = FileResponses(self.read, options)
-        sources = ViewSources(cluster.nodes, cluster.queues, cluster.view)
+        sources = ViewSources(cluster.nodes, cluster.queues, cluster.view, self._rows)
         self.hub = StreamHub(sources, cluster.epoch, options)
         self.followers = LogFollowers(cluster.engine, self.read, options)
         self.metrics = Metrics(cluster, self.streams)
@@ -88,8 +88,7 @@ class Context:
             return
         for listener in (self.hub.changed, self.followers.changed):
             self._stops.append(self.cluster.feed.subscribe(listener))
-        rows = await self.read(lambda: list(self.cluster.store.jobs.unfinished()))
-        self.hub.load(rows, self.cluster.seq)
+        self.hub.load(await self.read(self.cluster.store.jobs.open), self.cluster.seq)
         for work in (
             self.streams.keep_checking(),
             self.followers.keep_looking(),
@@ -111,6 +110,9 @@ class Context:
         await self.hub.close()
         for threads in (self._threads, self._looks):
             threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _rows(self, names: Sequence[str]) -> list[JobRow]:
+        return await self.read(lambda: self.cluster.store.jobs.some(names))
 
     def owner(self, job: str) -> str | None:
         """The user of a job: empty if it is a node, ``None`` where that is not known."""
@@ -136,12 +138,15 @@ class Context:
         if row is not None and visible(caller, row.user):
             return row
         visibility = self.visibility(caller)
-        named = [row for row in self.hub.open_jobs(visibility) if row.name == name]
+        named = [job for job in self.hub.open_jobs(visibility) if job.name == name]
         if len(named) > 1:
-            ids = ", ".join(sorted(row.id for row in named)[:_NAMED])
+            ids = ", ".join(sorted(job.id for job in named)[:_NAMED])
             more = ", ..." if len(named) > _NAMED else ""
             raise Conflict(f"{len(named)} jobs are named {name!r}: {ids}{more}")
-        found = named[0] if named else await self.read(lambda: self._newest(visibility, name))
+        if named:
+            found = await self.read(lambda: self.cluster.store.jobs.get(named[0].id))
+        else:
+            found = await self.read(lambda: self._newest(visibility, name))
         if found is None:
             raise NotFound(f"no job {name!r}")
         return found

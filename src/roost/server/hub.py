@@ -9,8 +9,10 @@ Why a job waits changes without an entry of the journal: what is sent of jobs th
 up to date, and every few seconds those with another reason are sent again.
 
 Ids are ``<epoch>-<seq>``: the server's epoch, and the journal's number of the last change *that the
-audience saw*, so that they tell nothing about the others. Snapshots hold the jobs that are not
-over; deltas hold whole views of what changed, so that applying one twice does no harm.
+audience saw*, so that they tell nothing about the others. Snapshots hold a page of the jobs that
+are not over, and say how many more there are; deltas hold whole views of what changed, so that
+applying one twice does no harm. Of all other jobs only the state is kept here: there may be very
+many of them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -30,6 +40,7 @@ from roost.errors import Retryable
 from roost.server.options import ServerOptions
 from roost.server.streams import OpenStream, beats, message
 from roost.server.visibility import Visibility
+from roost.store.jobs import OpenJob
 from roost.store.rows import OPEN_STATES, EventRow, JobRow
 
 if TYPE_CHECKING:
@@ -41,6 +52,8 @@ _OPEN = frozenset(OPEN_STATES)
 _WAITS = "queued"
 #: Jobs that are looked at before others get their turn.
 _BATCH = 50
+#: Jobs that wait and are sent again when something else is said of them.
+_SHOWN = 1000
 #: At most one part in so many of the time is spent looking.
 _REST = 20
 
@@ -51,6 +64,7 @@ class ViewSources(NamedTuple):
     nodes: Callable[[], list[dict[str, Any]]]
     queues: Callable[[], Awaitable[list[dict[str, Any]]]]
     view: Callable[[JobRow], Mapping[str, Any]]
+    rows: Callable[[Sequence[str]], Awaitable[list[JobRow]]]
 
 
 class _Tick:
@@ -78,6 +92,8 @@ class Audience:
         self.ring: deque[tuple[int, bytes]] = deque()
         self._size = 0
         self.snapshot: bytes | None = None
+        #: Held while a snapshot is made: others wait for that one.
+        self.making = asyncio.Lock()
         self.nodes: dict[str, Any] = {}
         self.queues: dict[str, Any] = {}
 
@@ -122,8 +138,11 @@ class StreamHub:
 
     def __init__(self, sources: ViewSources, epoch: int, options: ServerOptions) -> None:
         self._sources, self._epoch, self._options = sources, epoch, options
-        #: User → the jobs that are not over.
-        self._open: dict[str, dict[str, JobRow]] = {}
+        #: User → the jobs that are not over, and how many are in which state.
+        self._open: dict[str, dict[str, OpenJob]] = {}
+        self._states: dict[str, Counter[str]] = {}
+        #: Jobs that wait and that viewers were told of, as they were told of them.
+        self._shown: dict[str, JobRow] = {}
         self._leaving: dict[str, str] = {}
         self._audiences: dict[str, Audience] = {}
         self._tick = _Tick()
@@ -138,13 +157,13 @@ class StreamHub:
         self.encoded = 0
         self.ticks = 0
 
-    def load(self, jobs: Iterable[JobRow], seq: int) -> None:
+    def load(self, jobs: Iterable[OpenJob], seq: int) -> None:
         """Begin with the jobs that are open now; what changed meanwhile stands."""
         self.seq = max(self.seq, seq)
         early, self._early = self._early or set(), None
-        for row in jobs:
-            if row.id not in early:
-                self._note(row)
+        for job in jobs:
+            if job.id not in early:
+                self._note(job)
 
     def changed(self, change: ClusterChange) -> None:
         """Take in a change; it goes out with the next tick."""
@@ -155,7 +174,8 @@ class StreamHub:
             self._early.update(change.deleted)
         for row in change.jobs:
             tick.jobs[row.id] = row
-            self._note(row)
+            self._note(_short(row))
+            self._show(row, new=False)
         for job in change.deleted:
             tick.jobs.pop(job, None)
             tick.deleted[job] = self._leaving.pop(job, "")
@@ -176,18 +196,30 @@ class StreamHub:
         """It was not deleted after all."""
         self._leaving.pop(row.id, None)
 
-    def _note(self, row: JobRow) -> None:
-        own = self._open.setdefault(row.user, {})
-        if row.state in _OPEN:
-            own[row.id] = row
+    def _note(self, job: OpenJob) -> None:
+        own = self._open.setdefault(job.user, {})
+        states = self._states.setdefault(job.user, Counter())
+        if (before := own.get(job.id)) is not None:
+            states[before.state] -= 1
+        if job.state in _OPEN:
+            own[job.id] = job
+            states[job.state] += 1
         else:
-            own.pop(row.id, None)
+            own.pop(job.id, None)
 
-    def open_jobs(self, visibility: Visibility) -> Iterator[JobRow]:
+    def _show(self, row: JobRow, *, new: bool = True) -> None:
+        """Remember what viewers are told of a job that waits; only so many are kept up to date."""
+        known = self._shown.pop(row.id, None)
+        if row.state == _WAITS and (new or known is not None):
+            self._shown[row.id] = row
+            if len(self._shown) > _SHOWN:
+                del self._shown[next(iter(self._shown))]
+
+    def open_jobs(self, visibility: Visibility) -> Iterator[OpenJob]:
         """The jobs that are not over, as far as they are seen."""
         if not visibility.all:
             return iter(self._open.get(visibility.user, {}).values())
-        return (row for own in self._open.values() for row in own.values())
+        return (job for own in self._open.values() for job in own.values())
 
     def _plan(self) -> None:
         """Tick now if the last tick is long ago, else when its time has passed."""
@@ -244,9 +276,8 @@ class StreamHub:
 
     def _told(self, row: JobRow) -> JobRow:
         """The same, remembered as what was told last."""
-        fresh, own = self._fresh(row), self._open.get(row.user, {})
-        if own.get(row.id) is row:  # else it has changed meanwhile
-            own[row.id] = fresh
+        fresh = self._fresh(row)
+        self._show(fresh)
         return fresh
 
     async def keep_fresh(self) -> None:
@@ -265,18 +296,14 @@ class StreamHub:
             await asyncio.sleep(max(self._options.refresh_s, _REST * spent))
             if not any(audience.streams for audience in self._audiences.values()):
                 self._watched.clear()
+                self._shown.clear()
 
     async def refresh(self) -> None:
-        """Look at all jobs that wait and are watched; those that are different go out."""
-        visibility = [
-            audience.visibility for audience in self._audiences.values() if audience.streams
-        ]
-        whole = [one for one in visibility if one.all]
-        waiting = (row for one in whole[:1] or visibility for row in self.open_jobs(one))
-        rows = iter([row for row in waiting if row.state == _WAITS])
+        """Look at the jobs that wait and that viewers know of; those that are different go out."""
+        rows = iter(list(self._shown.values()))
         while batch := list(islice(rows, _BATCH)):
             for row in batch:
-                if self._open.get(row.user, {}).get(row.id) is not row:
+                if self._shown.get(row.id) is not row:
                     continue  # it changed meanwhile, and goes out as it is then
                 if _differs(row, self._fresh(row), self._options.refresh_s):
                     self._tick.jobs.setdefault(row.id, row)
@@ -319,13 +346,14 @@ class StreamHub:
 
     def queues(self, visibility: Visibility, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The queues that are seen, with the counts of the jobs that are."""
-        rows = () if visibility.all else self.open_jobs(visibility)
-        waiting = Counter(row.queue for row in rows if row.state == "queued")
+        jobs = () if visibility.all else self.open_jobs(visibility)
+        waiting = Counter(job.queue for job in jobs if job.state == "queued")
         return [visibility.queue(queue, waiting) for queue in queues if visibility.may_use(queue)]
 
     def _counts(self, visibility: Visibility) -> dict[str, int]:
-        found = Counter(row.state for row in self.open_jobs(visibility))
-        return {state: found[state] for state in OPEN_STATES}
+        users = self._states if visibility.all else [visibility.user]
+        states = [self._states.get(user, Counter()) for user in users]
+        return {state: sum(own[state] for own in states) for state in OPEN_STATES}
 
     async def audience(self, visibility: Visibility) -> Audience:
         """The audience that sees with these visibility, with everything that was said so far."""
@@ -335,28 +363,47 @@ class StreamHub:
             queues = await self._sources.queues()
             found = self._audiences.get(visibility.name)
         if found is None:
-            first = max((row.rev for row in self.open_jobs(visibility)), default=0)
+            first = max((job.rev for job in self.open_jobs(visibility)), default=0)
             found = Audience(visibility, self.seq if visibility.all else first, self._options)
             _news(found.nodes, [visibility.node(node) for node in self._sources.nodes()])
             _news(found.queues, self.queues(visibility, queues))
             self._audiences[visibility.name] = found
         return found
 
-    def _snapshot(self, audience: Audience) -> bytes:
-        if audience.snapshot is None:
-            visibility = audience.visibility
-            self.encoded += 1
-            jobs = [visibility.job(row) for row in self.open_jobs(visibility)]
-            body = {
-                "seq": audience.seq,
-                "epoch": self._epoch,
-                "jobs": jobs,
-                "nodes": list(audience.nodes.values()),
-                "queues": list(audience.queues.values()),
-                "counts": self._counts(visibility),
-            }
-            audience.snapshot = message(body, "snapshot", f"{self._epoch}-{audience.seq}")
-        return audience.snapshot
+    async def _snapshot(self, audience: Audience) -> bytes:
+        """The beginning of a stream: what there is, and of the jobs a page."""
+        async with audience.making:
+            return audience.snapshot or await self._make_snapshot(audience)
+
+    async def _make_snapshot(self, audience: Audience) -> bytes:
+        visibility, sent, seq = audience.visibility, audience.sent, audience.seq
+        rows = await self._sources.rows(self._page(visibility))
+        counts = self._counts(visibility)
+        self.encoded += 1
+        jobs = [visibility.job(self._told(row)) for row in rows if row.state in _OPEN]
+        body = {
+            "seq": seq,
+            "epoch": self._epoch,
+            "jobs": jobs,
+            "more": max(0, sum(counts.values()) - len(jobs)),
+            "nodes": list(audience.nodes.values()),
+            "queues": list(audience.queues.values()),
+            "counts": counts,
+        }
+        encoded = message(body, "snapshot", f"{self._epoch}-{seq}")
+        if audience.sent == sent:  # else others would miss what was sent meanwhile
+            audience.snapshot = encoded
+        return encoded
+
+    def _page(self, visibility: Visibility) -> list[str]:
+        """The first jobs: those that hold something, then those that wait longest."""
+        most, waiting, others = self._options.stream_jobs, list[str](), list[str]()
+        for job in self.open_jobs(visibility):
+            if job.state != _WAITS:
+                others.append(job.id)
+            elif len(waiting) < most:
+                waiting.append(job.id)
+        return [*others, *waiting][:most]
 
     async def watch(
         self, stream: OpenStream, visibility: Visibility, last: str = ""
@@ -369,7 +416,7 @@ class StreamHub:
         try:
             if position is None:
                 position = audience.sent
-                yield self._snapshot(audience)
+                yield await self._snapshot(audience)
             stream.wake()
             async for beat in beats(stream, self._options.heartbeat_s):
                 if beat is not None:
@@ -378,7 +425,7 @@ class StreamHub:
                 news = audience.after(position)
                 position = audience.sent
                 if news is None:
-                    yield self._snapshot(audience)
+                    yield await self._snapshot(audience)
                 elif news:
                     yield b"".join(news)
         finally:
@@ -392,6 +439,10 @@ class StreamHub:
         if epoch != str(self._epoch) or not plain:
             return -1
         return int(seq)
+
+
+def _short(row: JobRow) -> OpenJob:
+    return OpenJob(row.id, row.name, row.user, row.queue, row.state, row.submitted_at, row.rev)
 
 
 def _differs(row: JobRow, fresh: JobRow, seconds: float) -> bool:

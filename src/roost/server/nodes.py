@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import iterate_in_threadpool
 
 from roost.api.nodes import NodeList, StateView, UsageList
 from roost.core.events import (
@@ -155,4 +157,6 @@ async def get_state(
     here: Here, _caller: Annotated[Caller, needs(RoutePermission.STATE_READ)]
 ) -> Response:
     """The whole state of the core, to be simulated further elsewhere."""
-    return json(here.cluster.state())
+    # In pieces, each made on another thread: there may be very many jobs.
+    pieces = iterate_in_threadpool(here.cluster.state())
+    return StreamingResponse(pieces, media_type="application/json")

@@ -56,4 +56,5 @@ class ServerOptions:
     questions_per_user: int = 16
     looks_per_user: int = 4
     refresh_s: float = 5.0
+    stream_jobs: int = 200
     stop_s: float = 3.0

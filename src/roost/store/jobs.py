@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roost.store.database import Database, Row, Session
 from roost.store.encoding import clean, from_json, from_time, row_sum, to_json, to_time
@@ -25,6 +25,7 @@ _PLACES = ", ".join("?" * len(_NAMES))
 _UPDATES = ", ".join(f"{name} = excluded.{name}" for name in _NAMES[1:])
 _LABELS = _NAMES.index("labels")
 _SUM = _NAMES.index("sum")
+_OWNER, _STATE, _REQUEST = (_NAMES.index(name) for name in ("owner", "state", "request"))
 _CHUNK = 200
 #: How long the request of a job that was deleted is remembered.
 SPENT_S = 7 * 86400.0
@@ -57,6 +58,40 @@ class EncodedJob(NamedTuple):
     def sort(self) -> Sort:
         """Owner, queue and state: what jobs are counted by."""
         return self.row[2], self.row[3], self.row[4]
+
+
+class StoredJob(NamedTuple):
+    """A job that is not over as the store has it, not decoded yet; its checksum was compared."""
+
+    id: str
+    user: str
+    request: str
+    view_text: str
+    document_text: str
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """What is shown of it."""
+        view: dict[str, Any] = from_json(f"job {self.id}", self.view_text)
+        return view
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Its job file."""
+        document: dict[str, Any] = from_json(f"job {self.id}", self.document_text)
+        return document
+
+
+class OpenJob(NamedTuple):
+    """A job that is not over, in short."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    submitted_at: float
+    rev: int
 
 
 def encoded(jobs: Sequence[JobRow]) -> list[EncodedJob]:
@@ -135,19 +170,35 @@ class JobTable:
         with self._database.reading() as session:
             return {str(job): str(user) for job, user in session.all("SELECT id, owner FROM jobs")}
 
-    def unfinished(self) -> Iterator[JobRow]:
-        """Every job that is not over, by id."""
+    def some(self, names: Sequence[str]) -> list[JobRow]:
+        """Jobs by their ids, in that order; those that are no more are left out."""
+        found: list[JobRow] = []
+        for start in range(0, len(names), _CHUNK):
+            with self._database.reading() as session:
+                found += _rows(session, names[start : start + _CHUNK])
+        return found
+
+    def unfinished(self) -> Iterator[StoredJob]:
+        """Every job that is not over, oldest first; not decoded, because a start needs few."""
+        names = [job.id for job in self.open()]
+        for start in range(0, len(names), _CHUNK):
+            with self._database.reading() as session:
+                rows = _raw(session, names[start : start + _CHUNK])
+            for row in rows:
+                if row[_STATE] in OPEN_STATES:
+                    _check(row)
+                    yield StoredJob(row[0], row[_OWNER], row[_REQUEST], *row[-2:])
+
+    def open(self) -> list[OpenJob]:
+        """The same in short; what is read here is not checked: ``verify`` does that."""
         places = ", ".join("?" * len(OPEN_STATES))
         with self._database.reading() as session:
             rows = session.all(
-                f"SELECT id FROM jobs WHERE state IN ({places}) ORDER BY id",  # noqa: S608 - values are parameters
+                "SELECT id, name, owner, queue, state, submitted_at, rev FROM jobs "  # noqa: S608 - values are parameters
+                f"WHERE state IN ({places}) ORDER BY submitted_at, id",
                 OPEN_STATES,
             )
-        names = [row[0] for row in rows]
-        for start in range(0, len(names), _CHUNK):
-            with self._database.reading() as session:
-                chunk = _rows(session, names[start : start + _CHUNK])
-            yield from (job for job in chunk if job.state in OPEN_STATES)
+        return [OpenJob(*row) for row in rows]
 
     def outlived(self, rule: OutlivedQuery) -> list[JobRow]:
         """Jobs that are over and need not be kept any longer, the oldest first."""
@@ -305,12 +356,16 @@ def _escaped(name: str) -> str:
 
 def _rows(session: Session, names: Sequence[str]) -> list[JobRow]:
     """Jobs by id, in the order of ids given."""
+    return [_decoded(row) for row in _raw(session, names)]
+
+
+def _raw(session: Session, names: Sequence[str]) -> list[Row]:
     if not names:
         return []
     places = ", ".join("?" * len(names))
     found = session.all(f"{_SELECT} WHERE jobs.id IN ({places})", names)
     rows = {row[0]: row for row in found}
-    return [_decoded(rows[name]) for name in names if name in rows]
+    return [rows[name] for name in names if name in rows]
 
 
 def _encoded(job: JobRow) -> EncodedJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from roost.jobs.change_feed import ClusterChange
 from roost.server.hub import StreamHub, ViewSources
 from roost.server.options import ServerOptions
 from roost.server.visibility import Visibility
+from roost.store.jobs import OpenJob
 from roost.store.rows import JobRow
 
 QUICK = ServerOptions(tick_s=0.02)
@@ -352,15 +354,17 @@ def test_what_changed_before_the_jobs_were_loaded_stands() -> None:
     async def queues() -> list[dict[str, Any]]:
         return []
 
+    async def rows(_names: Sequence[str]) -> list[JobRow]:
+        return []
+
     async def play() -> list[tuple[str, int]]:
-        hub = StreamHub(
-            ViewSources(list, queues, lambda row: row.view), 1, ServerOptions(tick_s=0.0)
-        )
+        sources = ViewSources(list, queues, lambda row: row.view, rows)
+        hub = StreamHub(sources, 1, ServerOptions(tick_s=0.0))
         old = JobRow("a-aaaaa", "a", "ada", "q", "running", submitted_at=0.0, rev=5)
-        stays = JobRow("b-bbbbb", "b", "ada", "q", "running", submitted_at=0.0, rev=4)
+        stays = OpenJob("b-bbbbb", "b", "ada", "q", "running", 0.0, 4)
         hub.changed(ClusterChange(6, [replace(old, state="succeeded", rev=6)]))
         await hub.flush()
-        hub.load([old, stays], 6)
+        hub.load([OpenJob("a-aaaaa", "a", "ada", "q", "running", 0.0, 5), stays], 6)
         await hub.close()
         return [
             (row.id, row.rev) for row in hub.open_jobs(Visibility("", all=True, owner=OWNER.get))
@@ -378,3 +382,22 @@ async def test_streams_are_counted_when_they_are_granted(tmp_path: Path) -> None
             statuses = sorted(viewer.status for viewer in viewers)
             assert statuses == [200] * 3 + [429] * 6
         assert len(here.here.streams) == 0
+
+
+@looped
+async def test_a_stream_begins_with_a_page_of_what_holds_something_and_waits_longest(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, replace(QUICK, stream_jobs=3)) as here:
+        runs = await here.submit("root", "large", workers=4)
+        await here.until("root", runs, "running")
+        waiting = [await here.submit("root", f"waits-{n}", workers=4) for n in range(4)]
+        async with here.watch("/api/v1/stream") as viewer:
+            first = (await viewer.next()).data
+            assert [job["id"] for job in first["jobs"]] == [runs, *waiting[:2]]
+            assert (first["more"], first["counts"]["queued"]) == (2, 4)
+            async with here.client() as client:
+                await client.post(f"/api/v1/jobs/{waiting[3]}/cancel")
+            told: set[str] = set()
+            while waiting[3] not in told:  # what is not on the page comes when it changes
+                told |= {job["id"] for job in (await viewer.next()).data["jobs"]}

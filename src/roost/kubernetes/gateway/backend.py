@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -307,9 +308,10 @@ class KubernetesCluster:
         """All queues of the cluster with what they hold and what waits."""
         return queue_views(self.core, queue_rows(self._mirrors[CLUSTER_QUEUES].objects.values()))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Iterator[str]:
         """Everything that the objects tell, for ``roost simulate --from live``."""
-        return state_view(self.core, self.seq, self.policy_name, self.placer_name)
+        told = state_view(self.core, self.seq, self.policy_name, self.placer_name)
+        return iter([json.dumps(told)])
 
     def usage(self) -> Mapping[RunId, Usage]:
         """What processes use is known to their kubelets alone."""

@@ -105,7 +105,12 @@ class ViewConformance:
                     same(found.items, page, f"the page of {query}")
                     same(found.total, len(wanted), f"the total of {query}")
             open_now = sorted(job.id for job in jobs.values() if job.state in OPEN_STATES)
-            same([job.id for job in store.jobs.unfinished()], open_now, "the open jobs")
+            same(sorted(job.id for job in store.jobs.open()), open_now, "the open jobs")
+            unfinished = {job.id: job for job in store.jobs.unfinished()}
+            same(sorted(unfinished), open_now, "the unfinished jobs")
+            for job in store.jobs.some(open_now):
+                same(unfinished[job.id].view, dict(job.view), f"the view of {job.id}")
+                same(unfinished[job.id].document, dict(job.document), f"the file of {job.id}")
 
     def test_names_are_looked_for_as_they_are_written(self, place: TrialDatabase) -> None:
         """Wildcards of the database mean nothing."""
