@@ -609,6 +609,16 @@ def test_a_paused_machine_loses_nothing(home: Path) -> None:
     assert ended.cause == "stopped"
 
 
+def test_a_shim_that_stands_still_can_be_ended(home: Path) -> None:
+    with world(home) as here:
+        run = here.launch("job", shell(FOREVER))
+        here.until(Started, run)
+        os.kill(shim_pid(home, "job"), signal.SIGSTOP)
+        here.order(Stop(run, "test"))
+        assert here.until(Ended, run).cause == "stopped"
+    assert left_of(home) == []
+
+
 def test_a_hundred_runs_are_adopted_quickly(home: Path) -> None:
     count = 100
     program = Program({"worker": Task(command=("/bin/sleep", "600"))}, grace_s=5)

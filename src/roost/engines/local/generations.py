@@ -113,6 +113,8 @@ class Generations:
             self._context.report(Ended(self._context.clock(), self._run, (), "stopped"))
         elif status.kind == "alive":
             self._shim.signal(signal.SIGTERM)
+            # A shim that somebody stopped would hear of it never, and keep its devices.
+            self._shim.signal(signal.SIGCONT)
             await self.intend("")
         elif status.kind in {"parked", "between"}:
             if status.end is None or run_status.short_of(status):
