@@ -201,7 +201,11 @@ class Roost:
         # 2. Jobs with an open number of parameter servers.
         with_servers = [job for job in runs if servers_vary(job)]
         with_servers += [
-            entry[2] for line in lines for entry in line.entries if servers_vary(entry[2])
+            entry[2]
+            for line in lines
+            if line.shape.roles  # of others there may be very many
+            for entry in line.entries
+            if servers_vary(entry[2])
         ]
         if with_servers:
             ParameterServerSizing(self.every_s, self.probe_s).decide(plan, with_servers)
