@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from roost.api.schema import WireView
@@ -37,6 +37,18 @@ class UseView(WireView):
 
 
 @dataclass(frozen=True, slots=True)
+class MountView(WireView):
+    """A folder of the server's machine that jobs may use by its name."""
+
+    name: str
+    path: str
+    readonly: bool
+    queues: tuple[str, ...] = field(
+        default=(), metadata={"description": "For jobs in these queues; in any if empty."}
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class CallerView(WireView):
     """The caller; ``bounds`` and ``use`` where the server keeps users."""
 
@@ -48,6 +60,7 @@ class CallerView(WireView):
     permissions: tuple[str, ...]
     bounds: BoundsView | None = None
     use: UseView | None = None
+    mounts: tuple[MountView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

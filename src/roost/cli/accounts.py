@@ -77,6 +77,8 @@ def whoami(output: str) -> None:
         click.echo(f"the token is valid until {clock(me['expires_at'])}")
     for line in _use(me.get("bounds") or {}, me.get("use") or {}):
         click.echo(line)
+    for mount in me.get("mounts") or ():
+        click.echo(_mount_line(mount))
 
 
 def _use(bounds: Mapping[str, Any], use: Mapping[str, Any]) -> Iterator[str]:
@@ -105,6 +107,17 @@ def _bound(size: int | None) -> str:
     from roost.jobs.amounts import shown_bytes
 
     return "" if size is None or size >= NO_BOUND else shown_bytes(size)
+
+
+def _mount_line(mount: Mapping[str, Any]) -> str:
+    from roost.client.formatting import clean
+
+    queues = ", ".join(map(clean, mount.get("queues") or ()))
+    notes = ["read-only"] if mount.get("readonly") else []
+    notes += [f"in queue {queues}"] if queues else []
+    more = f" ({'; '.join(notes)})" if notes else ""
+    where = f"{clean(mount.get('name', ''))}: {clean(mount.get('path', ''))}{more}"
+    return connection.fact("mount", where)
 
 
 @click.group(

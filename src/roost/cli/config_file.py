@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,13 @@ def read_config(path: Path, command: click.Command) -> dict[str, Any]:
             value = [value]  # noqa: PLW2901 - one of several
         if isinstance(value, dict) or (isinstance(value, list) and not option.multiple):
             raise InvalidSpec(f"{path}: {word} takes one value, as --{word} does")
-        found[option.name] = [str(one) for one in value] if option.multiple else _text(value)
+        found[option.name] = [_item(one) for one in value] if option.multiple else _text(value)
     return found
+
+
+def _item(value: object) -> str:
+    """One of several values; a mapping, where an option takes one, is read as JSON."""
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def _text(value: object) -> object:

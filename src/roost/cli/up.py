@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import TextIOWrapper
@@ -29,6 +29,7 @@ from roost.defaults import PLACER, POLICY, USER_DISK, USER_JOBS
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 
 if TYPE_CHECKING:
+    from roost.engines.mounts import HostMount
     from roost.server.boot import ServerSettings
     from roost.server.home import RunningServer
 
@@ -167,6 +168,13 @@ Examples:
     metavar="SIZE",
     help="Stop the jobs of a user that still write beyond that; without it, none is stopped.",
 )
+@option(
+    "--mount",
+    section="Cluster",
+    multiple=True,
+    metavar="NAME=PATH[:ro]",
+    help="A folder of this machine that jobs may use by that name.",
+)
 @_place(
     "--adopt-home",
     is_flag=True,
@@ -297,6 +305,7 @@ def _settings(given: Mapping[str, Any]) -> ServerSettings:
     values["retention"] = retention
     disk = [_bytes(values.pop(name), values["home"]) for name in ("user_disk", "user_disk_max")]
     values["bounds"] = UserBounds(values.pop("user_jobs"), *disk)
+    values["mount"] = _mounts(values["mount"])
     return ServerSettings(tls=tls, **values)
 
 
@@ -310,6 +319,23 @@ def _bytes(bound: float | None, home: Path) -> int | None:
     while not place.exists() and place != place.parent:
         place = place.parent
     return int(bound * shutil.disk_usage(place).total)
+
+
+def _mounts(given: Iterable[str]) -> tuple[HostMount, ...]:
+    from roost.engines.mounts import read_mount
+
+    found: dict[str, HostMount] = {}
+    for text in given:
+        try:
+            mount = read_mount(text)
+        except InvalidSpec as error:
+            raise InvalidSpec(f"mount: {error}") from None
+        if mount.name in found:
+            raise InvalidSpec(f"mount: {mount.name} is declared twice")
+        if not Path(mount.path).is_dir():
+            raise InvalidSpec(f"mount: {mount.name} is {mount.path}, which is no folder here")
+        found[mount.name] = mount
+    return tuple(found.values())
 
 
 def _serve(start: ServerSettings, told: Callable[[dict[str, Any]], None]) -> dict[str, int]:

@@ -26,8 +26,7 @@ from roost.jobfile.yaml import MAX_DEPTH, MAX_NODES, MAX_NUMBER, YamlNode
 
 #: Fields of other engines; each with what to do here.
 UNSUPPORTED = {
-    "mounts": "use 'workdir', or paths of this machine",
-    "volumes": "use paths of this machine",
+    "volumes": "use 'mounts', or paths of this machine",
     "schedule": "submit the job when it should run, from cron for example",
     "utilization_policy": "use 'max_duration' to bound how long GPUs are held",
     "ordered": "use 'any_of', a list of kinds with the same count",

@@ -22,6 +22,7 @@ QUEUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?\Z")
 ROLE = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?\Z")
+MOUNT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
 #: No user and password in an http address: it is kept in the journal.
@@ -192,6 +193,14 @@ def _named(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_items(_variable, what)(value)))
 
 
+def _mounts(value: Any) -> tuple[str, ...]:
+    what = "a list of names such as [birds], which an administrator has declared"
+    names = _items(_written, what)(value)
+    if any(not MOUNT.match(name) for name in names):
+        raise ValueError(what)
+    return tuple(dict.fromkeys(names))
+
+
 def _lines(value: Any) -> tuple[str, ...]:
     match value:
         case dict():
@@ -279,6 +288,7 @@ Script = Annotated[str, _text(MAX_SCRIPT, "a script"), _schema("string")]
 Written = Annotated[str, _read(_written), _schema("string", "number", "boolean")]
 Command = Annotated[tuple[str, ...], _read(_command), _schema("array")]
 Secrets = Annotated[tuple[str, ...], _read(_named), _schema("array")]
+Mounts = Annotated[tuple[str, ...], _read(_mounts), _schema("array")]
 Lines = Annotated[tuple[str, ...], _read(_lines), _schema("array", "string", "object")]
 Codes = Annotated[
     tuple[int, ...], _read(_items(_whole(1, MAX_CODE), "a list of exit codes")), _schema("array")

@@ -58,6 +58,7 @@ class JobFile(Section):
     command: fields.Command = ()
     env: dict[fields.Variable, fields.Written | None] = Field(default={})
     secrets: fields.Secrets = ()
+    mounts: fields.Mounts = ()
     workers: fields.Workers = _ONE_WORKER
     resources: ResourcesSection = ResourcesSection()
     sharing: SharingSection = SharingSection()
@@ -195,6 +196,7 @@ class JobFile(Section):
             suspend=self.suspend,
             sent=(self.workdir and self.workdir.sent) or "",
             image=self.image,
+            mounts=self.mounts,
         )
 
     def notes(self) -> tuple[str, ...]:

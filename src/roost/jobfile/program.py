@@ -42,6 +42,7 @@ class Program:
     an address and a ref to check out into it; ``sent`` names a folder that its user sent, and that
     it begins with. ``checkpoint_dir`` empty means the job's own.
     ``image`` is that of the containers that the workers run in; empty: they are plain processes.
+    ``mounts`` are folders that an administrator has given names.
     """
 
     tasks: Mapping[str, Task]
@@ -58,6 +59,7 @@ class Program:
     suspend: Suspend = "freeze"
     sent: str = ""
     image: str = ""
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

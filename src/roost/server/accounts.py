@@ -14,6 +14,7 @@ from fastapi import APIRouter, Path, Query, Response
 from roost.api.accounts import (
     BoundsView,
     CallerView,
+    MountView,
     NewToken,
     TokenList,
     TokenView,
@@ -44,10 +45,18 @@ _MOST_TOKENS = 200
 
 @router.get("/whoami", response_model=CallerView, responses=answers(), operation_id="whoami")
 async def whoami(here: Here, caller: Self) -> Response:
-    """The caller, what the role allows, and how much the caller may have and has."""
+    """The caller, what the role allows, how much the caller may have and has, and its mounts."""
     bounds, use = await _bounds(here, caller.user)
     permissions = tuple(sorted(ROLES[caller.role]))
-    view = project(CallerView, caller, permissions=permissions, bounds=bounds, use=use)
+    usable = [one for one in here.options.mounts if one.is_for(caller.user)]
+    view = project(
+        CallerView,
+        caller,
+        permissions=permissions,
+        bounds=bounds,
+        use=use,
+        mounts=tuple(project(MountView, one) for one in usable),
+    )
     return json(encode(view))
 
 

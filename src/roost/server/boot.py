@@ -21,6 +21,7 @@ from roost.core.spec import CPU_SLOT
 from roost.defaults import PLACER, POLICY
 from roost.engines.local import LocalEngine
 from roost.engines.local.run_folders import HomeFence
+from roost.engines.mounts import HostMount
 from roost.errors import InvalidSpec
 from roost.jobs.clock import WallClock
 from roost.live.cluster import Cluster
@@ -56,6 +57,7 @@ class ServerSettings:
     origin: Origin = ""
     retention: RetentionRule = field(default_factory=RetentionRule)
     bounds: UserBounds = field(default_factory=UserBounds)
+    mount: tuple[HostMount, ...] = ()
     options: ServerOptions = field(default_factory=ServerOptions)
     #: Reads the settings once more; None: they came from no file.
     reread: Callable[[], ServerSettings] | None = field(default=None, compare=False)
@@ -139,6 +141,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
                 clock.now,
                 accounts=os.geteuid() == 0,
                 fence=HomeFence(identity.id, copied=bool(identity.copy_of)),
+                mounts=start.mount,
             ),
             home.path,
             policy=start.policy,
@@ -158,7 +161,10 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             # After start(), which claims the store: a second server must not add tokens.
             new = await asyncio.to_thread(_ensure_token, home, store)
             probe = home.leave_probe()
-            app = create_app(cluster, replace(start.options, hosts=start.hosts(), probe=probe))
+            app = create_app(
+                cluster,
+                replace(start.options, hosts=start.hosts(), probe=probe, mounts=start.mount),
+            )
             port = sock.getsockname()[1]
 
             # Called when the socket accepts: clients find the server by this note.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roost.engines.mounts import HostMount
+
 MIB = 1 << 20
 
 #: Names under which a server that listens on loopback may be called.
@@ -16,11 +18,13 @@ class ServerOptions:
 
     ``hosts`` are the names that a request may carry in its Host and Origin headers.
     ``probe`` is a file that tells this machine from others, and what stands in it.
+    ``mounts`` are folders that jobs may use by name.
     A revoked token is noticed after at most ``token_cache_s`` plus ``token_check_s``.
     """
 
     hosts: tuple[str, ...] = LOOPBACK
     probe: tuple[str, str] = ("", "")
+    mounts: tuple[HostMount, ...] = ()
     body_bytes: int = 16 * MIB
     small_body_bytes: int = MIB
     bodies_bytes: int = 256 * MIB

@@ -309,7 +309,8 @@ def test_roles_run_what_the_job_runs_unless_they_say() -> None:
         ({"roles": {"ps": {"wokers": 1}}}, "unknown field 'wokers' in 'roles.ps'; did you mean 'w"),
         ({"retry": {"delay_s": 1}}, "unknown field 'delay_s' in 'retry'; did you mean 'delay'?"),
         ({"resources": {"mem": 1}}, "unknown field 'mem' in 'resources'; did you mean 'memory'?"),
-        ({"mounts": {}}, "'mounts' is not supported yet on this engine; use 'workdir'"),
+        ({"mounts": {}}, "mounts: expected a list of names such as [birds]"),
+        ({"mounts": ["../x"]}, "mounts: expected a list of names such as [birds]"),
         ({"volumes": []}, "'volumes' is not supported yet on this engine"),
         ({"schedule": {}}, "'schedule' is not supported yet on this engine"),
         ({"utilization_policy": {}}, "not supported yet on this engine; use 'max_duration'"),
@@ -464,6 +465,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.sampled_from(["1e3", "yes", "null", "0.10", "", "~", "1:30", "- a", "x: y", "#"]),
         max_size=3,
     ),
+    "mounts": st.lists(st.from_regex(r"[a-z0-9]{1,5}", fullmatch=True), max_size=3),
     "workers": st.integers(1, 100) | st.sampled_from(["1..4", [2, 3]]),
     "gpus": st.sampled_from([0, 1, 0.25, "H100:2", ["A100:1", "H100:1"], "24GB..80GB:1..8"]),
     "application": st.sampled_from(

@@ -14,6 +14,7 @@ from roost.engines.local.containers import ContainerMount, ContainerRuntime, Con
 from roost.engines.local.devices import Machine
 from roost.engines.local.environment import GenerationEnvironment
 from roost.engines.local.run_folders import RunFolder
+from roost.engines.mounts import HostMount
 from roost.errors import InvalidSpec
 from roost.jobfile.program import Program
 
@@ -26,6 +27,7 @@ class ContainerWorkers:
     machine: Machine
     program: Program
     cwd: str
+    mounts: tuple[HostMount, ...] = ()
 
     def preparations(self, env: Mapping[str, str], token: str) -> list[dict[str, Any]]:
         """What comes before the workers: the folder of checkpoints, and the image."""
@@ -87,7 +89,8 @@ class ContainerWorkers:
             paths.append(Path(self.program.workdir))
         for own in filter(None, (self.program.workdir, self.program.checkpoint_dir)):
             _check(own, setting.account)
-        return tuple(ContainerMount(str(path), str(path)) for path in paths)
+        named = (ContainerMount(one.path, one.path, one.readonly) for one in self.mounts)
+        return (*(ContainerMount(str(path), str(path)) for path in paths), *named)
 
 
 def preparation(name: str, title: str, argv: list[str]) -> dict[str, Any]:

@@ -58,6 +58,7 @@ from roost.engines.local.launcher import Launcher
 from roost.engines.local.run_folders import OPEN, HomeFence, RunFolders
 from roost.engines.local.shim_handle import EngineContext
 from roost.engines.local.usage_sampler import UsageSampler
+from roost.engines.mounts import HostMount, mount_refusal
 from roost.errors import Conflict, Fatal, NotFound, Retryable
 from roost.jobfile.program import Program
 
@@ -78,6 +79,7 @@ class LocalEngine:
     ``home`` is Roost's folder. ``slots`` offers that many CPU slots; None: the GPUs or, where there
     are none, a slot for each core. ``clock`` gives the time of reports. With ``accounts`` nothing
     is run for users without a Unix account. ``fence`` tells the runs of this home from others.
+    ``mounts`` are folders that jobs may use by name.
     """
 
     def __init__(  # noqa: PLR0913 - what an engine is made of
@@ -89,8 +91,9 @@ class LocalEngine:
         *,
         accounts: bool = False,
         fence: HomeFence = OPEN,
+        mounts: tuple[HostMount, ...] = (),
     ) -> None:
-        self._accounts = accounts
+        self._accounts, self._mounts = accounts, mounts
         self.home = home = home.absolute()
         self._slots, self._clock, self._python = slots, clock, python
         self._keepers: dict[RunId, Keeper] = {}
@@ -150,6 +153,7 @@ class LocalEngine:
             self._sharing,
             self._closing,
             self._runtime,
+            self._mounts,
         )
         self._pause = LaunchPause(self._probe, lambda found: report(self._trouble(found)))
         self._context = EngineContext(
@@ -201,7 +205,9 @@ class LocalEngine:
         return SnapshotInfo(kept.files, kept.size_bytes, fresh)
 
     def refuses(self, spec: JobSpec, program: Program) -> str:
-        """Why this machine cannot hold the shares or run the image that a job asks for."""
+        """Why this machine cannot give a job the mounts, shares or image that it asks for."""
+        if refused := mount_refusal(self._mounts, program.mounts, spec.user, spec.queue):
+            return refused
         sharing = self._sharing
         if sharing is None:
             return ""

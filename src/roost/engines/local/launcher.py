@@ -31,6 +31,7 @@ from roost.engines.local.run_folders import RunFolder, RunFolders
 from roost.engines.local.run_record import RunRecord, slot_bytes
 from roost.engines.local.snapshots import CopyContext, restore
 from roost.engines.local.work_folder import fill
+from roost.engines.mounts import HostMount, mount_variable
 from roost.engines.rank_environment import own_variables
 from roost.errors import InvalidSpec
 from roost.failpoints import hit
@@ -84,6 +85,7 @@ class Launcher:
     shares: ShareEnvironment | None = None
     closing: threading.Event = field(default_factory=threading.Event)
     runtime: ContainerRuntime = field(default_factory=ContainerRuntime)
+    mounts: tuple[HostMount, ...] = ()
 
     def launch(self, order: RunOrder, record: RunRecord, allocation: Allocation) -> tuple[int, int]:
         """Start the next generation of a run; the number of its shim, and a pidfd of it.
@@ -97,6 +99,8 @@ class Launcher:
             raise InvalidSpec(f"{order.user} has no Unix account here; ask an admin for one")
         account = accounts.resolve(order.unix)
         own = own_variables(program.env, program.secret_names, order.secrets)
+        for mount in self._mounted(program):
+            _check_mount(mount, account)
         processes.check_files()
         with self.runs.make(record.run, account) as folder:
             if account:
@@ -183,6 +187,13 @@ class Launcher:
             raise InvalidSpec(why)
         return self.shares.env(seat, need)
 
+    def _mounted(self, program: Program) -> tuple[HostMount, ...]:
+        """The mounts that a program names; raises InvalidSpec for one that is no more."""
+        known = {one.name: one for one in self.mounts}
+        if gone := [name for name in program.mounts if name not in known]:
+            raise InvalidSpec(f"mounts: {gone[0]!r} is not declared on this server any more")
+        return tuple(known[name] for name in program.mounts)
+
     def _enter(
         self, folder: RunFolder, record: RunRecord, allocation: Allocation, order: RunOrder
     ) -> None:
@@ -230,6 +241,8 @@ class Launcher:
         }
         if program and program.checkpoint_dir:
             paths["ROOST_CHECKPOINT_DIR"] = Path(program.checkpoint_dir)
+        if program:
+            paths |= {mount_variable(one.name): Path(one.path) for one in self._mounted(program)}
         if folder.has("payload.pkl"):
             paths["ROOST_PAYLOAD"] = folder.path / "payload.pkl"
         ports = self.ports.take(1 + len(record.seats))
@@ -253,7 +266,8 @@ class Launcher:
         ]
         steps = [{**step, "env": setting.base(), "cwd": cwd} for step in _preparations(program)]
         if program.image:
-            box = ContainerWorkers(self.runtime, self.machine, program, cwd)
+            mounts = self._mounted(program)
+            box = ContainerWorkers(self.runtime, self.machine, program, cwd, mounts)
             workers = box.workers(folder, setting, workers)
             steps += box.preparations(setting.base(), setting.record.token)
         self.limits.prepare(record.cgroup)
@@ -351,6 +365,17 @@ def _merged(env: dict[str, str], shared: dict[str, str]) -> dict[str, str]:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
+
+
+def _check_mount(mount: HostMount, account: accounts.Account | None) -> None:
+    """Refuse a mount that is not there, or that the job could not read."""
+    place = Path(os.path.realpath(mount.path))
+    if not place.is_dir():
+        raise InvalidSpec(f"mounts: {mount.name} is {mount.path}, which is no folder here now")
+    if account:
+        accounts.check_reach(account, place)
+    elif not os.access(place, os.R_OK | os.X_OK):
+        raise InvalidSpec(f"mounts: {mount.name} is {mount.path}, which cannot be read")
 
 
 def _argv(task: Task) -> list[str]:

@@ -236,6 +236,11 @@ OWN: dict[str, Schema] = {
         100,
         "Names of variables whose values are in the Secret that secrets_from names.",
     ),
+    "mounts": listed(
+        text(63, "A claim.", pattern=anchored(fields.MOUNT)),
+        100,
+        "PersistentVolumeClaims of this namespace, each mounted at /mnt/<name>.",
+    ),
     "workers": either(
         r"^[0-9]{1,5}(\.\.[0-9]{1,5})?$",
         "How many workers: a number, or a range such as 1..4 for an elastic job.",

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from roost.core.allocation import WORKER, Allocation, Seat
 from roost.core.spec import WHOLE, JobSpec, NodeId, Resources, RunId
+from roost.engines.mounts import mount_variable
 from roost.engines.rank_environment import (
     Address,
     RankEnvironment,
@@ -53,6 +54,8 @@ TOKEN = "roost.dev/token"  # noqa: S105 - the name of an annotation
 
 CONTAINER = "worker"
 _HOME = "/roost"
+#: Where the claims are that a job names as its mounts.
+_MOUNTS = "/mnt"
 _PORT, _MEET = 2222, 29500
 _LABEL = 63
 #: Up to so many seats, every pod carries the plan; of more, the first few, which are made first.
@@ -292,6 +295,7 @@ class Blueprint:
             "ROOST_ROLE": seat.role,
             **seat_variables(seat),
             "ROOST_HOSTFILE": f"{_HOME}/config/hostfile",
+            **{mount_variable(name): f"{_MOUNTS}/{name}" for name in self.file.mounts},
             "ROOST_CHECKPOINT_DIR": program.checkpoint_dir or f"{_HOME}/checkpoints",
             **self._member(seat),
         }
@@ -358,6 +362,9 @@ class Blueprint:
             {"name": "roost-work", "emptyDir": {}},
             {"name": "roost-config", "configMap": {"name": self.record_name}},
         ]
+        for number, name in enumerate(self.file.mounts):
+            claim = {"claimName": name}
+            found.append({"name": f"roost-mount-{number}", "persistentVolumeClaim": claim})
         if self.parcels:
             found.append(sent_folder.parcels_volume(self.parcels))
         if not self.file.program().checkpoint_dir:
@@ -377,6 +384,8 @@ class Blueprint:
             places |= {"io": f"{_HOME}/io", "lib": f"{_HOME}/lib"}
         if self._shared_memory(role):
             places["shm"] = "/dev/shm"  # noqa: S108 - of the pod
+        for number, name in enumerate(self.file.mounts):
+            places[f"mount-{number}"] = f"{_MOUNTS}/{name}"
         return [{"name": f"roost-{name}", "mountPath": path} for name, path in places.items()]
 
     def _shared_memory(self, role: str) -> int:

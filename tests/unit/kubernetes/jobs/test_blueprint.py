@@ -138,6 +138,15 @@ def test_a_folder_that_was_sent_is_unpacked_before_anything_else() -> None:
     assert own.pods()[0]["spec"]["initContainers"][0]["command"][0] == "/opt/python"
 
 
+def test_a_mount_by_name_is_a_claim() -> None:
+    pod = plan(mounts=["birds", "models-2"]).pods()[0]
+    claims = [one for one in pod["spec"]["volumes"] if "persistentVolumeClaim" in one]
+    assert [one["persistentVolumeClaim"]["claimName"] for one in claims] == ["birds", "models-2"]
+    places = {one["name"]: one["mountPath"] for one in pod["spec"]["containers"][0]["volumeMounts"]}
+    assert [places[one["name"]] for one in claims] == ["/mnt/birds", "/mnt/models-2"]
+    assert env(pod)["ROOST_MOUNT_MODELS_2"] == "/mnt/models-2"
+
+
 def test_elastic_workers_are_wrapped_and_know_their_member() -> None:
     made = replace(plan(workers="1..4"), digest=digest_of("hush-hush"))
     pod = made.pods()[1]
