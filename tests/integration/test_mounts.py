@@ -43,9 +43,3 @@ def test_a_job_finds_its_mounts_and_no_others(
         ):
             file.write_text(f"run: 'true'\nmounts: [{name}]\n")
             assert said in roost("submit", file, "-y").error
-
-        # What is gone when the job starts is said, and nothing is tried again.
-        data.rename(tmp_path / "moved")
-        file.write_text("run: 'true'\nmounts: [birds-2]\n")
-        assert roost("submit", file, "-y", "-w").status != 0
-        assert "which is no folder here now" in roost("get", "job").out
