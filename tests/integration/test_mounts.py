@@ -43,3 +43,11 @@ def test_a_job_finds_its_mounts_and_no_others(
         ):
             file.write_text(f"run: 'true'\nmounts: [{name}]\n")
             assert said in roost("submit", file, "-y").error
+
+        # A folder that is away is waited for: its job has done nothing wrong.
+        data.rename(tmp_path / "away")
+        later = one.submit({"run": "cat $ROOST_MOUNT_BIRDS_2/birds.txt", "mounts": ["birds-2"]})
+        assert one.wait(lambda: "no folder here now" in one.view(later)["reason"], 60.0)
+        (tmp_path / "away").rename(data)
+        found = one.until(later, "succeeded", "failed")
+        assert (found["state"], found["attempt"], found["failures"]) == ("succeeded", 1, 0)

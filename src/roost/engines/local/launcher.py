@@ -33,7 +33,7 @@ from roost.engines.local.snapshots import CopyContext, restore
 from roost.engines.local.work_folder import fill
 from roost.engines.mounts import HostMount, mount_variable
 from roost.engines.rank_environment import own_variables
-from roost.errors import InvalidSpec
+from roost.errors import InvalidSpec, Retryable
 from roost.failpoints import hit
 from roost.jobfile.program import Program, Task
 
@@ -368,10 +368,13 @@ def _count(value: object) -> int:
 
 
 def _check_mount(mount: HostMount, account: accounts.Account | None) -> None:
-    """Refuse a mount that is not there, or that the job could not read."""
+    """Refuse a mount that the job could not read; wait for one that is away."""
     place = Path(os.path.realpath(mount.path))
     if not place.is_dir():
-        raise InvalidSpec(f"mounts: {mount.name} is {mount.path}, which is no folder here now")
+        # A disk that is not mounted at the moment is none of the job's doing.
+        raise Retryable(
+            f"mounts: {mount.name} is {mount.path}, which is no folder here now", after=1.0
+        )
     if account:
         accounts.check_reach(account, place)
     elif not os.access(place, os.R_OK | os.X_OK):
