@@ -30,7 +30,7 @@ class DiskMeter:
         self._document: dict[JobId, int] = {}
         self._grown: dict[JobId, int] = {}
         self._sums: Counter[str] = Counter()
-        #: All jobs, the one that was measured longest ago first; some may be gone.
+        #: What is left of a round through all jobs; some may be gone.
         self._round: deque[JobId] = deque()
         self._next: deque[JobId] = deque()
 
@@ -56,7 +56,6 @@ class DiskMeter:
         if document:
             self._document[job] = document
             self._sums[user] += document
-        self._round.append(job)
 
     def measured(self, job: JobId, size: int) -> None:
         """Note how large a job is now."""
@@ -79,17 +78,18 @@ class DiskMeter:
         if job in self._user:
             self._next.append(job)
 
-    def oldest(self) -> JobId | None:
-        """The job that was not measured for the longest time; it goes to the end of the round."""
-        while self._next:
-            job = self._next.popleft()
-            if job in self._user:
-                return job
-        while self._round:
-            job = self._round.popleft()
-            if job in self._user:
-                self._round.append(job)
-                return job
+    def renew(self) -> None:
+        """Begin another round, behind what is left of the last."""
+        left = set(self._round)
+        self._round.extend(job for job in self._user if job not in left)
+
+    def take_next(self) -> JobId | None:
+        """The next job that is to be measured; None if all were."""
+        for line in (self._next, self._round):
+            while line:
+                job = line.popleft()
+                if job in self._user:
+                    return job
         return None
 
     def of(self, user: str) -> int:

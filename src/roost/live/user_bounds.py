@@ -6,7 +6,8 @@ Where there is a second, higher bound, jobs that are beyond it and still write a
 
 Space is that of run folders, checkpoints, logs, functions and job files, of snapshots, and of
 folders that were sent. Folders are measured on a thread of their own: those of runs every few
-seconds, or less often where that takes long, and all others one after the other.
+seconds, or less often where they do not grow or measuring takes long; those of jobs that have
+ended once more, and all of them every hour.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _log = logging.getLogger(__name__)
 #: How often runs are looked at, in seconds, and how much of the time that may take.
 EVERY_S = 2.0
 _PART = 0.05
+#: The longest pause of a run that does not grow, and from one round through all jobs to the next.
+_CALM_S, _ROUND_S = 30.0, 3600.0
 #: After how many looks the figures are written.
 _SAVE_EVERY = 150
 #: How much a job has to write between two looks to be stopped, in bytes.
@@ -95,8 +98,10 @@ class BoundService:
         self._least = file_share(home)
         self._snapshots: dict[str, int] = {}
         self._sent: dict[str, int] = {}
-        #: When a job is to be measured again, on the monotonic clock.
+        #: When a job that runs is to be measured again, on the monotonic clock; its last pause.
         self._due: dict[JobId, float] = {}
+        self._pauses: dict[JobId, float] = {}
+        self._round_at = time.monotonic()
         #: What each run was told: whether its user is beyond the bound, and whether it has to end.
         self._told: dict[RunId, tuple[bool, bool]] = {}
         self._looks = 0
@@ -209,15 +214,13 @@ class BoundService:
         for job in jobs:
             if self._due.get(job, 0.0) <= time.monotonic():
                 await self._measure(job, len(jobs))
+        if time.monotonic() > self._round_at + _ROUND_S:
+            self._meter.renew()
+            self._round_at = time.monotonic()
         until = time.monotonic() + EVERY_S * _PART
-        seen = set[JobId]()
-        while time.monotonic() < until:
-            oldest = self._meter.oldest()
-            if oldest is None or oldest in seen:
-                break
-            seen.add(oldest)
-            if oldest not in self._due:
-                await self._measure(oldest)
+        while time.monotonic() < until and (other := self._meter.take_next()) is not None:
+            if other not in self._due:
+                await self._measure(other)
         await self._add_up()
         await self._restrain()
         self._looks += 1
@@ -238,9 +241,14 @@ class BoundService:
         """Measure a job; one of so many runs is due again when all of them had their turn."""
         began = time.monotonic()
         self._meter.measured(job, await self._work(self._size, job))
-        took_s = time.monotonic() - began
+        now = time.monotonic()
         if runs and job in self._driver.records:
-            self._due[job] = time.monotonic() + max(EVERY_S / 2, runs * took_s / _PART)
+            # Half: whatever a look takes, the next one comes when this is due.
+            pause = EVERY_S / 2
+            if not self._meter.grown(job):
+                pause = min(2 * self._pauses.get(job, pause), _CALM_S)
+            self._pauses[job] = pause
+            self._due[job] = now + max(pause, runs * (now - began) / _PART)
 
     def _size(self, job: JobId) -> int:
         own = self._driver.private_files
@@ -256,10 +264,15 @@ class BoundService:
             if row.finished_at is not None:
                 self._meter.add(JobId(row.id), row.user)
                 self._meter.soon(JobId(row.id))
-                self._due.pop(JobId(row.id), None)
+                self._calm(JobId(row.id))
         for job in change.deleted:
             self._meter.drop(JobId(job))
-            self._due.pop(JobId(job), None)
+            self._calm(JobId(job))
+
+    def _calm(self, job: JobId) -> None:
+        """It does not run any more."""
+        self._due.pop(job, None)
+        self._pauses.pop(job, None)
 
     async def _restrain(self) -> None:
         """Keep no more output of runs whose users are beyond a bound, or stop them; or let them."""

@@ -213,8 +213,10 @@ def test_figures_that_are_damaged_are_measured_anew(tmp_path: Path) -> None:
     meter = DiskMeter(kept)
     meter.begin({job: "ada", JobId("c"): "bob"})
     assert (meter.of("ada"), meter.of("bob")) == (10, 0)
-    assert meter.oldest() == "c"  # what is not known comes first
+    assert meter.take_next() == "c"  # what is not known comes first
     meter.soon(job)
-    assert [meter.oldest() for _ in range(3)] == ["a", "a", "c"]
+    assert [meter.take_next() for _ in range(3)] == ["a", "a", None]
+    meter.renew()
+    assert meter.take_next() == "a"
     meter.drop(job)
-    assert (meter.of("ada"), meter.oldest()) == (0, "c")
+    assert (meter.of("ada"), meter.take_next(), meter.take_next()) == (0, "c", None)
