@@ -392,7 +392,7 @@ def test_a_folder_goes_to_a_server_elsewhere(
 
     # A client that is cut off on the way; the next one sends the rest.
     with Client() as client:
-        assert client.where() == (False, True)
+        assert client.where()[:2] == (False, True)
         ready = prepare(command, client.where())
         assert ready.folder is not None
         steps = uploads.send(ready.folder)

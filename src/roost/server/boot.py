@@ -160,6 +160,8 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             settle(home.path, identity)
             # After start(), which claims the store: a second server must not add tokens.
             new = await asyncio.to_thread(_ensure_token, home, store)
+            if new and (admin := store.accounts.user(getpass.getuser())) is not None:
+                await cluster.user_changed(admin, "roost up")
             probe = home.leave_probe()
             app = create_app(
                 cluster,
@@ -222,7 +224,7 @@ def _ensure_token(home: Home, store: Store) -> bool:
         store.accounts.add_user(User(name, "admin", unix=name), actor="roost up")
     # The account of the server can change the database anyway: it is never locked out.
     elif user.role != "admin" or not user.active:
-        store.accounts.set_user(User(name, "admin", user.unix), actor="roost up")
+        store.accounts.set_user(replace(user, role="admin", active=True), actor="roost up")
     # The store first: a crash in between leaves a token without a file, and the next start makes
     # another. The other way round the file would hold a token that opens nothing.
     _, secret = store.accounts.add_token(name, "roost up", actor="roost up")

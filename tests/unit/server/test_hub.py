@@ -71,7 +71,8 @@ async def test_a_tick_is_encoded_once_for_each_audience(tmp_path: Path) -> None:
         await asyncio.gather(*(here.submit("ada", f"job-{number}") for number in range(3)))
         await _settled(here, watchers[0], watchers[70])
         deltas, ticks = hub.encoded - 3, hub.ticks
-        assert 3 * ticks >= deltas >= 2 * ticks  # bob is told of nodes, not of jobs
+        # Bob is told of nodes, not of jobs; the last tick may be under way.
+        assert 3 * ticks >= deltas >= 2 * (ticks - 1)
         assert all(len(viewer.chunks) <= 1 + 2 * ticks for viewer in watchers)
 
 
