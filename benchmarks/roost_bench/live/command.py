@@ -172,6 +172,11 @@ def live(only: str, output: str, *, quick: bool) -> None:
     figures: list[Figure] = []
     for name in names:
         figures += known[name](QUICK if quick else Sizes(), _say(name))
+    report(figures, output)
+
+
+def report(figures: list[Figure], output: str) -> None:
+    """Print figures; the command fails if one has missed its goal."""
     if output == "json":
         print_json([asdict(figure) for figure in figures])
     else:

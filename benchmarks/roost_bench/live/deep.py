@@ -10,18 +10,17 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli.output import print_json, print_table
 from roost.cli.parameter_types import Verb, option
 from roost.defaults import POLICY
 from roost.demo.server import ScratchServer, scratch_server
 from roost.errors import Fatal
-from roost_bench.live.command import Figure, below, chosen, row_of
+from roost_bench.live.command import Figure, below, chosen, report
 from roost_bench.live.deep_home import fill
 from roost_bench.live.server import percentile
 from roost_bench.live.silences import listening
@@ -123,12 +122,7 @@ def deep(output: str, only: str, **sizes: object) -> None:
     """
     depth = QueueDepth(**sizes)  # type: ignore[arg-type]
     figures = list(measured(depth, chosen(only, measures()), _say))
-    if output == "json":
-        print_json([asdict(figure) for figure in figures])
-    else:
-        print_table([row_of(figure) for figure in figures])
-    if not all(figure.passed for figure in figures):
-        click.get_current_context().exit(1)
+    report(figures, output)
 
 
 def _say(text: str) -> None:
