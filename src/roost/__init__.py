@@ -6,10 +6,11 @@ What a training script or a notebook needs is here: ``roost.job``, ``roost.submi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+# Not that of typing, which takes long to load: every command and every training comes by here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from roost.client import AsyncClient, Client, job, submit
 
 __version__ = "0.1.0"
@@ -20,6 +21,8 @@ __all__ = ["AsyncClient", "Client", "__version__", "job", "submit"]
 def __getattr__(name: str) -> Any:
     if name not in {"AsyncClient", "Client", "job", "submit"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - as above
+
     # By name: what is below must not seem to depend on what is above.
     return getattr(import_module("roost.client"), name)
 

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import Any
 
 _INTERRUPTED = 130
 
 
-def main() -> Any:
+def main() -> object:
     """Run the command line; the exit status."""
-    try:
-        from roost.cli import main as run  # noqa: PLC0415 - that is the point
+    # Nothing is open yet, and nothing any more at the end: there the signal itself ends us. As an
+    # exception within an import it becomes any other error, or none.
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from roost.cli import main as run  # noqa: PLC0415 - that is the point
 
-        return run()
-    except KeyboardInterrupt:
+    try:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        status: object = run()
+    except BaseException as error:
+        if not _is_interrupt(error):
+            raise
         sys.stderr.write("interrupted\n")
-        return _INTERRUPTED
+        status = _INTERRUPTED
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether it is Ctrl-C, or what became of one while a verb was loaded."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__
+    return False

@@ -118,7 +118,8 @@ def test_too_few_descriptors_make_jobs_wait(tmp_path: Path) -> None:
         one.server.start(before=("bash", "-c", 'ulimit -n 52; exec "$@"', "bash"))
         assert one.server.ready(), one.server.said()
         jobs = [gated(one, gate) for _ in range(30)]
-        assert until(lambda: held(one)), one.server.said()
+        # What ends first is a matter of chance: descriptors for a launch, or for the journal.
+        assert until(lambda: held(one) or not all(job.id for job in one.jobs)), one.server.said()
         gate.touch()
         assert until(lambda: all_accepted(one)), one.server.said()
         for job in jobs:

@@ -6,13 +6,12 @@ is measured over HTTP while another process looks for silences of the server (``
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +23,7 @@ from roost_bench.live.command import Figure, below, chosen, report
 from roost_bench.live.deep_home import fill
 from roost_bench.live.server import percentile
 from roost_bench.live.silences import listening
+from roost_bench.live.submitters import submitted
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -33,6 +33,8 @@ _MIB = 1 << 20
 _PATIENCE_S = 600.0
 _POLL_S = 0.05
 _CONNECTIONS = 32
+#: Jobs of a burst, and connections over which they come.
+_BURST, _AT_ONCE = 1000, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def measures() -> dict[str, DeepMeasure]:
     """All measures, in the order in which they run."""
     return {
         "submit": _submits,
+        "burst": _bursts,
         "list": _lists,
         "explain": _explains,
         "stream": _streams,
@@ -117,8 +120,8 @@ Examples:
 def deep(output: str, only: str, **sizes: object) -> None:
     """Measure a real server with a deep queue; exit status 1 if a goal is missed.
 
-    Measures: submit, list, explain, stream, state, restart. Each but the last also tells how long
-    the server was silent meanwhile. Filling the queue takes a minute for 100 000 jobs.
+    Measures: submit, burst, list, explain, stream, state, restart. Each but the last also tells how
+    long the server was silent meanwhile. Filling the queue takes a minute for 100 000 jobs.
     """
     depth = QueueDepth(**sizes)  # type: ignore[arg-type]
     figures = list(measured(depth, chosen(only, measures()), _say))
@@ -153,38 +156,26 @@ def measured(depth: QueueDepth, names: list[str], say: Callable[[str], None]) ->
 
 def _submits(server: ScratchServer, depth: QueueDepth) -> Iterator[Figure]:
     """Jobs come at a steady rate, whatever becomes of those before them."""
-    took_ms = asyncio.run(_submitted(server, depth))
-    yield below("submit", statistics.median(took_ms), "ms")
-    yield below("submit-p99", percentile(took_ms, 0.99), "ms", 100)
-    yield below("submit-max", max(took_ms), "ms")
+    count = max(1, round(depth.rate * depth.seconds))
+    done = submitted(server, _late("late", count), depth.rate, _CONNECTIONS)
+    yield below("submit", statistics.median(done.took_ms), "ms")
+    yield below("submit-p99", percentile(done.took_ms, 0.99), "ms", 100)
+    yield below("submit-max", max(done.took_ms), "ms")
+    yield below("submit-rate", count / done.all_s, "/s")
+    yield below("submit-cpu", done.server_ms, "ms")
+    yield below("submit-client-cpu", done.client_ms, "ms")
 
 
-async def _submitted(server: ScratchServer, depth: QueueDepth) -> list[float]:
-    from roost.client import AsyncClient
-    from roost.client.machine import ServerMachine
-    from roost.client.submissions import prepare
+def _bursts(server: ScratchServer, _depth: QueueDepth) -> Iterator[Figure]:
+    """Many jobs at once: how long until the last one is accepted."""
+    done = submitted(server, _late("burst", _BURST), None, _AT_ONCE)
+    yield below("burst", done.all_s, "s", 5)
+    yield below("burst-cpu", done.server_ms, "ms")
 
-    here = ServerMachine(same=True, takes_folders=False)
-    jobs = [
-        prepare({"name": f"late-{n}", "command": ["sleep", "600"], "run_time": "1h"}, here)
-        for n in range(max(1, round(depth.rate * depth.seconds)))
-    ]
-    took_ms: list[float] = []
-    at_once = asyncio.Semaphore(_CONNECTIONS)
-    async with AsyncClient(server.url, server.token, timeout=_PATIENCE_S) as client:
-        await client.whoami()
-        began = time.perf_counter()
 
-        async def submit(number: int) -> None:
-            # From when it was due: what waits for those before it has waited, too.
-            due = began + number / depth.rate
-            await asyncio.sleep(due - time.perf_counter())
-            async with at_once:
-                await client.submit(jobs[number])
-            took_ms.append(1000 * (time.perf_counter() - due))
-
-        await asyncio.gather(*(submit(number) for number in range(len(jobs))))
-    return took_ms
+def _late(name: str, count: int) -> list[dict[str, Any]]:
+    job = {"command": ["sleep", "600"], "run_time": "1h"}
+    return [{**job, "name": f"{name}-{number}"} for number in range(count)]
 
 
 def _lists(server: ScratchServer, depth: QueueDepth) -> Iterator[Figure]:

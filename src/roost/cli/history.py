@@ -58,13 +58,18 @@ def recorded(since_s: float | None) -> Workload:
     with connection.connect() as client:
         after = 0.0 if since_s is None else time.time() - since_s
         over = client.jobs(state=("succeeded", "failed", "cancelled"))
-        views = [view for view in over if view.submitted_at >= after and view.ran_s > 0]
+        views = [view for view in over if view.submitted_at >= after and _ran(view)]
         if not views:
             raise InvalidSpec("no job that ran is over on this server since then; try a later day")
         views.sort(key=lambda view: (view.submitted_at, view.id))
         first = views[0].submitted_at
         jobs = [_job(view, client, first) for view in views]
         return Workload("history", jobs, tuple(map(_node, client.nodes())))
+
+
+def _ran(view: JobView) -> bool:
+    """Whether processes of a job ran: one that ends at once may have taken no time at all."""
+    return view.ran_s > 0 or view.exit_code is not None
 
 
 def _job(view: JobView, client: Client, first: float) -> TraceJob:

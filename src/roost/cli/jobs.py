@@ -222,7 +222,8 @@ def footer(page: Page[JobView], *, filtered: bool = True) -> str:
         for name in ("gpus_held", "gpus")
     )
     many = formatting.count(len(page), "job")
-    line = f"{many}: {formatting.footer(page)}; GPUs held/asked: {held}/{asked}"
+    more = "+" if any(view.gpus_held > view.gpus for view in page) else ""
+    line = f"{many}: {formatting.footer(page)}; GPUs held/asked: {held}/{asked}{more}"
     end = page.offset + len(page)
     if end < page.total:
         line += f"; {page.total - end:,} more: --offset {end}"

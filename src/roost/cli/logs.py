@@ -5,7 +5,8 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,9 @@ from roost.errors import InvalidSpec, RoostError
 
 if TYPE_CHECKING:
     from roost.client import JobHandle
+
+#: So many lines are printed at a time.
+_TOGETHER = 1000
 
 
 @click.command(
@@ -58,15 +62,14 @@ def logs(
     with connection.connect() as client:
         handle = client.job(job)
         _tell_that_it_waits(handle)
-        if everyone:
-            lines = _everyone(handle, {**asked, "follow": follow})
-        elif follow:
-            lines = followed(handle, **asked)
-        else:
-            lines = handle.logs(**asked)
-        for line in lines:
-            tell(line, at_once=follow)
-        sys.stdout.flush()
+        if follow:
+            heard = _merged(handle, asked) if everyone else followed(handle, **asked)
+            for lines in heard:
+                tell(lines)
+            return
+        every = _everyone(handle, asked) if everyone else handle.logs(**asked)
+        while some := list(islice(every, _TOGETHER)):
+            tell(some)
 
 
 def _tell_that_it_waits(handle: JobHandle) -> None:
@@ -81,41 +84,42 @@ def _tell_that_it_waits(handle: JobHandle) -> None:
 
 def followed(
     handle: JobHandle, worker: str = "", attempt: int = 0, tail: int | None = None
-) -> Iterator[str]:
-    """Lines until the job is over; a further attempt is told beside them."""
-    from roost.client.logs import LogCursor, following
+) -> Iterator[list[str]]:
+    """Lines until the job is over, as they come; a further attempt is told beside them."""
+    from roost.client.logs import LogCursor, pieces
 
     place, known = LogCursor(handle.id, worker, attempt), 0
-    for line in handle.client.iterate(following(place, tail)):
-        if known and place.attempt != known:
-            connection.note(f"roost: attempt {place.attempt} of {handle.id}")
-        known = place.attempt
-        yield line
+    for number, lines in handle.client.iterate(pieces(place, tail)):
+        if known and number != known:
+            connection.note(f"roost: attempt {number} of {handle.id}")
+        known = number
+        yield lines
 
 
-def tell(line: str, *, at_once: bool = True) -> None:
-    """Print a line of a log; ``at_once`` flushes it for people that look on."""
-    shown = connection.log_text(line) if sys.stdout.isatty() else line
-    sys.stdout.write(f"{shown}\n")
-    if at_once:
-        sys.stdout.flush()
+def tell(lines: Iterable[str]) -> None:
+    """Print lines of a log, at once for people that look on."""
+    shown = map(connection.log_text, lines) if sys.stdout.isatty() else lines
+    sys.stdout.write("".join(f"{line}\n" for line in shown))
+    sys.stdout.flush()
 
 
 def _everyone(handle: JobHandle, asked: dict[str, Any]) -> Iterator[str]:
-    """The lines of all workers: one after the other, or as they come."""
-    # Asked once: workers that an elastic job gets later are not followed.
-    names = handle.workers(asked["attempt"]) or ["worker-0"]
-    width = max(map(len, names))
-    readers = {f"{name:<{width}} | ": handle.logs(**{**asked, "worker": name}) for name in names}
-    if asked["follow"]:
-        yield from _merged(readers)
-        return
-    for head, lines in readers.items():
+    """The lines of all workers, one worker after the other."""
+    for head, lines in _readers(handle, asked).items():
         yield from (head + line for line in lines)
 
 
-def _merged(readers: dict[str, Iterator[str]]) -> Iterator[str]:
-    """Lines of several streams as they come, each after its head."""
+def _readers(handle: JobHandle, asked: dict[str, Any]) -> dict[str, Iterator[str]]:
+    """The lines of each worker, by what is put before them."""
+    # Asked once: workers that an elastic job gets later are not followed.
+    names = handle.workers(asked["attempt"]) or ["worker-0"]
+    width = max(map(len, names))
+    return {f"{name:<{width}} | ": handle.logs(**{**asked, "worker": name}) for name in names}
+
+
+def _merged(handle: JobHandle, asked: dict[str, Any]) -> Iterator[list[str]]:
+    """Lines of all workers as they come, each after its head."""
+    readers = _readers(handle, {**asked, "follow": True})
     # Unbounded on purpose: a slow terminal must not stop the streams, or the server drops them.
     lines: queue.SimpleQueue[str | RoostError | None] = queue.SimpleQueue()
 
@@ -140,4 +144,4 @@ def _merged(readers: dict[str, Iterator[str]]) -> Iterator[str]:
             case RoostError() as error:
                 raise error
             case str() as line:
-                yield line
+                yield [line]

@@ -199,8 +199,8 @@ def _wait(handle: JobHandle, *, follow: bool) -> int:
 
     try:
         if follow:
-            for line in followed(handle):
-                tell(line)
+            for lines in followed(handle):
+                tell(lines)
         view = handle.wait()
     except KeyboardInterrupt:
         connection.note(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -9,13 +10,11 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -24,6 +23,7 @@ from roost.cli.config_file import apply_config
 from roost.cli.options import complete_placers, complete_policies
 from roost.cli.parameter_types import NO_BOUND, ByteSize, DiskBound, Duration, Verb, option
 from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
+from roost.cli.server_log import server_log
 from roost.client import endpoints
 from roost.defaults import PLACER, POLICY, USER_DISK, USER_JOBS
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from roost.server.boot import ServerSettings
     from roost.server.home import RunningServer
 
-#: A log file is closed at this size, and so many older ones are kept.
-_LOG_BYTES = 10 << 20
-_LOGS_KEPT = 3
 #: How long a server may take to stop, in seconds.
 _DOWN_S = 15.0
 _TYPED = "roost.up.typed"
@@ -240,7 +237,7 @@ def up(
     if detach:
         _detached(start, log_level)
         return
-    with _logging(start, log_level, also_here=True):
+    with server_log(start.home, log_level, also_here=True):
         jobs = _serve(start, lambda told: _show(told, foreground=True))
     click.echo(f"stopped; {_go_on(jobs)}")
 
@@ -273,9 +270,13 @@ def _reread(typed: list[str]) -> ServerSettings:
 
 def _start(given: Mapping[str, Any]) -> ServerSettings:
     """The settings of the server; its home is there, and no server runs from it."""
-    from roost.server.home import Home
+    gc.disable()  # while the server is loaded: nothing of that is garbage
+    try:
+        from roost.server.home import Home
 
-    start = _settings(given)
+        start = _settings(given)
+    finally:
+        gc.enable()
     home = Home(start.home, start.token_file)
     home.prepare()
     home.refuse_second()
@@ -344,67 +345,6 @@ def _serve(start: ServerSettings, told: Callable[[dict[str, Any]], None]) -> dic
     from roost.server.boot import as_dict, run
 
     return asyncio.run(run(start, lambda found: told(as_dict(found))))
-
-
-@contextmanager
-def _logging(start: ServerSettings, level: str, *, also_here: bool) -> Iterator[None]:
-    """Log to the home, in files of a bounded size; in the foreground what matters is shown, too."""
-    from roost.server.home import Home
-
-    file = _LogFile(
-        Home(start.home).log_file, maxBytes=_LOG_BYTES, backupCount=_LOGS_KEPT, encoding="utf-8"
-    )
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handlers: list[logging.Handler] = [file]
-    if also_here:
-        handlers.append(_Here())
-        handlers[-1].setLevel(logging.WARNING)
-        handlers[-1].setFormatter(logging.Formatter("roost: %(levelname)s: %(message)s"))
-    root, before = logging.getLogger(), logging.getLogger().level
-    root.setLevel(level.upper())
-    if level != "debug":  # it tells of every connection
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    for handler in handlers:
-        root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.setLevel(before)
-        for handler in handlers:
-            root.removeHandler(handler)
-            handler.close()
-
-
-class _Here(logging.StreamHandler[TextIO]):
-    """Shows warnings on standard error; a terminal that has gone is no error."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - theirs
-        """Ignore it: there is no other place to complain."""
-
-
-class _LogFile(RotatingFileHandler):
-    """A log that only its owner can read. A disk that is full costs lines, and no more."""
-
-    _complained = False
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - theirs
-        """Say once that lines are missing."""
-        del record
-        if not self._complained:
-            self._complained = True
-            with suppress(OSError):
-                text = f"roost: warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}"
-                sys.stderr.write(f"{text}\n")
-
-    def close(self) -> None:
-        """Close the file, with or without its last line."""
-        with suppress(OSError):
-            super().close()
-
-    def _open(self) -> TextIOWrapper:
-        # Not open(): the file must never be readable for others, whatever the umask.
-        file = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        return os.fdopen(file, "a", encoding=self.encoding, errors="backslashreplace")
 
 
 def _show(told: Mapping[str, Any], *, foreground: bool) -> None:
@@ -492,7 +432,7 @@ def _become_server(start: ServerSettings, level: str, pipe: int) -> None:
         log = os.open(Home(start.home).log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for number, file in ((0, null), (1, log), (2, log)):
             os.dup2(file, number)
-        with _logging(start, level, also_here=False):
+        with server_log(start.home, level, also_here=False):
             status = _served(start, pipe)
     finally:
         # Not sys.exit: handlers and buffers belong to the process that was forked.

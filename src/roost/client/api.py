@@ -96,8 +96,7 @@ def jobs(**filters: Unpack[Filters]) -> Items[JobView]:
         size = _PAGE if left is None else min(_PAGE, left)
         filters["offset"], filters["limit"] = offset, size
         found = yield from page(**filters)
-        for job in found:
-            yield Emit(job)
+        yield Emit(found.items)
         offset += len(found)
         left = None if left is None else left - len(found)
         if not found.items or offset >= found.total:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -82,9 +82,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Emit(Generic[T]):
-    """An item for the caller that iterates."""
+    """Items for the caller that iterates, as many as are there."""
 
-    item: T
+    items: Sequence[T]
 
 
 class ConnectionLost(Exception):
@@ -164,7 +164,8 @@ def consumed(items: Items[T], take: Callable[[T], object]) -> Steps[None]:
                 return
             answer = error = None
             if isinstance(step, Emit):
-                take(step.item)
+                for item in step.items:
+                    take(item)
                 continue
             try:
                 answer = yield step

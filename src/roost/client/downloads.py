@@ -254,7 +254,7 @@ def _pieces(
             end = at + int(reply.headers.get("content-length", 0))
             while error is None and isinstance(chunk := (yield Read()), bytes):
                 heard, pauses, at = time.monotonic(), waits(), at + len(chunk)
-                yield Emit(chunk)
+                yield Emit((chunk,))
             if error is None and at >= end:
                 return
         except ConnectionLost as lost:

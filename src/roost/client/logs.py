@@ -36,14 +36,12 @@ def logs(
     text = codecs.getincrementaldecoder("utf-8")("replace")
     while True:
         reply = yield from _page(place, tail)
-        for line in place.lines.feed(text.decode(reply.content)):
-            yield Emit(line)
+        yield Emit(place.lines.feed(text.decode(reply.content)))
         size = int(reply.headers.get("x-log-size", 0))
         if tail is not None or not reply.content or place.offset + len(reply.content) >= size:
             break
         place.offset += len(reply.content)
-    for line in place.lines.rest():
-        yield Emit(line)
+    yield Emit(place.lines.rest())
 
 
 def following(place: LogCursor, tail: int | None = None) -> Items[str]:
@@ -53,30 +51,40 @@ def following(place: LogCursor, tail: int | None = None) -> Items[str]:
     yield from read(place.request, place.take)
 
 
+def pieces(place: LogCursor, tail: int | None = None) -> Items[tuple[int, list[str]]]:
+    """The same, but all lines that come together in one piece, each with its attempt."""
+
+    def taken(message: Message) -> Iterator[tuple[int, list[str]]]:
+        attempt = place.attempt  # what is left of an attempt comes with the news of the next
+        if lines := place.take(message):
+            yield attempt, lines
+
+    if tail is not None:
+        yield from _skip(place, tail)
+    yield from read(place.request, taken)
+
+
 class LineAssembler:
     """Puts lines together from pieces of text."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
 
-    def feed(self, text: str) -> Iterator[str]:
+    def feed(self, text: str) -> list[str]:
         """The lines that end in this piece."""
-        *ended, rest = text.split("\n")
-        for line in ended:
-            self._parts.append(line)
-            yield from self._joined()
-        if rest:
-            self._parts.append(rest)
+        first, *ended = text.split("\n")
+        self._parts.append(first)
+        if not ended:
+            return []
+        lines = ["".join(self._parts), *ended]
+        self._parts = [lines.pop()]
+        return [line.removesuffix("\r") for line in lines]
 
-    def rest(self) -> Iterator[str]:
+    def rest(self) -> list[str]:
         """What is left without an end."""
-        if self._parts:
-            yield from self._joined()
-
-    def _joined(self) -> Iterator[str]:
-        whole = "".join(self._parts).removesuffix("\r")
+        whole = "".join(self._parts)
         self._parts.clear()
-        yield whole
+        return [whole.removesuffix("\r")] if whole else []
 
 
 @dataclass(slots=True)
@@ -94,21 +102,22 @@ class LogCursor:
         asked = [("worker", self.worker), ("attempt", self.attempt), ("offset", self.offset)]
         return get(f"/jobs/{part(self.job)}/logs/stream", asked)
 
-    def take(self, message: Message) -> Iterator[str]:
+    def take(self, message: Message) -> list[str]:
         """The lines that a message completes."""
         told = json.loads(message.data)
         match message.event:
             case "message":
-                yield from self.lines.feed(str(told))
                 offset = message.id.rpartition("-")[2]  # after the attempt
                 self.offset = int(offset) if offset.isdecimal() else self.offset
+                return self.lines.feed(str(told))
             case "attempt" if told["attempt"] != self.attempt:
-                yield from self.lines.rest()
                 if self.attempt:
                     self.offset = 0
                 self.attempt = int(told["attempt"])
+                return self.lines.rest()
             case "end":
-                yield from self.lines.rest()
+                return self.lines.rest()
+        return []
 
 
 def _page(place: LogCursor, tail: int | None) -> Steps[RestReply]:

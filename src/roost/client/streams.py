@@ -64,8 +64,7 @@ def read(request: Callable[[str], RestRequest], take: Callable[[Message], Iterab
                     if message.event == _CLOSING:
                         continue
                     last, pauses = message.id, waits()
-                    for item in take(message):
-                        yield Emit(item)
+                    yield Emit(tuple(take(message)))
                     if message.event == "end":
                         return
         except ConnectionLost as lost:

@@ -110,8 +110,8 @@ class SyncTransport(BaseTransport):
                 answer = error = None
                 try:
                     match step:
-                        case Emit(item):
-                            yield item
+                        case Emit(items):
+                            yield from items
                         case Pause(seconds):
                             time.sleep(seconds)
                         case RestRequest():
@@ -158,8 +158,9 @@ class AsyncTransport(BaseTransport):
     async def iterate(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         """What a conversation emits."""
         with closing(patient(steps, self._patience)) as talk:
-            async for item in self._flow(talk):
-                yield item
+            async for items in self._flow(talk):
+                for item in items:
+                    yield item
 
     async def close(self) -> None:
         """End all connections."""
@@ -178,8 +179,8 @@ class AsyncTransport(BaseTransport):
                 answer = error = None
                 try:
                     match step:
-                        case Emit(item):
-                            yield item
+                        case Emit(items):
+                            yield items
                         case Pause(seconds):
                             await asyncio.sleep(seconds)
                         case RestRequest():

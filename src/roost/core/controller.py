@@ -32,9 +32,20 @@ from roost.core.folding.dispatch import fold
 from roost.core.folding.maintenance import pass_time
 from roost.core.folding.requests import serve
 from roost.core.plan import Placer, Plan
-from roost.core.reasons import NO_MATCH, Cause, Explanation, Reason, kept_back, other_way, too_late
+from roost.core.reasons import (
+    NO_MATCH,
+    Cause,
+    Explanation,
+    Reason,
+    kept_back,
+    other_use,
+    other_way,
+    short_of,
+    too_late,
+)
 from roost.core.spec import JobId
 from roost.core.state import Job, JobState
+from roost.core.waiting import Line
 from roost.errors import Fatal, RoostError
 
 #: Decides which jobs run and where, by writing on a plan. A policy may have a method ``ignores``,
@@ -73,6 +84,8 @@ class Core:
         #: The first event since the last decision that may change it.
         self.replan: Event | None = None
         self._judged_at = -1
+        #: What nodes were short of at some moment of the ledger, by line.
+        self._shortages: tuple[int, dict[Line, str]] = (-1, {})
         self._plan = Plan(
             self.ledger,
             self.waiting,
@@ -198,7 +211,9 @@ class Core:
         if line.needs_pool and line.said is None and self._plan.matches_nobody(line.shape):
             reason = reason._replace(text=NO_MATCH)
         elif reason.cause is Cause.FRAGMENTATION and line.said is None:
-            text = other_way(self.ledger, line.shape.resources)
+            need = line.shape.resources
+            text = other_way(self.ledger, need) or self._short_of(line)
+            text = text or other_use(self.ledger, need)
             reason = reason._replace(text=text or reason.text)
         lacks_room = reason.cause in (Cause.CAPACITY, Cause.FRAGMENTATION)
         fits = reason.cause in (Cause.TURN, Cause.FRAGMENTATION)
@@ -210,6 +225,18 @@ class Core:
             text, starts_at = self._plan.latest_starts[job_id]
             reason = Reason(reason.cause, text, starts_at)
         return Explanation(reason, tuple(entry[2].id for entry in first), sum(map(len, lines)))
+
+    def _short_of(self, line: Line) -> str:
+        """What nodes are short of; said of many jobs of one shape, and worked out once for them."""
+        if not line.needs_extras:
+            return ""
+        stamp = self.ledger.stamp
+        if self._shortages[0] != stamp:
+            self._shortages = stamp, {}
+        known = self._shortages[1]
+        if line not in known:
+            known[line] = short_of(self.ledger, line.shape)
+        return known[line]
 
     # -- 1. events -----------------------------------------------------------------------------
 

@@ -75,8 +75,12 @@ class Occupancy:
         return ready
 
     def waiters(self, run: Run) -> list[Run]:
-        """Runs that wait for this one to leave."""
-        return [other for other in self._leaving.get(run.id, ()) if run.id in other.after]
+        """Runs that wait for this one to leave, each once.
+
+        One that was called back, had to give its place up and was called back again is noted twice.
+        """
+        noted = dict.fromkeys(self._leaving.get(run.id, ()))
+        return [other for other in noted if run.id in other.after]
 
     def still_there(self, parts: Iterable[Part]) -> list[RunId]:
         """Runs that still use what these parts need."""
@@ -133,7 +137,8 @@ def lasting(spec: JobSpec, allocation: Allocation) -> list[NodeId]:
 
 def _clash(part: Part, leaving: Iterable[Part], node: Node) -> bool:
     """Whether a part needs what others are still leaving: devices, or what a node counts."""
-    counted = bool(node.spec.cpu_milli or node.spec.memory_mib or node.spec.workers)
+    spec = node.spec
+    counted = bool(spec.cpu_milli or spec.memory_mib or spec.workers or spec.extras)
     return any(
         other.node == part.node and (counted or not set(other.gpus).isdisjoint(part.gpus))
         for other in leaving

@@ -16,7 +16,8 @@ import hashlib
 import heapq
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +39,7 @@ from roost.core.history_codec import (
 )
 from roost.core.node import Notice, Window, devices, mask_of
 from roost.core.plan import Placer
+from roost.core.reasons import Cause
 from roost.core.snapshot_v1 import upgraded
 from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
@@ -49,6 +51,14 @@ VERSION = 2
 
 #: Stands for what a job asks for where that is told apart.
 _NO_SPEC = JobSpec()
+_CAUSES = len(Cause)
+#: What is told of a job that has only waited so far.
+_NEWCOMER = frozenset(
+    ("id", "seq", "spec", "submitted_at", "run_time_s", "waits", "queued_at", "waiting")
+)
+_FLOAT = {float}
+#: Lines that are parsed at once.
+_AT_ONCE = 500
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -93,16 +103,52 @@ def load_lines(head: str, jobs: Iterable[str], policy: Policy, placer: Placer) -
 
     read = reader(_JobRecord, spec=spec)
 
-    def record(line: str) -> _JobRecord:
-        told, tab, asked = line.partition("\t")
-        if not tab:
-            raise InvalidSpec("a line of a snapshot does not say what its job asks for")
-        found: _JobRecord = read({**_parsed(told), "spec": asked})
+    def record(about: dict[str, Any]) -> _JobRecord:
+        found: _JobRecord = _newcomer(about, spec) or read(about)
         return found
 
     data["jobs"] = []
-    state: _CoreRecord = decode(_CoreRecord, data)
-    return _filled(state._replace(jobs=tuple(map(record, jobs))), policy, placer)
+    return _filled(decode(_CoreRecord, data), map(record, _told(jobs)), policy, placer)
+
+
+def _newcomer(about: dict[str, Any], spec: Callable[[str], JobSpec]) -> _JobRecord | None:
+    """A job that came and waits since, as nearly all do where they are many; None: another one.
+
+    It tells the same as any other does, in a fraction of the time: all kinds are known beforehand.
+    """
+    if type(about) is not dict or about.keys() != _NEWCOMER or type(about["waits"]) is not list:
+        return None
+    name, seq, run_time_s, waits = about["id"], about["seq"], about["run_time_s"], about["waits"]
+    submitted_at, queued_at = about["submitted_at"], about["queued_at"]
+    times = [submitted_at, queued_at, 0.0 if run_time_s is None else run_time_s, *waits]
+    plain = type(name) is str and type(seq) is int and about["waiting"] is True
+    if not plain or set(map(type, times)) != _FLOAT or not math.isfinite(sum(times)):
+        return None
+    return _JobRecord(
+        JobId(name),
+        seq,
+        spec(about["spec"]),
+        submitted_at,
+        run_time_s,
+        tuple(waits),
+        queued_at=queued_at,
+        waiting=True,
+    )
+
+
+def _told(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What lines tell of their jobs, with what each asks for as a text; many are parsed at once."""
+    left = iter(lines)
+    while some := [line.partition("\t") for line in islice(left, _AT_ONCE)]:
+        if not all(tab for _, tab, _ in some):
+            raise InvalidSpec("a line of a snapshot does not say what its job asks for")
+        found = _parsed(f'{{"jobs":[{",".join([told for told, _, _ in some])}]}}')["jobs"]
+        if len(found) != len(some):
+            raise InvalidSpec("a line of a snapshot is about more than one job, or none")
+        for about, (_, _, asked) in zip(found, some, strict=True):
+            if type(about) is dict:  # what is not, is refused by what reads it
+                about["spec"] = asked
+            yield about
 
 
 def _core_record(core: Core, jobs: Iterable[_JobRecord]) -> _CoreRecord:
@@ -148,7 +194,8 @@ def load(data: Any, policy: Policy, placer: Placer) -> Core:
     """
     if _check_version(data) == 1:
         data = upgraded(data)
-    return _filled(decode(_CoreRecord, data), policy, placer)
+    state: _CoreRecord = decode(_CoreRecord, data)
+    return _filled(state, state.jobs, policy, placer)
 
 
 def _check_version(data: Any) -> int:
@@ -169,10 +216,10 @@ def _parsed(text: str) -> dict[str, Any]:
     return data
 
 
-def _filled(state: _CoreRecord, policy: Policy, placer: Placer) -> Core:
+def _filled(state: _CoreRecord, jobs: Iterable[_JobRecord], policy: Policy, placer: Placer) -> Core:
     core = Core(policy, placer)
     try:
-        _fill(core, state)
+        _fill(core, state, jobs)
     except (Fatal, NotFound) as error:
         raise InvalidSpec(f"the snapshot contradicts itself: {error}") from error
     return core
@@ -341,7 +388,7 @@ def _pending(core: Core) -> tuple[tuple[Action, ...], Event | None, tuple[Migrat
 # -- in --------------------------------------------------------------------------------------------
 
 
-def _fill(core: Core, state: _CoreRecord) -> None:
+def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
     """Put the facts into an empty core, and work out what follows from them."""
     facts = core.state
     facts.now, facts.submitted, facts.finished = state.now, state.submitted, state.finished
@@ -354,15 +401,15 @@ def _fill(core: Core, state: _CoreRecord) -> None:
         if place.spec.id in core.ledger.nodes:
             raise Fatal(f"node {place.spec.id} is there twice")
         core.ledger.join(place.spec)
-    core.jobs.update(_unique("job", ((record.id, _job(core, record)) for record in state.jobs)))
+    in_line: list[Job] = []
+    core.jobs.update(_unique("job", ((record.id, _job(core, record, in_line)) for record in jobs)))
     core.runs.update(_unique("run", ((record.id, _run(core, record)) for record in state.runs)))
     for run in core.runs.values():
         _book(core, run)
     _settle(core, state)
     _await(core, state.leaving)
     _take_out(core, state)
-    for record in state.jobs:
-        _stand(core, record)
+    _stand(core, in_line)
     core.out_of_range.update((name, _known("job", core.jobs, name)) for name in state.out_of_range)
     core.history.service.extend(state.service)
     restore(core.history, state.succeeded, state.profiles, state.costs)
@@ -401,17 +448,41 @@ def _known(kind: str, things: Mapping[_Key, _Value], name: _Key) -> _Value:
     return things[name]
 
 
-def _job(core: Core, record: _JobRecord) -> Job:
+def _job(core: Core, record: _JobRecord, in_line: list[Job]) -> Job:
     queue = _known("queue", core.queues, record.spec.queue)
-    job = Job(record.id, record.seq, record.spec, queue, record.submitted_at, record.run_time_s)
-    for name in _JobRecord._field_defaults:
-        setattr(job, name, getattr(record, name))
-    job.history = core.history
-    job.observed = None if record.observed is None else decode_observed(record.observed)
-    job.waiting = False  # until it stands in line
-    if len(record.waits) != len(job.waits):
-        raise Fatal(f"job {job.id} has {len(record.waits)} waits, not {len(job.waits)}")
-    job.waits = list(record.waits)
+    waits, observed = record.waits, record.observed
+    if len(waits) != _CAUSES:
+        raise Fatal(f"job {record.id} has {len(waits)} waits, not {_CAUSES}")
+    # Neither by name nor field by field: there may be a hundred thousand of them.
+    job = Job(
+        record.id,
+        record.seq,
+        record.spec,
+        queue,
+        record.submitted_at,
+        record.run_time_s,
+        record.state,
+        None,
+        None,
+        record.attempts,
+        record.failures,
+        record.saved_s,
+        record.attained_gpu_s,
+        record.started_at,
+        record.finished_at,
+        record.queued_at,
+        record.not_before,
+        record.preemptions,
+        record.resizes,
+        record.held,
+        record.cancelling,
+        record.protected,
+        list(waits),
+        history=core.history,
+        observed=None if observed is None else decode_observed(observed),
+    )
+    if record.waiting:
+        in_line.append(job)
     return job
 
 
@@ -504,13 +575,12 @@ def _await(core: Core, leaving: Iterable[_LeavingRecord]) -> None:
                 raise Fatal(f"run {run.id} waits for {run_id}, which does not know of it")
 
 
-def _stand(core: Core, record: _JobRecord) -> None:
-    """Let a job wait in its line, or for the end of its back-off."""
-    job = core.jobs[record.id]
-    if record.waiting:
+def _stand(core: Core, in_line: list[Job]) -> None:
+    """Let jobs wait in their lines, others for the end of their back-off."""
+    for job in in_line:
         if job.state.over or not (job.run is None or job.run.parked):
             raise Fatal(f"job {job.id} is {job.state} and stands in line")
-        core.waiting.join(job, core.now)
-        job.queued_at = record.queued_at
-    elif job.state is JobState.QUEUED and job.run is None:
-        heapq.heappush(core.backing_off, (job.not_before, job.seq, job))
+    core.waiting.join_all(in_line, core.now)
+    for job in core.jobs.values():
+        if job.state is JobState.QUEUED and job.run is None and not job.waiting:
+            heapq.heappush(core.backing_off, (job.not_before, job.seq, job))

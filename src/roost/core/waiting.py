@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -45,7 +45,7 @@ class Line:
 
     ``refused_at`` is the ledger's count of releases when the shape was last refused: while that
     stands, it need not be tried again. ``blocked`` is what ``fill`` remembers about making room.
-    ``only_gpus`` and ``needs_pool`` are those of the shape, worked out once.
+    ``only_gpus``, ``needs_pool`` and ``needs_extras`` are those of the shape, worked out once.
     ``cause`` is what the line lacks since ``since``; ``said`` what the policy has to say about it.
     """
 
@@ -55,6 +55,7 @@ class Line:
     epoch: int
     only_gpus: int = 0
     needs_pool: bool = False
+    needs_extras: bool = False
     preempts: bool = True
     adaptable: bool = False
     entries: list[Entry] = field(default_factory=list)
@@ -166,19 +167,66 @@ class Waiting:
         self._reform(jobs, now)
 
     def _disband(self, now: float) -> list[Job]:
-        jobs = sorted((entry[2] for line in self.open for entry in line.entries), key=by_arrival)
-        for job in jobs:
-            self.leave(job, now)
-        return jobs
+        """Send all jobs out of their lines at once: as ``leave``, without looking for each."""
+        jobs: list[Job] = []
+        for line in self.open:
+            totals = line.settle(now)
+            since: tuple[float, ...] | None = None
+            passed: list[tuple[int, float]] = []
+            for _, _, job in line.entries:
+                if job.joined is not since:  # those that joined at once share it
+                    since = job.joined
+                    passed = [
+                        (cause, total - since[cause])
+                        for cause, total in enumerate(totals)
+                        if total != since[cause]
+                    ]
+                job.waiting = False
+                for cause, seconds in passed:
+                    job.waits[cause] += seconds
+                jobs.append(job)
+            line.entries = []
+        self.open.clear()
+        self.count = 0
+        return sorted(jobs, key=by_arrival)
 
     def _reform(self, jobs: list[Job], now: float) -> None:
         self.lines.clear()
         self._known.clear()
         self.epoch += 1
-        for job in jobs:
-            since = job.queued_at
-            self.join(job, now)
-            job.queued_at = since
+        self.join_all(jobs, now)
+
+    def join_all(self, jobs: Collection[Job], now: float) -> None:
+        """Many jobs stand in line, each as it did since ``queued_at``; lines are sorted once."""
+        joined: dict[Line, tuple[float, ...]] = {}
+        for job, key in zip(jobs, self._keys(jobs), strict=True):
+            line = self.line_of(job)
+            since = joined.get(line)
+            if since is None:
+                if not line.entries:
+                    line.since, line.blocked = now, None
+                    self.open[line] = None
+                    self.opened = True
+                since = joined[line] = tuple(line.settle(now))
+            line.entries.append((key, job.seq, job))
+            job.joined, job.waiting = since, True
+            if job.attempts:
+                self.returned.append(job)
+        self.count += len(jobs)
+        try:
+            for line in joined:
+                line.entries.sort()
+        except Exception as error:  # noqa: BLE001 - keys of a policy may not compare
+            self.fault = error
+            self.order_by_arrival()
+
+    def _keys(self, jobs: Collection[Job]) -> list[Key]:
+        try:
+            return [self.key(job) for job in jobs]
+        except Exception as error:  # noqa: BLE001 - a policy's key raises what it likes
+            self.fault = error
+            self.order_by_arrival()
+            return [job.seq for job in jobs]
 
     def line_of(self, job: Job) -> Line:
         """The line in which a job stands or would stand."""
@@ -198,8 +246,10 @@ class Waiting:
         line = self.lines.get((shape, *sort))
         if line is None:
             only_gpus, needs_pool = shape.only_gpus, shape.needs_pool
-            milli, epoch = shape.gpu_milli, self.epoch
-            line = Line(shape, milli, queue, epoch, only_gpus, needs_pool, *sort[1:])
+            milli, extras = shape.gpu_milli, shape.needs_extras
+            line = Line(
+                *(shape, milli, queue, self.epoch), only_gpus, needs_pool, extras, *sort[1:]
+            )
             self.lines[shape, *sort] = line
         if len(self._known) > _MEMORY:  # jobs that do not come from one trace share nothing
             self._known.clear()

@@ -143,6 +143,7 @@ def _codec(kind: Any) -> _Codec:
 
 # -- plain values ----------------------------------------------------------------------------------
 
+_is_finite = math.isfinite
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
 
@@ -155,12 +156,11 @@ def _write_float(value: float) -> float | str:
 
 
 def _read_float(data: Any) -> float:
-    kind = type(data)
-    if kind is float and math.isfinite(data):
-        return cast("float", data)
-    if kind is str and data in _INFINITIES:
+    if type(data) is float and _is_finite(data):
+        return data
+    if type(data) is str and data in _INFINITIES:
         return _INFINITIES[data]
-    if kind is int:
+    if type(data) is int:
         try:
             return float(data)
         except OverflowError:
@@ -323,42 +323,40 @@ def _record_writer(type_name: str | None, own: tuple[_Field, ...]) -> _Change:
 
 def _record_reader(kind: type, type_name: str | None, own: tuple[_Field, ...]) -> _Change:
     title = kind.__name__
-    steps = tuple((field.name, field.codec.read, field.default) for field in own)
+    # It goes through what is told, not through all fields: most are at their defaults.
+    readers = {field.name: (place, field.codec.read) for place, field in enumerate(own)}
+    usual = [field.default for field in own]
+    find = readers.get
+    required = [(place, field.name) for place, field in enumerate(own) if usual[place] is _REQUIRED]
 
     def read(data: Any) -> Any:
         if type(data) is not dict:
             _refuse(f"an object that tells a {title}", data)
-        seen = 0
-        if type_name is not None:
-            if data.get("type") != type_name:
-                _refuse(f"an object of type {type_name!r}", data)
-            seen = 1
-        values = []
+        if type_name is not None and data.get("type") != type_name:
+            _refuse(f"an object of type {type_name!r}", data)
+        values = usual.copy()
         name = ""
         try:
-            for name, read_field, default in steps:
-                if name in data:
-                    values.append(read_field(data[name]))
-                    seen += 1
-                elif default is _REQUIRED:
-                    raise _Misfit(f"{name!r} is missing")
-                else:
-                    values.append(default)
+            for name, told in data.items():
+                if (step := find(name)) is not None:
+                    place, read_field = step
+                    values[place] = read_field(told)
+                elif name != "type" or type_name is None:
+                    raise _Misfit(_odd_field(name, readers))
         except InvalidSpec as error:
-            placed = _inside(name, error) if name in data else error
+            placed = _inside(name, error) if name in readers else error
             raise placed if type_name is None else _inside(type_name, placed) from None
-        if seen != len(data):
-            odd = _Misfit(_odd_field(data, [step[0] for step in steps], type_name))
-            raise odd if type_name is None else _inside(type_name, odd)
+        for place, name in required:
+            if values[place] is _REQUIRED:
+                missing = _Misfit(f"{name!r} is missing")
+                raise missing if type_name is None else _inside(type_name, missing)
         return kind(*values)
 
     return read
 
 
-def _odd_field(data: dict[str, Any], known: list[str], type_name: str | None) -> str:
-    usual = known if type_name is None else ["type", *known]
-    odd = next(str(key) for key in data if key not in usual)
-    return str(unknown("field", odd[:_LONG], known))
+def _odd_field(name: str, known: Iterable[str]) -> str:
+    return str(unknown("field", name[:_LONG], known))
 
 
 _EVENT = _codec(Event)

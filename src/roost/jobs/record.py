@@ -6,12 +6,14 @@ says it is and why it failed stands here.
 
 from __future__ import annotations
 
+import types
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from roost.core import JobId, Range
+from roost.errors import Fatal, Retryable
 from roost.jobfile import JobFile
 from roost.jobfile.program import Program, RetryRule
 from roost.store.jobs import StoredJob
@@ -137,19 +139,47 @@ class JobRecord:
 class OpenRecords(MutableMapping[JobId, JobRecord]):
     """The records of all jobs that are not over, and how many of them each user has.
 
-    A job that the store remembers has its record made when it is first asked for.
+    A job that the store remembers has its record made when it is first asked for. What the store
+    has of it may come later, too (``take``): until then it is asked for each job that is needed.
     """
 
-    def __init__(self, stored: Iterable[StoredJob] = ()) -> None:
-        self._records: dict[JobId, JobRecord | StoredJob] = {JobId(one.id): one for one in stored}
-        self._count = Counter(record.user for record in self._records.values())
+    def __init__(
+        self,
+        users: Mapping[JobId, str] = types.MappingProxyType({}),
+        read: Callable[[JobId], StoredJob] | None = None,
+    ) -> None:
+        #: A job of which only the user is known stands for itself.
+        self._records: dict[JobId, JobRecord | StoredJob | str] = dict(users)
+        self._count = Counter(users.values())
+        self._read = read
+
+    def take(self, stored: Iterable[StoredJob]) -> None:
+        """Keep what the store has of jobs, except of those that were asked for already."""
+        for one in stored:
+            if isinstance(self._records.get(JobId(one.id)), str):
+                self._records[JobId(one.id)] = one
 
     def __getitem__(self, job: JobId) -> JobRecord:
         """The record of a job; raises KeyError."""
         record = self._records[job]
-        if isinstance(record, StoredJob):
-            record = self._records[job] = JobRecord.of(record)
-        return record
+        if isinstance(record, JobRecord):
+            return record
+        if isinstance(record, str):
+            record = self._stored(job)
+        made = self._records[job] = JobRecord.of(record)
+        return made
+
+    def _stored(self, job: JobId) -> StoredJob:
+        """What the store has of a job; raises Fatal.
+
+        It had all of it a moment ago: what cannot be read now is no passing trouble of a user.
+        """
+        if self._read is None:
+            raise Fatal(f"nothing is known of job {job}")
+        try:
+            return self._read(job)
+        except Retryable as error:
+            raise Fatal(f"what the store has of job {job} cannot be read: {error}") from error
 
     def __setitem__(self, job: JobId, record: JobRecord) -> None:
         """Keep the record of a job."""
@@ -159,7 +189,7 @@ class OpenRecords(MutableMapping[JobId, JobRecord]):
 
     def __delitem__(self, job: JobId) -> None:
         """Forget a job; raises KeyError."""
-        self._count[self._records.pop(job).user] -= 1
+        self._count[_user(self._records.pop(job))] -= 1
 
     def __iter__(self) -> Iterator[JobId]:
         """All jobs."""
@@ -192,4 +222,8 @@ class OpenRecords(MutableMapping[JobId, JobRecord]):
 
     def owned(self, user: str) -> list[JobId]:
         """The jobs of a user."""
-        return [job for job, record in self._records.items() if record.user == user]
+        return [job for job, record in self._records.items() if _user(record) == user]
+
+
+def _user(record: JobRecord | StoredJob | str) -> str:
+    return record if isinstance(record, str) else record.user

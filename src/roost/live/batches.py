@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from roost.core import Action, Event, JobId
 from roost.live.intake import Item
-from roost.store.rows import EventRow, JournalEntry
+from roost.store.rows import EventRow, JobRow, JournalEntry
 
 
 @dataclass(slots=True)
@@ -20,3 +21,5 @@ class DecidedBatch:
     lines: list[EventRow]
     source: Item
     deleted: str = ""
+    #: Jobs as they are after the transaction that this one is written in, once it is.
+    rows: Mapping[JobId, JobRow] = field(default_factory=dict)

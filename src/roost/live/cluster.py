@@ -7,8 +7,6 @@ is (``roost.jobs.requests``).
 from __future__ import annotations
 
 import asyncio
-import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +22,6 @@ from roost.core import (
     Event,
     GpuRestored,
     JobId,
-    JobSpec,
     MigrateRequested,
     NodeId,
     QueueChanged,
@@ -36,7 +33,6 @@ from roost.core import (
     ResumeRequested,
     RunId,
     ScaleRequested,
-    Submitted,
     SuspendRequested,
     Woke,
     snapshot,
@@ -48,10 +44,8 @@ from roost.errors import (
     Conflict,
     InvalidSpec,
     NotFound,
-    Retryable,
     RoostError,
 )
-from roost.jobfile.program import Program
 from roost.jobs import explain as explaining
 from roost.jobs.amounts import counted
 from roost.jobs.backlog import too_many
@@ -59,7 +53,7 @@ from roost.jobs.change_feed import ChangeFeed
 from roost.jobs.clock import WallClock
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.policy_guard import foreseen
-from roost.jobs.profiles import known, profile_views, too_small, unheld
+from roost.jobs.profiles import known, profile_views, unheld
 from roost.jobs.record import JobRecord
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, view_of
@@ -68,22 +62,20 @@ from roost.live.driver import Driver
 from roost.live.intake import Command
 from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
+from roost.live.queue_rows import QueueRows
 from roost.live.reruns import RerunService
 from roost.live.retention import PRUNED_AT_ONCE, RetentionRule, RetentionService, pruned_view
 from roost.live.sent_folders import SentFolders
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.live.state_text import state_pieces
+from roost.live.submissions import SubmissionService
 from roost.live.user_bounds import BoundService, UserBounds
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
 
 T = TypeVar("T")
 
-_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
-_ID_LETTERS = 5
-#: When a submission may be tried again that came while no run could begin, in seconds.
-_AGAIN_S = 5.0
 #: How often folders that nobody needs any more are looked for.
 _COLLECT_S = 600.0
 
@@ -139,7 +131,10 @@ class Cluster:
         self.folders.check_room = self.bounds.check_disk
         self.snapshots.check_room = self.bounds.check_disk
         self._dumped: tuple[int, dict[str, Any]] | None = None
-        self._requests: dict[tuple[str, str], asyncio.Future[JobRow]] = {}
+        self._queues = QueueRows(store.accounts.queues, self._ask_store)
+        self._submissions = SubmissionService(
+            self._driver, self.bounds, self._queues, self._ask_store, lambda: self.health
+        )
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -237,7 +232,7 @@ class Cluster:
         if health.ok and trouble is not None:
             why = f"nothing new is accepted now: {trouble.why}"
             health = IntakeHealth(ok=False, why=why, full=trouble.full)
-        return replace(health, policy="" if failing.trouble is None else failing.trouble.text)
+        return health if failing.trouble is None else replace(health, policy=failing.trouble.text)
 
     @property
     def feed(self) -> ChangeFeed:
@@ -258,76 +253,7 @@ class Cluster:
 
     async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:
         """Accept a job; the row, and whether it is new: a repeated request finds the first one."""
-        if not request.key:
-            return await self._submit(request), True
-        known = (request.user, request.key)
-        under_way = self._requests.get(known)
-        if under_way is not None:
-            return _same(await asyncio.shield(under_way), request), False
-        answer = self._requests[known] = asyncio.get_running_loop().create_future()
-        try:
-            row = await self._ask_store(self.store.jobs.by_request, *known)
-            new = row is None
-            if row is None:
-                await self._check_unspent(*known)
-            row = await self._submit(request) if row is None else _same(row, request)
-            answer.set_result(row)
-        except BaseException as error:
-            cut_off = Retryable("the first of these requests was cut off; try again", after=1.0)
-            answer.set_exception(error if isinstance(error, RoostError) else cut_off)
-            answer.exception()  # mark it as seen: asyncio warns of errors that were not
-            raise
-        finally:
-            del self._requests[known]
-        return row, new
-
-    async def _check_unspent(self, user: str, key: str) -> None:
-        """Raise Conflict where the job of a request was deleted: it is no new one."""
-        if job := await self._ask_store(self.store.jobs.spent_request, user, key):
-            raise Conflict(
-                f"this request made job {job}, which was deleted; "
-                "for a new job, send another Idempotency-Key"
-            )
-
-    async def _submit(self, request: JobSubmission) -> JobRow:
-        self._check_room()
-        self.bounds.check_job(request.user)
-        check_submission(request, await self._ask_store(self.store.accounts.queues))
-        file = request.job
-        spec = file.spec(request.user)
-        program = file.program()  # refuses what cannot be run
-        verdict = explaining.plan(
-            self.core, spec, self._driver.policy, self._driver.placer, self.clock.now(), quick=True
-        )
-        if verdict["never"]:
-            raise InvalidSpec(f"job {file.name!r} can never run here: {verdict['reason']}")
-        if refused := self._refusal(spec, program):
-            raise InvalidSpec(f"job {file.name!r} is refused: {refused}")
-        job_id = await self._new_id(file.name)
-        document = file.document()
-        record = JobRecord(job_id, file, request.user, request.unix, request.key, document)
-        record.clone_of, record.rerun_of = request.clone_of, request.rerun_of
-        wanted = {name: request.secrets[name] for name in file.secrets}
-        private_files = self._driver.private_files
-        if wanted or request.payload is not None:
-            await asyncio.to_thread(private_files.keep, job_id, wanted, request.payload)
-        try:
-            if sent := file.program().sent:
-                await asyncio.to_thread(self.folders.hold, request.user, sent, job_id)
-            batch = await self._ask(
-                lambda now: Submitted(now, job_id, spec),
-                request.actor or request.user,
-                record=record,
-                notes={"document": document, "request": request.key, "unix": request.unix},
-            )
-        except RoostError:  # where it was cut off, the outcome is unknown, and they may be needed
-            if job_id not in self.core.jobs:
-                private_files.drop(job_id)
-                await asyncio.to_thread(self.folders.release, request.user, job_id)
-            raise
-        sizes = len(json.dumps(document)), len(request.payload or b"")
-        self.bounds.accepted(job_id, request.user, *sizes)
-        return await self._row(job_id, batch)
+        return await self._submissions.submit(request)
 
     async def clone(self, clone: CloneRequest) -> tuple[JobRow, bool]:
         """Submit a new job that begins from a snapshot; see ``submit``."""
@@ -423,16 +349,14 @@ class Cluster:
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create a queue, or change its promise and its submitters."""
         spec = _spec(queue)
-        before = {row.id: row for row in await self._ask_store(self.store.accounts.queues)}.get(
-            queue.id
-        )
-        await self._ask_store(self.store.accounts.set_queue, queue, actor=actor)
+        before = {row.id: row for row in await self._queues.all()}.get(queue.id)
+        await self._write_queue(self.store.accounts.set_queue, queue, actor)
         try:
             await self._ask(lambda now: QueueChanged(now, spec), actor)
         except RoostError:
             if before is not None:  # what is shown is what is enforced
                 with suppress(RoostError):
-                    await self._ask_store(self.store.accounts.set_queue, before, actor=actor)
+                    await self._write_queue(self.store.accounts.set_queue, before, actor)
             raise
         return queue
 
@@ -441,7 +365,13 @@ class Cluster:
         if queue == "default":
             raise Conflict("the queue 'default' always exists")
         await self._ask(lambda now: QueueDeleted(now, queue), actor)
-        await self._ask_store(self.store.accounts.delete_queue, queue, actor=actor)
+        await self._write_queue(self.store.accounts.delete_queue, queue, actor)
+
+    async def _write_queue(self, write: Callable[..., object], queue: object, actor: str) -> None:
+        try:
+            await self._ask_store(write, queue, actor=actor)
+        finally:
+            self._queues.changed()
 
     async def user_changed(self, user: User, actor: str) -> None:
         """Take note of another Unix account; cancel the jobs of a user that was switched off."""
@@ -473,9 +403,8 @@ class Cluster:
 
     async def plan(self, request: JobSubmission) -> dict[str, Any]:
         """Where and when a job would start if it were submitted now; changes nothing."""
-        check_submission(request, await self._ask_store(self.store.accounts.queues))
-        spec = request.job.spec(request.user)
-        request.job.program()
+        check_submission(request, await self._queues.all())
+        spec, program = request.job.spec(request.user), request.job.program()
         driver, now = self._driver, self.clock.now()
         if too_many(self.core):
             answer = explaining.estimate_plan(self.core, spec, driver.placer, now)
@@ -486,7 +415,7 @@ class Cluster:
                 driver.policy,
                 lambda policy: explaining.plan(copy(), spec, policy, driver.placer, now),
             )
-        if not found["never"] and (refused := self._refusal(spec, request.job.program())):
+        if not found["never"] and (refused := self._submissions.refusal(spec, program)):
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
         notes += filter(None, (known(self.core, spec), unheld(self.core, spec)))
@@ -506,7 +435,7 @@ class Cluster:
             if row is None:
                 raise NotFound(f"no job {job!r}")
             return over_view(row)
-        queues = await self._ask_store(self.store.accounts.queues)
+        queues = await self._queues.all()
         open_to = {queue.id for queue in queues if queue.admits(record.user)}
         if job not in self.core.jobs:
             raise NotFound(f"no job {job!r} any more")
@@ -548,7 +477,7 @@ class Cluster:
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues with what they hold and how many jobs wait."""
-        return queue_views(self.core, await self._ask_store(self.store.accounts.queues))
+        return queue_views(self.core, await self._queues.all())
 
     def state(self) -> Iterator[str]:
         """Everything the core knows, for ``roost simulate --from live``, in pieces of JSON."""
@@ -560,15 +489,6 @@ class Cluster:
         return self.engine.usage()
 
     # -- how it is done ------------------------------------------------------------------------
-
-    def _check_room(self) -> None:
-        """Refuse new work while no run can begin: it would only be more to keep."""
-        if not self.health.ok:
-            raise self.health.refusal(_AGAIN_S)
-
-    def _refusal(self, spec: JobSpec, program: Program) -> str:
-        """Why the engine, or what is known of the application, speaks against a job."""
-        return self.engine.refuses(spec, program) or too_small(self.core, spec)
 
     def _copy(self) -> Callable[[], Core]:
         """The core as it is now, without jobs that are over, for another thread to play with."""
@@ -607,7 +527,7 @@ class Cluster:
         return await self._driver.ask(command)
 
     async def _row(self, job: JobId, batch: DecidedBatch) -> JobRow:
-        row = await self._ask_store(self.store.jobs.get, job)
+        row = batch.rows.get(job) or await self._ask_store(self.store.jobs.get, job)
         if row is None:
             raise NotFound(f"job {job!r} was deleted meanwhile (entry {batch.entry.seq})")
         return row
@@ -622,28 +542,6 @@ class Cluster:
             raise Conflict(f"job {job} is over: it cannot be {what}")
         return record
 
-    async def _new_id(self, name: str) -> JobId:
-        while True:
-            letters = "".join(secrets.choice(_LETTERS) for _ in range(_ID_LETTERS))
-            job_id = JobId(f"{name}-{letters}")
-            row = await self._ask_store(self.store.jobs.get, job_id)
-            if row is None and job_id not in self.core.jobs:
-                return job_id
-
 
 def _spec(row: QueueRow) -> QueueSpec:
     return QueueSpec(QueueId(row.id), row.quota_milli, row.limit_milli, row.weight, row.priority)
-
-
-def _same(row: JobRow, request: JobSubmission) -> JobRow:
-    """The job of an earlier request with the same key, if both ask for the same.
-
-    Pickled functions are not compared: another process may pickle the same one in another way.
-    """
-    begins = str(row.view.get("clone_of") or "")
-    if dict(row.document) != request.job.document() or begins != request.clone_of:
-        raise Conflict(
-            f"the same Idempotency-Key made job {row.id}, of another job file; "
-            "give each job a key of its own"
-        )
-    return row

@@ -37,15 +37,15 @@ class DiskMeter:
     def begin(self, users: Mapping[JobId, str]) -> None:
         """Take up the jobs that there are, with what the last server knew of them."""
         sizes, documents = self._load()
-        unknown = list[JobId]()
-        for job, user in users.items():
-            self.add(job, user, documents.get(job, 0))
-            if job in sizes:
-                self._set(job, sizes[job])
-            else:
-                unknown.append(job)
-        self._grown.clear()
-        self._round = deque([*unknown, *(job for job in users if job in sizes)])
+        self._user = dict(users)
+        self._size = {job: sizes.get(job, 0) for job in users}
+        self._document = {job: size for job, size in documents.items() if job in users}
+        for known in (self._size, self._document):
+            for job, size in known.items():
+                if size:  # most only wait and have nothing
+                    self._sums[users[job]] += size
+        first = [job for job in users if job not in sizes]
+        self._round = deque([*first, *(job for job in users if job in sizes)])
 
     def add(self, job: JobId, user: str, document: int = 0) -> None:
         """Take up a job; ``document`` are the bytes that the database keeps of it."""

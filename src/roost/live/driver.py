@@ -15,15 +15,16 @@ server that took over, ends the driver (``broken``): the next one reads everythi
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
-from uuid import uuid4
 
 from roost.core import (
     Action,
@@ -51,17 +52,23 @@ from roost.jobs.record import OpenRecords
 from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import row_of
 from roost.live.adoption import assigned, begun, check_hardware, left_behind
+from roost.live.background import resting
 from roost.live.batches import DecidedBatch
 from roost.live.effects import Effects
 from roost.live.intake import Command, Inbox, Item, StartupReports
 from roost.live.private_files import PrivateFiles
-from roost.live.recovery import FORMAT, check_past, recover
+from roost.live.recovery import FORMAT, check_past, read_records, recover
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.state_text import StateText, packed
 from roost.store import Store, StoreFull
+from roost.store.jobs import StoredJob
 from roost.store.rows import EventRow, JobRow, JournalEntry
 
 _log = logging.getLogger(__name__)
+
+#: Names entries of the journal. It is its own: a policy may seed the generator that all share, and
+#: two servers would give the same names.
+_CHANCE = random.Random()  # noqa: S311 - names, no secrets
 
 #: The most that goes into one transaction.
 _BATCH = 256
@@ -140,11 +147,11 @@ class Driver:
         of ran in another home, and is lost. ``copied``: it goes on there, and is cancelled here.
         """
         self.broken = asyncio.get_running_loop().create_future()
-        await self._recover()
+        await self._recover(whole=False)
         self._snapshot_at = self.seq
         upto = self.seq
         if upto <= _SHORT:
-            await self._check_past(upto)
+            await self._read_past(upto)
         self.epoch = await self._in_writer(self.store.journal.serve)
         open_jobs = {job.id for job in self.core.jobs.values() if not job.state.over}
         self.private_files.sweep_secrets(open_jobs)
@@ -164,17 +171,29 @@ class Driver:
             asyncio.create_task(self.effects.run(), name="effects"),
         ]
         if upto > _SHORT:
-            self._tasks.append(asyncio.create_task(self._check_later(upto), name="past"))
+            self._tasks.append(asyncio.create_task(self._read_later(upto), name="past"))
 
-    async def _check_later(self, upto: int) -> None:
-        """Check a long past once everything else has begun: it takes a while."""
+    async def _read_later(self, upto: int) -> None:
+        """Read a long past once everything else has begun: it takes a while."""
         await asyncio.sleep(_LATER_S)
-        await self._check_past(upto)
+        await self._read_past(upto)
 
-    async def _check_past(self, upto: int) -> None:
-        """Read also what no start needs any more: damage must not go unnoticed."""
+    async def _read_past(self, upto: int) -> None:
+        """Read what a start can do without, and what none needs: damage must not go unnoticed."""
+        loop, records = asyncio.get_running_loop(), self.records
+        # Nobody waits for a long past, and everybody for a short one.
+        rest = resting(lambda: self._closing) if upto > _SHORT else lambda: None
+
+        def take(some: list[StoredJob]) -> None:
+            rest()
+            loop.call_soon_threadsafe(records.take, some)
+
+        def read() -> None:
+            read_records(self.store, take)
+            check_past(self.store, upto, rest)
+
         try:
-            await asyncio.to_thread(check_past, self.store, upto)
+            await asyncio.to_thread(read)
         except Fatal as error:
             if upto <= _SHORT:
                 raise
@@ -360,7 +379,7 @@ class Driver:
             "notes": (command.notes if command is not None else self._verdicts(jobs)),
         }
         return DecidedBatch(
-            JournalEntry(self.seq, uuid4().hex, now, body),
+            JournalEntry(self.seq, f"{_CHANCE.getrandbits(128):032x}", now, body),
             events,
             actions,
             jobs,
@@ -411,7 +430,9 @@ class Driver:
             for action in batch.actions:
                 self.effects.put(action, self.records)
         hit("command.before-answer")
+        written = {JobId(row.id): row for row in rows}
         for batch in batches:
+            batch.rows = written
             if isinstance(batch.source, Command) and not batch.source.answer.done():
                 batch.source.answer.set_result(batch)
         for row in rows:
@@ -483,9 +504,10 @@ class Driver:
         else:
             _log.error("%s cannot be journaled and is left out: %s", source, error)
 
-    async def _recover(self) -> None:
-        """Fold the journal into a new core."""
-        found = await self._in_writer(recover, self.store, self.policy, self.placer)
+    async def _recover(self, *, whole: bool = True) -> None:
+        """Fold the journal into a new core; not the ``whole``: rows of jobs are read later."""
+        read = functools.partial(recover, whole=whole)
+        found = await self._in_writer(read, self.store, self.policy, self.placer)
         self.core, self.seq, self.records, written_at, self.text = found
         self._durable = self.seq
         self.clock.not_before(max(self.core.now, written_at))

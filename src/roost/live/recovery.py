@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from roost.core import (
@@ -34,10 +35,15 @@ from roost.jobs.history import touched
 from roost.jobs.record import OpenRecords
 from roost.live.state_text import StateText, is_packed, packed, unpacked
 from roost.store import Store
+from roost.store.jobs import StoredJob
 from roost.store.rows import JournalEntry
 
 _log = logging.getLogger(__name__)
 
+#: Entries of the journal that are checked without a pause.
+_REST_EVERY = 16
+#: Rows of jobs that are handed over at a time.
+_AT_ONCE = 200
 #: The format of an entry's body. An unknown one is refused before anything is written.
 FORMAT = 1
 
@@ -53,9 +59,15 @@ class RecoveredState(NamedTuple):
     text: StateText
 
 
-def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
-    """Read everything back. A snapshot that does not fit its journal is as good as none."""
-    records = OpenRecords(store.jobs.unfinished())
+def recover(store: Store, policy: Policy, placer: Placer, *, whole: bool = True) -> RecoveredState:
+    """Read everything back. A snapshot that does not fit its journal is as good as none.
+
+    Unless that is to be the ``whole``, the rows of jobs are left for later: see ``read_records``.
+    """
+    users = {JobId(job): user for job, user in store.jobs.open_users().items()}
+    records = OpenRecords(users, store.jobs.stored)
+    if whole:
+        records.take(store.jobs.unfinished())
     odd: set[JobId] = set()
     for core, text, seq in _bases(store, policy, placer):
         last, written_at = seq, -math.inf
@@ -75,16 +87,26 @@ def recover(store: Store, policy: Policy, placer: Placer) -> RecoveredState:
     raise Fatal(f"the store's list of jobs and its journal do not agree about {min(odd)}")
 
 
-def check_past(store: Store, upto: int) -> None:
+def read_records(store: Store, take: Callable[[list[StoredJob]], None]) -> None:
+    """Read the rows of jobs that are not over, some at a time; raises Fatal for a damaged one."""
+    stored = store.jobs.unfinished()
+    while some := list(islice(stored, _AT_ONCE)):
+        take(some)
+
+
+def check_past(store: Store, upto: int, rest: Callable[[], None] = lambda: None) -> None:
     """Read what folding left out, for its checksums alone; raises Fatal where it is damaged.
 
-    That is the journal before its snapshot, and the lists of jobs and events.
+    That is the journal before its snapshot, and the lists of jobs and events. ``rest`` is called
+    after every few of them.
     """
     for entry in store.journal.entries():
         if entry.seq >= upto:
             break
-    store.jobs.verify()
-    store.events.verify()
+        if entry.seq % _REST_EVERY == 0:
+            rest()
+    store.jobs.verify(rest)
+    store.events.verify(rest)
 
 
 class _FoldedEntry(NamedTuple):

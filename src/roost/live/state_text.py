@@ -25,7 +25,7 @@ from roost.errors import InvalidSpec
 #: What such a text begins with; one in plain JSON begins with a brace.
 _MARK = "roost-lines-1:"
 #: Lines that are at most left to be written at once.
-_BEHIND = 200
+_BEHIND = 50
 #: Jobs in one piece of an answer.
 _PIECE = 200
 _NO_JOBS, _NO_SPEC = '"jobs":[]', '"spec":null'
@@ -47,7 +47,9 @@ class StateText:
         #: they run, or are to be tried again later.
         self._restless: dict[JobId, Any] = {}
         for name in self._lines:
-            self._note(name, core.jobs[name])
+            job = core.jobs[name]
+            if not job.waiting or job.run is not None:  # most only wait
+                self._note(name, job)
         #: Jobs with other lines than they had.
         self._touched: set[JobId] = set()
         self.touch(name for name in core.jobs if name not in self._lines)

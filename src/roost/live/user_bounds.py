@@ -89,7 +89,7 @@ class BoundService:
     def __init__(
         self, driver: Driver, folders: SentFolders, defaults: UserBounds, ask: StoreQuery
     ) -> None:
-        self._driver, self._folders, self._ask = driver, folders, ask
+        self._driver, self.folders, self._ask = driver, folders, ask
         #: For every user without bounds of its own.
         self.defaults = defaults
         self._users: dict[str, User] = {}
@@ -257,7 +257,7 @@ class BoundService:
     async def _add_up(self) -> None:
         """What snapshots and sent folders take: they are counted where they are made."""
         self._snapshots = await self._ask(self._driver.store.restore_points.sizes)
-        self._sent = await self._work(self._folders.sizes)
+        self._sent = await self._work(self.folders.sizes)
 
     def _changed(self, change: ClusterChange) -> None:
         for row in change.jobs:

@@ -29,7 +29,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import lsq_linear, nnls
 
 from roost.core.observed import Observed
 from roost.core.state import Job
@@ -136,6 +135,8 @@ def fit(samples: Iterable[ServerSample], mode: Mode, *, placed: bool = False) ->
 
 def _not_negative(rows: Reals, goal: Reals) -> Reals:
     """Non-negative least squares; columns are brought to one size first, and held a little."""
+    from scipy.optimize import lsq_linear, nnls  # noqa: PLC0415 - slow to import
+
     sizes = np.linalg.norm(rows, axis=0)
     held = np.vstack((rows / sizes, _LIGHT * _LIGHT * np.eye(len(sizes))))
     goal = np.concatenate((goal, np.zeros(len(sizes))))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from roost.core.allocation import WORKER, Part
 from roost.core.ledger import Ledger
-from roost.core.node import PLENTY, Node, lowest, mask_of
+from roost.core.node import PLENTY, Node, is_other_use, lowest, mask_of
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources, Shape
 from roost.placement.placers import Pack
 
@@ -89,6 +89,8 @@ def divisible(shape: Shape) -> bool:
         and shape.within in (None, Level.CLUSTER)
         and shape.resources.share_milli == WHOLE
         and all(not role.resources.gpus for role in shape.roles)
+        and not shape.resources.extras
+        and not any(role.resources.extras for role in shape.roles)
         and all(role.resources.pool == shape.resources.pool for role in shape.roles)
     )
 
@@ -177,7 +179,7 @@ def _fits(node: Node, shape: Shape, portion: Portion) -> bool:
     other = shape.roles[0].resources if shape.roles else need
     workers, servers = portion
     spec = node.spec
-    if node.free.bit_count() < workers * need.gpus:
+    if node.free.bit_count() < workers * need.gpus or is_other_use(node, need):
         return False
     if need.gpus and need.gpu_memory_mib > spec.gpu_memory_mib > 0:
         return False

@@ -156,7 +156,7 @@ def _gathered(
     that others hold as long anyway cost nothing.
     """
     node, workers, booked = spot
-    need = replace(job.spec.resources, cpu_milli=0, memory_mib=0)
+    need = replace(job.spec.resources, cpu_milli=0, memory_mib=0, extras=())
     room = plan.ledger.pick(node, need, plan.ledger.room(node, need))
     chosen: list[Part] = []
     for (gpu,), same in groupby(room, key=attrgetter("gpus")):
@@ -175,7 +175,7 @@ def _gathered(
 def _only_gpus_count(job: Job) -> bool:
     """Whether a reservation is a promise: what else a job needs is not planned ahead."""
     need = job.spec.resources
-    return not (need.cpu_milli or need.memory_mib or job.spec.roles or job.spec.within)
+    return not (need.needs_host_resources or job.spec.roles or job.spec.within)
 
 
 def _expected_ends(plan: Plan) -> dict[RunId, float]:

@@ -29,6 +29,7 @@ from roost.server import (
     snapshots,
 )
 from roost.server.backend import ClusterBackend
+from roost.server.body import CheckedRoute
 from roost.server.context import Context
 from roost.server.middleware import RequestFilter
 from roost.server.options import ServerOptions
@@ -96,8 +97,9 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
 
 def _description(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
+        routes = [r.described() if isinstance(r, CheckedRoute) else r for r in app.routes]
         found = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
+            title=app.title, version=app.version, description=app.description, routes=routes
         )
         schemes = found.setdefault("components", {}).setdefault("securitySchemes", {})
         schemes["token"] = {"type": "http", "scheme": "bearer"}

@@ -48,7 +48,19 @@ class CheckedRequest(Request):
 
 
 class CheckedRoute(APIRoute):
-    """A route that checks its requests."""
+    """A route that checks its requests.
+
+    What it answers with is for the description alone, because all endpoints make their answers
+    themselves: the models of hundreds of answers are worked out when the description is asked for.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **told: Any) -> None:
+        super().__init__(path, endpoint, **{**told, "response_model": None, "responses": None})
+        self._told = told
+
+    def described(self) -> APIRoute:
+        """The same for the description, with what it answers; it serves no request."""
+        return APIRoute(self.path, self.endpoint, **self._told)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with a checked request."""

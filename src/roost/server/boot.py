@@ -132,17 +132,19 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
         # On a thread: a database on another machine may take seconds to answer.
         store = await asyncio.to_thread(open_store, url)
         clock = WallClock()
+        engine = LocalEngine(
+            home.path,
+            start.slots,
+            clock.now,
+            # As root, nothing may run for a user without an account on this machine.
+            accounts=os.geteuid() == 0,
+            fence=HomeFence(identity.id, copied=bool(identity.copy_of)),
+            mounts=start.mount,
+        )
+        engine.look()  # while the journal is read
         cluster = Cluster(
             store,
-            # As root, nothing may run for a user without an account on this machine.
-            LocalEngine(
-                home.path,
-                start.slots,
-                clock.now,
-                accounts=os.geteuid() == 0,
-                fence=HomeFence(identity.id, copied=bool(identity.copy_of)),
-                mounts=start.mount,
-            ),
+            engine,
             home.path,
             policy=start.policy,
             placer=start.placer,
@@ -234,8 +236,8 @@ def _ensure_token(home: Home, store: Store) -> bool:
 
 def jobs_of(cluster: Cluster) -> dict[str, int]:
     """How many jobs that are not over there are, by state."""
-    found = Counter(job.state.value for job in cluster.core.jobs.values() if not job.state.over)
-    return dict(found)
+    found = Counter([job.state for job in cluster.core.jobs.values()])
+    return {state.value: count for state, count in found.items() if not state.over}
 
 
 def _up(

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from roost.errors import InvalidSpec
 from roost.server.context import Context
+from roost.server.joined_writes import BatchTransport
 from roost.server.listener import Listener, WaitingLine, descriptors, peer_of, reserve
 from roost.server.options import ServerOptions
 from roost.server.tls import Tls
@@ -182,6 +183,8 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        joined: Any = BatchTransport(transport, self.loop)
+        self.transport = joined
         _give_up(transport.get_extra_info("socket"), self.stalled_s)
         self._impatient = self.loop.call_later(self.patience_s, self._too_late)
         # Half of all connections may be silent, and a tenth is kept free for new ones.

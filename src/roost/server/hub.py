@@ -163,7 +163,9 @@ class StreamHub:
         early, self._early = self._early or set(), None
         for job in jobs:
             if job.id not in early:
-                self._note(job)
+                self._open.setdefault(job.user, {})[job.id] = job
+        for user, own in self._open.items():
+            self._states[user] = Counter([job.state for job in own.values()])
 
     def changed(self, change: ClusterChange) -> None:
         """Take in a change; it goes out with the next tick."""

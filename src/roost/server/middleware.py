@@ -19,7 +19,7 @@ import asyncio
 import errno
 import ipaddress
 import logging
-import secrets
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -156,7 +156,7 @@ class _Request:
 
     def __init__(self, guard: RequestFilter, scope: Scope, receive: Receive, send: Send) -> None:
         self._guard, self._scope, self._receive, self._send = guard, scope, receive, send
-        self._number = secrets.token_hex(6)
+        self._number = f"{random.getrandbits(48):012x}"  # a name for the log, no secret
         self._began = time.monotonic()
         self._size = 0
         self._held = 0

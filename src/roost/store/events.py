@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from typing import NamedTuple
 
@@ -83,8 +83,8 @@ class EventLog:
                 total = self._count(session, query)
         return RowPage(tuple(map(_line, rows)), total)
 
-    def verify(self) -> None:
-        """Compare the checksums of all lines; raises StoreBroken."""
+    def verify(self, rest: Callable[[], None] = lambda: None) -> None:
+        """Compare the checksums of all lines; raises StoreBroken. It may ``rest`` now and then."""
         seq, n = -1, -1
         while True:
             with self._database.reading() as session:
@@ -98,6 +98,7 @@ class EventLog:
             for row in rows:
                 _line(row)
             seq, n = rows[-1][:2]
+            rest()
 
     def compact(self, keep: int, after: int, most: int) -> int | None:
         """Remove old lines that are about no job in the list; None when there are no more.

@@ -8,7 +8,7 @@ the same however many finished jobs lie behind it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from roost.store.database import Database, Row, Session
@@ -82,6 +82,25 @@ class StoredJob(NamedTuple):
         return document
 
 
+class RequestKey(NamedTuple):
+    """A request for a new job: its user, its idempotency key, if any, and the id it would get."""
+
+    user: str
+    key: str
+    id: str
+
+
+class RequestTrace(NamedTuple):
+    """What there is of a request: its job, or the id of that if it was deleted of late.
+
+    ``taken``: another job has the id that was asked for.
+    """
+
+    row: JobRow | None
+    spent: str
+    taken: bool
+
+
 class OpenJob(NamedTuple):
     """A job that is not over, in short."""
 
@@ -147,23 +166,20 @@ class JobTable:
 
     def by_request(self, user: str, key: str) -> JobRow | None:
         """The job that a user's request with this idempotency key made."""
-        if not key:
-            return None
         with self._database.reading() as session:
-            row = session.one(
-                f"{_SELECT} WHERE jobs.owner = ? AND jobs.request = ? AND jobs.request <> ''",
-                (clean(user), clean(key)),
-            )
-        return None if row is None else _decoded(row)
+            return _by_request(session, user, key)
 
-    def spent_request(self, user: str, key: str) -> str:
-        """The id of the job of a user's request, if it was deleted of late; else empty."""
+    def known_requests(self, asked: Sequence[RequestKey]) -> list[RequestTrace]:
+        """What there is of some requests, in their order, all at one moment."""
         with self._database.reading() as session:
-            row = session.one(
-                "SELECT job FROM spent_requests WHERE owner = ? AND request = ?",
-                (clean(user), clean(key)),
-            )
-        return "" if row is None else str(row[0])
+            return [
+                RequestTrace(
+                    _by_request(session, user, key),
+                    _spent_request(session, user, key) if key else "",
+                    session.one("SELECT 1 FROM jobs WHERE id = ?", (clean(name),)) is not None,
+                )
+                for user, key, name in asked
+            ]
 
     def owners(self) -> dict[str, str]:
         """The user of every job."""
@@ -180,14 +196,32 @@ class JobTable:
 
     def unfinished(self) -> Iterator[StoredJob]:
         """Every job that is not over, oldest first; not decoded, because a start needs few."""
-        names = [job.id for job in self.open()]
+        names = list(self.open_users())
         for start in range(0, len(names), _CHUNK):
             with self._database.reading() as session:
                 rows = _raw(session, names[start : start + _CHUNK])
             for row in rows:
                 if row[_STATE] in OPEN_STATES:
-                    _check(row)
-                    yield StoredJob(row[0], row[_OWNER], row[_REQUEST], *row[-2:])
+                    yield _stored(row)
+
+    def stored(self, name: str) -> StoredJob:
+        """One job that is in the list, not decoded; raises StoreBroken where it is not."""
+        with self._database.reading() as session:
+            row = session.one(f"{_SELECT} WHERE jobs.id = ?", (name,))
+        if row is None:
+            raise _astray(self._database.where, f"the rows of job {name}")
+        return _stored(row)
+
+    def open_users(self) -> dict[str, str]:
+        """Every job that is not over, oldest first, with its user; not checked."""
+        places = ", ".join("?" * len(OPEN_STATES))
+        with self._database.reading() as session:
+            rows = session.all(
+                f"SELECT id, owner FROM jobs WHERE state IN ({places}) "  # noqa: S608 - values are parameters
+                "ORDER BY submitted_at, id",
+                OPEN_STATES,
+            )
+        return dict(rows)
 
     def open(self) -> list[OpenJob]:
         """The same in short; what is read here is not checked: ``verify`` does that."""
@@ -198,7 +232,7 @@ class JobTable:
                 f"WHERE state IN ({places}) ORDER BY submitted_at, id",
                 OPEN_STATES,
             )
-        return [OpenJob(*row) for row in rows]
+        return list(map(OpenJob._make, rows))
 
     def outlived(self, rule: OutlivedQuery) -> list[JobRow]:
         """Jobs that are over and need not be kept any longer, the oldest first."""
@@ -228,8 +262,11 @@ class JobTable:
             )
             return _rows(session, [row[0] for row in names])
 
-    def verify(self) -> None:
-        """Compare the checksums of all jobs, and the tables made of them; raises StoreBroken."""
+    def verify(self, rest: Callable[[], None] = lambda: None) -> None:
+        """Compare the checksums of all jobs, and the tables made of them; raises StoreBroken.
+
+        ``rest`` is called after some of them, without a transaction.
+        """
         last = ""
         while True:
             with self._database.reading() as session:
@@ -242,6 +279,7 @@ class JobTable:
             if len(found) != len(names):
                 raise _astray(self._database.where, "jobs without a view or a document")
             last = names[-1][0]
+            rest()
         self._verify_counts()
 
     def _verify_counts(self) -> None:
@@ -343,6 +381,23 @@ class _Search:
         return (f" WHERE {' AND '.join(parts)}" if parts else ""), parameters
 
 
+def _by_request(session: Session, user: str, key: str) -> JobRow | None:
+    if not key:
+        return None
+    row = session.one(
+        f"{_SELECT} WHERE jobs.owner = ? AND jobs.request = ? AND jobs.request <> ''",
+        (clean(user), clean(key)),
+    )
+    return None if row is None else _decoded(row)
+
+
+def _spent_request(session: Session, user: str, key: str) -> str:
+    row = session.one(
+        "SELECT job FROM spent_requests WHERE owner = ? AND request = ?", (clean(user), clean(key))
+    )
+    return "" if row is None else str(row[0])
+
+
 def _astray(where: str, what: str) -> StoreBroken:
     return StoreBroken(f"{where} is damaged: {what} do not fit; keep a copy, and restore a backup")
 
@@ -401,6 +456,11 @@ def _check(row: Row) -> None:
             f"job {row[0]} is damaged in the store: its checksum does not fit; "
             "stop, keep a copy, and restore a backup"
         )
+
+
+def _stored(row: Row) -> StoredJob:
+    _check(row)
+    return StoredJob(row[0], row[_OWNER], row[_REQUEST], *row[-2:])
 
 
 def _decoded(row: Row) -> JobRow:

@@ -39,6 +39,7 @@ from roost.core import (
     Started,
     Way,
 )
+from roost.core.extras import Extras
 from roost.placement import placer as placer_named
 
 __all__ = [
@@ -71,6 +72,8 @@ class NodeFields(TypedDict, total=False):
     sockets: int
     switch: str
     workers: int
+    extras: Extras
+    mixed: bool
 
 
 class QueueFields(TypedDict, total=False):
@@ -92,6 +95,7 @@ class WorkerFields(TypedDict, total=False):
     memory_mib: int
     way: Way
     pool: str
+    extras: Extras
 
 
 class SpecFields(WorkerFields, total=False):
@@ -154,6 +158,7 @@ def spec(gpus: float = 1, run_time_s: float | None = None, **more: Unpack[SpecFi
         memory_mib=more.pop("memory_mib", 0),
         way=more.pop("way", Way.TEMPORAL),
         pool=more.pop("pool", ""),
+        extras=more.pop("extras", ()),
     )
     workers = more.pop("workers", 1)
     size = Range(workers, workers) if isinstance(workers, int) else Range(*workers)

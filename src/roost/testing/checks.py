@@ -31,6 +31,7 @@ from roost.core import (
     Way,
 )
 from roost.core.allocation import beyond
+from roost.core.extras import extra_capacity
 from roost.core.node import devices, memory_on
 from roost.core.occupancy import pinned
 from roost.core.state import needs
@@ -155,6 +156,7 @@ class _Books:
         self.cpu = node.spec.cpu_milli
         self.ram = node.spec.memory_mib
         self.workers = node.spec.workers
+        self.extras: Counter[str] = Counter()
 
     def take(self, part: Part, need: Resources) -> None:
         spec = self.node.spec
@@ -172,6 +174,8 @@ class _Books:
             self.ram -= need.memory_mib * part.workers
         if spec.workers:
             self.workers -= part.workers
+        for name, amount in need.extras:
+            self.extras[name] += amount * part.workers
 
     def compare(self) -> Iterator[str]:
         node = self.node
@@ -190,6 +194,7 @@ class _Books:
             ("cpu_left", node.cpu_left, self.cpu),
             ("memory_left", node.memory_left, self.ram),
             ("workers_left", node.workers_left, self.workers),
+            ("extras_used", node.extras_used, dict(self.extras)),
         ):
             if found != expected:
                 yield f"node {node.id}: {what} is {found}, should be {expected}"
@@ -200,6 +205,9 @@ class _Books:
         if self.cpu < 0 or self.ram < 0 or self.workers < 0:
             left = f"{self.cpu} milli-CPUs, {self.ram} MiB and room for {self.workers} workers"
             yield f"node {node.id}: {left} are left"
+        for name, amount in self.extras.items():
+            if amount > (most := extra_capacity(node.spec.extras, name)):
+                yield f"node {node.id}: {amount} {name} are promised, there are {most}"
 
 
 def mask_problems(ledger: Ledger) -> Iterator[str]:
@@ -217,7 +225,9 @@ def mask_problems(ledger: Ledger) -> Iterator[str]:
         up |= node.bit
         full |= node.bit if idle == node.spec.gpus else 0
         sharing |= node.bit if live else 0
-        crowded |= node.bit if node.spec.workers and node.workers_left < node.spec.gpus else 0
+        short = node.spec.workers and node.workers_left < node.spec.gpus
+        apart = node.shared and not node.spec.mixed
+        crowded |= node.bit if short or apart else 0
         free += idle * WHOLE + sum(device.left_milli for device in live)
         capacity += node.healthy.bit_count() * WHOLE
     pools = {

@@ -318,6 +318,8 @@ def _ledger(chance: random.Random) -> Ledger:
                 memory_mib=chance.choice((0, 400)),
                 sockets=chance.choice((1, 2)),
                 switch=chance.choice("xy"),
+                extras=chance.choice(((), (("nic", 2), ("port/*", 1)))),
+                mixed=chance.choice((True, True, False)),
             )
         )
     for place in ledger.order:
@@ -343,6 +345,7 @@ def _shape(chance: random.Random) -> Shape:
         cpu_milli=chance.choice((0, 1000)),
         memory_mib=chance.choice((0, 100)),
         pool=chance.choice(("", "", "some", "none")),
+        extras=chance.choice(((), (), (("nic", 1),), (("nic", 2), ("port/80", 1)))),
     )
     servers, gpus = chance.randint(1, 2), chance.choice((0, 0.5, 1))
     extra = role("ps", servers, gpus, cpu_milli=500, pool=chance.choice(("", "some")))
@@ -373,7 +376,7 @@ def _books(ledger: Ledger) -> object:
         {gpu: (d.left_milli, d.left_mib, d.way) for gpu, d in n.shared.items()}
         for n in ledger.order
     ]
-    workers = [n.workers_left for n in ledger.order]
+    workers = [(n.workers_left, dict(n.extras_used)) for n in ledger.order]
     masks = (list(ledger.at_least), ledger.full, ledger.sharing, ledger.up, ledger.free_milli)
     return nodes, workers, shared, masks, ledger.releases
 

@@ -82,6 +82,7 @@ def _node_books(node: Node) -> dict[str, Any]:
         "cpu_left": node.cpu_left,
         "memory_left": node.memory_left,
         "workers_left": node.workers_left,
+        "extras_used": dict(node.extras_used),
         "runs": {run.id: milli for run, milli in node.runs.items()},
     }
 

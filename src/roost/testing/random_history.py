@@ -276,6 +276,8 @@ class RandomHistory:
             memory_mib=pick((0, 0, 800)),
             sockets=pick((1, 2)),
             switch=pick(("", "s1")),
+            extras=pick(((), (("nic", 2), ("port/*", 1)))),
+            mixed=pick((True, True, False)),
         )
 
     def _spec(self) -> JobSpec:
@@ -293,6 +295,7 @@ class RandomHistory:
             memory_mib=pick((0, 0, 0, 100)),
             way=pick(_WAYS),
             pool=pick(("", "", "", *POOLS)),
+            extras=pick(((), (), (), (), (("nic", 1),), (("port/80", 1),))),
             roles=(servers,) if with_servers else (),
             queue=pick(QUEUES),
             priority=pick((0, 0, 0, 3)),

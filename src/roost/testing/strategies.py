@@ -43,6 +43,8 @@ def nodes(draw: st.DrawFn, name: str) -> NodeSpec:
         sockets=draw(st.sampled_from((1, 2))),
         switch=draw(st.sampled_from(("", "s1"))),
         workers=draw(st.sampled_from((0, 0, 0, 3))),
+        extras=draw(st.sampled_from(((), (("nic", 2), ("port/*", 1))))),
+        mixed=draw(st.sampled_from((True, True, False))),
     )
 
 
@@ -63,6 +65,7 @@ def workers(draw: st.DrawFn) -> Resources:
         memory_mib=draw(st.sampled_from((0, 0, 0, 100))),
         way=draw(st.sampled_from(Way)),
         pool=draw(st.sampled_from(("", "", "", *POOLS))),
+        extras=draw(st.sampled_from(((), (), (), (("nic", 1),), (("port/80", 1),)))),
     )
 
 
@@ -99,6 +102,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         memory_mib=need.memory_mib,
         way=need.way,
         pool=need.pool,
+        extras=need.extras,
         roles=draw(roles()),
         queue=draw(st.sampled_from(QUEUES)),
         priority=draw(st.sampled_from((0, 0, 3))),

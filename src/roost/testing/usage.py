@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roost.core import WHOLE, WORKER, Allocation, JobSpec, NodeId, NodeSpec, Part, Resources, Way
+from roost.core.extras import extra_capacity
 
 
 @dataclass(slots=True)
 class DeviceUsage:
-    """Milli-GPUs and MiB by device, milli-CPUs, MiB and workers by node."""
+    """Milli-GPUs and MiB by device, milli-CPUs, MiB, workers and extras by node."""
 
     milli: dict[tuple[NodeId, int], int] = field(default_factory=lambda: defaultdict(int))
     limits: list[tuple[NodeId, int, Resources]] = field(default_factory=list)
     cpu: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
     memory: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
     workers: dict[NodeId, int] = field(default_factory=lambda: defaultdict(int))
+    extras: dict[tuple[NodeId, str], int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, other: DeviceUsage) -> None:
         """Count another use on top."""
@@ -30,6 +32,8 @@ class DeviceUsage:
             self.memory[name] += memory
         for name, workers in other.workers.items():
             self.workers[name] += workers
+        for thing, amount in other.extras.items():
+            self.extras[thing] += amount
 
     def beyond(self, nodes: Mapping[NodeId, NodeSpec]) -> list[str]:
         """What it takes beyond what these nodes have, in words."""
@@ -60,7 +64,11 @@ class DeviceUsage:
         for name, workers in self.workers.items():
             if 0 < nodes[name].workers < workers:
                 found.append(f"{workers} workers on {name}")
-        return found
+        return found + [
+            f"{amount} {thing} of {name}"
+            for (name, thing), amount in self.extras.items()
+            if amount > extra_capacity(nodes[name].extras, thing)
+        ]
 
     def _ways(self) -> dict[tuple[NodeId, int], set[Way]]:
         ways: dict[tuple[NodeId, int], set[Way]] = defaultdict(set)
@@ -90,6 +98,8 @@ def used(spec: JobSpec, allocation: Allocation) -> DeviceUsage:
         usage.cpu[part.node] += part.workers * need.cpu_milli
         usage.memory[part.node] += part.workers * need.memory_mib
         usage.workers[part.node] += part.workers
+        for thing, amount in need.extras:
+            usage.extras[part.node, thing] += part.workers * amount
     return usage
 
 
@@ -105,6 +115,8 @@ def worst(one: DeviceUsage, other: DeviceUsage) -> DeviceUsage:
         both.cpu[name] = max(one.cpu[name], other.cpu[name])
         both.memory[name] = max(one.memory[name], other.memory[name])
         both.workers[name] = max(one.workers[name], other.workers[name])
+    for thing in one.extras.keys() | other.extras.keys():
+        both.extras[thing] = max(one.extras[thing], other.extras[thing])
     return both
 
 

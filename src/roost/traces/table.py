@@ -23,6 +23,7 @@ from sys import float_info
 from typing import NamedTuple
 
 from roost.core.events import Outcome
+from roost.core.extras import Extras, check_extras
 from roost.core.spec import (
     WHOLE,
     Costs,
@@ -121,6 +122,7 @@ _COLUMNS = (
     _Column("kinds", "spec.resources.kinds"),
     _Column("cpu_milli", "spec.resources.cpu_milli"),
     _Column("memory_mib", "spec.resources.memory_mib"),
+    _Column("extras", "spec.resources.extras"),
     _Column("roles", "spec.roles"),
     _Column("checkpoint_every_s", "spec.costs.checkpoint_every_s"),
     _Column("checkpoint_s", "spec.costs.checkpoint_s"),
@@ -143,6 +145,8 @@ def _shown(value: object) -> str:
             return str(getattr(value, "name", value)).lower()
         case float():
             return repr(float(value))
+        case (str() as name, int() as amount):
+            return _checked(f"{name}={amount}")
         case tuple():
             return _joined([*map(_shown, value)])
         case _:
@@ -237,6 +241,8 @@ def _node(row: TableRow) -> NodeSpec:
         sockets=row.whole("sockets", 1, low=1, high=_BIG),
         switch=row.cell("switch"),
         workers=row.whole("workers", 0, high=_BIG),
+        extras=_extras(row),
+        mixed=row.choice("mixed", _BOOLS, default=True),
     )
 
 
@@ -264,7 +270,20 @@ def _resources(row: TableRow) -> Resources:
         row.whole("cpu_milli", 0, high=_BIG),
         row.whole("memory_mib", 0, high=_BIG),
         row.choice("way", _WAYS, Way.TEMPORAL),
+        extras=_extras(row),
     )
+
+
+def _extras(row: TableRow) -> Extras:
+    """Amounts of what nodes count beside the rest, such as rdma/hca=2|hugepages-2Mi=8."""
+    found = row.cell("extras")
+    pairs = [pair.rpartition("=") for pair in found.split("|")] if found else []
+    try:
+        extras = tuple(sorted((name, int(amount)) for name, _, amount in pairs))
+        check_extras(extras, "a row")
+    except (ValueError, InvalidSpec):
+        raise row.bad("extras", "amounts such as rdma/hca=2|hugepages-2Mi=8", found) from None
+    return extras
 
 
 def _roles(row: TableRow) -> tuple[Role, ...]:
@@ -286,10 +305,20 @@ def _role(name: str, workers: int, amounts: dict[str, object]) -> Role:
     qos = Qos(str(amounts.pop("qos", Qos.FIXED)))
     way = Way(str(amounts.pop("way", Way.TEMPORAL)))
     kinds, pool = amounts.pop("kinds", []), str(amounts.pop("pool", ""))
+    extras = amounts.pop("extras", [])
     given = {key: value for key, value in amounts.items() if isinstance(value, int)}
     if len(given) < len(amounts) or not isinstance(kinds, list) or not isinstance(workers, int):
         raise TypeError
-    need = Resources(**given, qos=qos, kinds=tuple(map(str, kinds)), way=way, pool=pool)
+    if not isinstance(extras, list):
+        raise TypeError
+    need = Resources(
+        **given,
+        qos=qos,
+        kinds=tuple(map(str, kinds)),
+        way=way,
+        pool=pool,
+        extras=tuple((str(thing), int(amount)) for thing, amount in extras),
+    )
     return Role(str(name), workers, need)
 
 

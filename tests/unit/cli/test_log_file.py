@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.up import _LogFile, _logging
-from roost.server.boot import ServerSettings
+from roost.cli.server_log import ServerLogFile, server_log
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ class Full(io.StringIO):
 
 
 def test_a_full_disk_is_told_once(full: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with _logging(ServerSettings(full.parent), "info", also_here=True):
+    with server_log(full.parent, "info", also_here=True):
         for number in range(3):
             logging.getLogger("roost.test").warning("word %s", number)
     said = capfd.readouterr().err
@@ -52,7 +51,7 @@ def test_nowhere_to_complain_is_no_error_either(
 ) -> None:
     stderr = Full()
     monkeypatch.setattr(sys, "stderr", stderr)
-    with _logging(ServerSettings(full.parent), "info", also_here=True):
+    with server_log(full.parent, "info", also_here=True):
         logging.getLogger("roost.test").warning("word")
     assert any("word" in text for text in stderr.refused)
     assert any("cannot write" in text for text in stderr.refused)
@@ -60,6 +59,6 @@ def test_nowhere_to_complain_is_no_error_either(
 
 
 def test_only_the_owner_reads_the_log(tmp_path: Path) -> None:
-    log = _LogFile(tmp_path / "server.log", encoding="utf-8")
+    log = ServerLogFile(tmp_path / "server.log", encoding="utf-8")
     log.close()
     assert (tmp_path / "server.log").stat().st_mode & 0o777 == 0o600

@@ -22,6 +22,7 @@ def test_its_help_names_what_it_listens_on(capsys: pytest.CaptureFixture[str]) -
         (["--policy", "prioriti"], "unknown policy 'prioriti'; did you mean 'priority'?"),
         (["--placer", "pak"], "unknown placer 'pak'; did you mean 'pack'?"),
         (["--connections", "1"], "--connections"),
+        (["--lease", "1s"], "a lease of less than 2s is lost whenever the API server is slow"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 import signal
 import subprocess
 import sys
@@ -113,7 +114,9 @@ def test_elastic_jobs_ask_for_the_least(server: FakeServer) -> None:
         "el-00000", "running", gpus_held=2.0, elastic=True, workers=workers
     )
     assert "2 held, at least 1 asked" in roost("get", "el-00000").out
-    assert " 2/1+ " in roost("list").out
+    listed = roost("list").out
+    assert " 2/1+ " in listed
+    assert listed.endswith("GPUs held/asked: 2/1+\n")
 
 
 def test_everybody_is_everybody(server: FakeServer) -> None:
@@ -122,23 +125,48 @@ def test_everybody_is_everybody(server: FakeServer) -> None:
         assert [job.id for job in client.jobs(user="all")] == ["other-aaaaa"]
 
 
-def test_an_early_interrupt_is_answered_in_a_word() -> None:
+@pytest.mark.parametrize(
+    ("moment", "became", "told"),
+    [
+        ("click", "", (-signal.SIGINT, "")),  # a shell's 130
+        ("roost.cli.listing", "", (130, "interrupted\n")),
+        ("roost.cli.listing", "Error calling __set_name__", (130, "interrupted\n")),
+    ],
+)
+def test_an_early_interrupt_is_answered_in_a_word(
+    moment: str,
+    became: str,
+    told: tuple[int, str],
+) -> None:
     script = f"""
 import os, sys
 
-class Slow:
+class Interrupted:
     def find_spec(self, name, path=None, target=None):
-        if name == "click":
+        if name != {moment!r}:
+            return
+        try:
             os.kill(os.getpid(), {int(signal.SIGINT)})
+        except KeyboardInterrupt as error:
+            if {became!r}:  # in a class whose members are just named
+                raise RuntimeError({became!r}) from error
+            raise
 
-sys.meta_path.insert(0, Slow())
+sys.meta_path.insert(0, Interrupted())
 from roost.start import main
+assert "typing" not in sys.modules
+sys.argv[1:] = ["policies"]
 sys.exit(main())
 """
     done = subprocess.run(  # noqa: S603 - our own
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-S", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert (done.returncode, done.stderr) == told
 
 
 def test_a_folder_that_is_not_there_is_refused_at_once(server: FakeServer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from roost.core import (
@@ -52,6 +54,39 @@ def test_a_line_per_queue_is_formed_where_a_policy_asks_for_it() -> None:
     assert len(waiting.open) == 3
     assert [found.seq for found in waiting] == [5, 4, 3, 2, 1, 0]
     assert all(len({e[2].queue.spec.id for e in line.entries}) == 1 for line in waiting.open)
+
+
+def test_many_that_come_at_once_stand_as_if_they_had_come_one_by_one() -> None:
+    once, singly = Waiting(), Waiting()
+    for waiting in (once, singly):
+        waiting.order_by(lambda found: found.seq % 3, 0.0)
+        waiting.join(waiting_job(9), 1.0)
+    jobs = [waiting_job(seq, gpus=1 + seq % 2) for seq in range(9)]
+    for late in jobs:
+        late.queued_at = 0.5
+    once.join_all(jobs, 2.0)
+    assert {late.queued_at for late in jobs} == {0.5}
+    for late in (waiting_job(seq, gpus=1 + seq % 2) for seq in range(9)):
+        singly.join(late, 2.0)
+
+    assert [found.seq for found in once] == [found.seq for found in singly]
+    assert len(once) == len(singly) == 10
+    assert [line.since for line in once.open] == [line.since for line in singly.open]
+    for found, other in zip(once, singly, strict=True):
+        assert once.waits(found, 4.0) == singly.waits(other, 4.0)
+
+
+@pytest.mark.parametrize(
+    "key", [lambda found: 1 / (found.seq - 2), lambda found: [1, "a"][found.seq % 2]]
+)
+def test_many_stand_in_order_of_arrival_where_the_key_cannot_be_used(key: Any) -> None:
+    waiting = Waiting()
+    waiting.key = key
+
+    waiting.join_all([waiting_job(seq) for seq in (3, 1, 2)], 0.0)
+
+    assert waiting.fault is not None
+    assert [found.seq for found in waiting] == [1, 2, 3]
 
 
 def test_those_of_equal_rank_go_in_order_of_arrival() -> None:

@@ -22,6 +22,9 @@ from roost.errors import Fatal
 def sleeper(**environment: str) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "60"], env={**os.environ, **environment}) as process:  # noqa: S607
         try:
+            # A process that has just begun shows an empty environment for a moment.
+            while not Path(f"/proc/{process.pid}/environ").read_bytes():
+                assert process.poll() is None
             yield process
         finally:
             process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from roost.engines import Ended
 from roost.errors import Conflict, Fatal, Retryable
 from roost.jobfile import JobFile
 from roost.jobs.requests import JobSubmission
+from roost.live import driver
 from roost.live.cluster import Cluster
 from roost.store import HomeRow, StoreBroken, open_store
 from roost.store.rows import EventQuery, JobQuery
@@ -120,10 +122,10 @@ def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
         it, _ = made(tmp_path)
         await it.start()
 
-        def broken() -> None:
+        def broken(_asked: object) -> None:
             raise StoreBroken("disk I/O error")
 
-        monkeypatch.setattr(it.store.accounts, "queues", broken)
+        monkeypatch.setattr(it.store.jobs, "known_requests", broken)
         job = JobFile.from_document({"name": "job", "run": "true"})
         with pytest.raises(StoreBroken):
             await it.submit(JobSubmission(job, "ada"))
@@ -136,5 +138,43 @@ def test_a_store_that_turns_out_broken_while_it_is_read_ends_the_server(
         await it.close()
         with open_store(f"sqlite:///{tmp_path}/roost.db") as store:
             assert store.events.find(EventQuery()).total == lines
+
+    run(scenario)
+
+
+def test_rows_of_waiting_jobs_are_read_and_checked_behind_a_long_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_SHORT", 0)
+    monkeypatch.setattr(driver, "_LATER_S", 0.0)
+
+    async def scenario() -> None:
+        await launched(tmp_path)
+        it, _ = made(tmp_path)
+        await it.start()
+        for name in ("first", "second"):
+            wide = JobFile.from_document({"name": name, "run": "true", "workers": 4})
+            await it.submit(JobSubmission(wide, "ada"))
+        await it.close()
+
+        it, _ = made(tmp_path)
+        await it.start()
+        for task in asyncio.all_tasks():
+            if task.get_name() == "past":
+                await task
+        assert not it.broken.done()
+        monkeypatch.setattr(it.store.jobs, "stored", None)  # none is asked for any more
+        first, second = (job.id for job in it.core.waiting)
+        assert (await it.cancel(first, "ada")).state == "cancelled"
+        await it.close()
+
+        damage = "UPDATE job_documents SET body = replace(body, 'true', 'talk') WHERE id = ?"
+        with sqlite3.connect(tmp_path / "roost.db") as database:
+            database.execute(damage, (second,))
+        it, _ = made(tmp_path)
+        await it.start()
+        with pytest.raises(StoreBroken, match=f"job {second} is damaged"):
+            await asyncio.shield(it.broken)
+        await it.close()
 
     run(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -105,3 +106,47 @@ def test_the_whole_state_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(pieces) == 2 + -(-jobs // 3)
         assert told["core"] == core_snapshot.dump(core)
         assert (told["seq"], told["digest"]) == (7, core_snapshot.digest(core))
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"seq": "1"}, "seq: expected a whole number"),
+        ({"seq": True}, "seq: expected a whole number"),
+        ({"id": 7}, "id: expected a text"),
+        ({"submitted_at": math.nan}, "submitted_at: expected a number"),
+        ({"queued_at": "soon"}, "queued_at: expected a number"),
+        ({"run_time_s": "long"}, "run_time_s: expected a number"),
+        ({"waits": [0.0]}, "has 1 waits"),
+        ({"waits": 0.0}, "waits: expected a list"),
+        ({"waiting": 1}, "waiting: expected true or false"),
+        ({"colour": "red"}, "unknown field 'colour'"),
+    ],
+)
+def test_a_line_with_something_odd_in_it_is_refused(odd: dict[str, object], why: str) -> None:
+    head, *jobs = StateText(crowd(5)).lines()
+    told, _, asked = jobs[-1].partition("\t")
+    jobs[-1] = f"{json.dumps(json.loads(told) | odd)}\t{asked}"
+
+    with pytest.raises(InvalidSpec, match=why):
+        core_snapshot.load_lines(head, jobs, fifo, PLACER)
+
+
+@pytest.mark.parametrize("line", ["{},{}\t{}", "\t{}", "[]\t{}", "{}"])
+def test_a_line_is_about_one_job(line: str) -> None:
+    head, *jobs = StateText(crowd(5)).lines()
+
+    with pytest.raises(InvalidSpec):
+        core_snapshot.load_lines(head, [*jobs, line], fifo, PLACER)
+
+
+def test_jobs_that_only_wait_come_back_as_all_others_do() -> None:
+    core = crowd(5)
+    core.handle(Submitted(99.0, JobId("late"), JobSpec()))  # it does not say how long it runs
+    head, *jobs = StateText(core).lines()
+
+    found = core_snapshot.load_lines(head, jobs, fifo, PLACER)
+
+    whole = core_snapshot.load(core_snapshot.dump(core), fifo, PLACER)
+    assert core_snapshot.dump(found) == core_snapshot.dump(whole)
+    assert [job.id for job in found.waiting] == [job.id for job in core.waiting]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.live.cluster import _LETTERS
+from roost.live.submissions import _LETTERS
 from roost.server.visibility import _ID, Visibility
 from roost.store.rows import EventRow, JobRow
 

@@ -54,7 +54,7 @@ def test_what_broke_something_is_reduced_to_the_shortest_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
-    history = RandomHistory(policy("srtf"), "pack", 2)
+    history = RandomHistory(policy("srtf"), "pack", 7)
     with pytest.raises(AssertionError):
         history.run(300)
     told = [event for batch in history.engine.journal for event in batch.events]

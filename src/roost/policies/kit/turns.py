@@ -166,6 +166,8 @@ class Turns:
         capacity = max(plan.ledger.capacity_milli / WHOLE, 1.0)
         scale = 2.0 ** math.ceil(math.log2(capacity))
         quotas = any(queue.spec.quota_milli is not None for queue in plan.queues.values())
+        if plan.waiting.key != self.waiting:  # nothing is sorted by it yet
+            self.scale = scale
         plan.lines(self.waiting, by_queue=quotas, apart=True)
         priorities = {name: queue.spec.priority for name, queue in plan.queues.items()}
         if priorities != self.queues:

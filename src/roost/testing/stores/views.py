@@ -18,6 +18,7 @@ from roost.store import (
     User,
     open_store,
 )
+from roost.store.jobs import RequestKey, RequestTrace
 from roost.store.restore_points import MOST_POINTS
 from roost.store.rows import JOB_SORTS, OPEN_STATES, STATES
 from roost.testing.stores.database import NOW, TrialDatabase, entry, job_row, raises, require, same
@@ -76,13 +77,17 @@ class ViewConformance:
         with open_store(place.url) as store:
             store.journal.serve()
             store.journal.append([entry(1)], [job_row("a", request="k"), job_row("b")])
-            same(store.jobs.spent_request("ada", "k"), "", "a request whose job is there")
+            there = [RequestKey("ada", "k", "b-00000"), RequestKey("", "", "c-00000")]
+            (known, other) = store.jobs.known_requests(there)
+            same((known.row, known.spent), (store.jobs.get("a-00000"), ""), "a job that is there")
+            same((known.taken, other), (True, RequestTrace(None, "", taken=False)), "what is taken")
             store.journal.append([entry(2)], [], [], ["a-00000", "b-00000"])
         with open_store(place.url) as store:
             same(store.jobs.by_request("ada", "k"), None, "the job of the request")
-            same(store.jobs.spent_request("ada", "k"), "a-00000", "what the request made")
-            same(store.jobs.spent_request("bob", "k"), "", "a request of another user")
-            same(store.jobs.spent_request("ada", ""), "", "no request")
+            sent = [("ada", "k"), ("bob", "k"), ("ada", ""), ("ada\0", "k\ud800")]
+            asked = [RequestKey(user, key, "b-00000") for user, key in sent]
+            spent = [one.spent for one in store.jobs.known_requests(asked)]
+            same(spent, ["a-00000", "", "", ""], "what requests made")
 
     def test_pages_are_those_of_an_obvious_search(self, place: TrialDatabase) -> None:
         """Random jobs and questions, against a filter over a list."""
