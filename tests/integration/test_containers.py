@@ -17,40 +17,23 @@ from typing import Any
 
 import pytest
 from tests.faults.faults import trial, until
+from tests.support.podman import APART, RUN, busybox_image, podman
 from tests.support.trial import SubmittedJob, Trial
 
 from roost.engines.local.shim import slot_file
 
 IMAGE = "localhost/roost-test:1"
-#: Older crun cannot work where both versions of cgroups are mounted: there one is hidden from it.
-APART = ("unshare", "-m", "sh", "-c", 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"', "sh")
 COMMANDS = ("sh", "sleep", "echo", "cat", "id", "env", "touch", "true", "kill", "grep")
-
-
-def podman(*words: str) -> str:
-    done = subprocess.run(["podman", *words], check=True, capture_output=True, text=True)  # noqa: S603, S607
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An image with a shell; where that cannot be made or run, the test is skipped."""
-    busybox = shutil.which("busybox")
-    if os.geteuid() or not shutil.which("podman") or not busybox:
+    if os.geteuid() or not shutil.which("podman") or not shutil.which("busybox"):
         pytest.skip("needs root, podman and busybox")
-    folder = tmp_path_factory.mktemp("image")
-    for name in ("bin", "tmp", "etc", "proc", "dev"):
-        (folder / "root" / name).mkdir(parents=True)
-    shutil.copy(busybox, folder / "root/bin/busybox")
-    for name in COMMANDS:
-        (folder / f"root/bin/{name}").symlink_to("busybox")
-    tar = folder / "image.tar"
-    subprocess.run(["tar", "-C", folder / "root", "-cf", tar, "."], check=True)  # noqa: S603, S607
     try:
-        podman("import", str(tar), IMAGE)
-        limits = ("--cgroups=disabled", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
-        tried = (*APART, "podman", "run", "--rm", "--network=host", *limits, IMAGE, "true")
-        subprocess.run(tried, check=True, capture_output=True, timeout=60)  # noqa: S603
+        busybox_image(IMAGE, tmp_path_factory.mktemp("image"), COMMANDS)
+        subprocess.run([*RUN, IMAGE, "true"], check=True, capture_output=True, timeout=60)  # noqa: S603
     except subprocess.SubprocessError as error:
         pytest.skip(f"podman does not work here: {getattr(error, 'stderr', error)}")
     return IMAGE
@@ -59,8 +42,13 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def one(tmp_path: Path, image: str) -> Iterator[Trial]:
     del image
+    options = []
+    for name in ("birds", "out"):
+        (tmp_path / f"data/{name}").mkdir(parents=True)
+        mode = ":ro" if name == "birds" else ""
+        options += ["--mount", f"{name}={tmp_path / 'data' / name}{mode}"]
     with trial(tmp_path, slots=2) as found:
-        found.server.start(before=APART)
+        found.server.start(before=APART, options=options)
         assert found.server.ready(), found.server.said()
         yield found
 
@@ -119,6 +107,35 @@ def test_a_job_runs_in_its_image_as_its_user(one: Trial) -> None:
     assert (run / "1/work/here").exists()
     assert (run / "checkpoints/saved").exists()
     assert containers_of(one, job) == []
+
+
+def test_a_job_finds_its_mounts_in_its_image_and_no_others(one: Trial, tmp_path: Path) -> None:
+    (tmp_path / "data/birds/names.txt").write_text("robin")
+    (tmp_path / "data/secret.txt").write_text("hush")
+    script = (
+        'cat "$ROOST_MOUNT_BIRDS/names.txt"; echo wren > "$ROOST_MOUNT_OUT/new.txt"; '
+        'if touch "$ROOST_MOUNT_BIRDS/mine"; then echo written; fi; '
+        f'if cat "{tmp_path}/data/secret.txt"; then echo read; fi'
+    )
+    job = boxed(one, script, mounts=["birds", "out"])
+    view = one.until(job, "succeeded", "failed")
+    said = log(one, job)
+    assert (view["state"], "robin" in said) == ("succeeded", True), (view, said)
+    assert "Read-only file system" in said
+    assert not any(word in said for word in ("written", "read\n", "hush"))
+    assert (tmp_path / "data/out/new.txt").read_text() == "wren\n"
+
+    # A mount may be the folder that the job works or saves in.
+    own = str(tmp_path / "data/out")
+    script = 'cat new.txt; touch "$ROOST_CHECKPOINT_DIR/saved"'
+    inside = {"workdir": own, "checkpoint": {"path": own}, "mounts": ["out"]}
+    both = one.submit({"image": IMAGE, "run": script, "retry": 0, **inside})
+    assert one.until(both, "succeeded", "failed")["state"] == "succeeded", log(one, both)
+    assert (tmp_path / "data/out/saved").exists()
+
+    # A mount that the job does not name is not there.
+    alone = one.until(boxed(one, f'cat "{tmp_path}/data/birds/names.txt"'), "succeeded", "failed")
+    assert alone["state"] == "failed"
 
 
 def test_an_image_that_is_not_there_is_said_to_be(one: Trial) -> None:

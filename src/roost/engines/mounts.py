@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -99,4 +99,4 @@ def _checked(mount: HostMount) -> HostMount:
         or mount.path == "/"
     ):
         raise InvalidSpec(f"{mount.name}: expected an absolute folder, found {mount.path!r}")
-    return mount
+    return replace(mount, path=str(path))  # without a slash at its end

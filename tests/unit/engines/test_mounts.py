@@ -16,6 +16,7 @@ SCRATCH = HostMount("scratch", "/scratch", queues=("vision",), users=("ada",))
 @pytest.mark.parametrize(
     ("text", "mount"),
     [
+        ("birds=/data/birds/:ro", HostMount("birds", "/data/birds", readonly=True)),
         ("birds=/data/birds:ro", BIRDS),
         ("birds=/data/birds", HostMount("birds", "/data/birds")),
         (json.dumps({"name": "birds", "path": "/data/birds", "readonly": "true"}), BIRDS),

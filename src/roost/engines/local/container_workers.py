@@ -89,8 +89,10 @@ class ContainerWorkers:
             paths.append(Path(self.program.workdir))
         for own in filter(None, (self.program.workdir, self.program.checkpoint_dir)):
             _check(own, setting.account)
-        named = (ContainerMount(one.path, one.path, one.readonly) for one in self.mounts)
-        return (*(ContainerMount(str(path), str(path)) for path in paths), *named)
+        found = {str(path): ContainerMount(str(path), str(path)) for path in paths}
+        # No runtime mounts two folders at one place; what an administrator said of it holds.
+        found |= {one.path: ContainerMount(one.path, one.path, one.readonly) for one in self.mounts}
+        return tuple(found.values())
 
 
 def preparation(name: str, title: str, argv: list[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -116,6 +116,12 @@ class LocalEngine:
         self._observing: asyncio.Task[None] | None = None
         self._pause: LaunchPause | None = None
         self._runtime = ContainerRuntime()
+        self._looking: Future[ContainerRuntime] | None = None
+
+    def look(self) -> None:
+        """Begin to see what this machine has, beside other things; ``start`` waits for it."""
+        if self._looking is None:
+            self._looking = self._pool.submit(containers.find)
 
     @property
     def node(self) -> NodeSpec:
@@ -133,10 +139,12 @@ class LocalEngine:
         self, report: Callable[[Report], None], alive: Mapping[RunId, Assigned]
     ) -> None:
         """Adopt what survived, end what was not asked for, report what ended."""
+        self.look()
         await self._serve_alone()
         self._limits = await self._work(limits.find, self.home)
         self._machine = await devices.find(self._python, self._slots)
-        self._runtime = await self._work(containers.find)
+        if self._looking is not None:
+            self._runtime = await asyncio.wrap_future(self._looking)
         self._sharing = GpuSharing(self.home, self._machine, self._python)
         self._sharing.on_problem = lambda run, why: report(
             ProgressReport(self._clock(), run, note=why)

@@ -178,7 +178,8 @@ def _part(node: str, gpus: list[int], share_milli: int, workers: int, role: str)
 
 def _need(body: dict[str, Any]) -> Resources:
     named = {"qos": Qos(body["qos"]), "way": Way(body.get("way", Way.TEMPORAL))}
-    return Resources(**{**body, "kinds": tuple(body["kinds"]), **named})
+    extras = tuple((name, amount) for name, amount in body.get("extras", ()))
+    return Resources(**{**body, "kinds": tuple(body["kinds"]), "extras": extras, **named})
 
 
 def _encoded(wish: MemberWish | None) -> dict[str, object] | None:
