@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kubernetes.operating import Play, Scenario, operating
 from tests.support.kubernetes.control_plane import ControlPlane
 
 from roost.errors import NotFound
@@ -53,3 +54,17 @@ def api(cluster: ControlPlane, runner: asyncio.Runner) -> Iterator[Api]:
     api = runner.run(Api.connect(kubeconfig=str(cluster.kubeconfig)))
     yield api
     runner.run(api.close())
+
+
+@pytest.fixture
+def play(cluster: ControlPlane, api: Api, runner: asyncio.Runner) -> Play:
+    """Runs a scenario while an operator leads."""
+
+    def played(scenario: Scenario) -> None:
+        async def all_of_it() -> None:
+            async with operating(cluster):
+                await scenario(api)
+
+        runner.run(all_of_it())
+
+    return played

@@ -91,7 +91,7 @@ async def operator(
 ) -> AsyncIterator[Operator]:
     """An operator with Jobs in this process; watches are given up after ``stall_s``."""
     api = await Api.connect(kubeconfig=str(kubeconfig))
-    known = JobOptions(Site(image="roost"))
+    known = JobOptions(Site("roost-train"))
     given = OperatorOptions(**{"metrics_port": None, "lease_s": 3.0, **options})
     made = Operator(
         api,

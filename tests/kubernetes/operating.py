@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from roost.kubernetes.objects.pods import devices_of, is_bound, is_over
 from roost.kubernetes.operator.loop import Operator, OperatorOptions
 from roost.kubernetes.operator.workload import SourceFactory
 
+#: What happens while an operator leads, and what lets it happen.
+Scenario = Callable[[Api], Coroutine[Any, Any, None]]
+Play = Callable[[Scenario], None]
 GROUP, SIZE = "roost.dev/group", "roost.dev/group-size"
 
 

@@ -15,7 +15,7 @@ from roost.kubernetes.operator.workload import SourceFactory
 
 async def main(kubeconfig: str) -> None:
     api = await Api.connect(kubeconfig=kubeconfig)
-    known = JobOptions(Site(image="roost"))
+    known = JobOptions(Site("roost-train"))
     opening = SourceFactory(JobController.kinds, lambda context: JobController(context, known))
     options = OperatorOptions(metrics_port=None, lease_s=1.5)
     await Operator(api, options, [opening]).run()

@@ -36,7 +36,7 @@ class Here:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        self.site = Site(image="roost", meeting=f"http://127.0.0.1:{self.port}", loopback=20000)
+        self.site = Site("roost-train", meeting=f"http://127.0.0.1:{self.port}", loopback=20000)
 
     @contextlib.asynccontextmanager
     async def operator(self, **options: Any) -> AsyncIterator[Operator]:

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.kubernetes.jobbing import define, jobbing
+from tests.kubernetes.operating import gang
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.kubelet import Kubelet
-from tests.support.kubernetes.nodes import nodes
+from tests.support.kubernetes.nodes import create, nodes
 
 from roost.client import Client, JobHandle
 from roost.client.machine import ServerMachine
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES
+from roost.kubernetes.client.kinds import CLUSTER_QUEUES, PODS, QUEUES
 from roost.kubernetes.gateway.local import Gateway
 from roost.kubernetes.gateway.transport import ClusterTransport
 
@@ -115,13 +116,52 @@ def test_the_same_words_work_on_a_cluster(
 
     async def go() -> None:
         await define(api)
-        await nodes(api, 2, gpus=4)
+        await nodes(api, 2, gpus=4, labels={"roost.dev/gpus-as": "both"})
         async with jobbing(cluster):
             await asyncio.to_thread(talk)
             code, said = await asyncio.to_thread(
                 typed, cluster, "--context", context(cluster), "list"
             )
             assert (code, "half-" in said, "running" in said) == (0, True, True)
+
+    runner.run(go())
+
+
+def test_gangs_of_others_are_listed_explained_and_left_to_their_owners(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    def talk() -> None:
+        with client(cluster) as here:
+            ring = here.job("default.group.ring")
+            become(ring, "running")
+            large = here.job("large")
+            assert (large.id, large.view.state) == ("default.group.large", "queued")
+            deadline = time.monotonic() + 60
+            while not large.status().reason:  # its pods are told after a second
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            why = large.explain()
+            assert why["cause"] == "no-capacity"
+            assert "8 GPUs" in why["reason"]
+            with pytest.raises(Conflict, match=r"belongs to Pod large .* kubectl"):
+                large.cancel()
+            part = here.job("half").explain()
+            assert part["reason"] == "waits for the whole gang: 1 of 2 pods can be placed"
+
+    async def go() -> None:
+        await define(api)
+        await nodes(api, 2, gpus=4)
+        async with jobbing(cluster):
+            made = [*gang("ring", 4), *gang("large", 8), *gang("half", 2)[:1]]
+            await create(api, PODS, made)
+            await asyncio.to_thread(talk)
+            where = ("--context", context(cluster))
+            code, said = await asyncio.to_thread(typed, cluster, *where, "list", "-A")
+            assert (code, "default.group.large" in said) == (0, True), said
+            for verb in ("get", "explain", "events"):
+                code, said = await asyncio.to_thread(typed, cluster, *where, verb, "large")
+                assert (code, "8 GPUs" in said) == (0, True), said
+            assert said.count("FailedScheduling") == 1, said
 
     runner.run(go())
 

@@ -407,6 +407,27 @@ def test_queues_tell_what_they_hold(
     runner.run(scenario())
 
 
+def test_a_quota_is_given_back_by_whoever_borrowed_it(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    async def scenario() -> None:
+        await define(api)
+        await nodes(api, 2, gpus=4)
+        for name in ("lab", "shop"):
+            await api.create(CLUSTER_QUEUES, _cluster_queue(name, quota=4))
+            await api.create(QUEUES, _queue(name, name), SPACE)
+        async with jobbing(cluster):
+            for name in ("first", "second"):
+                await api.create(JOBS, job(name, gpus=4, queue="lab"), SPACE)
+                await reaches(api, name, "running")
+            await api.create(JOBS, job("owed", gpus=4, queue="shop"), SPACE)
+            await reaches(api, "owed", "running")
+            await reaches(api, "second", "queued")
+            assert (await reaches(api, "first", "running"))["attempt"] == 1
+
+    runner.run(scenario())
+
+
 async def _holds(api: Api, kind: ResourceKind, name: str, namespace: str) -> bool:
     found = (await api.get(kind, name, namespace)).get("status") or {}
     return (found.get("used"), found.get("waiting"), found.get("running")) == (2, 1, 1)

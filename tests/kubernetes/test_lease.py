@@ -9,19 +9,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kubernetes.operating import operating
 from tests.support.kubernetes.control_plane import ControlPlane
-from tests.support.kubernetes.nodes import until
+from tests.support.kubernetes.nodes import create, pod, until
 from tests.support.kubernetes.proxy import FaultyProxy
 
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import LEASES
+from roost.kubernetes.client.api_thread import ApiThread
+from roost.kubernetes.client.kinds import LEASES, PODS
 from roost.kubernetes.client.lease import LeaseCandidate
+from roost.kubernetes.operator.leader_label import LEADER
+from roost.kubernetes.operator.loop import Operator, OperatorOptions
 
-TIMES = {"lease_s": 3.0, "renew_s": 2.0, "retry_s": 0.3}
+TIMES: dict[str, Any] = {"lease_s": 3.0, "renew_s": 2.0, "retry_s": 0.3}
 
 #: Leads, and while it does writes a line each 20 ms, after the check that every write needs.
 PROGRAM = """
@@ -41,7 +46,7 @@ async def main(kubeconfig, name, book, times):
                 file.write(json.dumps([name, time.monotonic()]) + "\\n")
             await asyncio.sleep(0.02)
 
-    await leader.run(act)
+    await leader.run(partial(_lead, starts))
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -171,18 +176,76 @@ def test_a_leader_cut_off_ends_its_work_before_another_begins(
     assert [what for what, _ in spans] == ["one begins", "one ends", "two begins", "two ends"]
 
 
+def test_a_leader_that_is_busy_for_longer_than_its_lease_keeps_it(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    """Its own loop answers no timer meanwhile; the lease is renewed in another thread."""
+    starts: list[float] = []
+
+    async def scenario() -> None:
+        kubeconfig = str(cluster.kubeconfig_of("admin"))
+        beside = await ApiThread.open(lambda: Api.connect(kubeconfig=kubeconfig, connections=1))
+        leader = LeaseCandidate(api, "roost", "default", "one", **TIMES, beside=beside)
+        task = asyncio.create_task(leader.run(partial(_lead, starts)))
+        await until(lambda: _told(leader.leads))
+        busy_until = time.monotonic() + 2 * TIMES["lease_s"]
+        while time.monotonic() < busy_until:
+            sum(range(1000))  # without a pause for the loop
+        leader.check()
+        task.cancel()
+        await asyncio.wait([task])
+        await beside.close()
+        lease: dict[str, Any] = await api.get(LEASES, "roost", "default")
+        assert lease["spec"].get("holderIdentity", "") == ""
+
+    runner.run(scenario())
+    assert len(starts) == 1
+
+
+def test_the_pod_of_the_leader_is_marked_and_no_other(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    """The Service of the meeting looks for the mark; one of an earlier life is taken off."""
+
+    async def marked() -> list[str]:
+        found, _ = await api.list(PODS, "default", labels=f"{LEADER}=true")
+        return sorted(one["metadata"]["name"] for one in found)
+
+    async def scenario() -> None:
+        names = ("roost-0", "roost-1")
+        mark = {LEADER: "true"}
+        await create(api, PODS, [pod(name, scheduler="other", labels=mark) for name in names])
+        async with operating(cluster, identity=names[0], pod=names[0], lease_s=3.0):
+            far = await Api.connect(kubeconfig=str(cluster.kubeconfig))
+            options = OperatorOptions(identity=names[1], pod=names[1], metrics_port=None)
+            second = asyncio.create_task(Operator(far, options).run())
+            await until(lambda: _told_of(marked, ["roost-0"]))
+        await until(lambda: _told_of(marked, ["roost-1"]))
+        second.cancel()
+        await asyncio.wait([second])
+        await far.close()
+        assert await marked() == []
+
+    runner.run(scenario())
+
+
+async def _lead(starts: list[float]) -> None:
+    starts.append(time.monotonic())
+    await asyncio.Event().wait()
+
+
+async def _told_of(look: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> bool:
+    return await look() == wanted
+
+
 def test_leadership_lasts_through_a_restart_of_the_server(
     cluster: ControlPlane, api: Api, runner: asyncio.Runner
 ) -> None:
     starts: list[float] = []
 
-    async def act() -> None:
-        starts.append(time.monotonic())
-        await asyncio.Event().wait()
-
     async def scenario() -> None:
         leader = LeaseCandidate(api, "roost", "default", "one")
-        task = asyncio.create_task(leader.run(act))
+        task = asyncio.create_task(leader.run(partial(_lead, starts)))
         await until(lambda: _told(leader.leads))
         cluster.kill_apiserver()
         await cluster.restart_apiserver()

@@ -22,6 +22,7 @@ from tests.unit.cli.told import roost
 from tests.unit.jobfile.test_model import VALUES
 from tests.unit.kubernetes.crds.test_definitions import EXAMPLES
 
+from roost import __version__
 from roost.errors import InvalidSpec, RoostError
 from roost.jobfile import JobFile
 from roost.kubernetes.client.api import Api
@@ -348,11 +349,12 @@ def test_the_kustomize_base_can_be_applied(kubectl: Kubectl, built: str, way: st
     assert "deployment.apps/roost-operator created" in told
 
 
-def test_the_operators_image_is_written_in_both_places(built: str) -> None:
+def test_both_images_have_their_versions(built: str) -> None:
     (found,) = (one for one in yaml.safe_load_all(built) if one["kind"] == "Deployment")
     (container,) = found["spec"]["template"]["spec"]["containers"]
     env = {one["name"]: one.get("value") for one in container["env"]}
-    assert container["image"] == env["ROOST_IMAGE"]
+    images = (container["image"], env["ROOST_TRAIN_IMAGE"])
+    assert images == (f"roost:{__version__}", f"roost-train:{__version__}")
 
 
 def test_the_operator_has_the_rights_that_it_needs_and_users_theirs(

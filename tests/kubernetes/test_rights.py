@@ -19,6 +19,7 @@ from tests.kubernetes.test_manifests import CRDS, MONITORS, OPERATOR, Kubectl
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.nodes import create, nodes, until
 
+from roost import __version__
 from roost.errors import Forbidden
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, Object
@@ -126,9 +127,9 @@ def test_the_operator_fits_into_its_restricted_namespace(
 EVERYTHING = "serviceMonitor.enabled=true,dashboard.enabled=true,networkPolicy.enabled=true"
 
 
-def rendered(*more: str) -> str:
+def rendered(*more: str, chart: Path = CHART) -> str:
     done = subprocess.run(  # noqa: S603 - helm
-        [str(helm()), "template", "roost", str(CHART), *more],
+        [str(helm()), "template", "roost", str(chart), *more],
         capture_output=True,
         text=True,
         check=False,
@@ -171,7 +172,7 @@ def test_the_chart_and_the_base_say_the_same(kubectl: Kubectl) -> None:
 
     (ours, one), (theirs, other) = container(chart), container(base)
     assert ours == theirs
-    for name in ("image", "ports", "resources", "securityContext", "readinessProbe"):
+    for name in ("image", "env", "ports", "resources", "securityContext", "readinessProbe"):
         assert one[name] == other[name], name
     told = set(base) - set(chart)
     assert {kind for kind, _ in told} == {"Namespace", "CustomResourceDefinition"}
@@ -189,3 +190,26 @@ def test_the_chart_is_sound_and_refuses_what_it_does_not_know(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout
     with pytest.raises(AssertionError, match="nonsense"):
         rendered("--kube-version", "1.34", "--set", "nonsense=1")
+
+
+@pytest.mark.timeout(1800)
+def test_the_chart_is_packaged_and_names_both_images(tmp_path: Path) -> None:
+    subprocess.run(  # noqa: S603 - make
+        ["make", "-C", ROOT, "chart", f"HELM={helm()}", f"PACKAGES={tmp_path}"],  # noqa: S607
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    (package,) = tmp_path.glob("*.tgz")
+    assert package.name == f"roost-{__version__}.tgz"
+    own = "image.repository=registry.example.org:5000/roost,image.tag=main"
+    for settings, train in (
+        (own, "registry.example.org:5000/roost-train:main"),
+        (f"{own},trainImage.repository=library,trainImage.tag=two", "library:two"),
+    ):
+        made = by_kind(rendered("--kube-version", "1.34", "--set", settings, chart=package))
+        spec = made["Deployment", "roost-operator"]["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        env = {one["name"]: one.get("value") for one in container["env"]}
+        assert container["image"] == "registry.example.org:5000/roost:main"
+        assert env["ROOST_TRAIN_IMAGE"] == train

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections import Counter
+from functools import partial
 
 import httpx
-import pytest
+from tests.kubernetes.jobbing import define, jobbing
 from tests.kubernetes.operating import (
     GROUP,
     SIZE,
+    Play,
     bound,
     by_gang,
     gang,
@@ -24,35 +25,24 @@ from tests.support.kubernetes.nodes import create, node, nodes, pod, until
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import (
     BATCH_JOBS,
+    CLUSTER_QUEUES,
     EVENTS,
     JOB_SETS,
+    LEADER_WORKER_SETS,
     NODES,
     PODS,
     PYTORCH_JOBS,
+    QUEUES,
+    RAY_CLUSTERS,
     Object,
     ResourceKind,
 )
 from roost.kubernetes.objects.pods import GPUS, PLAN, SEAT, is_bound
 
-Play = Callable[[Callable[[Api], Coroutine[Any, Any, None]]], None]
 DEFINITIONS = ResourceKind(
     *("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
     namespaced=False,
 )
-
-
-@pytest.fixture
-def play(cluster: ControlPlane, api: Api, runner: asyncio.Runner) -> Play:
-    """Runs a scenario while an operator leads."""
-
-    def played(scenario: Callable[[Api], Coroutine[Any, Any, None]]) -> None:
-        async def all_of_it() -> None:
-            async with operating(cluster):
-                await scenario(api)
-
-        runner.run(all_of_it())
-
-    return played
 
 
 def test_a_hundred_gangs_on_two_hundred_nodes(play: Play) -> None:
@@ -120,6 +110,58 @@ def test_pods_of_a_pytorch_job_are_a_gang(play: Play) -> None:
             "bert-worker-2": "worker-3",
         }
         assert len({one["metadata"]["annotations"][PLAN] for one in found}) == 1
+
+    play(scenario)
+
+
+def test_a_pod_that_its_queue_holds_does_not_ask_for_nodes(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner
+) -> None:
+    """Autoscalers buy nodes for what is Unschedulable; more nodes do not help a queue's limit."""
+
+    async def scenario() -> None:
+        await define(api)
+        await nodes(api, 1, gpus=8)
+        await api.create(CLUSTER_QUEUES, {"metadata": {"name": "small"}, "spec": {"limit": 1}})
+        await api.create(QUEUES, in_default("small", {"clusterQueue": "small"}), "default")
+        async with jobbing(cluster):
+            await create(api, PODS, gang("held", 2, labels={"roost.dev/queue": "small"}))
+            found = await until(lambda: told(api, "held-0"))
+            assert (found["reason"], "at its limit" in found["message"]) == ("OverQuota", True)
+            await create(api, PODS, gang("half", 2)[:1])
+            assert (await until(lambda: told(api, "half-0")))["reason"] == "Blocked"
+
+    runner.run(scenario())
+
+
+def test_gangs_of_ray_and_of_leader_worker_sets_are_placed_whole(play: Play) -> None:
+    """Of two RayClusters, and of three groups, only as many as fit hold anything."""
+
+    async def scenario(api: Api) -> None:
+        for kind in (RAY_CLUSTERS, LEADER_WORKER_SETS):
+            await api.create(DEFINITIONS, defined(kind.group, kind.version, kind.kind))
+            await until(partial(api.discover, kind))
+        await nodes(api, 1, gpus=6)
+        for name in ("ray-a", "ray-b"):
+            spec = {"workerGroupSpecs": [{"replicas": 3}]}
+            made = await api.create(RAY_CLUSTERS, in_default(name, spec))
+            await create(api, PODS, [of_ray(made, n) for n in range(4)])
+        found = await until(lambda: bound(api, 4), 60)  # a new kind is looked for now and then
+        await asyncio.sleep(1)
+        assert by_prefix(await pods(api), 5) in ({"ray-a": 4}, {"ray-b": 4})
+        for one in filter(is_bound, found):
+            await api.delete(PODS, one["metadata"]["name"], "default", grace_s=0)
+        await until(lambda: bound(api, 4))
+
+        await create(api, NODES, [node("more", gpus=5)])
+        set_spec = {"replicas": 3, "leaderWorkerTemplate": {"size": 3}}
+        await api.create(LEADER_WORKER_SETS, in_default("lws", set_spec))
+        members = [(group, worker) for group in range(3) for worker in range(3)]
+        await create(api, PODS, [of_leader_worker_set(*member) for member in members])
+        await until(lambda: bound(api, 4 + 6))
+        await asyncio.sleep(1)
+        held = by_prefix(await pods(api), 5)
+        assert sorted(held[group] for group in held if group.startswith("lws")) == [3, 3]
 
     play(scenario)
 
@@ -408,6 +450,35 @@ def of_training_operator(owner: Object, role: str, index: int) -> Object:
         },
     )
     return owned(made, owner, "kubeflow.org/v1", "PyTorchJob")
+
+
+def in_default(name: str, spec: Object) -> Object:
+    """An object of that name."""
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def of_ray(owner: Object, index: int) -> Object:
+    """A pod as KubeRay makes it: the first is the head."""
+    name = owner["metadata"]["name"]
+    group = "workers" if index else "headgroup"
+    made = pod(f"{name}-{index}", labels={"ray.io/cluster": name, "ray.io/group": group})
+    return owned(made, owner, "ray.io/v1", "RayCluster")
+
+
+def of_leader_worker_set(group: int, worker: int) -> Object:
+    """A pod as a LeaderWorkerSet's StatefulSets make it."""
+    key = "leaderworkerset.sigs.k8s.io"
+    labels = {
+        f"{key}/name": "lws",
+        f"{key}/group-index": f"{group}",
+        f"{key}/worker-index": f"{worker}",
+    }
+    return pod(f"lws-{group}-{worker}", labels=labels)
+
+
+def by_prefix(found: list[Object], length: int) -> Counter[str]:
+    """How many pods are bound of those with the same beginning of their names."""
+    return Counter(one["metadata"]["name"][:length] for one in found if is_bound(one))
 
 
 def batch_job(name: str, mode: str, parallelism: int) -> Object:

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,14 @@ from roost.cli.parameter_types import Duration, Verb, option
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api
+    from roost.kubernetes.client.api_thread import ApiThread
     from roost.kubernetes.operator.loop import Operator, OperatorOptions
 
 #: New objects until the garbage collector runs. A burst of pods makes many that live on, and each
 #: time it walks much of what is mirrored, which took the operator about a tenth of its time.
 _COLLECT = (50_000, 10, 10)
+#: A third of it is left for a renewal that is under way.
+_SHORTEST_LEASE_S = 2.0
 _PORT: dict[str, Any] = {"type": click.IntRange(0, 65535), "show_default": True, "metavar": "N"}
 _cluster = partial(option, section="Cluster")
 _policy = partial(option, section="Policy")
@@ -110,11 +114,11 @@ Examples:
     help="Where pods reach that port.  [default: the Service of the operator]",
 )
 @_run(
-    "--image",
+    "--train-image",
     default="",
-    envvar="ROOST_IMAGE",
+    envvar="ROOST_TRAIN_IMAGE",
     metavar="NAME",
-    help="The operator's own image, from which elastic jobs take roost.train.",
+    help="The image that elastic jobs take roost.train from.  [default: the job's own]",
 )
 @_run(
     "--connections",
@@ -144,6 +148,11 @@ def operator(ctx: click.Context, /, **given: Any) -> None:
     policies.policy(given["policy"])
     placement.placer(given["placer"])
     given["context"] = given["context"] or ctx.obj or ""
+    if given["lease_s"] < _SHORTEST_LEASE_S:
+        raise click.BadParameter(
+            f"a lease of less than {_SHORTEST_LEASE_S:g}s is lost whenever the API server is slow",
+            param_hint="'--lease'",
+        )
     level = getattr(logging, given["log_level"].upper())
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     gc.set_threshold(*_COLLECT)
@@ -166,17 +175,17 @@ def _check_installed() -> None:
 
 async def _operate(given: dict[str, Any]) -> None:
     from roost.kubernetes.client.api import Api
+    from roost.kubernetes.client.api_thread import ApiThread
 
-    api = await Api.connect(
-        context=given["context"],
-        kubeconfig=given["kubeconfig"],
-        connections=given["connections"],
-    )
-    try:
-        made = _made(api, given)
+    way = {"context": given["context"], "kubeconfig": given["kubeconfig"]}
+    async with AsyncExitStack() as stack:
+        api = await Api.connect(**way, connections=given["connections"])
+        stack.push_async_callback(api.close)
+        beside = await ApiThread.open(lambda: Api.connect(**way, connections=1))
+        stack.push_async_callback(beside.close)
         # Cancelling is the way out of run(): its finally blocks stop the leader and the mirrors.
         # A handler of the loop runs between two callbacks, never in the middle of one.
-        task = asyncio.create_task(made.run())
+        task = asyncio.create_task(_made(api, beside, given).run())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, task.cancel)
@@ -184,23 +193,22 @@ async def _operate(given: dict[str, Any]) -> None:
             await task
         except asyncio.CancelledError:
             logging.getLogger(__name__).info("told to stop; what runs goes on")
-    finally:
-        await api.close()
 
 
-def _made(api: Api, given: dict[str, Any]) -> Operator:
+def _made(api: Api, beside: ApiThread, given: dict[str, Any]) -> Operator:
     from roost.kubernetes.jobs.blueprint import Site
     from roost.kubernetes.jobs.controller import JobController, JobOptions
     from roost.kubernetes.operator.loop import Operator
     from roost.kubernetes.operator.workload import SourceFactory
 
     options = _options(api, given)
-    site = Site(image=given["image"], meeting=_meeting(given, options), scheduler=options.scheduler)
+    site = Site(given["train_image"], _meeting(given, options), options.scheduler)
     jobs = JobOptions(site, options.placer, given["meeting_port"])
     return Operator(
         api,
         options,
         [SourceFactory(JobController.kinds, lambda context: JobController(context, jobs))],
+        beside,
     )
 
 
@@ -221,6 +229,7 @@ def _options(api: Api, given: dict[str, Any]) -> OperatorOptions:
         namespace=given["namespace"] or api.namespace,
         # In a pod the host's name is the pod's, which no other replica has.
         identity=given["identity"] or socket.gethostname(),
+        pod=os.environ.get("ROOST_POD_NAME", "") if _in_cluster() else "",
     )
 
 
@@ -228,7 +237,11 @@ def _meeting(given: dict[str, Any], options: OperatorOptions) -> str:
     """Where pods reach the meeting: a Service in a cluster, else this machine."""
     if given["meeting"]:
         return str(given["meeting"])
-    inside = "KUBERNETES_SERVICE_HOST" in os.environ
     # The manifests give the Service and the lease the same name.
-    host = f"{options.lease_name}.{options.namespace}.svc" if inside else "127.0.0.1"
+    host = f"{options.lease_name}.{options.namespace}.svc" if _in_cluster() else "127.0.0.1"
     return f"http://{host}:{given['meeting_port']}"
+
+
+def _in_cluster() -> bool:
+    """Whether this process runs in a pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from roost.core.allocation import WORKER, Part
+from roost.core.extras import Extras, extra_capacity, extra_room, extra_shortage
 from roost.core.node import (
     PLENTY,
     Device,
@@ -24,6 +25,7 @@ from roost.core.node import (
     cell_of,
     devices,
     empty_room,
+    is_other_use,
     lowest,
     mask_of,
     memory_on,
@@ -46,7 +48,8 @@ class Ledger:
         self.at_least: list[int] = [0]
         self.full: int = 0
         self.sharing: int = 0
-        #: Nodes on which the number of workers may be short before GPUs are.
+        #: Nodes on which GPUs may be free that cannot be had: the number of workers is short, or
+        #: other GPUs there are shared.
         self.crowded: int = 0
         #: Nodes on which runs can begin: they are here and not cordoned.
         self.up: int = 0
@@ -127,7 +130,7 @@ class Ledger:
         self._equip(node, spec, broken)
         node.taken, node.shared = new.taken, new.shared
         node.cpu_left, node.memory_left = new.cpu_left, new.memory_left
-        node.workers_left = new.workers_left
+        node.workers_left, node.extras_used = new.workers_left, new.extras_used
         node.count_free()
         self._enter(node)
         return node
@@ -148,6 +151,7 @@ class Ledger:
         spec = node.spec
         node.cpu_left, node.memory_left = spec.cpu_milli, spec.memory_mib
         node.workers_left = spec.workers
+        node.extras_used.clear()
 
     def _register(self, node: Node) -> None:
         """Let a node be found by its kind, its switch and its size."""
@@ -279,6 +283,9 @@ class Ledger:
             raise Fatal(f"{part} takes more memory than node {node.id} has left")
         if spec.workers and workers > node.workers_left:
             raise Fatal(f"{part} is more workers than node {node.id} takes")
+        extras = need.extras
+        if extras and (short := extra_shortage(spec.extras, node.extras_used, extras, workers)):
+            raise Fatal(f"{part} takes more of {short} than node {node.id} has left")
         if part.share_milli == WHOLE:
             mask = mask_of(part.gpus)
             # What is hidden is not found, but can be taken: a run gets its own place back.
@@ -294,6 +301,8 @@ class Ledger:
         node.memory_left -= memory_mib
         if spec.workers:
             node.workers_left -= workers
+        if extras:
+            _use(node, extras, workers)
         self._show(node)
 
     def claim(self, parts: Iterable[tuple[Part, Resources]]) -> str:
@@ -330,6 +339,8 @@ class Ledger:
             node.memory_left += need.memory_mib * part.workers
         if node.spec.workers:
             node.workers_left += part.workers
+        if need.extras:
+            _use(node, need.extras, -part.workers)
         self._show(node)
         self.releases += 1
 
@@ -375,9 +386,10 @@ class Ledger:
                 milli += sum(
                     device.left_milli for gpu, device in node.shared.items() if usable >> gpu & 1
                 )
-        if node.spec.workers or self.crowded & bit:
+        if node.spec.workers or not node.spec.mixed or self.crowded & bit:
             short = node.spec.workers > 0 and node.workers_left < node.spec.gpus
-            if (node.up and short) != bool(self.crowded & bit):
+            apart = not node.spec.mixed and bool(node.shared)
+            if (node.up and (short or apart)) != bool(self.crowded & bit):
                 self.crowded ^= bit
         shown = node.shown
         if count != shown:
@@ -459,6 +471,7 @@ class Ledger:
         """Hide what is free of these parts, so that no run can be placed there meanwhile."""
         # Added back in the end, not set back: what was taken or released meanwhile still counts.
         hid: list[tuple[Node, int, int, int, int]] = []
+        extras: list[tuple[Node, Extras]] = []
         for part, need in parts:
             node = self.nodes[part.node]
             mask = node.visible & mask_of(part.gpus)
@@ -470,6 +483,10 @@ class Ledger:
             node.cpu_left -= cpus
             node.memory_left -= memory
             node.workers_left -= workers
+            if need.extras:
+                free = _free_of(node, need.extras, part.workers)
+                _use(node, free, 1)
+                extras.append((node, free))
         touched = dict.fromkeys(one[0] for one in hid)
         for node in touched:
             node.count_free()
@@ -482,6 +499,8 @@ class Ledger:
                 node.cpu_left += cpus
                 node.memory_left += memory
                 node.workers_left += workers
+            for node, free in extras:
+                _use(node, free, -1)
             for node in touched:
                 node.count_free()
                 self._show(node)
@@ -569,6 +588,8 @@ class Ledger:
         """How many such workers fit on a node now; whether it suits is the caller's business."""
         if not node.up:
             return 0
+        if not node.spec.mixed and is_other_use(node, need):
+            return 0
         if not need.gpus:
             count = PLENTY
         elif need.share_milli < WHOLE:
@@ -585,6 +606,8 @@ class Ledger:
             count = min(count, node.cpu_left // need.cpu_milli)
         if count and need.memory_mib and node.spec.memory_mib:
             count = min(count, node.memory_left // need.memory_mib)
+        if count and need.extras:
+            count = min(count, extra_room(node.spec.extras, node.extras_used, need.extras))
         return min(count, node.workers_left) if node.spec.workers else count
 
     def _shares(self, node: Node, need: Resources) -> list[tuple[int, int]]:
@@ -619,7 +642,7 @@ class Ledger:
             need.gpus
             and need.share_milli == WHOLE
             and not (need.kinds or need.cpu_milli or need.memory_mib or need.gpu_memory_mib)
-            and not (need.pool or self.crowded)
+            and not (need.pool or need.extras or self.crowded)
         ):
             return need.gpus * workers <= self.largest
         key = (need, workers, self.up)
@@ -647,3 +670,24 @@ class Ledger:
         if node.leaving and (left := mask & ~node.leaving).bit_count() >= count:
             mask = left
         return [Part(node.id, lowest(mask, count), WHOLE, workers, role)]
+
+
+def _use(node: Node, extras: Extras, workers: int) -> None:
+    """Add what so many workers take of a node's extras to what is taken of them."""
+    used = node.extras_used
+    for name, amount in extras:
+        now = used.get(name, 0) + amount * workers
+        if now:
+            used[name] = now
+        else:
+            del used[name]
+
+
+def _free_of(node: Node, extras: Extras, workers: int) -> Extras:
+    """What is free of as much as so many workers would take."""
+    spec, used = node.spec.extras, node.extras_used
+    left = (
+        (name, min(amount * workers, extra_capacity(spec, name) - used.get(name, 0)))
+        for name, amount in extras
+    )
+    return tuple((name, amount) for name, amount in left if amount > 0)

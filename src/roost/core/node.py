@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from roost.core.extras import extra_room, extra_shortage, extra_text
 from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources, Way
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Node:
     stays, unless it is ``draining``. ``up``: it is here and not cordoned, so that runs can begin.
     ``notices`` say why devices are not healthy.
 
+    ``extras_used`` is how much of its extras is taken, without those of which nothing is.
+
     ``shown`` and ``shown_milli`` are what the ledger's masks and sums say of it: nothing while it
     is not up. ``runs`` maps each run on it to the milli-GPUs it holds here. ``memo`` is what a
     policy remembers about it until something changes here.
@@ -106,6 +109,7 @@ class Node:
     cpu_left: int = 0
     memory_left: int = 0
     workers_left: int = 0
+    extras_used: dict[str, int] = field(default_factory=dict)
     shown: int = 0
     shown_milli: int = 0
     runs: dict[Run, int] = field(default_factory=dict)
@@ -172,7 +176,18 @@ def empty_room(spec: NodeSpec, need: Resources) -> int:
         count = min(count, spec.cpu_milli // need.cpu_milli)
     if need.memory_mib and spec.memory_mib:
         count = min(count, spec.memory_mib // need.memory_mib)
+    if count and need.extras:
+        count = min(count, extra_room(spec.extras, {}, need.extras))
     return min(count, spec.workers) if spec.workers else count
+
+
+def is_other_use(node: Node, need: Resources) -> bool:
+    """Whether a node gives out its GPUs in another way than a worker asks for: whole, or shared."""
+    if node.spec.mixed or not need.gpus:
+        return False
+    if need.share_milli == WHOLE:
+        return bool(node.shared)
+    return node.taken.bit_count() > len(node.shared)
 
 
 def refusal(node: Node, part: Part, need: Resources) -> str:
@@ -190,6 +205,9 @@ def refusal(node: Node, part: Part, need: Resources) -> str:
         return f"node {node.id} has {node.memory_left} MiB of memory left"
     if spec.workers and part.workers > node.workers_left:
         return f"node {node.id} takes {node.workers_left} more workers"
+    short = need.extras and extra_shortage(spec.extras, node.extras_used, need.extras, part.workers)
+    if short:
+        return f"node {node.id} has less than {extra_text(short, dict(need.extras)[short])} left"
     return ""
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from roost.core.node import Node, Notice, taken
+from roost.core.extras import Extras, extra_shortage, extra_text, is_of_every_node
+from roost.core.node import Node, Notice, is_other_use, taken
 from roost.core.spec import WHOLE, JobId, Resources, Shape
 
 if TYPE_CHECKING:
@@ -91,6 +95,49 @@ def other_way(ledger: Ledger, need: Resources) -> str:
                 room = f"GPU {gpu} of node {node.id} has {gpus(device.left_milli)} to spare"
                 return f"{room}, but is shared the {device.way} way"
     return ""
+
+
+def other_use(ledger: Ledger, need: Resources) -> str:
+    """A node with GPUs that are free, and given out only whole or only shared; or nothing."""
+    if not need.gpus:
+        return ""
+    for node in ledger.select(ledger.eligible(need)):
+        if not node.spec.mixed and is_other_use(node, need) and node.shown_milli >= need.gpu_milli:
+            whole = need.share_milli == WHOLE
+            used = "a share of one is" if whole else "a whole one is"
+            serves = "shares of GPUs" if whole else "whole GPUs"
+            return f"node {node.id} serves {serves} while {used} in use there"
+    return ""
+
+
+def short_of(ledger: Ledger, shape: Shape) -> str:
+    """What beside GPUs, CPUs and memory nodes are short of that would do for a gang; or nothing."""
+    told: dict[str, None] = {}
+    for need in (shape.resources, *(role.resources for role in shape.roles)):
+        if need.extras:
+            told.update(dict.fromkeys(_shortages(ledger, need)))
+    return "; ".join(islice(told, _NAMED))
+
+
+def _shortages(ledger: Ledger, need: Resources) -> Iterator[str]:
+    """The most frequent shortages first."""
+    counts: Counter[tuple[str, bool]] = Counter()
+    for node in ledger.select(ledger.eligible(need)):
+        extras: Extras = node.spec.extras
+        if name := extra_shortage(extras, node.extras_used, need.extras):
+            counts[name, is_of_every_node(extras, name)] += 1
+    for (name, exclusive), count in counts.most_common():
+        nodes = "1 node" if count == 1 else f"{count} nodes"
+        if exclusive:
+            yield f"{name} is taken on {nodes}"
+        else:
+            amount = dict(need.extras)[name]
+            has = "has" if count == 1 else "have"
+            if amount == 1:
+                yield f"{nodes} {has} no {name} free"
+            else:
+                fewer = "less" if amount >= 1 << 20 else "fewer"
+                yield f"{nodes} {has} {fewer} than {extra_text(name, amount)} free"
 
 
 def kept_back(ledger: Ledger, shape: Shape) -> str:

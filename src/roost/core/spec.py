@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
+from roost.core.extras import Extras, check_extras
 from roost.errors import InvalidSpec
 
 JobId = NewType("JobId", str)
@@ -89,7 +90,8 @@ class Resources:
     ``share_milli`` below 1000 asks for a part of one device; ``gpu_memory_mib`` limits the worker
     on each device (0: in proportion to its share). ``kinds`` lists the GPU kinds that will do;
     empty means any. ``way`` and ``qos`` matter only to shares. ``pool`` names the set of nodes
-    that will do; empty means any, and an unknown pool has no nodes.
+    that will do; empty means any, and an unknown pool has no nodes. ``extras`` are amounts of what
+    else its node counts.
     """
 
     gpus: int = 1
@@ -101,6 +103,7 @@ class Resources:
     memory_mib: int = 0
     way: Way = Way.TEMPORAL
     pool: str = ""
+    extras: Extras = ()
 
     def __post_init__(self) -> None:
         """Refuse amounts that make no sense."""
@@ -114,6 +117,8 @@ class Resources:
         if self.share_milli < WHOLE and self.gpus != 1:
             msg = f"a share of a GPU needs gpus=1, got gpus={self.gpus}"
             raise InvalidSpec(msg)
+        if self.extras:
+            check_extras(self.extras, "a worker")
 
     @property
     def gpu_milli(self) -> int:
@@ -127,12 +132,12 @@ class Resources:
 
     @property
     def needs_host_resources(self) -> bool:
-        """Whether a worker asks for CPUs or memory of its node."""
-        return bool(self.cpu_milli or self.memory_mib)
+        """Whether a worker asks for CPUs, memory or extras of its node."""
+        return bool(self.cpu_milli or self.memory_mib or self.extras)
 
     @property
     def needs_more_than_gpus(self) -> bool:
-        """Whether GPUs alone do not tell if a worker fits: it asks for CPUs, memory or a pool."""
+        """Whether GPUs alone do not tell if a worker fits: it asks for more, or for a pool."""
         return self.needs_host_resources or bool(self.gpu_memory_mib or self.pool)
 
 
@@ -317,6 +322,8 @@ class JobSpec:
     def gpu_milli(self, workers: int) -> int:
         """GPU demand in milli-GPUs with that many workers, roles included."""
         own = workers * self.resources.gpu_milli
+        if not self.roles:
+            return own
         return own + sum(role.workers * role.resources.gpu_milli for role in self.roles)
 
 
@@ -346,6 +353,11 @@ class Shape:
         return bool(self.resources.pool) or any(role.resources.pool for role in self.roles)
 
     @property
+    def needs_extras(self) -> bool:
+        """Whether some of its workers take extras of their nodes."""
+        return bool(self.resources.extras) or any(role.resources.extras for role in self.roles)
+
+    @property
     def only_gpus(self) -> int:
         """GPUs of the gang, if it asks for whole GPUs of any kind and nothing else; otherwise 0."""
         need = self.resources
@@ -359,7 +371,8 @@ class NodeSpec:
     """A machine: its devices, and the switch it hangs on.
 
     ``workers`` is how many workers it takes at once, whatever they need. What is 0 beside ``gpus``
-    is not counted.
+    is not counted. Of what is not among its ``extras`` it has none. Where it is not ``mixed``, no
+    whole GPU is given out while one is shared, and no share while one is taken whole.
     """
 
     id: NodeId
@@ -371,6 +384,8 @@ class NodeSpec:
     sockets: int = 1
     switch: str = ""
     workers: int = 0
+    extras: Extras = ()
+    mixed: bool = True
 
     def __post_init__(self) -> None:
         """Refuse machines that cannot be."""
@@ -381,6 +396,8 @@ class NodeSpec:
         if self.sockets < 1:
             msg = f"node {self.id}: sockets must be at least 1, got {self.sockets}"
             raise InvalidSpec(msg)
+        if self.extras:
+            check_extras(self.extras, f"node {self.id}")
 
     def socket_of(self, gpu: int) -> int:
         """The socket that a device hangs on; devices are spread evenly and in order."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from roost.core.extras import extra_capacity, extra_text
 from roost.core.reasons import gpus
 from roost.core.spec import WHOLE, JobSpec, NodeSpec, Resources
 
@@ -91,6 +92,8 @@ def _each(need: Resources) -> Iterable[str]:
         yield cpus(need.cpu_milli)
     if need.memory_mib:
         yield f"{size(need.memory_mib)} of memory"
+    for name, amount in need.extras:
+        yield extra_text(name, amount)
 
 
 def _most(nodes: Sequence[NodeSpec], wanted: Sequence[Resources]) -> Iterable[str]:
@@ -101,3 +104,6 @@ def _most(nodes: Sequence[NodeSpec], wanted: Sequence[Resources]) -> Iterable[st
         yield cpus(max(node.cpu_milli for node in nodes))
     if any(need.memory_mib for need in wanted) and all(node.memory_mib for node in nodes):
         yield f"{size(max(node.memory_mib for node in nodes))} of memory"
+    for name in sorted({name for need in wanted for name, _ in need.extras}):
+        most = max(extra_capacity(node.extras, name) for node in nodes)
+        yield extra_text(name, most) if most else f"no {name}"

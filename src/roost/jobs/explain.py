@@ -150,16 +150,11 @@ def _foreseen(
     return found
 
 
-def plan(  # noqa: PLR0913 - as above
-    core: Core, spec: JobSpec, policy: Policy, placer: Placer, now: float, *, quick: bool = False
-) -> dict[str, Any]:
-    """What would become of a job that was not submitted yet, ready for JSON.
-
-    ``quick`` only says whether it could ever run, and why not.
-    """
+def plan(core: Core, spec: JobSpec, policy: Policy, placer: Placer, now: float) -> dict[str, Any]:
+    """What would become of a job that was not submitted yet, ready for JSON."""
     never = impossible(core, spec, placer)
     found = encode(PlanView(fits=False, never=never is not None, reason=never or ""))
-    if never is not None or quick:
+    if never is not None:
         return found
     if too_many(core):
         return found | _estimated_plan(core, spec, placer, now)()

@@ -226,6 +226,13 @@ def over_view(row: JobRow) -> dict[str, Any]:
     )
 
 
+def waiting_view(row: JobRow) -> dict[str, Any]:
+    """What there is to say of a job that is not handed to the core."""
+    view = decode(JobView, row.view)
+    told = ExplanationView(row.id, view.state, view.cause, view.reason, since=row.submitted_at)
+    return encode(told)
+
+
 def node_view(node: Node, windows: Iterable[Window] = ()) -> dict[str, Any]:
     """A node with its devices, the jobs on them, and its maintenance."""
     spec = node.spec

@@ -3,17 +3,26 @@
 The rule of the Kubernetes scheduler, which Borg had before it (Verma et al., "Large-scale cluster
 management at Google with Borg", EuroSys 2015): a job may take the place of runs of lower priority,
 never of an equal. The priority of its queue counts before its own.
+
+Promises come first: a job within the quota of its queue goes before all that are not, takes the
+place of runs that are not, whatever their priority, and keeps its place from them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import heapq
+from dataclasses import dataclass, field
 
 from roost.core.plan import Plan
+from roost.core.spec import JobId, QueueId
 from roost.core.state import Job, Run
-from roost.core.waiting import Key
+from roost.core.waiting import Key, Line
 from roost.policies.fifo import arrival
-from roost.policies.kit.order import fill
+from roost.policies.kit.contenders import Owed
+from roost.policies.kit.order import Brake, fill, make_room
+
+#: Where the order is kept from one decision to the next.
+_ORDER = "promises"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +38,10 @@ class PriorityPolicy:
         if any(queues.get(name) != priority for name, priority in before.items()):
             plan.reconsider()  # runs of a queue that fell may give way now
         plan.memo["priority"] = queues
-        fill(plan, arrival, self, self.min_run_s, thorough=True)
+        if all(queue.spec.quota_milli is None for queue in plan.queues.values()):
+            fill(plan, arrival, self, self.min_run_s, thorough=True)
+        else:
+            _fill(plan, self)
 
     def waiting(self, job: Job) -> Key:
         """Its queue's priority, its own, then its arrival."""
@@ -39,3 +51,90 @@ class PriorityPolicy:
         """The same, but ahead of all that arrive at its priority: it keeps its place."""
         job = run.job
         return (-job.queue.spec.priority, -job.spec.priority, -1)
+
+
+@dataclass(slots=True)
+class _Promises:
+    """The order of a policy, with the promises to queues before it."""
+
+    policy: PriorityPolicy
+    #: Jobs that run within the quota of their queue.
+    kept: set[JobId] = field(default_factory=set)
+
+    def waiting(self, job: Job) -> Key:
+        """As for a job that is within no quota."""
+        return (1, *self.policy.waiting(job))  # type: ignore[misc]
+
+    def running(self, run: Run, now: float) -> Key:
+        """Ahead of everything, for a run within the quota of its queue."""
+        return (-1,) if run.job.id in self.kept else (1, *self.policy.running(run, now))  # type: ignore[misc]
+
+
+def _fill(plan: Plan, policy: PriorityPolicy) -> None:
+    """Start waiting jobs: those within the quota of their queue first, then by priority."""
+    lines = plan.lines(arrival, by_queue=True)
+    owed = _owed(plan, policy)
+    # One order for all decisions: what was found out of runs by it is kept from one to the next.
+    order = plan.memo.setdefault(_ORDER, _Promises(policy))
+    fallen = order.kept - owed.running
+    if fallen and any(run.job.id in fallen for run in plan.running):
+        plan.reconsider()  # runs that were within a quota, and may give way now
+    order.kept = owed.running
+    brake = Brake(order, policy.min_run_s, thorough=True)
+    heap = [(_rank(line, owed), line) for line in lines]
+    heapq.heapify(heap)
+    while heap:
+        (key, _), line = heap[0]
+        job = line.head
+        refused = line.refused_at == plan.ledger.releases
+        if not ((not refused and plan.place(job)) or make_room(plan, line, key, brake)):
+            plan.hold(line)
+            heapq.heappop(heap)
+            continue
+        if owed.waiting.get(line):
+            owed.waiting[line] -= 1
+            order.kept.add(job.id)
+        if line.entries:
+            heapq.heapreplace(heap, (_rank(line, owed), line))
+        else:
+            heapq.heappop(heap)
+
+
+def _rank(line: Line, owed: Owed) -> tuple[Key, int]:
+    """The key of the first of a line, and its number: keys of two lines can be equal."""
+    key, seq, _ = line.entries[0]
+    return (0 if owed.waiting.get(line) else 1, *key), seq  # type: ignore[misc]
+
+
+def _owed(plan: Plan, policy: PriorityPolicy) -> Owed:
+    """Jobs for which their queue was promised room: by priority, and of equals what runs first."""
+    left: dict[QueueId, int] = {
+        name: queue.spec.quota_milli
+        for name, queue in plan.queues.items()
+        if queue.spec.quota_milli is not None
+    }
+    claims: list[tuple[Key, int, Run | Line]] = [
+        (policy.running(run, plan.now), run.job.seq, run)
+        for run in plan.running
+        if run.job.queue.spec.id in left and not run.job.waiting
+    ]
+    claims += [(*line.entries[0][:2], line) for line in plan.waiting.open if line.queue in left]
+    heapq.heapify(claims)
+    found = Owed()
+    while claims:
+        _, _, claim = heapq.heappop(claims)
+        if isinstance(claim, Run):
+            queue, milli = claim.job.queue.spec.id, claim.job.gpu_milli
+        else:
+            assert claim.queue is not None  # noqa: S101 - lines are those of one queue each
+            queue, milli = claim.queue, claim.gpu_milli
+        if milli > left[queue]:
+            continue
+        left[queue] -= milli
+        if isinstance(claim, Run):
+            found.running.add(claim.job.id)
+            continue
+        count = found.waiting[claim] = found.waiting.get(claim, 0) + 1
+        if count < len(claim.entries):
+            heapq.heappush(claims, (*claim.entries[count][:2], claim))
+    return found

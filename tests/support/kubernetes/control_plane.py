@@ -132,6 +132,10 @@ class ControlPlane:
         self._processes["apiserver"].kill()
         self._processes["etcd"].kill()
 
+    def stop_scheduler(self) -> None:
+        """End kube-scheduler alone."""
+        self._processes["scheduler"].kill()
+
     def kill_apiserver(self) -> None:
         """Kill the API server, as a crash would."""
         self._processes["apiserver"].kill()
@@ -239,7 +243,7 @@ class ControlPlane:
         if self._with["manager"]:
             self._start_manager()
         if self._with["scheduler"]:
-            self._start_scheduler()
+            self.start_scheduler()
 
     def _start_kwok(self) -> None:
         path = self.folder / "kwok.yaml"
@@ -270,7 +274,8 @@ class ControlPlane:
         ]
         self._processes["manager"].start(command)
 
-    def _start_scheduler(self) -> None:
+    def start_scheduler(self) -> None:
+        """Start kube-scheduler, also where it was not asked for at first."""
         program = _given(self.binaries.scheduler, "kube-scheduler")
         path = self.folder / "scheduler.yaml"
         path.write_text(

@@ -15,7 +15,10 @@ from typing import Any
 from roost.errors import InvalidSpec, NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CONFIG_MAPS, SECRETS, Object, ResourceKind
+from roost.train.pod import install
 
+#: The one image that has files here: ``roost.train`` alone.
+TRAIN_IMAGE = "roost-train"
 ADDRESS = "127.0.0.1"
 _NAME = re.compile(r"\b[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*){1,2}\.svc(?:\.cluster\.local)?\b")
 _VARIABLE = re.compile(r"\$(\$|\(([A-Za-z_][\w.-]*)\))")
@@ -70,6 +73,10 @@ class PodFiles:
                     source.mkdir(parents=True)
             writable = not mount.get("readOnly") and not self._is_fixed(mount["name"])
             found.append((str(mount["mountPath"]), str(source), writable))
+        if container.get("image") == TRAIN_IMAGE:
+            library = self._volumes.with_name(TRAIN_IMAGE)
+            install(library)
+            found.append(("/opt/roost-train", str(library), False))
         return found
 
     async def variables(self, container: Object) -> dict[str, str]:

@@ -26,7 +26,7 @@ from roost.core import (
 )
 from roost.core.snapshot import digest
 from roost.errors import NotFound
-from roost.jobs.explain import explain, plan
+from roost.jobs.explain import explain, impossible, plan
 from roost.placement import placer
 from roost.policies import policy
 from roost.testing.builders import core_with, job, node, queue, role, run, spec, started
@@ -526,9 +526,9 @@ def test_nobody_knows_a_job_that_is_not_there() -> None:
 # -- plans -----------------------------------------------------------------------------------------
 
 
-def planned(core: Core, wanted: JobSpec, now: float | None = None, **more: Any) -> dict[str, Any]:
+def planned(core: Core, wanted: JobSpec, now: float | None = None) -> dict[str, Any]:
     before = digest(core)
-    found = plan(core, wanted, core.policy, FIRST_FIT, core.now if now is None else now, **more)
+    found = plan(core, wanted, core.policy, FIRST_FIT, core.now if now is None else now)
     assert digest(core) == before
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     return found
@@ -611,11 +611,11 @@ def test_a_job_that_can_never_run_is_told_so(wanted: JobSpec, reason: str) -> No
     core = core_with(FIFO, node("n0", 4, sockets=2, cpu_milli=8000, memory_mib=24 * 1024))
     core.handle(QueueChanged(0.0, queue("red", limit_milli=1000)))
 
-    for quick in (False, True):
-        found = planned(core, wanted, quick=quick)
+    found = planned(core, wanted)
 
-        assert (found["fits"], found["never"], found["starts_at"]) == (False, True, None)
-        assert found["reason"].startswith(reason)
+    assert (found["fits"], found["never"], found["starts_at"]) == (False, True, None)
+    assert found["reason"].startswith(reason)
+    assert found["reason"] == impossible(core, wanted, FIRST_FIT)
 
 
 def test_of_several_nodes_the_largest_counts() -> None:
@@ -651,7 +651,5 @@ def test_an_empty_cluster_runs_nothing() -> None:
     assert planned(core, spec(1))["reason"] == "the cluster has no nodes"
 
 
-def test_a_quick_plan_only_says_whether_it_can_ever_run() -> None:
-    found = planned(full(), spec(4), quick=True)
-
-    assert (found["never"], found["starts_at"], found["reason"]) == (False, None, "")
+def test_that_all_is_taken_does_not_make_a_job_impossible() -> None:
+    assert impossible(full(), spec(4), FIRST_FIT) is None

@@ -253,3 +253,50 @@ def test_who_does_not_preempt_still_goes_before_lower_priorities() -> None:
         nodes=cluster(1),
     )
     assert played.times == {"first": (0, 10), "gentle": (10, 20), "low": (20, 30)}
+
+
+def shared(**quotas: int) -> Core:
+    """A core with 16 GPUs and queues with these quotas in whole GPUs."""
+    core = core_with(PriorityPolicy(), node("n0", 8), node("n1", 8))
+    for name, gpus in quotas.items():
+        core.handle(QueueChanged(0.0, queue(name, quota_milli=1000 * gpus)))
+    return core
+
+
+def test_a_queue_gets_its_quota_back_from_one_that_borrowed() -> None:
+    core = shared(a=8, b=8)
+    for name in ("a1", "a2"):
+        started(core, submit(core, 0.0, **{name: spec(8, queue="a")}), 0.0)
+    actions = submit(core, 10.0, b1=spec(8, queue="b"))
+
+    assert stopped(actions) == ["a2"]
+    assert core.jobs[JobId("b1")].run is not None
+    validate(core)
+    # What it borrowed is lost, what it was promised is not: nothing more of b gets in.
+    assert stopped(submit(core, 20.0, b2=spec(8, queue="b", priority=100))) == []
+
+
+def test_a_promise_is_stronger_than_a_priority() -> None:
+    core = shared(a=8)
+    started(core, submit(core, 0.0, high=spec(8, queue="other", priority=50)), 0.0)
+    started(core, submit(core, 0.0, low=spec(8, queue="a")), 0.0)
+
+    assert stopped(submit(core, 10.0, higher=spec(8, queue="other", priority=99))) == ["high"]
+    assert core.jobs[JobId("low")].run is not None
+
+
+def test_within_a_queue_the_quota_goes_to_the_highest_priority() -> None:
+    core = shared(a=8)
+    started(core, submit(core, 0.0, other=spec(8, queue="b", priority=5)), 0.0)
+    started(core, submit(core, 0.0, low=spec(8, queue="a")), 0.0)
+
+    assert stopped(submit(core, 10.0, high=spec(8, queue="a", priority=1))) == ["low"]
+
+
+def test_quotas_that_cannot_be_kept_disturb_nobody() -> None:
+    core = shared(a=16, b=16)
+    for name in ("a1", "a2"):
+        started(core, submit(core, 0.0, **{name: spec(8, queue="a")}), 0.0)
+
+    assert stopped(submit(core, 10.0, b1=spec(8, queue="b"))) == []
+    assert stopped(core.handle(Woke(20.0))) == []

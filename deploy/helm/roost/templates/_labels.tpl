@@ -12,3 +12,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "roost.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
+{{- define "roost.trainImage" -}}
+{{- $repository := .Values.trainImage.repository | default (printf "%s-train" .Values.image.repository) -}}
+{{ $repository }}:{{ .Values.trainImage.tag | default .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}

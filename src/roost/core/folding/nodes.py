@@ -22,6 +22,7 @@ from roost.core.events import (
     NodeUncordoned,
     PoolChanged,
 )
+from roost.core.extras import covers_extras
 from roost.core.node import Node, Notice
 from roost.core.spec import NodeSpec, Resources
 from roost.core.state import Run, needs
@@ -124,6 +125,8 @@ def _grows(old: NodeSpec, new: NodeSpec) -> bool:
         (old.gpu_memory_mib, new.gpu_memory_mib),
         (old.workers, new.workers),
     )
+    if not covers_extras(new.extras, old.extras):
+        return False
     return new.gpus >= old.gpus and all(not now or 0 < before <= now for before, now in pairs)
 
 

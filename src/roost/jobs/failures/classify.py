@@ -80,7 +80,8 @@ def classify(
         case "bound":
             return verdict("disk-bound", evidence=_shown(ended.detail.encode(), hidden))
         case "lost":
-            return verdict("node-lost", evidence=_shown(ended.detail.encode(), hidden))
+            kind = "displaced" if DISPLACED in ended.detail else "node-lost"
+            return verdict(kind, evidence=_shown(ended.detail.encode(), hidden))
         case "never-started":
             return _never_started(ended, tails, hidden)
         case "exit":
@@ -212,6 +213,8 @@ def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Redactor) -
     kind = "never-started"
     if ended.detail.startswith("InvalidSpec: "):
         kind = "invalid-job"
+    elif _NO_IMAGE.search(ended.detail):
+        kind = "no-image"
     elif ended.detail.startswith("Trouble: "):
         pass  # of the machine, whatever it says of files and disks
     elif found is not None and found.tier == Tier.CAUSE:
@@ -311,6 +314,9 @@ _KILLERS = frozenset({"host-out-of-memory", "gpu-ecc", "gpu-lost"})
 _BEFORE = frozenset({"image-missing"})
 #: Kinds that a loss which is no number explains.
 _VAGUE = frozenset({"python-error", "assertion", "signature-unknown"})
+#: How a kubelet says that it has no image; and what is said of a pod that was made to go.
+_NO_IMAGE = re.compile(r"\b(?:ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull)\b")
+DISPLACED = "was displaced: "
 _NO_FOLDER = re.compile(r"(?:[\w.-]{1,80}: )?cannot (?:run as |(?!run ))")
 #: The program itself is what could not be found or executed.
 _NO_PROGRAM = {"missing-file": "command-not-found", "permission": "not-executable"}

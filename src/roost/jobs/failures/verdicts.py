@@ -97,6 +97,21 @@ KINDS: dict[str, FailureKind] = {
         "tried again from the last checkpoint",
         Tier.HARDWARE,
     ),
+    "displaced": FailureKind(
+        "its pods had to make room",
+        "platform",
+        "yes",
+        "another scheduler, a drain or a node in need took them; tried again from the last"
+        " checkpoint",
+        Tier.HARDWARE,
+    ),
+    "no-image": FailureKind(
+        "its image cannot be had",
+        "user",
+        "yes",
+        "check the name of the image, and that the cluster may pull it",
+        Tier.HARDWARE,
+    ),
     "never-started": FailureKind(
         "the run could not be started", "platform", "yes", _REPORT, Tier.HARDWARE, Blame.NODE
     ),
@@ -174,7 +189,8 @@ KINDS: dict[str, FailureKind] = {
         "the command cannot be executed",
         "user",
         "never",
-        "make it executable (chmod +x), or name its interpreter",
+        "make it executable (chmod +x) in folders that the job's account may enter, "
+        "or name its interpreter",
     ),
     "invalid-job": FailureKind(
         "the job asks for something that cannot be", "user", "never", "change the job file"

@@ -80,12 +80,29 @@ PRIORITY_CLASSES = ResourceKind(
 BATCH_JOBS = ResourceKind("batch", "v1", "jobs", "Job")
 
 POD_GROUPS = ResourceKind("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+VOLCANO_POD_GROUPS = ResourceKind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+KAI_POD_GROUPS = ResourceKind("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup")
+#: Kubernetes' own gangs: in a Workload since 1.35, in objects of their own since 1.36.
+WORKLOADS = ResourceKind("scheduling.k8s.io", "v1alpha1", "workloads", "Workload")
+SCHEDULING_GROUPS = ResourceKind("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 JOB_SETS = ResourceKind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 PYTORCH_JOBS = ResourceKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TF_JOBS = ResourceKind("kubeflow.org", "v1", "tfjobs", "TFJob")
 MPI_JOBS = ResourceKind("kubeflow.org", "v1", "mpijobs", "MPIJob")
 MPI_JOBS_V2 = ResourceKind("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
-
+XGBOOST_JOBS = ResourceKind("kubeflow.org", "v1", "xgboostjobs", "XGBoostJob")
+PADDLE_JOBS = ResourceKind("kubeflow.org", "v1", "paddlejobs", "PaddleJob")
+JAX_JOBS = ResourceKind("kubeflow.org", "v1", "jaxjobs", "JAXJob")
+RAY_CLUSTERS = ResourceKind("ray.io", "v1", "rayclusters", "RayCluster")
+LEADER_WORKER_SETS = ResourceKind(
+    "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet"
+)
+#: Kinds of others that say how large the gangs of their pods are.
+GANG_OWNERS = (
+    *(PYTORCH_JOBS, TF_JOBS, MPI_JOBS, MPI_JOBS_V2, XGBOOST_JOBS, PADDLE_JOBS, JAX_JOBS),
+    *(JOB_SETS, RAY_CLUSTERS, LEADER_WORKER_SETS, BATCH_JOBS),
+    *(POD_GROUPS, VOLCANO_POD_GROUPS, KAI_POD_GROUPS, WORKLOADS, SCHEDULING_GROUPS),
+)
 
 JOBS = ResourceKind("roost.dev", "v1alpha1", "jobs", "Job")
 QUEUES = ResourceKind("roost.dev", "v1alpha1", "queues", "Queue")

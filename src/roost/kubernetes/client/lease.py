@@ -8,6 +8,9 @@ so two never both get it.
 
 A process can be stopped for longer than its lease and wake without knowing it: so the leader
 calls ``check`` immediately before each write, which looks at the clock and makes no request.
+
+With an ``ApiThread`` all requests for the lease are made in that thread. Of what it writes the
+leader's own thread reads two attributes, each of them set as a whole.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from roost.errors import Conflict, NotFound, RoostError
 from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.api_thread import ApiThread
 from roost.kubernetes.client.kinds import LEASES, Object
 
 log = logging.getLogger(__name__)
@@ -54,11 +58,13 @@ class LeaseCandidate:
         lease_s: float = 15.0,
         renew_s: float = 10.0,
         retry_s: float = 2.0,
+        beside: ApiThread | None = None,
     ) -> None:
         if not 0.0 < retry_s < renew_s < lease_s:
             raise ValueError("a lease needs 0 < retry_s < renew_s < lease_s")
         self.identity = f"{identity}_{secrets.token_hex(4)}"
-        self._api, self._name, self._namespace = api, name, namespace
+        self._api = api if beside is None else beside.api
+        self._beside, self._name, self._namespace = beside, name, namespace
         self._lease_s, self._renew_s, self._retry_s = lease_s, renew_s, retry_s
         #: Labels and annotations that the lease carries from when we take it.
         self.metadata: Object = {}
@@ -88,11 +94,15 @@ class LeaseCandidate:
         """
         try:
             while True:
-                await self._acquire()
+                await self._run(self._acquire())
                 if await self._lead(on_lead):
                     return
         finally:
-            await self._release()
+            await self._run(self._release())
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what concerns the lease where its connection is."""
+        await (work if self._beside is None else self._beside.run(work))
 
     # Waiting for it
 
@@ -149,7 +159,7 @@ class LeaseCandidate:
         """Lead until it is over; whether ``on_lead`` ended by itself."""
         log.info("%s leads (%s)", self.identity, self._name)
         work = asyncio.ensure_future(on_lead())
-        renewal = asyncio.create_task(self._renew())
+        renewal = asyncio.create_task(self._run(self._renew()))
         try:
             await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -159,6 +169,7 @@ class LeaseCandidate:
             self._held = None
         finally:
             await _end(work, renewal)
+        self._held = None  # a renewal in the other thread may have been about to end
         log.warning("%s leads no longer (%s)", self.identity, self._name)
         return False
 

@@ -7,9 +7,11 @@ a request is made; what is not in it, the operator cannot do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
-from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.client.kinds import GANG_OWNERS, Object
 
 _FOLLOW = ("list", "watch")
 _READ = ("get", *_FOLLOW)
@@ -47,11 +49,11 @@ class ClusterGrant(NamedTuple):
 
 
 #: Kinds of other controllers; Roost places their pods: it reads how large their gangs are.
-_OWNERS = (
-    ClusterGrant("batch", ("jobs",), _FOLLOW),
-    ClusterGrant("scheduling.x-k8s.io", ("podgroups",), _FOLLOW),
-    ClusterGrant("jobset.x-k8s.io", ("jobsets",), _FOLLOW),
-    ClusterGrant("kubeflow.org", ("pytorchjobs", "tfjobs", "mpijobs"), _FOLLOW),
+_OWNERS = tuple(
+    ClusterGrant(group, tuple(dict.fromkeys(kind.plural for kind in found)), _FOLLOW)
+    for group, found in groupby(
+        sorted(GANG_OWNERS, key=attrgetter("group")), key=attrgetter("group")
+    )
 )
 #: In the whole cluster.
 CLUSTER = (
@@ -69,7 +71,7 @@ CLUSTER = (
     ClusterGrant("policy", ("poddisruptionbudgets",), _FOLLOW),
     # What the class that a Job names is worth; of a pod the API server has worked it out.
     ClusterGrant("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
-    ClusterGrant("roost.dev", ("jobs",), (*_FOLLOW, "patch", "delete")),
+    ClusterGrant("roost.dev", ("jobs",), (*_READ, "patch", "delete")),
     ClusterGrant("roost.dev", ("queues", "clusterqueues"), _FOLLOW),
     ClusterGrant("roost.dev", ("jobs/status", "queues/status", "clusterqueues/status"), ("patch",)),
     # Owner references that block the deletion of a job, where the API server checks them.
@@ -77,7 +79,11 @@ CLUSTER = (
     *_OWNERS,
 )
 #: In the operator's own namespace.
-LOCAL = (ClusterGrant("coordination.k8s.io", ("leases",), ("get", "create", "update")),)
+LOCAL = (
+    ClusterGrant("coordination.k8s.io", ("leases",), ("get", "create", "update")),
+    # The leader marks its own pod, which the Service of the meeting looks for.
+    ClusterGrant("", ("pods",), ("patch",)),
+)
 #: Users of ``roost --context``: it shows the cluster as the operator sees it.
 READERS = (
     ClusterGrant("", ("nodes", "pods"), _READ),

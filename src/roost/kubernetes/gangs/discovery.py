@@ -15,6 +15,7 @@ from roost.errors import InvalidSpec
 from roost.kubernetes.client import kinds
 from roost.kubernetes.client.kinds import DISRUPTION_BUDGETS, Object, ResourceKind
 from roost.kubernetes.gangs.gang import PodGang
+from roost.kubernetes.gangs.rejections import Rejections
 from roost.kubernetes.objects.gang_refs import (
     GROUP,
     GROUP_SIZE,
@@ -22,9 +23,9 @@ from roost.kubernetes.objects.gang_refs import (
     GangOwner,
     GangRef,
     alone,
-    completed,
     gang_of,
 )
+from roost.kubernetes.objects.gang_sizes import completed
 from roost.kubernetes.objects.pods import is_bound, scheduler_of
 from roost.kubernetes.operator.budgets import DisruptionBudgets
 from roost.kubernetes.operator.events import WaitingReasons
@@ -33,17 +34,9 @@ from roost.kubernetes.operator.workload import DecisionBatch, OperatorContext
 #: The name by which pods ask for Roost.
 SCHEDULER = "roost"
 
-_OWNERS = (
-    kinds.PYTORCH_JOBS,
-    kinds.TF_JOBS,
-    kinds.MPI_JOBS,
-    kinds.MPI_JOBS_V2,
-    kinds.JOB_SETS,
-    kinds.POD_GROUPS,
-    kinds.BATCH_JOBS,
-)
+#: Owners of several gangs: what of them is one, only they say.
+OF_PARTS = (kinds.JOB_SETS, kinds.LEADER_WORKER_SETS, kinds.WORKLOADS)
 _QUEUES = (kinds.QUEUES, kinds.CLUSTER_QUEUES)
-_KINDS = {(kind.group, kind.kind, kind.version): kind for kind in _OWNERS}
 #: How long a pod waits for the object it is of before it is told that there is none.
 _FORLORN_S = 5.0
 #: How often budgets and waiting gangs are looked at, in seconds.
@@ -53,12 +46,12 @@ _LOOK_S = 1.0
 class GangSource:
     """All gangs of pods that others made."""
 
-    kinds: tuple[ResourceKind, ...] = (*_OWNERS, DISRUPTION_BUDGETS, *_QUEUES)
+    kinds: tuple[ResourceKind, ...] = (*kinds.GANG_OWNERS, DISRUPTION_BUDGETS, *_QUEUES)
 
     def __init__(self, context: OperatorContext, scheduler: str = SCHEDULER) -> None:
         self._context, self._scheduler = context, scheduler
         self._refs: dict[JobId, GangRef] = {}
-        #: Pods of JobSets that were not seen yet: only those say which gangs they are.
+        #: Pods of owners with parts that were not seen yet: only those say which gangs they are.
         self._unclaimed: dict[GangOwner, dict[str, tuple[Object, float]]] = {}
         self._claimed: dict[str, JobId] = {}
         #: Pods that came to a gang when all its seats were taken: each is a gang of its own.
@@ -67,6 +60,8 @@ class GangSource:
         #: Gangs with pods that wait, in the order in which they came.
         self.waiting: dict[JobId, PodGang] = {}
         self.budgets = DisruptionBudgets(context)
+        #: Owners whose pods kubelets refused to run.
+        self.rejections = Rejections()
         context.on_node_closed(self._contested)
         context.spawn(self._look(), "looking at waiting gangs and at budgets")
 
@@ -102,7 +97,7 @@ class GangSource:
         if ref.kind == ROOST:
             # No Job has claimed it, whatever its labels say: it takes room, and so has to count.
             return alone(ref.namespace, pod["metadata"]["name"])
-        if ref.kind == "jobset" and ref.part and ref.owner is not None:
+        if ref.part and ref.owner is not None:
             return self._part_of(pod, ref, ref.owner)
         return ref
 
@@ -159,15 +154,15 @@ class GangSource:
         return f"waits for the whole gang: {pods} of {size} pods can be placed"
 
     def _owner(self, ref: GangRef) -> Object | None:
-        kind = _kind_of(ref)
-        if kind is None or ref.owner is None:
+        owner = ref.owner
+        if owner is None or owner.resource_kind is None:
             return None
-        return self._context.objects(kind).get((ref.namespace, ref.owner.name))
+        return self._context.objects(owner.resource_kind).get((ref.namespace, owner.name))
 
     @staticmethod
     def _unknown(ref: GangRef) -> str:
         """What is said of a gang of unknown size: its owner is not seen yet, or never read."""
-        if ref.owner is None or _kind_of(ref) is not None:
+        if ref.owner is None or ref.owner.resource_kind is not None:
             return f"waits for {ref.kind} {ref.name}, of which nothing is known yet"
         return (
             f"the size of its gang stands in a {ref.owner.kind} of {ref.owner.group}, which is "
@@ -196,7 +191,7 @@ class GangSource:
         name = f"{meta['namespace']}.{kind.kind.lower()}.{meta['name']}"
         if JobId(name) in self.gangs:
             self._context.requeue(JobId(name))
-        if kind is kinds.JOB_SETS:
+        if kind in OF_PARTS:
             for job in [job for job in self.gangs if job.startswith(f"{name}.")]:
                 self._context.requeue(job)
         owner = GangOwner(kind.group, kind.version, kind.kind, meta["name"])
@@ -249,6 +244,13 @@ class GangSource:
             if gang is not None:
                 gang.contested(node)
 
+    def requeue_paused(self) -> None:
+        """Kubelets rejected pods of an owner: its others that wait must not follow at once."""
+        if self.rejections:
+            for job, gang in self.waiting.items():
+                if gang.pause().until:
+                    self._context.requeue(job)
+
     def protect(self, gang: JobId, why: str) -> None:
         """A budget that was not known keeps a gang from being evicted: it stays."""
         self._context.report(Protected(self._context.now(), gang, why))
@@ -279,9 +281,3 @@ class GangSource:
         self.waiting.pop(gang.id, None)
         self.gangs.pop(gang.id, None)
         self._refs.pop(gang.id, None)
-
-
-def _kind_of(ref: GangRef) -> ResourceKind | None:
-    """The kind of a gang's owner, if it is one that is mirrored."""
-    owner = ref.owner
-    return None if owner is None else _KINDS.get((owner.group, owner.kind, owner.version))

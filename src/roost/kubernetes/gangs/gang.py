@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from roost.core import (
@@ -43,6 +43,7 @@ from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.binding import AGAIN_S, GangBinder
 from roost.kubernetes.gangs.pods import GangPods
+from roost.kubernetes.gangs.rejections import NO_PAUSE, Pause
 from roost.kubernetes.gangs.seat_plans import vacant
 from roost.kubernetes.objects.pods import (
     attempt_of,
@@ -74,7 +75,7 @@ class PodGang:
         self.id, self._context, self._source = job, context, source
         self._members = GangPods(context, job)
         self._binder = GangBinder(context, self._members, source)
-        #: Why it is not even submitted; empty if it is.
+        #: Why it is not even submitted, or not to all nodes that match; empty if it is.
         self.problem = ""
         #: Since when it waits; 0: it does not.
         self.since = 0.0
@@ -105,6 +106,8 @@ class PodGang:
     def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Note a pod as it is now."""
         self._members.pod_changed(old, new)
+        if self._source.rejections.observe(old, new, self._context.now()):
+            self._source.requeue_paused()
         if new is None and old is not None:
             self._source.gone(old["metadata"]["uid"])
 
@@ -118,6 +121,14 @@ class PodGang:
         ):
             self._gives_way = True
             self._context.requeue(self.id)
+
+    def pause(self, waits: Sequence[str] | None = None, now: float = 0.0) -> Pause:
+        """What it respects since kubelets rejected pods of its owner, if some of its pods wait."""
+        waits = self._members.split()[1] if waits is None else waits
+        if not waits:
+            return NO_PAUSE
+        now = now or self._context.now()
+        return self._source.rejections.pause(self._members.pods[waits[0]], now)
 
     # -- what became of it -----------------------------------------------------------------------
 
@@ -158,18 +169,29 @@ class PodGang:
         if now < self._binder.not_before:
             self._context.requeue_at(self.id, self._binder.not_before)
             return []
+        pause = self.pause(waits, now)
+        self._members.shun(pause.shunned)
+        if pause.changes_at:
+            self._context.requeue_at(self.id, pause.changes_at)
+        if now < pause.until:
+            self.problem = pause.why
+            self._context.requeue_at(self.id, pause.until)
+            return []
         try:
             lacks = self._source.lacks(self, len(waits))
             spec = None if lacks else self._members.spec(waits)
         except InvalidSpec as error:
             lacks, spec = str(error), None
-        self.problem = lacks
+        # Where it shuns nodes, that is why it waits, though it is submitted.
+        self.problem = lacks or pause.why
         return [] if spec is None else [Submitted(now, self.id, spec)]
 
     def _wait(self, job: Job, held: list[str], waits: list[str], now: float) -> list[Event]:
         """It waits for its turn: it must stay what was submitted."""
         try:
-            if not held and not self._source.lacks(self, len(waits)):
+            pause = self.pause(waits, now)
+            fresh = now >= pause.until and pause.shunned == self._members.shunned
+            if not held and fresh and not self._source.lacks(self, len(waits)):
                 same = _same(job.spec, len(waits)) or self._members.spec(waits) == job.spec
                 if same:
                     return []
@@ -201,11 +223,12 @@ class PodGang:
         if self._undo:
             self._undo = False
             return [CancelRequested(now, self.id)]
-        if waits and now >= self._binder.not_before:
+        not_before = max(self._binder.not_before, self.pause(waits, now).until) if waits else 0.0
+        if waits and now >= not_before:
             self._binder.fill(run, waits)
             self._source.spill(self, [uid for uid in waits if uid not in self._members.seats])
         elif waits:
-            self._context.requeue_at(self.id, self._binder.not_before)
+            self._context.requeue_at(self.id, not_before)
         if self._members.busy:
             return []
         events: list[Event] = [] if run.started_at is not None else [Started(now, run.id)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from roost.core import WORKER, JobId, JobSpec, QueueId
+from roost.core import WORKER, JobId, JobSpec, NodeId, QueueId
 from roost.core.allocation import Allocation, Seat
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
@@ -36,7 +36,7 @@ class GangPods:
 
     __slots__ = (
         *("assumed", "busy", "dead", "_context", "done", "last", "_needs", "seats"),
-        *("id", "pods"),
+        *("id", "pods", "shunned"),
     )
 
     def __init__(self, context: OperatorContext, job: JobId) -> None:
@@ -44,6 +44,8 @@ class GangPods:
         #: Its pods by uid.
         self.pods: dict[str, Object] = {}
         self._needs: dict[str, Need] = {}
+        #: Nodes on which no pod of it is placed for now.
+        self.shunned: tuple[NodeId, ...] = ()
         self.seats: dict[str, Seat] = {}
         #: The seat that a role and number had last, for those that come after them.
         self.last: dict[tuple[str, int], str] = {}
@@ -76,6 +78,12 @@ class GangPods:
             for known in (self.pods, self._needs, self.seats, self.assumed):
                 known.pop(uid, None)
             self.dead.discard(uid)
+
+    def shun(self, nodes: tuple[NodeId, ...]) -> None:
+        """Place no pod on these nodes until told otherwise."""
+        if nodes != self.shunned:
+            self.shunned = nodes
+            self._needs.clear()
 
     def waiting(self) -> list[Object]:
         """Pods that wait to be bound."""
@@ -112,7 +120,7 @@ class GangPods:
 
     def _need_of(self, pod: Object) -> Need:
         try:
-            return self._context.need_of(pod)
+            return self._context.need_of(pod, self.shunned)
         except InvalidSpec:
             if not is_bound(pod):
                 raise

@@ -29,7 +29,7 @@ from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.policy_guard import PolicyGuard, foreseen
 from roost.jobs.profiles import profile_views
 from roost.jobs.requests import CloneRequest, JobSubmission, check_submission
-from roost.jobs.views import node_view, over_view, queue_views, state_view
+from roost.jobs.views import node_view, over_view, queue_views, state_view, waiting_view
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
@@ -42,6 +42,7 @@ from roost.kubernetes.client.kinds import (
     ResourceKind,
 )
 from roost.kubernetes.client.mirror import Mirror
+from roost.kubernetes.gangs.discovery import OF_PARTS
 from roost.kubernetes.gateway.commands import (
     ClusterCommands,
     NoNotifications,
@@ -50,8 +51,10 @@ from roost.kubernetes.gateway.commands import (
 )
 from roost.kubernetes.gateway.folders import ClusterFolders
 from roost.kubernetes.gateway.folding import queue_rows, workload_sources
+from roost.kubernetes.gateway.gang_rows import GangRows
 from roost.kubernetes.gateway.outputs import PodOutputs
 from roost.kubernetes.gateway.rows import (
+    EventJobs,
     event_rows,
     job_id,
     place_of,
@@ -103,6 +106,8 @@ class KubernetesCluster:
         self._news, self._noted, self._noting = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._changed: dict[JobId, None] = {}
         self._heard: list[Object] = []
+        #: Gangs of others, which are listed beside Jobs.
+        self._gangs = GangRows(lambda kind: self._mirrors[kind].objects)
         self._tasks: list[asyncio.Task[None]] = []
         self._sources = workload_sources()
         wanted = [kind for source in self._sources for kind in source.kinds]
@@ -165,6 +170,10 @@ class KubernetesCluster:
                 self._changed[job_id(found)] = None
             elif kind is EVENTS and new is not None:
                 self._heard.append(new)
+            elif kind is PODS:
+                self._gangs.changed(old, new)
+            elif kind in OF_PARTS:
+                self._gangs.owner_changed()
             if kind is not EVENTS:
                 self._folded = False
             self._news.set()
@@ -197,7 +206,11 @@ class KubernetesCluster:
         for row in rows:
             if row.finished_at is not None:
                 await self.engine.complete(JobId(row.id))
-        lines = event_rows(heard, seq)
+        gangs, over = self._gangs.news(seq)
+        rows += gangs
+        gone += [gang for gang in over if gang not in there]
+        uids = {name: job["metadata"]["uid"] for name, job in there.items()}
+        lines = event_rows(heard, seq, EventJobs(uids, self._gangs.of_pod))
         if not (rows or gone or lines):
             return
         entry = JournalEntry(seq, uuid4().hex, time.time(), {})
@@ -272,8 +285,10 @@ class KubernetesCluster:
         known = self.core.jobs.get(job)
         if row is None:
             raise NotFound(f"no job {job!r}")
-        if known is None or row.finished_at is not None:
+        if row.finished_at is not None:
             return over_view(row)
+        if known is None:  # it is no job to the core until something is changed
+            return waiting_view(row)
         await self._hear_operator()
         guard, now = PolicyGuard(self._policy), time.time()
         if too_many(self.core):
@@ -319,6 +334,8 @@ class KubernetesCluster:
 
     def _pods(self, run: RunId) -> dict[str, Object]:
         """The pods of a run by the name of their worker, main ones first."""
+        if gang := self._gangs.pods(run.job):
+            return {pod["metadata"]["name"]: pod for pod in gang}
         namespace = run.job.partition(".")[0]
         owner = self._mirrors[JOBS].objects.get(place_of(run.job))
         uid = "" if owner is None else owner["metadata"]["uid"]

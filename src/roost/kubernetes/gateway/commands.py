@@ -18,7 +18,7 @@ from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, SECRETS, Object
 from roost.kubernetes.crds import cluster_queue_object, job_object, secrets_name
 from roost.kubernetes.gateway.folders import ClusterFolders
-from roost.kubernetes.gateway.rows import NAME, place_of
+from roost.kubernetes.gateway.rows import NAME, check_own, place_of
 from roost.kubernetes.jobs.request import CANCEL, MIGRATE, REQUEST, USER
 from roost.store.rows import JobRow, QueueRow, RestorePointRow
 
@@ -125,7 +125,7 @@ class ClusterCommands:
 
     async def delete(self, job: JobId, actor: str) -> JobRow:  # noqa: ARG002 - the API server knows who asks
         """Forget a job that is over, with its pods."""
-        row = await self._views.row(job)
+        row = check_own(await self._views.row(job))
         if row.finished_at is None:
             raise Conflict(f"job {job} is {row.state}: cancel it first")
         namespace, name = place_of(job)
@@ -160,7 +160,7 @@ class ClusterCommands:
         await self._api.delete(CLUSTER_QUEUES, queue)
 
     async def _must_live(self, job: JobId, what: str) -> JobRow:
-        row = await self._views.row(job)
+        row = check_own(await self._views.row(job))
         if row.finished_at is not None:
             raise Conflict(f"job {job} is over: it cannot be {what}")
         return row
@@ -169,7 +169,7 @@ class ClusterCommands:
         self, job: JobId, actor: str, *, notes: dict[str, str] | None = None, **spec: Any
     ) -> JobRow:
         """Write a wish into a Job, and the user that has it."""
-        row = await self._views.row(job)
+        row = check_own(await self._views.row(job))
         if row.finished_at is None:
             namespace, name = place_of(job)
             change: Object = {"metadata": {"annotations": {ASKED: actor, **(notes or {})}}}

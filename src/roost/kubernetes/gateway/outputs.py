@@ -17,7 +17,7 @@ from roost.core import JobId, RunId
 from roost.engines import JobFiles, LogFile
 from roost.errors import Conflict, NotFound, RoostError
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.client.kinds import PODS, Object
 
 T = TypeVar("T")
 
@@ -111,39 +111,60 @@ class PodOutputs:
         if meta["uid"] not in self._copies:
             path = self._folder / meta["uid"]
             path.touch(0o600)
-            task = asyncio.create_task(self._copy(meta["namespace"], meta["name"], path))
+            task = asyncio.create_task(self._copy(pod, path))
             self._copies[meta["uid"]] = path, task
             self._tasks.setdefault(run.job, set()).add(task)
         path, task = self._copies[meta["uid"]]
-        there = len(await self._written(meta["namespace"], meta["name"]))
+        there = len(await self._written(pod))
         while path.stat().st_size < there and not task.done():  # noqa: ASYNC110 - a file grows
             await asyncio.sleep(_LOOK_S)
         return path
 
-    async def _written(self, namespace: str, name: str) -> bytes:
+    async def _written(self, pod: Object) -> bytes:
         """What the log has now; nothing where the container has not begun."""
+        meta = pod["metadata"]
         try:
-            return await self._api.log(namespace, name, container="worker")
+            return await self._api.log(meta["namespace"], meta["name"], container=_container(pod))
         except RoostError:
             return b""
 
-    async def _copy(self, namespace: str, name: str, path: Path) -> None:
+    async def _copy(self, pod: Object, path: Path) -> None:
         """Follow a log into a file until its container has ended."""
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         with path.open("ab", buffering=0) as file:
             while True:
                 try:
                     follow = self._api.follow(
-                        namespace, name, container="worker", since_bytes=file.tell()
+                        namespace, name, container=_container(pod), since_bytes=file.tell()
                     )
                     async for piece in follow:
                         file.write(piece)
                 except NotFound:
-                    return  # the pod is gone
+                    # Its kubelet says the same of a pod that it has not heard of yet.
+                    if await self._is_gone(pod):
+                        return
                 except RoostError:
                     pass  # not begun yet, or a connection that broke
                 else:
                     return
                 await asyncio.sleep(_AGAIN_S)
+
+    async def _is_gone(self, pod: Object) -> bool:
+        """Whether a pod is no more."""
+        meta = pod["metadata"]
+        try:
+            found = await self._api.get(PODS, meta["name"], meta["namespace"])
+        except NotFound:
+            return True
+        except RoostError:
+            return False
+        return bool(found["metadata"]["uid"] != meta["uid"])
+
+
+def _container(pod: Object) -> str:
+    """The container that does the work: of a Job's pod "worker", of others' the first."""
+    names = [str(one["name"]) for one in pod["spec"]["containers"]]
+    return "worker" if "worker" in names else names[0]
 
 
 def _named(job: JobId) -> str:

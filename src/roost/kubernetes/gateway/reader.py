@@ -12,7 +12,7 @@ import getpass
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roost import __version__
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
@@ -26,13 +26,21 @@ from roost.kubernetes.client.kinds import (
     ResourceKind,
 )
 from roost.kubernetes.gateway.rows import (
+    OTHERS,
+    PLACED_BY_ROOST,
+    EventJobs,
     event_rows,
+    job_document,
+    job_id,
     job_row,
     place_of,
     readable_rows,
 )
 from roost.server.roles import ROLES
 from roost.store.rows import OPEN_STATES, EventQuery, JobQuery, JobRow, labels_of
+
+if TYPE_CHECKING:
+    from roost.kubernetes.gateway.gang_rows import GangRows
 
 #: What a path was asked with: every name with all its values.
 Params: TypeAlias = Mapping[str, Sequence[str]]
@@ -63,7 +71,7 @@ class ClusterReader:
             case ["jobs", name]:
                 return _plain((await self._find(name)).view)
             case ["jobs", name, "file"]:
-                return _plain((await self._find(name)).document)
+                return _plain(job_document(await self._find(name)))
             case ["events"]:
                 return await self._events(params)
             case ["nodes"]:
@@ -96,7 +104,8 @@ class ClusterReader:
                 return job_row(await self._api.get(JOBS, own, namespace), _REV)
             except NotFound:
                 pass
-        named = [row for row in await self._rows() if row.name == name]
+        rows = await self._rows()
+        named = [row for row in rows if row.id == name] or [row for row in rows if row.name == name]
         live = [row for row in named if row.state in OPEN_STATES]
         if len(live) > 1:
             ids = ", ".join(sorted(row.id for row in live)[:_NAMED])
@@ -115,9 +124,12 @@ class ClusterReader:
             offset=_number(params, "offset", 0),
             limit=_number(params, "limit", _PAGE),
         )
+        listed, gangs = await asyncio.gather(self._list(EVENTS, JOBS), self._gangs())
+        uids = {job_id(one): one["metadata"]["uid"] for one in listed[JOBS]}
+        subjects = EventJobs(uids) if gangs is None else EventJobs(uids, gangs.of_pod)
         found = [
             asdict(row)
-            for row in event_rows((await self._list(EVENTS))[EVENTS], _REV)
+            for row in event_rows(listed[EVENTS], _REV, subjects)
             if row.seq > (query.after or 0)
             and query.job in ("", row.job)
             and query.kind in ("", row.kind)
@@ -136,7 +148,32 @@ class ClusterReader:
         return {"items": folding.queues(await self._list(*folding.WAITING))}
 
     async def _rows(self) -> list[JobRow]:
-        return readable_rows((await self._list(JOBS))[JOBS], _REV)
+        """Roost's own Jobs, and the gangs of others that it places."""
+        listed, gangs = await asyncio.gather(self._list(JOBS), self._gangs())
+        rows = readable_rows(listed[JOBS], _REV)
+        return rows if gangs is None else rows + gangs.news(_REV)[0]
+
+    async def _gangs(self) -> GangRows | None:
+        """The gangs of others; None: there are none, or they are not shown to us."""
+        # What knows pods takes longer to load than a list of jobs to read.
+        try:
+            pods = (await self._api.list(PODS, labels=OTHERS, fields=PLACED_BY_ROOST))[0]
+        except RoostError:
+            return None
+        if not pods:
+            return None
+        from roost.kubernetes.gangs.discovery import OF_PARTS  # noqa: PLC0415
+        from roost.kubernetes.gateway.gang_rows import GangRows  # noqa: PLC0415
+
+        listed = await self._list(*OF_PARTS)
+        owners = {
+            kind: {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in found}
+            for kind, found in listed.items()
+        }
+        gangs = GangRows(lambda kind: owners.get(kind, {}))
+        for pod in pods:
+            gangs.changed(None, pod)
+        return gangs
 
     async def _list(self, *kinds: ResourceKind) -> dict[ResourceKind, list[Object]]:
         """All objects of these kinds, asked for at the same time."""

@@ -6,14 +6,14 @@ is shown as waiting, and the reason says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.api.jobs import JobView
 from roost.api.schema import decode, encode
 from roost.core.spec import JobId
-from roost.errors import RoostError
+from roost.errors import Conflict, NotFound, RoostError
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.crds import job_file, queue_spec
@@ -24,6 +24,10 @@ from roost.store.rows import EventRow, JobRow, QueueRow
 if TYPE_CHECKING:
     from roost.core.plan import Plan
 
+#: How to ask for the pods of others that Roost places; those of its own Jobs carry the label.
+PLACED_BY_ROOST, OTHERS = "spec.schedulerName=roost", "!roost.dev/job"
+#: The label under which a row that is of no Job says what it is of.
+KIND = "roost.dev/kind"
 #: A user's name of a job; its object has a name of its own.
 NAME = "roost.dev/name"
 _UNSEEN = "no operator has looked at it yet: is it running?"
@@ -102,20 +106,50 @@ def _no_policy(plan: Plan) -> None:
     """Decide nothing."""
 
 
-def event_row(event: Object, seq: int, n: int) -> EventRow | None:
-    """An Event about a Job as a line of the log; None if it is about something else."""
+class EventJobs(NamedTuple):
+    """What Events are about: the uid of each Job there is, by its id, and the gang of a pod."""
+
+    jobs: Mapping[JobId, str]
+    gang_of_pod: Callable[[str], str | None] = lambda _: None
+
+
+def _about(event: Object, subjects: EventJobs) -> str | None:
+    """The job that an Event is about; None if it is another's, or of an earlier one of its name."""
     about = event.get("regarding") or {}
+    if about.get("kind") == "Pod":
+        return subjects.gang_of_pod(about.get("uid", ""))
     if about.get("kind") != "Job" or not str(about.get("apiVersion", "")).startswith("roost.dev/"):
+        return None
+    job = id_of(about["namespace"], about["name"])
+    uid = about.get("uid", "")
+    return job if not uid or subjects.jobs.get(job, uid) == uid else None
+
+
+def event_row(event: Object, seq: int, n: int, subjects: EventJobs) -> EventRow | None:
+    """An Event about a job as a line of the log; None if it is about something else."""
+    job = _about(event, subjects)
+    if job is None:
         return None
     return EventRow(
         seq,
         n,
-        moment(event.get("eventTime")) or submitted_at(event),
-        actor=_OPERATOR,
-        job=f"{about['namespace']}.{about['name']}",
+        _at(event),
+        actor=_actor(event),
+        job=job,
         kind=event.get("reason") or "",  # its action is the same for all of them
         text=event.get("note") or "",
     )
+
+
+def _actor(event: Object) -> str:
+    """The program that says so: of pods a kubelet may speak, too."""
+    source = event.get("deprecatedSource") or {}
+    name = str(event.get("reportingController") or source.get("component") or _OPERATOR)
+    return _OPERATOR if name.startswith("roost.dev/") else name
+
+
+def _at(event: Object) -> float:
+    return moment(event.get("eventTime")) or submitted_at(event)
 
 
 def readable_rows(jobs: Iterable[Object], rev: int) -> list[JobRow]:
@@ -127,10 +161,37 @@ def readable_rows(jobs: Iterable[Object], rev: int) -> list[JobRow]:
     return rows
 
 
-def event_rows(events: Iterable[Object], seq: int) -> list[EventRow]:
-    """Events about Jobs as lines of the log, numbered as they come."""
-    rows = [event_row(event, seq, n) for n, event in enumerate(events)]
-    return [row for row in rows if row is not None]
+def event_rows(events: Iterable[Object], seq: int, subjects: EventJobs) -> list[EventRow]:
+    """Events about jobs as lines of the log, in order of time: a server lists them by name.
+
+    What all pods of a gang are told is one line.
+    """
+    rows: list[EventRow] = []
+    last: dict[str, tuple[str, str]] = {}
+    for n, event in enumerate(sorted(events, key=_at)):
+        row = event_row(event, seq, n, subjects)
+        if row is not None and last.get(row.job) != (row.kind, row.text):
+            last[row.job] = row.kind, row.text
+            rows.append(row)
+    return rows
+
+
+def check_own(row: JobRow) -> JobRow:
+    """A row of a Job of Roost's; raises Conflict for a gang of others, which it only places."""
+    if KIND in row.labels and not row.document:
+        raise Conflict(
+            f"{row.id} is placed by Roost and belongs to {row.labels[KIND]} {row.name} of "
+            f"namespace {row.user}: look at it and change it with kubectl"
+        )
+    return row
+
+
+def job_document(row: JobRow) -> Mapping[str, Any]:
+    """The job file of a Job; raises NotFound for a gang of others, which has none."""
+    try:
+        return check_own(row).document
+    except Conflict as error:
+        raise NotFound(str(error)) from None
 
 
 def queue_row(cluster_queue: Object) -> QueueRow:

@@ -91,12 +91,12 @@ class JobOwner:
 class Site:
     """What the operator knows of the cluster it runs in.
 
-    ``image`` is its own: it has ``roost.train``, which elastic jobs get from it. ``meeting`` is
-    where pods reach it. With ``loopback`` all pods share one machine's network and no names are
-    looked up: each then listens on a port of its own, from that one on.
+    Elastic jobs get ``roost.train`` from ``train_image``; without one, their own image has it.
+    ``meeting`` is where pods reach the operator. With ``loopback`` all pods share one machine's
+    network and no names are looked up: each then listens on a port of its own, from that one on.
     """
 
-    image: str = ""
+    train_image: str = ""
     meeting: str = ""
     scheduler: str = "roost"
     loopback: int = 0
@@ -335,7 +335,7 @@ class Blueprint:
 
     def _before(self, seat: Seat, need: Resources, *, elastic: bool) -> Object:
         """What runs before the worker."""
-        first = [self._installer()] if elastic else []
+        first = [self._installer()] if elastic and self.site.train_image else []
         if self.parcels:
             # No devices: the worker has them.
             alone = replace(seat, gpus=())
@@ -351,7 +351,7 @@ class Blueprint:
         """Brings ``roost.train`` along, whatever is in the image of the job."""
         return {
             "name": "roost-train",
-            "image": self.site.image,
+            "image": self.site.train_image,
             "command": list(INSTALL),
             "securityContext": contained(),
             "volumeMounts": [{"name": "roost-lib", "mountPath": f"{_HOME}/lib"}],

@@ -70,8 +70,9 @@ def literal(text: str) -> str:
 
 #: The last message of a container after a failed setup.
 SETUP_FAILED = "roost: setup"
-#: Copies ``roost.train`` to where the job's container finds it.
-INSTALL = ("python", "-m", "roost.train.pod", "--install", "/roost/lib")
+#: Copies ``roost.train`` to where the job's container finds it. It is at the same place in both
+#: images that ``deploy/Containerfile`` makes, and the smaller one has no Python.
+INSTALL = ("cp", "-R", "/opt/roost-train/.", "/roost/lib")
 
 _TERM = "SIGTERM"
 _LAUNCH = f"""

@@ -38,7 +38,7 @@ from roost.kubernetes.jobs.member_state import (
     seats_in,
     written,
 )
-from roost.kubernetes.jobs.pod_ends import PodEnd, place_of
+from roost.kubernetes.jobs.pod_ends import PodEnd, place_of, why_deleted
 from roost.kubernetes.jobs.pod_membership import (
     ChangeDone,
     CreatePod,
@@ -213,7 +213,7 @@ class ElasticGeneration(Generation):
         pod, end = self.pods.get(name), self.ends.get(name)
         if name in self._leaving:
             fine = name in self._dismissed or self._spare(name)
-            return None if fine else EndReason("lost", f"pod {name} was deleted, and not by Roost")
+            return None if fine else EndReason("lost", why_deleted(name, self.pods[name]))
         if seat.role == WORKER:
             return None
         if end is not None and end.lost:

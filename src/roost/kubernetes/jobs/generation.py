@@ -33,7 +33,7 @@ from roost.jobs.reports import TAILS
 from roost.kubernetes.client.kinds import CONFIG_MAPS, PODS, SECRETS, SERVICES, Object
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.jobs.blueprint import Blueprint
-from roost.kubernetes.jobs.pod_ends import PodEnd, end_of, stuck, tails_of
+from roost.kubernetes.jobs.pod_ends import PodEnd, end_of, stuck, tails_of, why_deleted
 from roost.kubernetes.jobs.pods import RunEviction, ensure, pause
 from roost.kubernetes.objects.pods import PLAN, is_leaving, is_over, is_running, node_of
 from roost.kubernetes.operator.binding import Binding, BindingFate
@@ -71,6 +71,8 @@ class Generation:
         self.is_made = self.is_running = self.is_over = False
         self.began_at = context.now()
         self._stuck_since: dict[str, float] = {}
+        #: Why it does not begin, as the first of its pods that is stuck says.
+        self.delay = ""
         self._making: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._removed: set[str] = set()
@@ -209,17 +211,19 @@ class Generation:
             if pod is None and self.is_made and name not in self.ends:
                 return EndReason("lost", f"pod {name} was deleted")
             if pod is not None and is_leaving(pod) and not is_over(pod):
-                return EndReason("lost", f"pod {name} was deleted, and not by Roost")
+                return EndReason("lost", why_deleted(name, pod))
         return None if self.is_running else self._too_late(now)
 
     def _too_late(self, now: float) -> EndReason | None:
         """Whether pods that do not begin have taken too long."""
         wait_until = self.began_at + START_S
+        self.delay = ""
         for name, pod in self.pods.items():
             found = stuck(pod)
             if found is None:
                 self._stuck_since.pop(name, None)
                 continue
+            self.delay = self.delay or f"pod {name}: {found.why}"
             until = self._stuck_since.setdefault(name, now) + found.patience_s
             if until <= now:
                 return EndReason("never-started", f"pod {name}: {found.why}")

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 
 from roost.engines import WorkerExit
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
+from roost.jobs.failures.classify import DISPLACED
 from roost.jobs.reports import TAIL_BYTES
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import CONTAINER
@@ -66,7 +67,9 @@ def end_of(pod: Object) -> PodEnd | None:
     if not ended or status.get("reason"):  # evicted, preempted by a node, out of time
         name = pod["metadata"]["name"]
         said = status.get("message") or status.get("reason") or "it failed"
-        return PodEnd(at, WorkerExit(role, index, None, None), f"pod {name}: {said}")
+        displaced = why_deleted(name, pod)
+        lost = displaced if DISPLACED in displaced else f"pod {name}: {said}"
+        return PodEnd(at, WorkerExit(role, index, None, None), lost)
     if ended.get("message") == SETUP_FAILED:
         role, index = "setup", 0
     code, signal = ended.get("exitCode"), ended.get("signal") or None
@@ -74,6 +77,15 @@ def end_of(pod: Object) -> PodEnd | None:
     if ended.get("reason") == "OOMKilled":
         exit_ = WorkerExit(role, index, exit_.code, exit_.signal, oom=True)
     return PodEnd(at, exit_, bare=why_not_unpacked(status))
+
+
+def why_deleted(name: str, pod: Object) -> str:
+    """What is said of a pod that goes by no doing of Roost: who made it go, where that is known."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            told = condition.get("message") or condition.get("reason") or "no reason is given"
+            return f"pod {name} {DISPLACED}{told}"
+    return f"pod {name} was deleted, and not by Roost"
 
 
 def stuck(pod: Object) -> StuckPod | None:

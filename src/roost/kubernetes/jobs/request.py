@@ -105,6 +105,7 @@ class JobRequest:
                 pool=found.pool,
                 cpu_milli=found.cpu_milli,
                 memory_mib=found.memory_mib,
+                extras=found.extras,
             )
 
         spec = replace(

@@ -173,6 +173,12 @@ class JobRun:
             self.current.polled(member, version)
             self._context.requeue(self._job)
 
+    @property
+    def delay(self) -> str:
+        """Why it does not begin, if its pods say so."""
+        current = self.current
+        return "" if current is None or current.is_running else current.delay
+
     def news(self, asked: JobRequest, now: float) -> list[Event]:
         """What is to be told of it since the last time."""
         current = self.current

@@ -357,7 +357,12 @@ class JobWorkload:
         self._jobs.mark_status(self.id)
 
     def _news(self, now: float) -> list[Event]:
-        return [] if self.asked is None else self._run.news(self.asked, now)
+        events = [] if self.asked is None else self._run.news(self.asked, now)
+        record = self._jobs.records.get(self.id)
+        if record is not None and record.delay != self._run.delay:
+            record.delay = self._run.delay
+            self._jobs.mark_status(self.id)
+        return events
 
     # -- what is not needed any more -------------------------------------------------------------
 

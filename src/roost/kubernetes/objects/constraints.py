@@ -55,8 +55,9 @@ class Constraints(NamedTuple):
     """What a node must be for a pod to go there.
 
     ``terms`` is None when there is no required affinity. ``offers`` are amounts that a node must
-    have at all, of what the core keeps no books of. ``devices`` is "split" for a part of a device
-    and "sized" for one that is asked for by its memory: see ``nodes.Facts``.
+    have at all, where the core counts devices of all makers as one. ``devices`` is
+    "whole" for whole devices, "split" for a part of one and "sized" for one that is asked for by
+    its memory: see ``nodes.NodeFacts``. ``shunned`` are nodes that must not be taken for now.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -64,6 +65,7 @@ class Constraints(NamedTuple):
     tolerations: tuple[Toleration, ...] = ()
     offers: tuple[tuple[str, int], ...] = ()
     devices: str = ""
+    shunned: tuple[NodeId, ...] = ()
 
     @property
     def name(self) -> str:
@@ -89,10 +91,14 @@ def matcher(constraints: Constraints) -> Matches:
     selector = dict(constraints.selector).items()
     terms = None if constraints.terms is None else [_term(term) for term in constraints.terms]
     tolerations, offers = constraints.tolerations, constraints.offers
-    split, sized = bool(constraints.devices), constraints.devices == "sized"
+    shunned = frozenset(constraints.shunned)
+    whole = constraints.devices == "whole"
+    split, sized = constraints.devices in ("split", "sized"), constraints.devices == "sized"
 
     def matches(node: NodeFacts) -> bool:
-        if not node.usable or (split and not node.split) or (sized and not node.sized):
+        if not node.usable or (whole and not node.whole) or node.name in shunned:
+            return False
+        if (split and not node.split) or (sized and not node.sized):
             return False
         if selector and not selector <= node.labels.items():
             return False

@@ -1,4 +1,4 @@
-"""Which gang a pod belongs to, and how large that is: read from labels and owners.
+"""Which gang a pod belongs to: read from its labels, annotations and owners.
 
 A gang starts as a whole or not at all. In this order a pod belongs to
 
@@ -8,14 +8,16 @@ A gang starts as a whole or not at all. In this order a pod belongs to
                          pod-group.scheduling.sigs.k8s.io), of Volcano (annotation
                          scheduling.k8s.io/group-name, either with scheduling.volcano.sh/group-name)
                          or of KAI (annotation pod-group-name)
+    a Workload           Kubernetes' own groups: spec.schedulingGroup, spec.workloadRef
     a Kubeflow job       label training.kubeflow.org/job-name; the kind is that of its owner, or of
                          the operator that made it: the launcher of an MPIJob v2 is the pod of a Job
     a JobSet             label jobset.sigs.k8s.io/jobset-name; what a TrainJob (v2) becomes
+    a RayCluster         that owns it; what a RayJob and a RayService become
+    a group              of a LeaderWorkerSet: labels leaderworkerset.sigs.k8s.io/name, group-index
     a batch Job          if it is Indexed: then its pods work together; otherwise each is on its own
     no owner             a plain pod is a gang of one
 
-How large it is stands in the object that owns the gang, unless the pod says it: whoever has that
-object asks ``completed`` for the whole answer.
+How large it is stands in the object that owns the gang, unless the pod says it: ``gang_sizes``.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.values import (
     annotations_of,
     digits,
-    integer,
     labels_of,
     quoted,
     section,
@@ -49,21 +50,20 @@ ROOST = "roost"
 GROUP, GROUP_SIZE = "roost.dev/group", "roost.dev/group-size"
 _KUBEFLOW = "training.kubeflow.org/"
 _JOB_SET = "jobset.sigs.k8s.io/"
+_LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/"
+_VOLCANO_TASK, _VOLCANO_INDEX = "volcano.sh/task-spec", "volcano.sh/task-index"
 _COMPLETION = "batch.kubernetes.io/job-completion-index"
 #: Pods that one Job of a JobSet can have before the numbers of two Jobs would meet.
 _PER_JOB = 1 << 20
 
-_COSCHEDULING = ("scheduling.x-k8s.io", "v1alpha1", "PodGroup")
-_VOLCANO = ("scheduling.volcano.sh", "v1beta1", "PodGroup")
-_KAI = ("scheduling.run.ai", "v2alpha2", "PodGroup")
 #: As (whether it is a label, its key, the kind of the group).
 _POD_GROUPS = (
-    (True, "scheduling.x-k8s.io/pod-group", _COSCHEDULING),
-    (True, "pod-group.scheduling.sigs.k8s.io", _COSCHEDULING),
-    (True, "scheduling.volcano.sh/group-name", _VOLCANO),
-    (False, "scheduling.k8s.io/group-name", _VOLCANO),
-    (False, "scheduling.volcano.sh/group-name", _VOLCANO),
-    (False, "pod-group-name", _KAI),
+    (True, "scheduling.x-k8s.io/pod-group", kinds.POD_GROUPS),
+    (True, "pod-group.scheduling.sigs.k8s.io", kinds.POD_GROUPS),
+    (True, "scheduling.volcano.sh/group-name", kinds.VOLCANO_POD_GROUPS),
+    (False, "scheduling.k8s.io/group-name", kinds.VOLCANO_POD_GROUPS),
+    (False, "scheduling.volcano.sh/group-name", kinds.VOLCANO_POD_GROUPS),
+    (False, "pod-group-name", kinds.KAI_POD_GROUPS),
 )
 #: The operators that name themselves on pods whose owner is another object than their job.
 _OPERATORS = {
@@ -75,6 +75,7 @@ _OPERATORS = {
     "paddlejob-controller": ("kubeflow.org", "v1", "PaddleJob"),
     "jaxjob-controller": ("kubeflow.org", "v1", "JAXJob"),
 }
+_OWNERS = {(kind.group, kind.version, kind.kind): kind for kind in kinds.GANG_OWNERS}
 _KUBEFLOW_KINDS = frozenset(kind for _, _, kind in _OPERATORS.values())
 
 
@@ -86,6 +87,11 @@ class GangOwner(NamedTuple):
     kind: str
     name: str
     uid: str = ""
+
+    @property
+    def resource_kind(self) -> kinds.ResourceKind | None:
+        """Its kind, if that is one which says how large gangs are."""
+        return _OWNERS.get(self[:3])
 
 
 class GangRef(NamedTuple):
@@ -119,8 +125,11 @@ def gang_of(pod: Object) -> GangRef:
         _of_job(labels, namespace, owner)
         or _of_group(labels, annotations, namespace)
         or _of_pod_group(labels, annotations, namespace)
+        or _of_workload(section(pod, "spec"), namespace)
         or _of_kubeflow(labels, namespace, owner)
         or _of_job_set(labels, annotations, namespace, owner)
+        or _of_ray(namespace, owner)
+        or _of_leader_worker_set(labels, namespace)
         or _of_batch(labels, annotations, namespace, owner)
     )
     if ref is not None:
@@ -133,43 +142,7 @@ def gang_of(pod: Object) -> GangRef:
 
 def alone(namespace: str, name: str) -> GangRef:
     """A pod that stands for itself."""
-    return GangRef(_id(namespace, "pod", name), "pod", name, namespace, 1, None)
-
-
-def completed(ref: GangRef, owner: Object) -> GangRef:
-    """The gang with its size, from the object that owns it.
-
-    A JobSet may start its parts one after the other; then each part is a gang of its own, for what
-    comes later waits for what came before, and both cannot wait for each other.
-    """
-    if ref.size is not None:
-        return ref
-    if ref.kind == "jobset" and ref.part:
-        together = _started_with(ref.part, owner)
-        if together is not None:
-            name = f"{ref.name}.{together[0]}"
-            size = _job_set_size(owner, together)
-            return ref._replace(id=_id(ref.namespace, ref.kind, name), name=name, size=size)
-    return ref._replace(size=size_of(owner, ref.owner.kind if ref.owner else ""))
-
-
-def size_of(owner: Object, kind: str = "") -> int:
-    """How many pods of an object start together.
-
-    Objects that an API server lists do not say of which kind they are; then the caller does.
-    """
-    kind, spec = text(owner, "kind") or kind, section(owner, "spec")
-    match kind:
-        case "PodGroup":
-            size = integer(spec, "minMember", 1)
-        case "JobSet":
-            size = _job_set_size(owner)
-        case "Job":
-            # Of those that are done already no more pods come.
-            size = max(1, _job_size(spec, integer(section(owner, "status"), "succeeded")))
-        case _:
-            size = _kubeflow_size(kind, spec)
-    return _checked_size(size, f"{kind or 'the object'} {_named(owner)}")
+    return GangRef(gang_id(namespace, "pod", name), "pod", name, namespace, 1, None)
 
 
 def role_of(pod: Object) -> str:
@@ -180,16 +153,23 @@ def role_of(pod: Object) -> str:
         f"{_KUBEFLOW}replica-type",
         f"{_KUBEFLOW}job-role",
         f"{_JOB_SET}replicatedjob-name",
+        "ray.io/group",
+        _VOLCANO_TASK,
     ):
         if found := text(labels, name):
             return found.lower()
-    return WORKER
+    return "leader" if _leads(labels) else WORKER
 
 
 def index_of(pod: Object) -> int:
     """Its number within its role; in a JobSet with gaps, but in order."""
     labels, annotations = labels_of(pod), annotations_of(pod)
-    for name in (INDEX, f"{_KUBEFLOW}replica-index"):
+    for name in (
+        INDEX,
+        f"{_KUBEFLOW}replica-index",
+        f"{_LEADER_WORKER_SET}worker-index",
+        _VOLCANO_INDEX,
+    ):
         if name in labels:
             return digits(labels[name], f"label {name}", MOST_MEMBERS)
     found = labels.get(_COMPLETION, annotations.get(_COMPLETION))
@@ -215,17 +195,37 @@ def _of_group(labels: Object, annotations: Object, namespace: str) -> GangRef | 
     given = labels.get(GROUP_SIZE, annotations.get(GROUP_SIZE))
     if given is None:
         raise InvalidSpec(f"{GROUP} says nothing without {GROUP_SIZE}, the number of its pods")
-    size = _checked_size(digits(given, GROUP_SIZE, MOST_MEMBERS), GROUP_SIZE)
-    return GangRef(_id(namespace, "group", name), "group", name, namespace, size, None)
+    size = checked_size(digits(given, GROUP_SIZE, MOST_MEMBERS), GROUP_SIZE)
+    return GangRef(gang_id(namespace, "group", name), "group", name, namespace, size, None)
 
 
 def _of_pod_group(labels: Object, annotations: Object, namespace: str) -> GangRef | None:
     for labelled, key, kind in _POD_GROUPS:
         if found := (labels if labelled else annotations).get(key):
             name = _checked_name(found, key)
-            gang = _id(namespace, "podgroup", name)
-            return GangRef(gang, "podgroup", name, namespace, None, GangOwner(*kind, name))
+            gang = gang_id(namespace, "podgroup", name)
+            return GangRef(gang, "podgroup", name, namespace, None, _owner(kind, name))
     return None
+
+
+def _of_workload(spec: Object, namespace: str) -> GangRef | None:
+    """The group that Kubernetes' own API names, as version 1.36 has it, or as 1.35 does."""
+    if spec.get("schedulingGroup"):
+        named = section(spec, "schedulingGroup").get("podGroupName")
+        name = _checked_name(named, "schedulingGroup.podGroupName")
+        owner = _owner(kinds.SCHEDULING_GROUPS, name)
+        return GangRef(
+            gang_id(namespace, "podgroup", name), "podgroup", name, namespace, None, owner
+        )
+    if not spec.get("workloadRef"):
+        return None
+    ref = section(spec, "workloadRef")
+    owner = _owner(kinds.WORKLOADS, _checked_name(ref.get("name"), "workloadRef.name"))
+    part = _checked_name(ref.get("podGroup"), "workloadRef.podGroup")
+    name = ".".join(filter(None, (owner.name, part, text(ref, "podGroupReplicaKey"))))
+    return GangRef(
+        gang_id(namespace, "workload", name), "workload", name, namespace, None, owner, part
+    )
 
 
 def _of_kubeflow(labels: Object, namespace: str, owner: GangOwner | None) -> GangRef | None:
@@ -239,7 +239,7 @@ def _of_kubeflow(labels: Object, namespace: str, owner: GangOwner | None) -> Gan
             return None
         owner = GangOwner(*known, name)
     kind = owner.kind.lower()
-    return GangRef(_id(namespace, kind, name), kind, name, namespace, None, owner)
+    return GangRef(gang_id(namespace, kind, name), kind, name, namespace, None, owner)
 
 
 def _of_job_set(
@@ -250,15 +250,39 @@ def _of_job_set(
     if not found or owner is None:
         return None
     name = _checked_name(found, key)
-    job_set = GangOwner(
-        kinds.JOB_SETS.group,
-        kinds.JOB_SETS.version,
-        kinds.JOB_SETS.kind,
-        name,
-        text(labels, f"{_JOB_SET}jobset-uid"),
-    )
+    job_set = _owner(kinds.JOB_SETS, name, text(labels, f"{_JOB_SET}jobset-uid"))
     part = text(labels, f"{_JOB_SET}replicatedjob-name")
-    return GangRef(_id(namespace, "jobset", name), "jobset", name, namespace, None, job_set, part)
+    return GangRef(
+        gang_id(namespace, "jobset", name), "jobset", name, namespace, None, job_set, part
+    )
+
+
+def _of_ray(namespace: str, owner: GangOwner | None) -> GangRef | None:
+    ray = kinds.RAY_CLUSTERS
+    if owner is None or (owner.group, owner.kind) != (ray.group, ray.kind):
+        return None
+    gang = gang_id(namespace, "raycluster", owner.name)
+    return GangRef(gang, "raycluster", owner.name, namespace, None, owner)
+
+
+def _of_leader_worker_set(labels: Object, namespace: str) -> GangRef | None:
+    """The group of a pod: a leader with its workers, of which a set has several."""
+    key, number = f"{_LEADER_WORKER_SET}name", f"{_LEADER_WORKER_SET}group-index"
+    if not labels.get(key) or number not in labels:
+        return None
+    owner = _owner(kinds.LEADER_WORKER_SETS, _checked_name(labels[key], key))
+    name = f"{owner.name}.{digits(labels[number], f'label {number}', MOST_MEMBERS)}"
+    kind = "leaderworkerset"
+    part = "leader" if _leads(labels) else "workers"
+    return GangRef(gang_id(namespace, kind, name), kind, name, namespace, None, owner, part)
+
+
+def _leads(labels: Object) -> bool:
+    return labels.get(f"{_LEADER_WORKER_SET}worker-index") == "0"
+
+
+def _owner(kind: kinds.ResourceKind, name: str, uid: str = "") -> GangOwner:
+    return GangOwner(kind.group, kind.version, kind.kind, name, uid)
 
 
 def _of_batch(
@@ -268,7 +292,7 @@ def _of_batch(
         return None
     if _COMPLETION not in annotations and _COMPLETION not in labels:
         return None
-    return GangRef(_id(namespace, "job", owner.name), "job", owner.name, namespace, None, owner)
+    return GangRef(gang_id(namespace, "job", owner.name), "job", owner.name, namespace, None, owner)
 
 
 def _controller(metadata: Object) -> GangOwner | None:
@@ -286,60 +310,9 @@ def _controller(metadata: Object) -> GangOwner | None:
     return None
 
 
-def _kubeflow_size(kind: str, spec: Object) -> int:
-    replicas = [key for key in spec if key.endswith("ReplicaSpecs")]
-    if len(replicas) != 1:
-        raise InvalidSpec(f"an object of kind {quoted(kind)} does not say how many pods it has")
-    policy = section(section(spec, "runPolicy"), "schedulingPolicy")
-    least = integer(policy, "minAvailable")
-    if least:
-        return least
-    roles = section(spec, replicas[0])
-    late = spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
-    return sum(
-        integer(section(roles, role), "replicas", 1)
-        for role in roles
-        if not (late and role == "Launcher")
-    )
-
-
-def _job_set_size(owner: Object, parts: tuple[str, ...] | None = None) -> int:
-    size = 0
-    for job in sections(section(owner, "spec"), "replicatedJobs"):
-        if parts is None or text(job, "name") in parts:
-            pods = _job_size(section(section(job, "template"), "spec"))
-            size += integer(job, "replicas", 1) * pods
-    return _checked_size(size, f"JobSet {_named(owner)}")
-
-
-def _started_with(part: str, owner: Object) -> tuple[str, ...] | None:
-    """The parts of a JobSet that start together with one; None if all of them do."""
-    spec = section(owner, "spec")
-    after = {
-        text(job, "name"): sorted(text(one, "name") for one in sections(job, "dependsOn"))
-        for job in sections(spec, "replicatedJobs")
-    }
-    if part not in after:
-        raise InvalidSpec(f"JobSet {_named(owner)} has no part {quoted(part)}")
-    if section(spec, "startupPolicy").get("startupPolicyOrder") == "InOrder":
-        return (part,) if len(after) > 1 else None
-    together = tuple(name for name, before in after.items() if before == after[part])
-    return together if len(together) < len(after) else None
-
-
-def _job_size(spec: Object, done: int = 0) -> int:
-    parallel = integer(spec, "parallelism", 1)
-    if spec.get("completions") is None:
-        return parallel
-    return min(parallel, integer(spec, "completions") - done)
-
-
-def _id(namespace: str, kind: str, name: str) -> JobId:
+def gang_id(namespace: str, kind: str, name: str) -> JobId:
+    """The name of a gang in the core."""
     return JobId(f"{namespace}.{kind}.{name}")
-
-
-def _named(owner: Object) -> str:
-    return quoted(text(section(owner, "metadata"), "name"))
 
 
 def _checked_name(given: object, where: str) -> str:
@@ -348,7 +321,8 @@ def _checked_name(given: object, where: str) -> str:
     return given
 
 
-def _checked_size(size: int, whose: str) -> int:
+def checked_size(size: int, whose: str) -> int:
+    """A size, if a gang can have it; raises InvalidSpec."""
     if not 1 <= size <= MOST_MEMBERS:
         raise InvalidSpec(f"{whose}: a gang has 1 to {MOST_MEMBERS} pods, not {size}")
     return size

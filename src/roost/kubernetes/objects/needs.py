@@ -6,9 +6,9 @@ with those that were started before it, needs more; what the pod as a whole asks
 of its containers' CPU and memory; the overhead of its runtime class comes on top. A limit without a
 request is a request.
 
-Devices, and parts of them, are read in ``shares``. Of everything else that a pod may ask for (local
-disk, huge pages, network devices) the core keeps no books: a node must have as much as one pod asks
-for, and what others there use of it is not subtracted.
+Devices, and parts of them, are read in ``shares``, ports of the node in ``ports``. Everything else
+that a pod may ask for (slices of devices, network devices, huge pages, local disk) is counted by
+its name: the core subtracts it from what the node has of that name.
 
 What Roost cannot do it refuses in a sentence, and never leaves out silently: required affinity
 between pods, hard spreading over a topology, and claims of devices (``resourceClaims``).
@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from roost.core.extras import Extras
 from roost.core.spec import Resources
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
 from roost.kubernetes.objects.constraints import Constraints, constraints_of
+from roost.kubernetes.objects.ports import host_ports
 from roost.kubernetes.objects.shares import PARTS, UNDERSTOOD, devices_asked
 from roost.kubernetes.objects.values import annotations_of, integer, section, sections, text
 
@@ -57,10 +59,8 @@ def needs(pod: Object) -> Need:
     _refuse(spec)
     requests = _requests(spec)
     asked = devices_asked(annotations_of(pod), requests)
-    offers = {name: amount for name, amount in requests.items() if name not in _COUNTED and amount}
-    if asked.offer:
-        offers[asked.offer] = 1  # how many is for the core to count
-    constraints = constraints_of(spec, tuple(sorted(offers.items())), asked.needs)
+    offers = ((asked.offer, 1),) if asked.offer else ()  # how many is for the core to count
+    constraints = constraints_of(spec, offers, asked.needs or ("whole" if asked.gpus else ""))
     memory_mib = -(-requests.get("memory", 0) // quantities.MIB)
     resources = Resources(
         gpus=asked.gpus,
@@ -72,6 +72,7 @@ def needs(pod: Object) -> Need:
         memory_mib=memory_mib,
         way=asked.way,
         pool=constraints.name,
+        extras=_extras(spec, requests),
     )
     return Need(
         resources,
@@ -80,6 +81,13 @@ def needs(pod: Object) -> Need:
         spec.get("preemptionPolicy") != "Never",
         _claims(spec),
     )
+
+
+def _extras(spec: Object, requests: dict[str, int]) -> Extras:
+    """What is counted by its name."""
+    found = {name: amount for name, amount in requests.items() if name not in _COUNTED and amount}
+    found.update(host_ports(spec))
+    return tuple(sorted(found.items())) if found else ()
 
 
 def priority_of(spec: Object) -> int:

@@ -11,16 +11,22 @@ that anybody writes; one that makes no sense is as good as none.
                    alibabacloud.com/gpu-card-model, node.kubernetes.io/instance-type, else "gpu"
     their memory   nvidia.com/gpu.memory (MiB), amd.com/gpu.vram (a quantity)
     switch         roost.dev/switch, a rack, the leaf switch that NVIDIA's Topograph found, a zone
+    whole, shared  roost.dev/gpus-as: "whole", "shares" or "both"; without it, the first pod decides
+    extras         everything else: slices of devices, network devices, huge pages, local disk; and
+                   all of every port (``ports``)
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
+from roost.core.extras import Extras
 from roost.core.spec import NodeId, NodeSpec
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
+from roost.kubernetes.objects.ports import EVERY_PORT
 from roost.kubernetes.objects.values import digits, labels_of, section, sections, text
 
 #: A device as a time-slicing plug-in offers it: one of the turns on it.
@@ -28,6 +34,7 @@ TURN = "nvidia.com/gpu.shared"
 #: Resources that are whole devices, and of one maker.
 DEVICES = ("nvidia.com/gpu", TURN, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 _COUNTED = (*DEVICES, "aliyun.com/gpu-count", "alibabacloud.com/gpu-count")
+_COUNTED_APART = frozenset({*_COUNTED, "cpu", "memory", "pods"})
 _KIND = (
     "roost.dev/gpu-kind",
     "nvidia.com/gpu.product",
@@ -43,6 +50,8 @@ _SWITCH = (
     "network.topology.nvidia.com/tier-0",
     "topology.kubernetes.io/zone",
 )
+#: How the devices of a node are given out: whole, in shares, or both.
+_GPUS_AS = "roost.dev/gpus-as"
 _SHARING = "nvidia.com/gpu.sharing-strategy"
 _MOST_MIB = 1 << 30
 #: More devices than any machine has; a set of them is an integer with one bit each.
@@ -60,9 +69,9 @@ class Taint(NamedTuple):
 class NodeFacts(NamedTuple):
     """What decides which pods a node may take, apart from room.
 
-    ``usable``: it is ready and open. ``split``: its devices can be shared out in parts that the
-    core chooses; ``sized``: and their memory is known. ``offers`` is what it has besides CPU and
-    memory.
+    ``usable``: it is ready and open. ``whole``: its devices are given out whole. ``split``: they
+    can be shared out in parts that the core chooses; ``sized``: and their memory is known.
+    ``offers`` is what it has besides CPU and memory.
     """
 
     name: NodeId
@@ -70,6 +79,7 @@ class NodeFacts(NamedTuple):
     taints: tuple[Taint, ...]
     offers: dict[str, int]
     usable: bool
+    whole: bool
     split: bool
     sized: bool
 
@@ -95,6 +105,8 @@ def node_spec(node: Object) -> NodeSpec:
         workers=max(1, quantities.whole(offered["pods"], "allocatable pods", down=True))
         if "pods" in offered
         else 0,
+        extras=_extras(offered),
+        mixed=labels.get(_GPUS_AS) == "both",
     )
 
 
@@ -129,7 +141,8 @@ def facts_of(node: Object) -> NodeFacts:
     offered = section(section(node, "status"), "allocatable")
     # A plug-in that slices time may count the turns under the plain name.
     turns = TURN in offered or labels.get(_SHARING, "none") != "none"
-    split = not turns and _gpus(offered) > 0
+    given_as = labels.get(_GPUS_AS)
+    split = not turns and _gpus(offered) > 0 and given_as != "whole"
     return NodeFacts(
         name=name_of(node),
         labels=labels,
@@ -140,6 +153,7 @@ def facts_of(node: Object) -> NodeFacts:
             if name not in {"cpu", "memory", "pods"}
         },
         usable=is_ready(node) and is_open(node),
+        whole=given_as != "shares",
         split=split,
         sized=split and _device_mib(labels) > 0,
     )
@@ -152,6 +166,23 @@ def _taints(node: Object) -> tuple[Taint, ...]:
         for taint in sections(section(node, "spec"), "taints")
         if (effect := text(taint, "effect")) in {"NoSchedule", "NoExecute"}
     )
+
+
+def _extras(offered: Object) -> Extras:
+    """What is counted by its name; devices are not, and of what is 0 there is none."""
+    found = {
+        name: quantities.whole(amount, name, down=True)
+        for name, amount in offered.items()
+        if name not in _COUNTED_APART
+    }
+    found.update(EVERY_PORT)
+    return _one(tuple(sorted((name, amount) for name, amount in found.items() if amount)))
+
+
+@lru_cache(maxsize=1024)
+def _one(extras: Extras) -> Extras:
+    """The one object of all that are equal to this: most nodes of a cluster are alike."""
+    return extras
 
 
 def _gpus(offered: Object) -> int:

@@ -23,6 +23,15 @@ from roost.kubernetes.objects.values import (
     text,
 )
 
+#: Why kubelets refuse pods, beside ``OutOf`` and the name of a resource.
+_REJECTIONS = frozenset(
+    {
+        *("NodePorts", "NodeAffinity", "NodeName", "NodeSelector", "TaintToleration"),
+        *("UnexpectedAdmissionError", "TopologyAffinityError", "SMTAlignmentError"),
+        *("InvalidNodeInfo", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch"),
+        *("PodLevelResourcesNotSupported", "AppArmor", "SysctlForbidden"),
+    }
+)
 _OVER = {"Succeeded", "Failed"}
 _MOST_ATTEMPTS = 1 << 31
 _LONGEST_LIST = 5 * MOST_DEVICES
@@ -36,6 +45,15 @@ def phase_of(pod: Object) -> str:
 def is_over(pod: Object) -> bool:
     """Whether none of its containers will run again."""
     return phase_of(pod) in _OVER
+
+
+def is_rejected(pod: Object) -> bool:
+    """Whether its kubelet refused to run it: none of its containers was ever begun."""
+    status = section(pod, "status")
+    reason = text(status, "reason")
+    if status.get("phase") != "Failed" or status.get("containerStatuses"):
+        return False
+    return reason in _REJECTIONS or reason.startswith("OutOf")
 
 
 def is_running(pod: Object) -> bool:

@@ -106,7 +106,7 @@ _DIALECTS = (
 #: Resources that are a part of a device: the sum over containers would mean nothing.
 PARTS = frozenset(name for dialect in _DIALECTS for name in dialect.parts())
 _COUNTS = (*DEVICES, "volcano.sh/vgpu-number", "volcano.sh/gpu-number", "aliyun.com/gpu-count")
-#: Resources that this module understands; whoever asks for others needs a node that offers them.
+#: Resources that this module understands; all others are counted by their names.
 UNDERSTOOD = PARTS | frozenset(_COUNTS)
 
 _SHARE, _MEMORY = "roost.dev/gpu-share", "roost.dev/gpu-memory"

@@ -73,18 +73,16 @@ _POD_SPEC = (
     *("nodeName", "schedulerName", "priority", "preemptionPolicy", "nodeSelector", "affinity"),
     *("tolerations", "schedulingGates", "overhead", "resources", "topologySpreadConstraints"),
     *("resourceClaims", "terminationGracePeriodSeconds", "restartPolicy"),
+    *("workloadRef", "schedulingGroup"),
 )
 _POD_STATUS = (
     *("phase", "reason", "message", "startTime", "podIP", "conditions"),
     *("containerStatuses", "initContainerStatuses"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy")
-_CONDITIONS = ("Ready", "PodScheduled")
+_PORT = ("hostPort", "hostIP", "protocol")
+_CONDITIONS = ("Ready", "PodScheduled", "DisruptionTarget")
 _CONTAINER_STATUS = ("name", "state", "ready", "restartCount")
-_OWNERS = (
-    *(kinds.BATCH_JOBS, kinds.JOB_SETS, kinds.PYTORCH_JOBS, kinds.TF_JOBS),
-    *(kinds.MPI_JOBS, kinds.MPI_JOBS_V2),
-)
 #: Annotations of others that are longer say nothing to us.
 _LONGEST_NOTE, _OURS = 4096, "roost.dev/"
 #: Parts longer than this are one of a kind.
@@ -98,7 +96,7 @@ def trimmer(kind: ResourceKind) -> Callable[[Object], Object] | None:
         return Shared().pod
     if kind is kinds.NODES:
         return Shared().node
-    return _without_templates if kind in _OWNERS else None
+    return _without_templates if kind in kinds.GANG_OWNERS else None
 
 
 class Shared:
@@ -113,7 +111,7 @@ class Shared:
         small = {name: self._one(spec[name]) for name in _POD_SPEC if name in spec}
         for name in ("containers", "initContainers"):
             if spec.get(name):
-                small[name] = self._one([_kept(each, _CONTAINER) for each in spec[name]])
+                small[name] = self._one([_container(each) for each in spec[name]])
         claims = [each for each in spec.get("volumes") or () if "persistentVolumeClaim" in each]
         if claims:
             small["volumes"] = claims
@@ -181,6 +179,12 @@ def _short(notes: Object) -> Object:
     }
 
 
+def _container(container: Object) -> Object:
+    small = _kept(container, _CONTAINER)
+    ports = [_kept(port, _PORT) for port in container.get("ports") or () if port.get("hostPort")]
+    return {**small, "ports": ports} if ports else small
+
+
 def _kept(of: Object, names: tuple[str, ...]) -> Object:
     return {name: of[name] for name in names if name in of}
 
@@ -195,11 +199,12 @@ def _plain(part: Any) -> Any:
         return [_plain(each) for each in part]
     if not isinstance(part, dict):
         return part
-    return {
-        name: _plain(value)
-        for name, value in part.items()
-        if not (name == "template" and "containers" in ((value or {}).get("spec") or {}))
-    }
+    return {name: _plain(value) for name, value in part.items() if not _is_template(value)}
+
+
+def _is_template(part: Any) -> bool:
+    spec = part.get("spec") if isinstance(part, dict) else None
+    return isinstance(spec, dict) and "containers" in spec
 
 
 def _counts(found: Object) -> Object:

@@ -13,10 +13,12 @@ import logging
 import secrets
 import time
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from roost.core.reasons import Cause
 from roost.errors import NotFound, RoostError
 from roost.kubernetes.client.kinds import EVENTS, PODS, Object
+from roost.kubernetes.operator.status import word
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api
@@ -33,6 +35,9 @@ CONTROLLER = "roost.dev/operator"
 _EVENTS_PER_S = 20.0
 _MOST_EVENTS = 1000
 _SILENCE_S = 300.0
+#: Words of the condition PodScheduled: there is no room (what autoscalers look for); something has
+#: to be changed or to come first.
+NO_ROOM, BLOCKED = "Unschedulable", "Blocked"
 #: How long a pod has to wait before it is told why, and to wait for another reason.
 _PATIENCE_S = 1.0
 _AGAIN_S = 20.0
@@ -107,34 +112,48 @@ class EventWriter:
         }
 
 
+class WaitingReason(NamedTuple):
+    """Why a pod waits: a word for programs, a sentence for people."""
+
+    word: str
+    sentence: str
+
+
+_RESERVED = WaitingReason("Reserved", "a place is reserved for it, as soon as others have left")
+
+
 class WaitingReasons:
-    """Tells pods that wait why they do."""
+    """Tells pods that wait why they do.
+
+    Autoscalers buy nodes for pods that are ``Unschedulable``. So only those are called that for
+    which there is no room; a pod that its queue, its order or its gang keeps has another word.
+    """
 
     def __init__(self, context: OperatorContext, gangs: GangSource) -> None:
         self._context, self._gangs = context, gangs
         #: What each pod was told, and when; forgotten with those that do not wait any more.
-        self._told: dict[str, tuple[str, float]] = {}
+        self._told: dict[str, tuple[WaitingReason, float]] = {}
         self._cursor = 0
 
     async def tell(self) -> None:
         """Tell some of those that wait for long enough and do not know why, or not any more."""
-        told: list[tuple[Object, str]] = []
+        told: list[tuple[Object, WaitingReason]] = []
         for gang in self._next():
             if self._context.now() - gang.since < _PATIENCE_S:
                 continue
-            text = self._reason(gang)
-            pods = gang.waiting() if text else []
-            told += [(pod, text) for pod in pods if self._is_news(pod["metadata"]["uid"], text)]
+            why = self._reason(gang)
+            pods = gang.waiting() if why is not None else []
+            told += [(pod, why) for pod in pods if why is not None and self._is_news(pod, why)]
             if len(told) >= _TOLD:
                 break
-        told += [
-            (pod, text)
+        forlorn = [
+            (pod, WaitingReason(BLOCKED, text))
             for pod, text in self._gangs.forlorn(self._context.now())
-            if self._is_news(pod["metadata"]["uid"], text)
-        ][:_TOLD]
-        for pod, text in told:
-            self._told[pod["metadata"]["uid"]] = text, self._context.now()
-            await self._say(pod, text)
+        ]
+        told += [(pod, why) for pod, why in forlorn if self._is_news(pod, why)][:_TOLD]
+        for pod, why in told:
+            self._told[pod["metadata"]["uid"]] = why, self._context.now()
+            await self._say(pod, why)
 
     def _next(self) -> list[PodGang]:
         """Some of the gangs that wait, all of them in turn."""
@@ -149,31 +168,33 @@ class WaitingReasons:
         self._cursor += len(some)
         return some
 
-    def _reason(self, gang: PodGang) -> str:
+    def _reason(self, gang: PodGang) -> WaitingReason | None:
         if gang.problem:
-            return gang.problem
+            return WaitingReason(BLOCKED, gang.problem)
         core = self._context.core
         job = core.jobs.get(gang.id)
         if job is None:
-            return ""
+            return None
         if job.run is not None:
-            return (
-                "a place is reserved for it, as soon as others have left" if job.run.after else ""
-            )
+            return _RESERVED if job.run.after else None
         found = core.explain(gang.id, limit=0)
-        return "" if found is None else found.reason.text
+        if found is None:
+            return None
+        cause = found.reason.cause
+        roomless = cause in (Cause.CAPACITY, Cause.FRAGMENTATION)
+        return WaitingReason(NO_ROOM if roomless else word(cause.token), found.reason.text)
 
-    def _is_news(self, uid: str, text: str) -> bool:
-        said, at = self._told.get(uid, ("", 0.0))
-        return said != text and (not said or self._context.now() - at >= _AGAIN_S)
+    def _is_news(self, pod: Object, why: WaitingReason) -> bool:
+        said, at = self._told.get(pod["metadata"]["uid"], (None, 0.0))
+        return said != why and (said is None or self._context.now() - at >= _AGAIN_S)
 
-    async def _say(self, pod: Object, text: str) -> None:
+    async def _say(self, pod: Object, why: WaitingReason) -> None:
         meta = pod["metadata"]
         condition = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": "Unschedulable",
-            "message": text[:_LONGEST],
+            "reason": why.word,
+            "message": why.sentence[:_LONGEST],
             "lastTransitionTime": _micro_time()[:19] + "Z",
         }
         context = self._context
@@ -194,7 +215,7 @@ class WaitingReasons:
             _log.debug("%s/%s is not told why it waits: %s", meta["namespace"], meta["name"], error)
             context.binder.check()
             return
-        context.write_event(pod, "FailedScheduling", text, warning=True)
+        context.write_event(pod, "FailedScheduling", why.sentence, warning=True)
 
 
 def _micro_time() -> str:

@@ -16,6 +16,7 @@ from roost import placement, policies
 from roost.errors import RoostError
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.api import Api, Object
+from roost.kubernetes.client.api_thread import ApiThread
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, ResourceKind
 from roost.kubernetes.client.lease import Deposed, LeaseCandidate
 from roost.kubernetes.client.mirror import Mirror
@@ -29,6 +30,7 @@ from roost.kubernetes.operator.announcement import (
 )
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.health import HealthServer
+from roost.kubernetes.operator.leader_label import LeaderLabel
 from roost.kubernetes.operator.leadership import Leadership
 from roost.kubernetes.operator.nodes import LOST_S
 from roost.kubernetes.operator.workload import SourceFactory
@@ -51,6 +53,8 @@ class OperatorOptions:
     placer: str = DEFAULT_PLACER
     namespace: str = "default"
     identity: str = "roost"
+    #: The pod that it runs in; empty: none, or one that nobody looks for.
+    pod: str = ""
     lease_name: str = "roost-operator"
     lease_s: float = 15.0
     scheduler: str = SCHEDULER
@@ -72,7 +76,11 @@ class Operator:
     """Mirrors, leads when it can, and serves its health."""
 
     def __init__(
-        self, api: Api, options: OperatorOptions, sources: Sequence[SourceFactory] = ()
+        self,
+        api: Api,
+        options: OperatorOptions,
+        sources: Sequence[SourceFactory] = (),
+        beside: ApiThread | None = None,
     ) -> None:
         self.api, self.options = api, options
         self.policy = policies.policy(options.policy)
@@ -91,8 +99,10 @@ class Operator:
             lease_s=options.lease_s,
             renew_s=options.lease_s * 2 / 3,
             retry_s=options.lease_s * 2 / 15,
+            beside=beside,
         )
         self.leader.metadata = Announcement(options.policy, options.placer).metadata()
+        self.label = LeaderLabel(api, options.namespace, options.pod)
         self.binder = Binder(api, self.leader.check, max(1, options.connections * 3 // 4))
         self.leadership: Leadership | None = None
         self.health = HealthServer(self)
@@ -136,7 +146,8 @@ class Operator:
         ]
         if self.options.metrics_port is not None:
             await self.health.start(self.options.metrics_port)
-        leading = asyncio.create_task(self.leader.run(self._lead), name="leader")
+        await self.label.take_off()
+        leading = asyncio.create_task(self.leader.run(self._lead_marked), name="leader")
         try:
             await asyncio.wait([*tasks, leading], return_when=asyncio.FIRST_COMPLETED)
             for task in (*tasks, leading):
@@ -148,6 +159,16 @@ class Operator:
                 with suppress(asyncio.CancelledError, RoostError):
                     await task
             await self.health.stop()
+
+    async def _lead_marked(self) -> None:
+        marking = asyncio.create_task(self.label.put_on(), name="label")
+        try:
+            await self._lead()
+        finally:
+            marking.cancel()
+            with suppress(asyncio.CancelledError):
+                await marking
+            await self.label.take_off()
 
     async def _lead(self) -> None:
         while self.late:  # noqa: ASYNC110 - there is no event to wait for

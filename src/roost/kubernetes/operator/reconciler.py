@@ -128,9 +128,11 @@ class Reconciler:
         """Mirrored objects by namespace and name."""
         return self._objects(kind)
 
-    def need_of(self, pod: Object) -> Need:
+    def need_of(self, pod: Object, shunned: tuple[NodeId, ...] = ()) -> Need:
         """What a pod needs, from a pool that the core knows from now on; raises InvalidSpec."""
         need = needs(pod)
+        if shunned:
+            need = need._replace(constraints=need.constraints._replace(shunned=shunned))
         pool = self.pools.add(need.constraints)
         if self._asking is not None:
             self._asked_for.setdefault(self._asking, set()).add(pool)

@@ -143,8 +143,11 @@ class OperatorContext(Protocol):
         """Mirrored objects by namespace and name; empty where the server has no such kind."""
         ...
 
-    def need_of(self, pod: Object) -> Need:
-        """What a pod needs; the core knows the pool of its resources; raises InvalidSpec."""
+    def need_of(self, pod: Object, shunned: tuple[NodeId, ...] = ()) -> Need:
+        """What a pod needs, on other nodes than those; raises InvalidSpec.
+
+        The core knows the pool of its resources.
+        """
         ...
 
     def resources_of(self, pod: Object) -> Resources:

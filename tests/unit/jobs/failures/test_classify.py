@@ -35,7 +35,7 @@ RUN = RunId(JobId("bert-7f3ab"), 1)
 #: Kinds that no log of a worker shows: the engine says so, or the setup script fails.
 ENGINE_KINDS = {
     *("node-lost", "never-started", "stopped", "timeout", "setup-failed", "invalid-job"),
-    *("share-lost", "disk-bound"),
+    *("share-lost", "disk-bound", "displaced", "no-image"),
 }
 
 
@@ -201,6 +201,22 @@ def test_what_the_engine_knows_is_believed(cause: str, kind: str) -> None:
     found = classify(ended(worker(0, None, 9), cause=cause), {"worker-0": OOM})
     assert found is not None
     assert found.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "kind", "whose"),
+    [
+        ("lost", "pod w was displaced: preempted by kube-scheduler", "displaced", "platform"),
+        ("never-started", "pod w: ErrImagePull: no such image", "no-image", "user"),
+        ("never-started", "pod w: ImagePullBackOff", "no-image", "user"),
+    ],
+)
+def test_what_a_kubelet_or_another_scheduler_did_is_told(
+    cause: str, detail: str, kind: str, whose: str
+) -> None:
+    found = classify(ended(cause=cause, detail=detail), {})
+    assert found is not None
+    assert (found.kind, found.whose, found.evidence) == (kind, whose, detail)
 
 
 def test_a_time_limit_is_named() -> None:

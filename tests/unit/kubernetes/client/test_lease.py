@@ -83,7 +83,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def leader(store: Store, name: str = "one", **times: float) -> LeaseCandidate:
+def leader(store: Store, name: str = "one", **times: Any) -> LeaseCandidate:
     times = {"lease_s": 15.0, "renew_s": 10.0, "retry_s": 0.01} | times
     return LeaseCandidate(cast("Api", store), "roost", "lab", name, **times)
 

@@ -17,7 +17,7 @@ from roost.kubernetes.client.kinds import JOBS, PODS, SECRETS, Object, ResourceK
 from roost.kubernetes.gateway.backend import KubernetesCluster
 from roost.kubernetes.gateway.commands import ClusterCommands, JobListing
 from roost.kubernetes.gateway.folders import ClusterFolders
-from roost.kubernetes.gateway.rows import event_row
+from roost.kubernetes.gateway.rows import EventJobs, event_row
 from roost.store import Store
 from roost.store.rows import JobRow
 
@@ -129,6 +129,6 @@ def test_an_event_says_what_happened() -> None:
             "name": "train",
         },
     }
-    row = event_row(event, 1, 0)
+    row = event_row(event, 1, 0, EventJobs({}))
     assert row is not None
     assert (row.job, row.kind, row.text) == ("lab.train", "Running", "it is running")

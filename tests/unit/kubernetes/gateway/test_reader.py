@@ -10,6 +10,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.kubernetes.kube_objects import pod
 
 from roost.client import Client
 from roost.errors import Conflict, InvalidSpec, NotFound
@@ -19,6 +20,7 @@ from roost.kubernetes.client.kinds import (
     EVENTS,
     JOBS,
     NODES,
+    PODS,
     Object,
     ResourceKind,
 )
@@ -70,7 +72,7 @@ class Server:
         return asyncio.run(reader.answer(path, {name: [text] for name, text in params.items()}))
 
 
-def test_a_list_of_jobs_is_one_request() -> None:
+def test_a_list_of_jobs_is_a_request_for_jobs_and_one_for_pods_of_others() -> None:
     server = Server((JOBS, job("old-1")), (JOBS, job("new-2", "2026-01-02T00:00:00Z")))
     page = server.answer("/jobs", user="ada", limit="1")
     assert [view["id"] for view in page["items"]] == ["lab.new-2"]
@@ -81,7 +83,7 @@ def test_a_list_of_jobs_is_one_request() -> None:
     }
     assert page["items"][0]["cause"] == "unseen"
     assert server.answer("/jobs", user="bob")["total"] == 0
-    assert server.asked == ["list jobs", "list jobs"]
+    assert sorted(server.asked) == ["list jobs", "list jobs", "list pods", "list pods"]
 
 
 def test_a_job_is_one_request_by_its_id_and_a_list_by_its_name() -> None:
@@ -123,6 +125,83 @@ def test_events_are_those_about_jobs() -> None:
     assert [line["text"] for line in told["items"]] == ["waits"]
     assert server.answer("/events", kind="Started")["total"] == 0
     assert server.answer("/events", offset="1")["total"] == 2
+
+
+def ray_pod(name: str, **status: Any) -> Object:
+    found = pod(
+        name,
+        labels={"ray.io/cluster": "ray", "ray.io/group": "gpu"},
+        owner=("ray.io/v1", "RayCluster", "ray"),
+        requests={"nvidia.com/gpu": "2"},
+    )
+    found["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    found["spec"]["schedulerName"] = "roost"
+    found["status"] = status
+    return found
+
+
+def test_gangs_of_others_are_listed_as_their_pods_tell() -> None:
+    said = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "OverQuota",
+        "message": "its queue is at its limit",
+    }
+    pods = [ray_pod(name, phase="Pending", conditions=[said]) for name in ("a", "b")]
+    server = Server((JOBS, job("net-1")), *((PODS, one) for one in pods))
+    waiting = server.answer("/jobs/team.raycluster.ray")
+    assert (waiting["state"], waiting["cause"]) == ("queued", "over-quota")
+    assert waiting["reason"] == "its queue is at its limit"
+    assert (waiting["name"], waiting["user"], waiting["gpus"]) == ("ray", "team", 4)
+    assert waiting["workers"] == {"min": 2, "max": 2, "now": 0}
+    assert server.answer("/jobs")["total"] == 2
+    assert server.answer("/jobs", label="roost.dev/kind=RayCluster")["total"] == 1
+    with pytest.raises(NotFound, match="belongs to RayCluster ray of namespace team"):
+        server.answer("/jobs/ray/file")
+
+    for one in pods:
+        one["spec"]["nodeName"] = "n1"
+        one["metadata"]["annotations"] = {"roost.dev/gpus": "0,1"}
+        one["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:05Z"}
+    running = server.answer("/jobs/ray")
+    assert (running["state"], running["gpus_held"], running["reason"]) == ("running", 4, "")
+    assert running["placement"][0]["gpus"] == [0, 1]
+    assert running["started_at"] - running["submitted_at"] == 5
+
+    ended = {"state": {"terminated": {"finishedAt": "2026-01-01T00:01:00Z"}}}
+    for one, phase in zip(pods, ("Succeeded", "Failed"), strict=True):
+        one["status"] = {"phase": phase, "containerStatuses": [ended]}
+    over = server.answer("/jobs/ray")
+    assert (over["state"], over["finished_at"] - over["submitted_at"]) == ("failed", 60)
+
+
+def test_events_of_an_earlier_job_of_the_name_are_left_out_and_the_rest_is_in_order() -> None:
+    def event(about: Object, at: str, **given: Any) -> Object:
+        return {
+            "metadata": {"name": at, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "eventTime": f"2026-01-01T00:00:{at}Z",
+            "regarding": about,
+            "note": at,
+            **given,
+        }
+
+    about = {"apiVersion": JOBS.api_version, "kind": "Job", "namespace": "lab", "name": "net-1"}
+    now, before = {**about, "uid": "uid-net-1"}, {**about, "uid": "uid-of-another"}
+    of_pod = {"kind": "Pod", "namespace": "team", "name": "a", "uid": "uid-a"}
+    server = Server(
+        (JOBS, job("net-1")),
+        (PODS, ray_pod("a")),
+        (EVENTS, event(now, "30")),
+        (EVENTS, event(before, "10")),
+        (EVENTS, event(now, "20")),
+        (EVENTS, event(of_pod, "40", reportingController="kubelet")),
+    )
+    assert [line["text"] for line in server.answer("/events", job="lab.net-1")["items"]] == [
+        "20",
+        "30",
+    ]
+    (line,) = server.answer("/events", job="team.raycluster.ray")["items"]
+    assert (line["text"], line["actor"]) == ("40", "kubelet")
 
 
 def test_nodes_and_queues_come_from_a_core_folded_once() -> None:

@@ -37,7 +37,7 @@ def plan(*parts: Part, pod: dict[str, Any] | None = None, **file: Any) -> Bluepr
     given = {"image": "pytorch", "command": ["python", "train.py"], "name": "train", **file}
     made = JobFile.from_document(given)
     run = RunId(JobId("team.train"), 2)
-    site = Site(image="roost:1", meeting="http://roost-operator.roost-system:8611")
+    site = Site("roost-train:1", "http://roost-operator.roost-system:8611")
     return Blueprint(
         *(OWNER, made, made.spec("ada"), run, allocation, RunSeats(found, members), site),
         pod_overrides(pod or {}),
@@ -153,7 +153,7 @@ def test_elastic_workers_are_wrapped_and_know_their_member() -> None:
     container = pod["spec"]["containers"][0]
 
     assert container["command"][:4] == ["python3", "-m", "roost.train.pod", "--"]
-    assert pod["spec"]["initContainers"][0]["image"] == "roost:1"
+    assert pod["spec"]["initContainers"][0]["image"] == "roost-train:1"
     told = env(pod)
     assert (told["ROOST_MEMBER"], told["ROOST_MEMBERS"]) == ("1", "/roost/io/members.json")
     assert told["PYTHONPATH"] == "/roost/lib"
@@ -162,6 +162,8 @@ def test_elastic_workers_are_wrapped_and_know_their_member() -> None:
     assert "hush-hush" not in json.dumps(made.pods())
     assert pod["metadata"]["annotations"]["roost.dev/token"] == digest_of("hush-hush")
     assert "initContainers" not in plan().pods()[0]["spec"]
+    own = replace(made, site=replace(made.site, train_image=""))
+    assert "initContainers" not in own.pods()[1]["spec"]
 
 
 def test_where_there_is_nobody_to_call_nobody_waits_for_an_answer() -> None:

@@ -19,7 +19,7 @@ from roost.kubernetes.jobs.controller import JobController, JobOptions
 from roost.kubernetes.operator.leadership import Leadership
 from roost.kubernetes.operator.workload import OperatorContext, SourceFactory
 
-OPTIONS = JobOptions(Site(image="roost", meeting="http://operator:8611"), meeting_port=8611)
+OPTIONS = JobOptions(Site("roost-train", meeting="http://operator:8611"), meeting_port=8611)
 
 
 class Training:

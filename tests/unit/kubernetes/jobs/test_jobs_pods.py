@@ -91,6 +91,36 @@ def test_a_job_that_makes_room_is_evicted() -> None:
     play(scenario())
 
 
+class Imageless(SmallCluster):
+    """A cluster whose kubelets have no image."""
+
+    async def bind(self, namespace: str, name: str, *given: Any, **more: Any) -> None:
+        self.runs = False
+        await super().bind(namespace, name, *given, **more)
+        self.tell(name, {"waiting": {"reason": "ErrImagePull", "message": "no such image"}})
+
+    def tell(self, name: str, state: Object, phase: str = "Pending") -> None:
+        pod = self._found(PODS, name, "default")
+        containers = [{"name": "worker", "state": state}]
+        status = {"phase": phase, "containerStatuses": containers}
+        self.put(PODS, ("default", name), {**pod, "status": status})
+
+
+def test_a_job_without_its_image_says_so_while_it_is_tried() -> None:
+    async def scenario() -> None:
+        cluster = Imageless()
+        cluster.node("a", gpus=1)
+        async with cluster.led():
+            await cluster.submit("train")
+            await cluster.until(lambda: "ErrImagePull" in cluster.status("train").get("reason", ""))
+            assert cluster.status("train")["state"] == "starting"
+            cluster.tell("train-1-worker-0", {"running": {}}, "Running")
+            found = await cluster.reaches("train", "running")
+            assert found["reason"] == ""
+
+    play(scenario())
+
+
 def test_a_job_under_a_budget_is_not_chosen() -> None:
     async def scenario() -> None:
         cluster = Guarded()

@@ -11,7 +11,7 @@ from roost.core.allocation import Part
 from roost.engines import WorkerExit
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import JobOwner
-from roost.kubernetes.jobs.pod_ends import end_of, stuck
+from roost.kubernetes.jobs.pod_ends import end_of, stuck, why_deleted
 from roost.kubernetes.jobs.recovery import StatusSummary, run_of, summary_of
 from roost.kubernetes.objects.pods import encode_plan
 
@@ -40,6 +40,21 @@ def pod(index: int = 0, attempt: int = 1, generation: int = 1, **status: Any) ->
 def ended(**how: Any) -> Object:
     state = {"terminated": {"finishedAt": "2026-01-01T00:00:01Z", **how}}
     return pod(phase="Failed", containerStatuses=[{"name": "worker", "state": state}])
+
+
+def test_who_made_a_pod_go_is_told_where_it_is_known() -> None:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "preempted by default-scheduler",
+    }
+    gone = pod(conditions=[condition])
+    assert why_deleted("w", gone) == "pod w was displaced: preempted by default-scheduler"
+    assert why_deleted("w", pod()) == "pod w was deleted, and not by Roost"
+    failed = end_of(pod(phase="Failed", reason="Evicted", conditions=[condition]))
+    assert failed is not None
+    assert "was displaced: preempted" in failed.lost
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.kubernetes.kube_objects import Object, pod, some
 
 from roost.errors import InvalidSpec
-from roost.kubernetes.objects.gang_refs import (
-    GangOwner,
-    completed,
-    gang_of,
-    index_of,
-    role_of,
-    size_of,
-)
+from roost.kubernetes.objects.gang_refs import GangOwner, gang_of, index_of, role_of
+from roost.kubernetes.objects.gang_sizes import completed, size_of
 
 TRAINING = "training.kubeflow.org/"
 JOB_SET = "jobset.sigs.k8s.io/"

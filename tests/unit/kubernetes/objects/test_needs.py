@@ -112,7 +112,7 @@ def test_what_the_whole_pod_asks_for_takes_the_place_of_its_containers() -> None
     assert found == (6000, 1024, 0)
 
 
-def test_what_the_core_does_not_count_must_be_offered() -> None:
+def test_whatever_else_a_pod_asks_for_is_counted_by_its_name() -> None:
     asked = {
         "cpu": "1",
         "ephemeral-storage": "1Ki",
@@ -122,12 +122,9 @@ def test_what_the_core_does_not_count_must_be_offered() -> None:
     }
     need = needs(pod(requests=asked))
 
-    assert need.constraints.offers == (
-        ("amd.com/gpu", 1),
-        ("ephemeral-storage", 1024),
-        ("rdma/hca", 2),
-    )
+    assert need.constraints.offers == (("amd.com/gpu", 1),)
     assert need.resources.gpus == 8
+    assert need.resources.extras == (("ephemeral-storage", 1024), ("rdma/hca", 2))
 
 
 def test_turns_on_a_device_are_devices_of_nodes_that_offer_them() -> None:
@@ -200,7 +197,7 @@ def test_parts_of_a_device_by_annotation(
     need = needs(pod(annotations=annotations))
 
     assert need.resources == Resources(**expected, pool=need.pool)
-    assert need.constraints.devices == devices
+    assert need.constraints.devices == (devices or ("whole" if need.resources.gpus else ""))
 
 
 REQUESTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -259,7 +256,7 @@ def test_parts_of_a_device_by_resource(
     need = needs(pod(limits=asked))
 
     assert need.resources == Resources(**expected, pool=need.pool)
-    assert need.constraints.devices == devices
+    assert need.constraints.devices == (devices or ("whole" if need.resources.gpus else ""))
     assert need.constraints.offers == (((GPU, 1),) if GPU in asked else ())
 
 

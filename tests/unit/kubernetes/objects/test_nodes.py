@@ -13,6 +13,7 @@ from roost.core.spec import NodeSpec
 from roost.errors import InvalidSpec
 from roost.kubernetes.objects.constraints import Pools, constraints_of
 from roost.kubernetes.objects.nodes import facts_of, is_open, is_ready, node_spec
+from roost.kubernetes.objects.ports import EVERY_PORT
 
 
 def test_a_node_of_the_usual_sort() -> None:
@@ -33,6 +34,8 @@ def test_a_node_of_the_usual_sort() -> None:
         memory_mib=2047,
         switch="eu-1a",
         workers=110,
+        extras=tuple(EVERY_PORT.items()),
+        mixed=False,
     )
 
 
@@ -228,3 +231,26 @@ def test_nothing_but_a_refusal_comes_of_nonsense(
         for read in (node_spec, facts_of, is_ready, is_open, pools.see):
             with suppress(InvalidSpec):
                 read(one)
+
+
+def test_a_node_counts_all_else_that_it_offers_by_name() -> None:
+    offered = {
+        "cpu": "8",
+        "pods": "110",
+        "nvidia.com/gpu": "1",
+        "nvidia.com/mig-1g.5gb": "7",
+        "rdma/hca": "0",
+        "hugepages-2Mi": "4Mi",
+        "ephemeral-storage": "1536",
+    }
+    found = node_spec(node(allocatable=offered))
+
+    assert found.extras == (
+        ("ephemeral-storage", 1536),
+        ("host port SCTP/*", 1000),
+        ("host port TCP/*", 1000),
+        ("host port UDP/*", 1000),
+        ("hugepages-2Mi", 4 << 20),
+        ("nvidia.com/mig-1g.5gb", 7),
+    )
+    assert node_spec(node("n1", allocatable=offered)).extras is found.extras

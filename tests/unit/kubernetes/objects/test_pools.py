@@ -15,6 +15,7 @@ from roost.core.spec import NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.objects.constraints import Constraints, Pools, constraints_of
 from roost.kubernetes.objects.needs import needs
+from roost.kubernetes.objects.nodes import node_spec
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -245,7 +246,7 @@ def test_the_name_does_not_depend_on_the_order_of_things() -> None:
 
 
 def test_the_name_is_the_same_in_another_process() -> None:
-    assert constraints_of({"nodeSelector": {"a": "1"}}).name == "pool-5abbef99150021cc"
+    assert constraints_of({"nodeSelector": {"a": "1"}}).name == "pool-81a16e6e759c1aec"
 
 
 def test_a_pod_names_the_pool_that_its_constraints_make() -> None:
@@ -471,3 +472,28 @@ def test_a_node_is_placed_in_microseconds() -> None:
         pools.see(one)
     assert (time.process_time() - started) / 10_000 < 50e-6
     assert sum(len(nodes) for _, nodes in pools.changes()) == 1000
+
+
+@pytest.mark.parametrize(
+    ("given_as", "whole", "share"),
+    [("", True, True), ("whole", True, False), ("shares", False, True), ("both", True, True)],
+)
+def test_a_label_says_whether_devices_are_given_out_whole(
+    given_as: str,
+    whole: bool,  # noqa: FBT001
+    share: bool,  # noqa: FBT001
+) -> None:
+    on = node(labels={"roost.dev/gpus-as": given_as} if given_as else {})
+    pools = Pools()
+    pools.see(on)
+    asking = {
+        "whole": pod(requests={"nvidia.com/gpu": "1"}),
+        "share": pod(annotations={"roost.dev/gpu-share": "0.5"}),
+        "none": pod(),
+    }
+
+    found = {name: pools.add(needs(one).constraints) for name, one in asking.items()}
+
+    admitted = {name: bool(pools[pool]) for name, pool in found.items()}
+    assert admitted == {"whole": whole, "share": share, "none": True}
+    assert node_spec(on).mixed is (given_as == "both")

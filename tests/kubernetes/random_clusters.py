@@ -1,0 +1,172 @@
+"""Random small clusters and a pod for each: would it get a node?
+
+A cluster has one to three nodes, and pods that are there already and fit there. The pod asks for
+amounts near to what is left, for ports, for labels, and tolerates some taints. Each is the same for
+the same seed.
+"""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+from tests.support.kubernetes.nodes import node, pod
+
+from roost.kubernetes.client.kinds import Object
+
+MIG, GPU, HCA = "nvidia.com/mig-1g.5gb", "nvidia.com/gpu", "rdma/hca"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_UNITS = {
+    "cpu": "{}",
+    "memory": "{}Gi",
+    MIG: "{}",
+    GPU: "{}",
+    HCA: "{}",
+    "hugepages-2Mi": "{}Mi",
+    "ephemeral-storage": "{}Gi",
+}
+#: What must be asked for in the same amount as a limit.
+_LIMITED = (MIG, GPU, HCA, "hugepages-2Mi")
+_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+_ADDRESSES = ("", "10.0.0.1", "10.0.0.2", "0.0.0.0")  # noqa: S104 - written, not listened on
+
+
+class SmallCluster:
+    """Nodes, the pods on them, and a pod that looks for a place among them."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = Random(seed)
+        self.name = f"case-{seed}"
+        count = self._chance.choice((1, 1, 1, 2, 3))
+        self._nodes = [self._node() for _ in range(count)]
+        self._there = [
+            (at, each) for at, one in enumerate(self._nodes) for each in self._residents(one[2])
+        ]
+        self._wanted = self._pod()
+
+    def nodes(self, copy_of: str) -> list[Object]:
+        """Its nodes, in a copy of the cluster."""
+        made = []
+        for at, (labels, taints, has) in enumerate(self._nodes):
+            own = {**labels, "cluster": f"{self.name}-{copy_of}", "at": str(at)}
+            made.append(node(f"{self.name}-{copy_of}-{at}", gpus=0, labels=own, taints=taints))
+            made[-1]["status"]["allocatable"] = dict(has)
+            made[-1]["status"]["capacity"] = dict(has)
+            del made[-1]["metadata"]["labels"]["type"]  # nothing runs, nothing ends
+        return made
+
+    def residents(self, copy_of: str) -> list[Object]:
+        """The pods that are there already, in a copy of the cluster."""
+        return [
+            pod(
+                f"{self.name}-{copy_of}-on-{number}",
+                gpus=0,
+                scheduler="somebody",
+                nodeName=f"{self.name}-{copy_of}-{at}",
+                containers=[container],
+            )
+            for number, (at, container) in enumerate(self._there)
+        ]
+
+    def wanted(self, copy_of: str, scheduler: str, at: str = "") -> Object:
+        """The pod that looks for a place in a copy of the cluster, or on one node there."""
+        spec = copy.deepcopy(self._wanted)
+        selector = {**spec.pop("nodeSelector"), "cluster": f"{self.name}-{copy_of}"}
+        if at:
+            selector["at"] = at
+        name = f"{self.name}-{copy_of}-{f'at-{at}' if at else 'wanted'}"
+        return pod(name, gpus=0, scheduler=scheduler, nodeSelector=selector, **spec)
+
+    def _node(self) -> tuple[dict[str, str], list[dict[str, str]], dict[str, str]]:
+        pick = self._chance.choice
+        labels = {"zone": pick("ab")}
+        if pick((True, False)):
+            labels["rank"] = pick(("1", "5", "x"))
+        taints = [
+            {"key": pick(("red", "blue")), "value": pick(("", "v")), "effect": pick(_EFFECTS)}
+            for _ in range(pick((0, 0, 0, 1)))
+        ]
+        amounts = {
+            "cpu": pick((4, 8)),
+            "memory": pick((4, 8)),
+            MIG: pick((0, 3, 4)),
+            GPU: pick((0, 4, 5)),
+            HCA: pick((0, 3, 4)),
+            "hugepages-2Mi": pick((0, 8)),
+            "ephemeral-storage": pick((4, 8)),
+        }
+        has = {name: _UNITS[name].format(n) for name, n in amounts.items() if n}
+        return labels, taints, {**has, "pods": str(pick((2, 3, 4, 110)))}
+
+    def _residents(self, has: dict[str, str]) -> list[Object]:
+        """Up to three containers, each of another pod, that fit together on a node."""
+        pick, most = self._chance.choice, int(has["pods"])
+        ports = self._chance.sample([(n, p) for n in (80, 81) for p in ("TCP", "UDP")], 3)
+        made = []
+        for number, protocol in ports[: min(pick((0, 1, 2, 3)), most)]:
+            asked = {"cpu": 1, "memory": 1, "ephemeral-storage": pick((0, 1))}
+            made.append(_container(asked, [_port(number, pick(_ADDRESSES), protocol)]))
+        return made
+
+    def _pod(self) -> Object:
+        pick = self._chance.choice
+        amounts = {
+            "cpu": pick((1, 2, 4, 7)),
+            "memory": pick((1, 2, 5)),
+            MIG: pick((1, 3, 4)),
+            GPU: pick((1, 4, 5)),
+            HCA: pick((2, 3, 4)),
+            "hugepages-2Mi": pick((4, 8, 10)),
+            "ephemeral-storage": pick((2, 4, 7)),
+        }
+        names = self._chance.sample(sorted(amounts), pick((0, 1, 1, 2)))
+        asked = {"cpu": 1, **{name: amounts[name] for name in names}}
+        ports = [
+            _port(pick((80, 81)), pick(_ADDRESSES), pick(("TCP", "UDP")))
+            for _ in range(pick((0, 0, 0, 1, 2)))
+        ]
+        spec: Object = {"containers": [_container(asked, ports)], "nodeSelector": {}}
+        if pick((True, False, False)):
+            spec["tolerations"] = [self._toleration()]
+        if pick((True, False, False)):
+            terms = [{"matchExpressions": [self._expression()]} for _ in range(pick((1, 2)))]
+            spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
+        if pick((True, False, False, False)):
+            spec["nodeSelector"] = {"zone": pick("ab")}
+        return spec
+
+    def _toleration(self) -> dict[str, str]:
+        pick = self._chance.choice
+        found = {"effect": pick(("", "NoSchedule", "NoExecute"))}
+        if pick((True, False)):
+            return {**found, "operator": "Exists", "key": pick(("", "red", "blue"))}
+        return {**found, "key": pick(("red", "blue")), "value": pick(("", "v"))}
+
+    def _expression(self) -> dict[str, Any]:
+        pick = self._chance.choice
+        operator = pick(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+        key = "rank" if operator in ("Gt", "Lt") else pick(("zone", "rank", "none"))
+        found: dict[str, Any] = {"key": key, "operator": operator}
+        if operator in ("In", "NotIn"):
+            found["values"] = self._chance.sample(("a", "b", "1", "5"), pick((1, 2)))
+        elif operator in ("Gt", "Lt"):
+            found["values"] = [pick(("0", "3", "5"))]
+        return found
+
+
+def _port(number: int, address: str, protocol: str) -> Object:
+    found: Object = {"containerPort": 8000, "hostPort": number, "protocol": protocol}
+    return {**found, "hostIP": address} if address else found
+
+
+def _container(asked: dict[str, int], ports: list[Object]) -> Object:
+    requests = {name: _UNITS[name].format(n) for name, n in asked.items() if n}
+    limits = {name: amount for name, amount in requests.items() if name in _LIMITED}
+    once = {(p["hostPort"], p["protocol"], p.get("hostIP")): p for p in ports}
+    return {
+        "name": "main",
+        "image": "example.org/train:1",
+        "ports": [{**p, "containerPort": 8000 + n} for n, p in enumerate(once.values())],
+        "resources": {"requests": requests, "limits": limits},
+    }
