@@ -14,7 +14,14 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist=worksteal
 ROUNDS  ?= 100
 SEED    ?= 1
 
-.PHONY: install demo test test-compiled test-faults test-torch test-kubernetes test-browser test-benchmarks test-all chaos check format measure constraints clean
+# Images: where they are to be pushed, what builds them, and what else it is told.
+REGISTRY ?= localhost
+BUILD    ?= buildah build --isolation chroot
+HELM     ?= helm
+PACKAGES ?= build
+VERSION  := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/roost/__init__.py)
+
+.PHONY: install demo test test-compiled test-faults test-torch test-kubernetes test-browser test-benchmarks test-all chaos check format measure constraints image chart clean
 
 install: $(VENV)/.installed
 
@@ -78,6 +85,16 @@ constraints:
 	ROOST_COMPILE=no build/constraints/bin/pip install --quiet '.[kubernetes,postgres]'
 	(echo '# The versions of a release, written by `make constraints`: pip install -c constraints.txt roost'; \
 		build/constraints/bin/pip freeze --exclude roost) > constraints.txt
+
+# The operator's image and that of roost.train. buildah needs no daemon; others do it, too:
+# make image REGISTRY=registry.example.org/lab BUILD="docker build"
+image:
+	$(BUILD) --file deploy/Containerfile $(ARGS) --target train --tag $(REGISTRY)/roost-train:$(VERSION) .
+	$(BUILD) --file deploy/Containerfile $(ARGS) --tag $(REGISTRY)/roost:$(VERSION) .
+
+# The Helm chart as one file.
+chart:
+	$(HELM) package deploy/helm/roost --destination $(PACKAGES)
 
 clean:
 	rm -rf $(VENV) build demo.html .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
