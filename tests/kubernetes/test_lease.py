@@ -46,7 +46,7 @@ async def main(kubeconfig, name, book, times):
                 file.write(json.dumps([name, time.monotonic()]) + "\\n")
             await asyncio.sleep(0.02)
 
-    await leader.run(partial(_lead, starts))
+    await leader.run(act)
 
 asyncio.run(main(*sys.argv[1:]))
 """

@@ -169,6 +169,13 @@ class Option(click.Option):
 class Verb(click.Command):
     """A command that lists its options section by section."""
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """The same words also where the verb is read without ``roost`` before it.
+
+        click keeps the option that it makes of them the first time for the rest of the process.
+        """
+        return ["-h", "--help"]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write all options, each under the title of its section."""
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
