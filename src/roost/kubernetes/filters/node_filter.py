@@ -1,0 +1,54 @@
+"""The contract between filters and the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from roost.core import NodeId
+
+if TYPE_CHECKING:
+    from roost.kubernetes.client.kinds import Object, ResourceKind
+
+
+class NodeFilter(Protocol):
+    """One rule about where pods may go, with the objects that it looks at.
+
+    All but ``prepare`` run on the loop between two awaits. A filter lives as long as one
+    leadership, and folds the mirrored objects anew at its start.
+    """
+
+    @property
+    def kinds(self) -> tuple[ResourceKind, ...]:
+        """Kinds that it wants mirrored beside pods and nodes, where the server serves them."""
+        ...
+
+    def object_changed(self, kind: ResourceKind, old: Object | None, new: Object | None) -> bool:
+        """Note an object (pods and nodes too); whether verdicts may be others from now on."""
+        ...
+
+    def concerns(self, pod: Object) -> bool:
+        """Whether it has a say about a pod as things stand; cheap, for most pods no."""
+        ...
+
+    def refusals(self, pod: Object, nodes: Iterable[Object]) -> Mapping[NodeId, str]:
+        """Of these nodes those that a pod must not go to now, each with why.
+
+        InvalidSpec with a sentence if it can go nowhere, whatever node comes.
+        """
+        ...
+
+    def reserve(self, pod: Object, node: NodeId) -> None:
+        """Count a pod as being there from now on, before the API server knows."""
+        ...
+
+    def release(self, pod: Object) -> None:
+        """Forget what ``reserve`` noted; also when the mirror has it by now."""
+        ...
+
+    async def prepare(self, pod: Object, node: NodeId) -> None:
+        """Write what must be written before the pod is bound there, and wait for it.
+
+        Retryable: not now, or not there; what was written is taken back as far as it can be.
+        """
+        ...
