@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.kubernetes.jobbing import define, jobbing
-from tests.kubernetes.operating import gang
+from tests.kubernetes.operating import bound, gang
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.kubelet import Kubelet
-from tests.support.kubernetes.nodes import create, nodes
+from tests.support.kubernetes.nodes import create, nodes, until
 
 from roost.client import Client, JobHandle
 from roost.client.machine import ServerMachine
@@ -152,8 +152,10 @@ def test_gangs_of_others_are_listed_explained_and_left_to_their_owners(
         await define(api)
         await nodes(api, 2, gpus=4)
         async with jobbing(cluster):
-            made = [*gang("ring", 4), *gang("large", 8), *gang("half", 2)[:1]]
-            await create(api, PODS, made)
+            await create(api, PODS, gang("ring", 4))
+            # Else the large one takes all GPUs if it is complete first.
+            await until(lambda: bound(api, 4))
+            await create(api, PODS, [*gang("large", 8), *gang("half", 2)[:1]])
             await asyncio.to_thread(talk)
             where = ("--context", context(cluster))
             code, said = await asyncio.to_thread(typed, cluster, *where, "list", "-A")
