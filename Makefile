@@ -40,6 +40,7 @@ test-torch: $(VENV)/.with-torch
 	$(PYTEST) tests/torch
 
 # Needs Go, or KUBEBUILDER_ASSETS: the first time, the binaries of Kubernetes are built (minutes).
+# A real kubelet needs root, containerd, runc and CNI's bridge; its tests are skipped without.
 test-kubernetes: $(VENV)/.with-kubernetes
 	$(BIN)/python -m tests.support.kubernetes.binaries
 	$(BIN)/python -m pytest -n2 --dist=loadfile tests/kubernetes

@@ -34,7 +34,7 @@ PLAIN = (
         f"roost/core/{name}.py"
         for name in (
             *("actions", "allocation", "decisions", "events", "observed", "reasons", "spec"),
-            *("history_codec", "snapshot", "snapshot_v1", "wire"),
+            *("quota", "history_codec", "snapshot", "snapshot_v1", "wire"),
         )
     ),
 )

@@ -56,7 +56,8 @@ async def jobbing(
 ) -> AsyncIterator[Operator]:
     """An operator that leads and knows Jobs, with a connection of its own, maybe by a proxy."""
     way = plane.kubeconfig_of("admin", server=server) if server else plane.kubeconfig
-    known = JobOptions(site or Site("roost-train"), meeting_port=meeting_port)
+    asks = bool(options.pop("asks_for_nodes", False))
+    known = JobOptions(site or Site("roost-train"), meeting_port=meeting_port, asks_for_nodes=asks)
     opening = SourceFactory(JobController.kinds, lambda context: JobController(context, known))
     given = {"lease_s": 2.0, **options}
     async with operating(plane, [opening], Path(way), **given) as operator:

@@ -1,8 +1,8 @@
 """Random small clusters and a pod for each: would it get a node?
 
 A cluster has one to three nodes, and pods that are there already and fit there. The pod asks for
-amounts near to what is left, for ports, for labels, and tolerates some taints. Each is the same for
-the same seed.
+amounts near to what is left, for ports, for labels, and tolerates some taints; it wants to be near
+some pods, far from others, or spread. Each is the same for the same seed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class SmallCluster:
             (at, each) for at, one in enumerate(self._nodes) for each in self._residents(one[2])
         ]
         self._wanted = self._pod()
+        self._fellows = _Fellows(seed, len(self._there))
 
     def nodes(self, copy_of: str) -> list[Object]:
         """Its nodes, in a copy of the cluster."""
@@ -65,6 +66,7 @@ class SmallCluster:
                 scheduler="somebody",
                 nodeName=f"{self.name}-{copy_of}-{at}",
                 containers=[container],
+                **self._fellows.resident(number, f"{self.name}-{copy_of}"),
             )
             for number, (at, container) in enumerate(self._there)
         ]
@@ -76,7 +78,11 @@ class SmallCluster:
         if at:
             selector["at"] = at
         name = f"{self.name}-{copy_of}-{f'at-{at}' if at else 'wanted'}"
-        return pod(name, gpus=0, scheduler=scheduler, nodeSelector=selector, **spec)
+        labels, wishes = self._fellows.wanted(f"{self.name}-{copy_of}")
+        affinity = {**spec.pop("affinity", {}), **wishes.pop("affinity", {})}
+        more = {"affinity": affinity} if affinity else {}
+        spec = {**spec, **wishes, **more, "nodeSelector": selector}
+        return pod(name, gpus=0, scheduler=scheduler, labels=labels, **spec)
 
     def _node(self) -> tuple[dict[str, str], list[dict[str, str]], dict[str, str]]:
         pick = self._chance.choice
@@ -153,6 +159,86 @@ class SmallCluster:
         elif operator in ("Gt", "Lt"):
             found["values"] = [pick(("0", "3", "5"))]
         return found
+
+
+class _Fellows:
+    """What the pods of a cluster want of each other, drawn apart from all else."""
+
+    def __init__(self, seed: int, residents: int) -> None:
+        self._chance = Random(seed + 0.5)
+        self._apps = [self._chance.choice("xy") for _ in range(residents + 1)]
+        shy = (True, False, False)
+        self._terms = [self._terms_of(shy, "podAntiAffinity") for _ in range(residents)]
+        self._near = self._terms_of(shy, "podAffinity")
+        self._apart = self._terms_of(shy, "podAntiAffinity")
+        self._spread = [self._constraint() for _ in range(self._chance.choice((0, 0, 1, 2)))]
+
+    def resident(self, number: int, cluster: str) -> Object:
+        """Labels and wishes of a pod that is there."""
+        found: Object = {"labels": self._labels(number, cluster)}
+        if self._terms[number]:
+            found["affinity"] = {"podAntiAffinity": _scoped(self._terms[number], cluster)}
+        return found
+
+    def wanted(self, cluster: str) -> tuple[dict[str, str], Object]:
+        """Labels and wishes of the pod that looks for a place."""
+        given = (("podAffinity", self._near), ("podAntiAffinity", self._apart))
+        affinity = {name: _scoped(terms, cluster) for name, terms in given if terms}
+        wishes: Object = {"affinity": affinity} if affinity else {}
+        once = {one["topologyKey"]: one for one in self._spread}
+        if once:
+            wishes["topologySpreadConstraints"] = [
+                {**one, "labelSelector": _inside(one["labelSelector"], cluster)}
+                for one in once.values()
+            ]
+        return self._labels(-1, cluster), wishes
+
+    def _labels(self, number: int, cluster: str) -> dict[str, str]:
+        return {"app": self._apps[number], "in": cluster}
+
+    def _terms_of(self, often: tuple[bool, ...], name: str) -> list[Object]:
+        pick = self._chance.choice
+        if not pick(often):
+            return []
+        count = pick((1, 1, 2)) if name == "podAffinity" else 1
+        return [
+            {"labelSelector": self._selector(), "topologyKey": pick(("zone", "at", "rank"))}
+            for _ in range(count)
+        ]
+
+    def _selector(self) -> Object:
+        pick = self._chance.choice
+        if pick((True, False)):
+            return {"matchLabels": {"app": pick("xyz")}}
+        operator = pick(("In", "NotIn", "Exists", "DoesNotExist"))
+        found: dict[str, Any] = {"key": pick(("app", "none")), "operator": operator}
+        if operator in ("In", "NotIn"):
+            found["values"] = [pick("xy")]
+        return {"matchExpressions": [found]}
+
+    def _constraint(self) -> Object:
+        pick = self._chance.choice
+        found: Object = {
+            "maxSkew": pick((1, 1, 2)),
+            "topologyKey": pick(("zone", "at", "rank")),
+            "whenUnsatisfiable": pick(("DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")),
+            "labelSelector": self._selector(),
+            "nodeTaintsPolicy": pick(("Honor", "Ignore")),
+        }
+        if found["whenUnsatisfiable"] == "DoNotSchedule" and pick((True, False, False)):
+            found["minDomains"] = pick((1, 2, 3))
+        return found
+
+
+def _scoped(terms: list[Object], cluster: str) -> Object:
+    """Terms that mean pods of one cluster alone."""
+    inside = [{**one, "labelSelector": _inside(one["labelSelector"], cluster)} for one in terms]
+    return {_REQUIRED: inside}
+
+
+def _inside(selector: Object, cluster: str) -> Object:
+    exact = {**selector.get("matchLabels", {}), "in": cluster}
+    return {**selector, "matchLabels": exact}
 
 
 def _port(number: int, address: str, protocol: str) -> Object:

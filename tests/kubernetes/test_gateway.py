@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.kubernetes.jobbing import define, jobbing
+from tests.kubernetes.jobbing import all_gone, define, jobbing
 from tests.kubernetes.operating import bound, gang
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.kubelet import Kubelet
@@ -247,6 +247,42 @@ def test_logs_of_pods_are_read_and_followed(
             return await asyncio.to_thread(talk)
 
     assert runner.run(go()) == ["line 1", "line 2", "line 3"]
+
+
+def test_logs_outlive_their_pods(
+    cluster: ControlPlane, api: Api, runner: asyncio.Runner, tmp_path: Path
+) -> None:
+    script = "trap 'echo saved; exit 0' TERM; echo begun; while :; do sleep 0.05; done"
+
+    def talk() -> str:
+        with client(cluster) as here:
+            job = here.submit({"name": "talk", "image": "busybox", "run": script})
+            become(job, "running")
+            deadline = time.monotonic() + 60
+            while not list(job.logs()):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            job.cancel()
+            become(job, "cancelled")
+            return job.id
+
+    async def go() -> None:
+        await define(api)
+        async with Kubelet(api, "node-a", tmp_path, gpus=1), jobbing(cluster):
+            job = await asyncio.to_thread(talk)
+            await until(lambda: all_gone(api, job.partition(".")[2]))
+            words = ("--context", context(cluster), "logs", job)
+
+            async def said() -> str:
+                return (await asyncio.to_thread(typed, cluster, *words))[1]
+
+            async def kept() -> bool:
+                text = await said()  # the shell may tell of its child between the two
+                return text.startswith("begun\n") and text.endswith("saved\n")
+
+            await until(kept)
+
+    runner.run(go())
 
 
 def test_forecasts_are_of_the_policy_that_the_operator_runs(

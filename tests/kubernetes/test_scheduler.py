@@ -225,17 +225,24 @@ def test_selectors_affinity_and_taints(play: Play) -> None:
     play(scenario)
 
 
-def test_what_is_not_supported_is_refused_in_a_sentence(play: Play) -> None:
+def test_pods_that_keep_apart_go_to_nodes_of_their_own(play: Play) -> None:
     async def scenario(api: Api) -> None:
-        await nodes(api, 1)
+        await nodes(api, 2)
         apart = {
             "labelSelector": {"matchLabels": {"app": "x"}},
             "topologyKey": "kubernetes.io/hostname",
         }
         anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-        await create(api, PODS, [pod("apart", affinity=anti)])
-        found = await until(lambda: told(api, "apart"))
-        assert "anti-affinity is not supported" in found["message"]
+        shy = [pod(f"shy-{n}", labels={"app": "x"}, affinity=anti) for n in range(3)]
+        await create(api, PODS, shy)
+        found = await until(lambda: bound(api, 2))
+        there = {one["metadata"]["name"]: one["spec"]["nodeName"] for one in found if is_bound(one)}
+        assert len(set(there.values())) == len(there) == 2
+        (left,) = {f"shy-{n}" for n in range(3)} - there.keys()
+        condition = await until(lambda: told(api, left))
+        assert "a pod there keeps it away" in condition["message"]
+        await api.delete(PODS, next(iter(there)), "default", grace_s=0)
+        await until(lambda: bound(api, 2))
 
     play(scenario)
 

@@ -120,6 +120,14 @@ Examples:
     metavar="NAME",
     help="The image that elastic jobs take roost.train from.  [default: the job's own]",
 )
+@_cluster(
+    "--ask-for-nodes",
+    type=click.Choice(["off", "placeholders"]),
+    default="off",
+    show_default=True,
+    envvar="ROOST_ASK_FOR_NODES",
+    help="How Jobs that wait for room let an autoscaler make nodes.",
+)
 @_run(
     "--connections",
     type=click.IntRange(4, 1024),
@@ -203,7 +211,8 @@ def _made(api: Api, beside: ApiThread, given: dict[str, Any]) -> Operator:
 
     options = _options(api, given)
     site = Site(given["train_image"], _meeting(given, options), options.scheduler)
-    jobs = JobOptions(site, options.placer, given["meeting_port"])
+    asks = given["ask_for_nodes"] == "placeholders"
+    jobs = JobOptions(site, options.placer, given["meeting_port"], asks)
     return Operator(
         api,
         options,

@@ -13,6 +13,7 @@ from roost.core.events import MigrateRequested
 from roost.core.history import History
 from roost.core.ledger import Ledger
 from roost.core.occupancy import Occupancy
+from roost.core.quota_tree import grow
 from roost.core.spec import JobId, QueueId, QueueSpec, RunId
 from roost.core.state import Job, Queue, Run
 from roost.core.waiting import Waiting
@@ -61,6 +62,18 @@ class ClusterState:
         if queue is None:
             queue = self.queues[queue_id] = Queue(QueueSpec(queue_id))
         return queue
+
+    def regrow(self) -> None:
+        """Open accounts for queues that borrow, and book what runs hold: quotas have changed."""
+        accounts = grow({name: queue.spec for name, queue in self.queues.items()}, self.ledger)
+        for name, queue in self.queues.items():
+            queue.account = accounts.get(name)
+        if not accounts:
+            return
+        for run in self.runs.values():
+            account = run.job.queue.account
+            if account is not None and run.booked:
+                account.book(account.held(run.job, run.target or run.allocation))
 
     def run_of(self, job_id: JobId) -> Run:
         """The run of a job that is known to have one."""

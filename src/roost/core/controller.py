@@ -208,7 +208,11 @@ class Core:
         first = islice(heapq.merge(*lines), limit)
         line = self.waiting.line_of(job)
         reason = line.reason
-        if line.needs_pool and line.said is None and self._plan.matches_nobody(line.shape):
+        account = job.queue.account
+        if reason.cause is Cause.QUOTA and account is not None and line.said is None:
+            asked = account.asked(job.spec, job.spec.workers.min)
+            reason = reason._replace(text=account.tell(asked, job.spec))
+        elif line.needs_pool and line.said is None and self._plan.matches_nobody(line.shape):
             reason = reason._replace(text=NO_MATCH)
         elif reason.cause is Cause.FRAGMENTATION and line.said is None:
             need = line.shape.resources
@@ -285,7 +289,8 @@ class Core:
         job = self.state.job(decision.job)
         match decision:
             case Place():
-                plan.place_at(job, decision.allocation)
+                if not plan.place_at(job, decision.allocation):
+                    raise Fatal(f"the quota of queue {job.queue.spec.id} has no room for {job.id}")
             case Reshape():
                 plan.reshape(self.state.run_of(job.id), decision.allocation, decision.reason)
             case Evict():

@@ -32,7 +32,7 @@ from roost.core.node import (
     near,
     refusal,
 )
-from roost.core.spec import WHOLE, Level, NodeId, NodeSpec, Resources
+from roost.core.spec import DOMAINS, WHOLE, Level, NodeId, NodeSpec, Resources
 from roost.errors import Conflict, Fatal, NotFound
 
 #: How many changes are remembered before the older half is forgotten.
@@ -59,6 +59,12 @@ class Ledger:
         self.cordoned: dict[NodeId, Node] = {}
         self.kinds: dict[str, int] = {}
         self.switches: dict[str, int] = {}
+        #: The nodes of every switch, block and zone; without a name only a switch is one.
+        self.domains: dict[Level, dict[str, int]] = {
+            Level.SWITCH: self.switches,
+            Level.BLOCK: {},
+            Level.ZONE: {},
+        }
         self.pools: dict[str, int] = {}
         #: The nodes of each pool, also nodes that have not joined yet.
         self.members: dict[str, frozenset[NodeId]] = {}
@@ -138,7 +144,9 @@ class Ledger:
     def _equip(self, node: Node, spec: NodeSpec, broken: int = 0) -> None:
         """Give a node that is out of service other hardware, all of it free, and most healthy."""
         self.kinds[node.spec.kind] ^= node.bit
-        self.switches[node.spec.switch] ^= node.bit
+        for level in DOMAINS:
+            if node.spec.is_within(level):
+                self.domains[level][node.spec.domain(level)] ^= node.bit
         node.spec, node.healthy = spec, ((1 << spec.gpus) - 1) & ~broken
         node.notices = {gpu: told for gpu, told in node.notices.items() if broken >> gpu & 1}
         self._empty(node)
@@ -154,10 +162,13 @@ class Ledger:
         node.extras_used.clear()
 
     def _register(self, node: Node) -> None:
-        """Let a node be found by its kind, its switch and its size."""
+        """Let a node be found by its kind, its place and its size."""
         spec = node.spec
         self.kinds[spec.kind] = self.kinds.get(spec.kind, 0) | node.bit
-        self.switches[spec.switch] = self.switches.get(spec.switch, 0) | node.bit
+        for level in DOMAINS:
+            if spec.is_within(level):
+                domains, name = self.domains[level], spec.domain(level)
+                domains[name] = domains.get(name, 0) | node.bit
         for name, members in self.members.items():
             if spec.id in members:
                 self.pools[name] |= node.bit
@@ -513,8 +524,9 @@ class Ledger:
             return
         first = next(iter(parts))
         spec = self.nodes[first.node].spec
-        if within is Level.SWITCH:
-            with self.only(self.switches[spec.switch]):
+        if within > Level.NODE:
+            alone = self.nodes[first.node].bit
+            with self.only(self.domains[within].get(spec.domain(within)) or alone):
                 yield
             return
         gpu = first.gpus[0] if first.gpus else 0

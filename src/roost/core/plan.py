@@ -19,6 +19,7 @@ from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
 from roost.core.ledger import Ledger
 from roost.core.node import taken
 from roost.core.occupancy import pinned
+from roost.core.quota_tree import Account
 from roost.core.reasons import Cause
 from roost.core.spec import WHOLE, JobId, NodeId, QueueId, Resources, RunId, Shape
 from roost.core.state import Job, Queue, Run, needs
@@ -151,11 +152,20 @@ class Plan:
         if line.queue is not None and self.over_limit(job, milli):
             return False
         with self.in_time(job.remaining_s):
-            parts = self.placer(self.ledger, shape)
-        if parts is None:
-            return False
-        self.place_at(job, Allocation(parts))
-        return True
+            parts = self._find(job, shape)
+        return parts is not None and self.place_at(job, Allocation(parts))
+
+    def _find(self, job: Job, shape: Shape) -> tuple[Part, ...] | None:
+        """Room for a gang, on GPUs of a kind that its queue may have more of."""
+        account = job.queue.account
+        if account is None or not account.tree.kinds or not shape.gpu_milli:
+            return self.placer(self.ledger, shape)
+        for nodes in account.places(job.spec, shape.gpu_milli, self.ledger):
+            with self.ledger.only(nodes):
+                parts = self.placer(self.ledger, shape)
+            if parts is not None:
+                return parts
+        return None
 
     @contextmanager
     def in_time(self, lasts_s: float) -> Iterator[None]:
@@ -178,19 +188,21 @@ class Plan:
         if line.queue is not None and self.over_limit(job, line.gpu_milli):
             return None
         with self.in_time(job.remaining_s):
-            return self.placer(self.ledger, line.shape)
+            return self._find(job, line.shape)
 
-    def place_at(self, job: Job, allocation: Allocation) -> None:
-        """Start a waiting job exactly there."""
+    def place_at(self, job: Job, allocation: Allocation) -> bool:
+        """Start a waiting job exactly there, unless quotas of its queue forbid it."""
         if self.check_time is not None:
             self.check_time()
         if not job.waiting:
             raise Fatal(f"job {job.id} does not wait for a place")
         self._check_size(job, allocation.workers)
         self._check_roles(job, allocation)
-        limited = job.queue.spec.limit_milli is not None
-        if limited and self.over_limit(job, allocation.gpu_milli):
+        limit, account = job.queue.spec.limit_milli, job.queue.account
+        if limit is not None and job.queue.used_milli + allocation.gpu_milli > limit:
             raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
+        if account is not None and not account.admits(account.held(job, allocation)):
+            return False
         self._check_parts(job, allocation)
         if closed := self._closed(job, allocation.parts):
             raise Fatal(f"job {job.id} cannot begin on {closed}")
@@ -199,6 +211,7 @@ class Plan:
         self.waiting.leave(job, self.now)
         self.decisions.append(Place(job.id, allocation))
         self._undo.append(lambda: self._unplace(job, allocation))
+        return True
 
     def evict(self, run: Run, reason: str) -> bool:
         """Stop a run to make room, also one that stands still; its job will wait again."""
@@ -260,7 +273,7 @@ class Plan:
             self._check_size(job, allocation.workers)
         self._check_roles(job, allocation)
         extra = allocation.gpu_milli - old.gpu_milli
-        if extra > 0 and self.over_limit(job, extra):
+        if (extra > 0 and self.over_limit(job, extra)) or not _admitted(job, allocation, old):
             return False
         self._check_parts(job, allocation)
         if not self._may_become(job, old, allocation):
@@ -357,8 +370,21 @@ class Plan:
         """Whether so much more would take a job's queue over its limit."""
         if self.check_time is not None:
             self.check_time()
-        limit = job.queue.spec.limit_milli
-        return limit is not None and job.queue.used_milli + extra_milli > limit
+        limit, account = job.queue.spec.limit_milli, job.queue.account
+        if limit is not None and job.queue.used_milli + extra_milli > limit:
+            return True
+        return account is not None and self._over_quota(job, extra_milli, account)
+
+    @staticmethod
+    def _over_quota(job: Job, extra_milli: int, account: Account) -> bool:
+        """The same of all that is counted in the tree of its queue, for workers with so much."""
+        spec, starts = job.spec, job.waiting
+        each = spec.resources.gpu_milli
+        workers = spec.workers.min if starts else 0
+        if each and not (starts and extra_milli == spec.gpu_milli(workers)):
+            roles = spec.gpu_milli(0) if starts else 0
+            workers = max(0, extra_milli - roles) // each
+        return account.refuses(spec, workers, roles=starts)
 
     def lack(self, line: Line) -> Cause:
         """What a line lacks: its turn, if there is room for it."""
@@ -495,6 +521,12 @@ class Plan:
 #: Runs in these phases give something up or take something, on nodes where they are.
 _UNSETTLED = RESHAPING | LEAVING
 _NOTHING: tuple[None, None] = (None, None)
+
+
+def _admitted(job: Job, new: Allocation, old: Allocation) -> bool:
+    """Whether the tree of a job's queue, if it is in one, has room for what a run is to have."""
+    account = job.queue.account
+    return account is None or account.admits(account.held(job, new), account.held(job, old))
 
 
 def _shrunk(allocation: Allocation, workers: int) -> Allocation:

@@ -394,6 +394,7 @@ def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
     facts.now, facts.submitted, facts.finished = state.now, state.submitted, state.finished
     core.wake_at = math.inf if state.now == -math.inf else state.now  # as after a refold
     core.queues.update(_unique("queue", ((spec.id, Queue(spec)) for spec in state.queues)))
+    facts.regrow()
     core.ledger.switches.update(dict.fromkeys(state.switches, 0))
     for pool in state.pools:
         core.ledger.set_pool(pool.name, pool.nodes)

@@ -13,6 +13,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
 from roost.core.extras import Extras, check_extras
+from roost.core.quota import GPU, Quota, check_quotas
 from roost.errors import InvalidSpec
 
 JobId = NewType("JobId", str)
@@ -70,7 +71,13 @@ class Level(IntEnum):
     SOCKET = 1
     NODE = 2
     SWITCH = 3
-    CLUSTER = 4
+    BLOCK = 4
+    ZONE = 5
+    CLUSTER = 6
+
+
+#: The levels above a node of which a node says where it is, from the inside out.
+DOMAINS = (Level.SWITCH, Level.BLOCK, Level.ZONE)
 
 
 class Range(NamedTuple):
@@ -368,7 +375,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A machine: its devices, and the switch it hangs on.
+    """A machine: its devices, and the switch it hangs on, in its block and zone.
 
     ``workers`` is how many workers it takes at once, whatever they need. What is 0 beside ``gpus``
     is not counted. Of what is not among its ``extras`` it has none. Where it is not ``mixed``, no
@@ -386,6 +393,8 @@ class NodeSpec:
     workers: int = 0
     extras: Extras = ()
     mixed: bool = True
+    block: str = ""
+    zone: str = ""
 
     def __post_init__(self) -> None:
         """Refuse machines that cannot be."""
@@ -399,6 +408,22 @@ class NodeSpec:
         if self.extras:
             check_extras(self.extras, f"node {self.id}")
 
+    def domain(self, level: Level) -> str:
+        """The switch, block or zone that it is in, as no other is called.
+
+        Switches of two blocks are two, whatever they are called.
+        """
+        if not (self.block or self.zone):
+            return self.switch if level is Level.SWITCH else ""
+        path = (self.zone, self.block, self.switch)
+        return "/".join(path[: Level.CLUSTER - level])
+
+    def is_within(self, level: Level) -> bool:
+        """Whether it is in a domain of that level: without a name a switch is one, others not."""
+        if level is Level.BLOCK:
+            return bool(self.block)
+        return bool(self.zone) if level is Level.ZONE else True
+
     def socket_of(self, gpu: int) -> int:
         """The socket that a device hangs on; devices are spread evenly and in order."""
         return gpu * self.sockets // self.gpus
@@ -406,16 +431,34 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A tenant: what it was promised (``quota_milli``), its cap (``limit_milli``), its weight."""
+    """A tenant: what it was promised (``quota_milli``), its cap (``limit_milli``), its weight.
+
+    ``quotas`` are promises of other resources than GPUs of all kinds. With a ``parent`` it borrows
+    from the queues of its tree alone, and lends to them, of its GPUs ``lending_milli`` at most.
+    """
 
     id: QueueId
     quota_milli: int | None = None
     limit_milli: int | None = None
     weight: float = 1.0
     priority: int = 0
+    parent: QueueId | None = None
+    lending_milli: int | None = None
+    quotas: tuple[Quota, ...] = ()
+
+    @property
+    def promises(self) -> tuple[Quota, ...]:
+        """All that it was promised, GPUs first; the limit is the quota and what may be borrowed."""
+        quota, limit = self.quota_milli, self.limit_milli
+        if quota is None:
+            return self.quotas
+        above = None if limit is None else limit - quota
+        return (Quota(GPU, quota, above, self.lending_milli), *self.quotas)
 
     def __post_init__(self) -> None:
         """Refuse a promise above the cap, and weights that divide by zero."""
+        if self.parent is not None or self.quotas or self.lending_milli is not None:
+            self._check_tree()
         if not (self.weight > 0 and math.isfinite(self.weight)):
             msg = f"queue {self.id}: weight must be positive, got {self.weight}"
             raise InvalidSpec(msg)
@@ -427,3 +470,19 @@ class QueueSpec:
         if None not in (self.quota_milli, self.limit_milli) and self.quota_milli > self.limit_milli:  # type: ignore[operator]
             msg = f"queue {self.id}: quota {self.quota_milli} is above the limit {self.limit_milli}"
             raise InvalidSpec(msg)
+
+    def _check_tree(self) -> None:
+        """Refuse what contradicts itself about a queue that borrows and lends."""
+        whose = f"queue {self.id}"
+        if self.parent == self.id:
+            raise InvalidSpec(f"{whose} cannot be its own parent")
+        check_quotas(self.quotas, whose)
+        lends = [quota.resource for quota in self.quotas if quota.lending is not None]
+        if self.lending_milli is not None:
+            if not 0 <= self.lending_milli <= (self.quota_milli or 0):
+                raise InvalidSpec(f"{whose}: what it lends of its GPUs must be within its quota")
+            lends.append(GPU)
+        if lends and self.parent is None:
+            raise InvalidSpec(
+                f"{whose} lends {', '.join(lends)}, but has no parent to lend through"
+            )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.observed import Observed
+from roost.core.quota import GPU
+from roost.core.quota_tree import PLENTY, Account
 from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, RunId
 from roost.core.transitions import LEAVING, RETURNING, UNBOOKED, RunPhase
 from roost.errors import Fatal
@@ -50,6 +52,22 @@ class Queue:
     used_milli: int = 0
     used_cpu_milli: int = 0
     used_memory_mib: int = 0
+    #: Where it borrows and lends, or has quotas beside GPUs.
+    account: Account | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there may be room for its jobs that they must not have."""
+        return self.spec.limit_milli is not None or self.account is not None
+
+    @property
+    def room_milli(self) -> int | None:
+        """How many milli-GPUs more it may have, by its limit and its tree; None: no bound."""
+        limit, account = self.spec.limit_milli, self.account
+        room = PLENTY if limit is None else limit - self.used_milli
+        if account is not None and GPU in account.tree.counted:
+            room = min(room, account.room(GPU))
+        return None if room >= PLENTY >> 1 else room
 
     def charge(self, job: Job, allocation: Allocation, sign: int = 1) -> None:
         """Book what an allocation takes, or with ``sign=-1`` what it gives back."""
@@ -61,6 +79,8 @@ class Queue:
                 self.used_cpu_milli += sign * part.workers * need.cpu_milli
             if need.memory_mib:
                 self.used_memory_mib += sign * part.workers * need.memory_mib
+        if self.account is not None:
+            self.account.book(self.account.held(job, allocation), sign)
 
 
 # Names of the module are found faster than members of an enumeration.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from roost.core.allocation import Allocation
-from roost.core.spec import Level, NodeId, NodeSpec
+from roost.core.spec import DOMAINS, Level, NodeId, NodeSpec
 
 
 def span(allocation: Allocation, nodes: Mapping[NodeId, NodeSpec]) -> Level:
@@ -15,8 +15,11 @@ def span(allocation: Allocation, nodes: Mapping[NodeId, NodeSpec]) -> Level:
         return Level.GPU
     first = nodes[parts[0].node]
     if any(part.node != first.id for part in parts):
-        switches = {nodes[part.node].switch for part in parts}
-        return Level.SWITCH if len(switches) == 1 else Level.CLUSTER
+        specs = [nodes[part.node] for part in parts]
+        for level in DOMAINS:
+            if first.is_within(level) and len({spec.domain(level) for spec in specs}) == 1:
+                return level
+        return Level.CLUSTER
     gpus = {gpu for part in parts for gpu in part.gpus}
     if len(gpus) == 1:
         return Level.GPU

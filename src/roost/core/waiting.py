@@ -233,7 +233,7 @@ class Waiting:
         if job.line is not None and job.line.epoch == self.epoch:
             return job.line
         spec = job.spec
-        limited = self.by_queue or job.queue.spec.limit_milli is not None
+        limited = self.by_queue or job.queue.bounded
         queue = job.queue.spec.id if limited else None
         # Jobs of a trace share their resources: the same object is found without hashing it.
         sort = (queue, spec.preempts, self.apart and spec.adaptable)

@@ -65,7 +65,7 @@ class JobFile(Section):
     roles: dict[fields.RoleName, RoleSection] = Field(default={})
     training: TrainingSection | None = None
     rates: fields.AmountByKind = ()
-    within: Literal["socket", "node", "switch"] | None = None
+    within: Literal["socket", "node", "switch", "block", "zone"] | None = None
     queue: fields.QueueName = "default"
     priority: fields.Priority = 0
     max_duration: fields.Duration | None = None

@@ -28,7 +28,7 @@ SUMMARIES: dict[str, str] = {
     "rather waits than spreads further.",
     "pack": "Best fit: the tightest node that holds the gang, else as few nodes as possible.",
     "spread": "Worst fit: workers one by one on the emptiest nodes, so that neighbours are few.",
-    "topology": "The smallest cell that holds the gang: one socket, one node, one switch, "
+    "topology": "The smallest cell that holds the gang: a socket, node, switch, block, zone, "
     "then anywhere.",
     "anywhere": "First fit without regard to locality: any free device will do, in node order.",
     "even": "Evenly on the fewest nodes, servers beside workers, as Optimus does; else best fit.",

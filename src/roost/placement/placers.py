@@ -72,8 +72,9 @@ class _Placer(ABC):
 
 def _cells(ledger: Ledger, level: Level) -> Iterable[tuple[int, int]]:
     """All cells of a level: their nodes and, inside a node, their devices."""
-    if level is Level.SWITCH:
-        yield from ((nodes, -1) for nodes in ledger.switches.values())
+    if level > Level.NODE:
+        # A name may have lost its nodes to another.
+        yield from ((nodes, -1) for nodes in ledger.domains[level].values() if nodes)
         return
     for node in ledger.select(ledger.up):
         seen = 0
@@ -146,7 +147,11 @@ class Spread(_Placer):
 
 
 class Topology(_Placer):
-    """The smallest cell that holds the gang: one socket, one node, one switch, then anywhere."""
+    """The smallest cell that holds the gang: a socket, node, switch, block, zone, then anywhere.
+
+    Of a gang that needs several switches, those of one block come one after the other, and so on:
+    workers that follow each other are close to each other.
+    """
 
     def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         single = _tightest(ledger, need, workers, _one_socket) or _tightest(ledger, need, workers)
@@ -154,6 +159,8 @@ class Topology(_Placer):
             return [(single, workers)]
         cells: list[tuple[int, int, int, Arrangement]] = []
         for cell in ledger.switches.values():
+            if not cell:
+                continue
             with ledger.only(cell):
                 chosen = _spill(ledger, _emptiest_first(ledger, need), need, workers)
             if chosen is not None:
@@ -161,7 +168,12 @@ class Topology(_Placer):
                 cells.append((len(chosen), slack, len(cells), chosen))
         if cells:
             return min(cells, key=lambda cell: cell[:3])[3]
-        return _spill(ledger, _emptiest_first(ledger, need), need, workers)
+        if workers == 1:
+            return None
+        if any(ledger.domains[level] for level in _WIDER):
+            return _nearest(ledger, need, workers)
+        chosen = _spill(ledger, _emptiest_first(ledger, need), need, workers)
+        return chosen and _neighbours(chosen)
 
 
 class Anywhere(_Placer):
@@ -169,6 +181,75 @@ class Anywhere(_Placer):
 
     def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         return _spill(ledger, ledger.select(ledger.candidates(need)), need, workers)
+
+
+#: Levels above a switch.
+_WIDER = (Level.BLOCK, Level.ZONE)
+
+
+def _nearest(ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+    """The smallest block or zone that holds so many workers, else the whole cluster."""
+    rooms = _rooms(ledger, need, workers)
+    for level in _WIDER:
+        sums = _sums([each for each in rooms if each[0].spec.is_within(level)], level)
+        fitting = [name for name, room in sums.items() if room >= workers]
+        if fitting:
+            best = min(fitting, key=lambda name: (sums[name], name))
+            inside = [each for each in rooms if each[0].spec.domain(level) == best]
+            return _fill(inside, Level(level - 1), workers)
+    return _fill(rooms, Level.ZONE, workers) if sum(room for _, room in rooms) >= workers else None
+
+
+def _rooms(ledger: Ledger, need: Resources, workers: int) -> Arrangement:
+    """All nodes with room, the emptiest first, and how many of the workers each could take."""
+    rooms = ((node, ledger.room(node, need)) for node in _emptiest_first(ledger, need))
+    return [(node, min(room, workers)) for node, room in rooms if room]
+
+
+def _sums(rooms: Arrangement, level: Level) -> dict[str, int]:
+    """How many workers there is room for in every domain of a level."""
+    sums: dict[str, int] = {}
+    for node, room in rooms:
+        name = node.spec.domain(level)
+        sums[name] = sums.get(name, 0) + room
+    return sums
+
+
+def _fill(rooms: Arrangement, level: Level, workers: int) -> Arrangement:
+    """Fill as few domains of a level as hold the workers, each in turn in the same way.
+
+    There is room for all of them. The roomiest come first, the last is the tightest that will do.
+    """
+    if level is Level.NODE:
+        chosen: Arrangement = []
+        for node, room in rooms:
+            count = min(room, workers)
+            chosen.append((node, count))
+            workers -= count
+            if not workers:
+                break
+        return chosen
+    sums = _sums(rooms, level)
+    chosen = []
+    while workers:
+        enough = [name for name, room in sums.items() if room >= workers]
+        if enough:
+            best = min(enough, key=lambda name: (sums[name], name))
+        else:
+            best = max(sums, key=lambda name: (sums[name], name))
+        count = min(sums.pop(best), workers)
+        inside = [each for each in rooms if each[0].spec.domain(level) == best]
+        chosen += _fill(inside, Level(level - 1), count)
+        workers -= count
+    return chosen
+
+
+def _neighbours(chosen: Arrangement) -> Arrangement:
+    """The same nodes, those of one switch one after the other."""
+    order: dict[str, int] = {}
+    for node, _ in chosen:
+        order.setdefault(node.spec.switch, len(order))
+    return sorted(chosen, key=lambda each: order[each[0].spec.switch])
 
 
 def _whole_nodes(ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:

@@ -106,7 +106,4 @@ def _place_beside(plan: Plan, job: Job, reservation: HeadReservation | None) -> 
         return plan.place(job)
     with plan.ledger.hidden(reservation.parts):
         parts = plan.probe(job)
-    if parts is None:
-        return False
-    plan.place_at(job, Allocation(parts))
-    return True
+    return parts is not None and plan.place_at(job, Allocation(parts))

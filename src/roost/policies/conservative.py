@@ -130,8 +130,7 @@ class Conservative:
             if not chosen:
                 return False
             parts += chosen
-        plan.place_at(job, Allocation(tuple(parts)))
-        return True
+        return plan.place_at(job, Allocation(tuple(parts)))
 
 
 def _suits(ledger: Ledger, job: Job, booking: Reservation) -> bool:

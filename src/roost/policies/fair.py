@@ -17,6 +17,7 @@ from roost.core.state import Queue, Run
 from roost.core.waiting import Line
 from roost.policies.fifo import arrival
 from roost.policies.kit.order import displace, may_disturb
+from roost.policies.kit.reclaim import reclaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class FairShare:
                 and not plan.over_limit(job, line.gpu_milli)
                 and displace(plan, job, self._victims(plan, shares))
             )
+            started = started or reclaim(plan, line, self.min_run_s)
             if not started:
                 plan.hold(line)
             if not started or not line.entries:

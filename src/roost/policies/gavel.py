@@ -315,9 +315,9 @@ class _Round:
     def _begin(self, able: Sequence[bool]) -> None:
         """What queues may still hold, once all runs that can have stepped aside."""
         self._limits = {
-            queue: queue.spec.limit_milli - queue.used_milli
+            queue: room
             for queue in self.plan.queues.values()
-            if queue.spec.limit_milli is not None
+            if (room := queue.room_milli) is not None
         }
         for job, may in zip(self.jobs, able, strict=True):
             if may and not job.waiting and job.run is not None and job.queue in self._limits:

@@ -5,7 +5,10 @@ management at Google with Borg", EuroSys 2015): a job may take the place of runs
 never of an equal. The priority of its queue counts before its own.
 
 Promises come first: a job within the quota of its queue goes before all that are not, takes the
-place of runs that are not, whatever their priority, and keeps its place from them.
+place of runs that are not, whatever their priority, and keeps its place from them. Who has to go
+is decided by priority; where queues borrow, then by what the stop costs: work since the last
+checkpoint, and the restart. Queues that borrow are served by priority, then those first that
+borrowed least for their weight.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import heapq
 from dataclasses import dataclass, field
 
 from roost.core.plan import Plan
-from roost.core.spec import JobId, QueueId
+from roost.core.spec import JobId
 from roost.core.state import Job, Run
 from roost.core.waiting import Key, Line
 from roost.policies.fifo import arrival
 from roost.policies.kit.contenders import Owed
 from roost.policies.kit.order import Brake, fill, make_room
+from roost.policies.kit.promises import Promises, any_promises
+from roost.policies.kit.reclaim import reclaim
 
 #: Where the order is kept from one decision to the next.
 _ORDER = "promises"
@@ -38,10 +43,10 @@ class PriorityPolicy:
         if any(queues.get(name) != priority for name, priority in before.items()):
             plan.reconsider()  # runs of a queue that fell may give way now
         plan.memo["priority"] = queues
-        if all(queue.spec.quota_milli is None for queue in plan.queues.values()):
-            fill(plan, arrival, self, self.min_run_s, thorough=True)
-        else:
+        if any_promises(plan.queues.values()):
             _fill(plan, self)
+        else:
+            fill(plan, arrival, self, self.min_run_s, thorough=True)
 
     def waiting(self, job: Job) -> Key:
         """Its queue's priority, its own, then its arrival."""
@@ -66,8 +71,15 @@ class _Promises:
         return (1, *self.policy.waiting(job))  # type: ignore[misc]
 
     def running(self, run: Run, now: float) -> Key:
-        """Ahead of everything, for a run within the quota of its queue."""
-        return (-1,) if run.job.id in self.kept else (1, *self.policy.running(run, now))  # type: ignore[misc]
+        """Ahead of everything, for a run within the quota of its queue.
+
+        Where queues borrow, of others with one priority those go first whose stop costs least.
+        """
+        if run.job.id in self.kept:
+            return (-1,)
+        if run.job.queue.account is None:
+            return (1, *self.policy.running(run, now))  # type: ignore[misc]
+        return (1, *self.policy.running(run, now), -run.disturbance_s(now))  # type: ignore[misc]
 
 
 def _fill(plan: Plan, policy: PriorityPolicy) -> None:
@@ -81,13 +93,21 @@ def _fill(plan: Plan, policy: PriorityPolicy) -> None:
         plan.reconsider()  # runs that were within a quota, and may give way now
     order.kept = owed.running
     brake = Brake(order, policy.min_run_s, thorough=True)
-    heap = [(_rank(line, owed), line) for line in lines]
+    shared = any(queue.account is not None for queue in plan.queues.values())
+    heap = [(_rank(line, owed, shared=shared), line) for line in lines]
     heapq.heapify(heap)
     while heap:
-        (key, _), line = heap[0]
+        rank, line = heap[0]
+        if shared and (now := _rank(line, owed, shared=True)) != rank:
+            heapq.heapreplace(heap, (now, line))  # another job of its queue came first
+            continue
         job = line.head
         refused = line.refused_at == plan.ledger.releases
-        if not ((not refused and plan.place(job)) or make_room(plan, line, key, brake)):
+        if not (
+            (not refused and plan.place(job))
+            or make_room(plan, line, rank[0], brake)
+            or reclaim(plan, line, policy.min_run_s)
+        ):
             plan.hold(line)
             heapq.heappop(heap)
             continue
@@ -95,44 +115,47 @@ def _fill(plan: Plan, policy: PriorityPolicy) -> None:
             owed.waiting[line] -= 1
             order.kept.add(job.id)
         if line.entries:
-            heapq.heapreplace(heap, (_rank(line, owed), line))
+            heapq.heapreplace(heap, (_rank(line, owed, shared=shared), line))
         else:
             heapq.heappop(heap)
 
 
-def _rank(line: Line, owed: Owed) -> tuple[Key, int]:
-    """The key of the first of a line, and its number: keys of two lines can be equal."""
-    key, seq, _ = line.entries[0]
-    return (0 if owed.waiting.get(line) else 1, *key), seq  # type: ignore[misc]
+def _rank(line: Line, owed: Owed, *, shared: bool) -> tuple[Key, int]:
+    """The key of the first of a line, and its number: keys of two lines can be equal.
+
+    Where queues borrow from each other, those go first among equals that borrowed least.
+    """
+    key, seq, job = line.entries[0]
+    kind = 0 if owed.waiting.get(line) else 1
+    if not shared:
+        return (kind, *key), seq  # type: ignore[misc]
+    account = job.queue.account
+    share = 0.0 if account is None else account.share()
+    return (kind, *key[:2], share, *key[2:]), seq  # type: ignore[index]
 
 
 def _owed(plan: Plan, policy: PriorityPolicy) -> Owed:
     """Jobs for which their queue was promised room: by priority, and of equals what runs first."""
-    left: dict[QueueId, int] = {
-        name: queue.spec.quota_milli
-        for name, queue in plan.queues.items()
-        if queue.spec.quota_milli is not None
-    }
+    promises = Promises(plan)
     claims: list[tuple[Key, int, Run | Line]] = [
         (policy.running(run, plan.now), run.job.seq, run)
         for run in plan.running
-        if run.job.queue.spec.id in left and not run.job.waiting
+        if promises.covers(run.job.queue) and not run.job.waiting
     ]
-    claims += [(*line.entries[0][:2], line) for line in plan.waiting.open if line.queue in left]
+    claims += [
+        (*line.entries[0][:2], line)
+        for line in plan.waiting.open
+        if promises.covers(line.head.queue)
+    ]
     heapq.heapify(claims)
     found = Owed()
     while claims:
         _, _, claim = heapq.heappop(claims)
         if isinstance(claim, Run):
-            queue, milli = claim.job.queue.spec.id, claim.job.gpu_milli
-        else:
-            assert claim.queue is not None  # noqa: S101 - lines are those of one queue each
-            queue, milli = claim.queue, claim.gpu_milli
-        if milli > left[queue]:
+            if promises.take_run(claim):
+                found.running.add(claim.job.id)
             continue
-        left[queue] -= milli
-        if isinstance(claim, Run):
-            found.running.add(claim.job.id)
+        if not promises.take_waiting(claim.head.queue, claim):
             continue
         count = found.waiting[claim] = found.waiting.get(claim, 0) + 1
         if count < len(claim.entries):

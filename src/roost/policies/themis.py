@@ -232,9 +232,7 @@ class _Room:
         self._nodes = capacity(plan, [one.job.id for one in asking])
         self._sizes: dict[str, list[int]] = {kind: [] for kind in self._nodes}
         self._limits = {
-            queue: queue.spec.limit_milli - queue.used_milli
-            for queue in plan.queues.values()
-            if queue.spec.limit_milli is not None
+            queue: room for queue in plan.queues.values() if (room := queue.room_milli) is not None
         }
         for one in asking:  # all of them will have stepped aside
             run = one.job.run

@@ -40,6 +40,7 @@ from roost.core import (
     Way,
 )
 from roost.core.extras import Extras
+from roost.core.quota import Quota
 from roost.placement import placer as placer_named
 
 __all__ = [
@@ -71,6 +72,8 @@ class NodeFields(TypedDict, total=False):
     memory_mib: int
     sockets: int
     switch: str
+    block: str
+    zone: str
     workers: int
     extras: Extras
     mixed: bool
@@ -83,6 +86,9 @@ class QueueFields(TypedDict, total=False):
     limit_milli: int | None
     weight: float
     priority: int
+    parent: QueueId | None
+    lending_milli: int | None
+    quotas: tuple[Quota, ...]
 
 
 class WorkerFields(TypedDict, total=False):

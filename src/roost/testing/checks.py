@@ -401,7 +401,7 @@ def _lines(core: Core) -> Iterator[str]:
         for key, seq, job in line.entries:
             spec = job.spec
             shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
-            limited = waiting.by_queue or job.queue.spec.limit_milli is not None
+            limited = waiting.by_queue or job.queue.bounded
             if key != waiting.key(job) or seq != job.seq:
                 yield f"job {job.id} stands under {key}, should be {waiting.key(job)}"
             own = (shape, spec.queue if limited else None, spec.preempts)

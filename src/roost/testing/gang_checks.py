@@ -43,8 +43,12 @@ def reach(ledger: Ledger, parts: Sequence[Part]) -> Level:
     """The smallest cell that holds all parts; one without devices is anywhere on its node."""
     nodes = {part.node for part in parts}
     if len(nodes) > 1:
-        switches = {ledger.nodes[name].spec.switch for name in nodes}
-        return Level.SWITCH if len(switches) == 1 else Level.CLUSTER
+        specs = [ledger.nodes[name].spec for name in nodes]
+        for level in (Level.SWITCH, Level.BLOCK, Level.ZONE):
+            named = all(spec.is_within(level) for spec in specs)
+            if named and len({spec.domain(level) for spec in specs}) == 1:
+                return level
+        return Level.CLUSTER
     (name,) = nodes
     gpus = {gpu for part in parts for gpu in part.gpus}
     if len(gpus) <= 1:

@@ -243,6 +243,8 @@ def _node(row: TableRow) -> NodeSpec:
         workers=row.whole("workers", 0, high=_BIG),
         extras=_extras(row),
         mixed=row.choice("mixed", _BOOLS, default=True),
+        block=row.cell("block"),
+        zone=row.cell("zone"),
     )
 
 

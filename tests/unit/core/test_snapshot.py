@@ -297,7 +297,7 @@ def busy() -> dict[str, Any]:
     return dump(core)
 
 
-def _placed(name: str, allocation: Allocation) -> Callable[[Plan], None]:
+def _placed(name: str, allocation: Allocation) -> Callable[[Plan], object]:
     return lambda plan: plan.place_at(plan.jobs[JobId(name)], allocation)
 
 

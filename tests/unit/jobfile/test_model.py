@@ -322,7 +322,10 @@ def test_roles_run_what_the_job_runs_unless_they_say() -> None:
         ({"name": "Train"}, "name: expected a name of lower-case letters, digits and dashes"),
         ({"name": "a\n"}, "name: expected a name"),
         ({"queue": "a b"}, "queue: expected the name of a queue"),
-        ({"within": "rack"}, "within: expected one of socket, node, switch, found 'rack'"),
+        (
+            {"within": "rack"},
+            "within: expected one of socket, node, switch, block, zone, found 'rack'",
+        ),
         ({"resources": 3}, "resources: expected a mapping, found 3"),
         ({"command": ["x"]}, "'run' and 'command' exclude each other"),
         ({"run": None}, "nothing to run"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -50,13 +50,24 @@ def test_a_core_that_loses_jobs_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         history.run(300)
 
 
+def histories() -> Iterator[RandomHistory]:
+    """Which of them meets the fault depends on everything that draws numbers."""
+    return (RandomHistory(policy("srtf"), "pack", seed) for seed in range(50))
+
+
+def does_not_hold(history: RandomHistory) -> bool:
+    try:
+        history.run(300)
+    except AssertionError as error:
+        return "over-commits" in str(error)
+    return False
+
+
 def test_what_broke_something_is_reduced_to_the_shortest_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Occupancy, "in_the_way", nothing_is_in_the_way)
-    history = RandomHistory(policy("srtf"), "pack", 7)
-    with pytest.raises(AssertionError):
-        history.run(300)
+    history = next(filter(does_not_hold, histories()))
     told = [event for batch in history.engine.journal for event in batch.events]
 
     def breaks(events: Sequence[Event]) -> bool:

@@ -32,7 +32,11 @@ from roost.errors import Conflict
 
 def node_joined(state: ClusterState, event: NodeJoined) -> bool:
     """Adds a node, or brings it back."""
+    before = state.ledger.nodes.get(event.node.id)
+    kind = None if before is None else before.spec.kind
     state.ledger.join(event.node)
+    if kind not in (None, event.node.kind):
+        state.regrow()  # quotas may be of one kind
     return True
 
 
@@ -51,7 +55,10 @@ def node_changed(state: ClusterState, event: NodeChanged) -> bool:
         return False
     if not _grows(node.spec, new) and any(map(_in_motion, node.runs)):
         raise Conflict(f"node {node.id} cannot have less while runs there come or go")
+    kind = node.spec.kind
     state.ledger.change(new, list(_booked(node)))
+    if kind != new.kind:
+        state.regrow()  # quotas may be of one kind
     return True
 
 

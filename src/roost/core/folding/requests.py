@@ -150,7 +150,12 @@ def deleted(state: ClusterState, event: Deleted) -> bool:
 def queue_changed(state: ClusterState, event: QueueChanged) -> bool:
     """Creates a queue, or changes it."""
     queue = state.queue(event.queue.id)
-    state.waiting.regroup(event.time, lambda: setattr(queue, "spec", event.queue))
+
+    def change() -> None:
+        queue.spec = event.queue
+        state.regrow()
+
+    state.waiting.regroup(event.time, change)
     return True
 
 
@@ -163,8 +168,8 @@ def queue_deleted(state: ClusterState, event: QueueDeleted) -> bool:
     if event.queue not in state.queues:
         msg = f"no queue {event.queue!r}"
         raise NotFound(msg)
-    state.waiting.regroup(event.time, lambda: None)
     del state.queues[event.queue]
+    state.waiting.regroup(event.time, state.regrow)
     return True
 
 

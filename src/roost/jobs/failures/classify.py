@@ -204,6 +204,10 @@ def _signal(ended: WorkerExit) -> int:
     return number if number in _BY_SIGNAL else 0
 
 
+#: How the sentence begins when the API server refused to make or find something.
+_REFUSED = ("Forbidden: ", "Conflict: ", "NotFound: ")
+
+
 def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Redactor) -> Verdict:
     setup = [failed for failed in ended.exits if failed.role == _SETUP]
     if setup:
@@ -213,6 +217,8 @@ def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Redactor) -
     kind = "never-started"
     if ended.detail.startswith("InvalidSpec: "):
         kind = "invalid-job"
+    elif ended.detail.startswith(_REFUSED):
+        kind = "pods-refused"  # no node had a part in it
     elif _NO_IMAGE.search(ended.detail):
         kind = "no-image"
     elif ended.detail.startswith("Trouble: "):

@@ -112,6 +112,13 @@ KINDS: dict[str, FailureKind] = {
         "check the name of the image, and that the cluster may pull it",
         Tier.HARDWARE,
     ),
+    "pods-refused": FailureKind(
+        "the cluster did not let its pods be made",
+        "platform",
+        "yes",
+        "a quota, a webhook, a missing right, or a namespace that is about to go",
+        Tier.HARDWARE,
+    ),
     "never-started": FailureKind(
         "the run could not be started", "platform", "yes", _REPORT, Tier.HARDWARE, Blame.NODE
     ),

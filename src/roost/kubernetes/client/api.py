@@ -295,13 +295,23 @@ class Api:
             return (await answer.read())[since_bytes:]
 
     async def follow(
-        self, namespace: str, name: str, *, container: str = "", since_bytes: int = 0
+        self,
+        namespace: str,
+        name: str,
+        *,
+        container: str = "",
+        since_bytes: int = 0,
+        tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What a container wrote from a byte on, and writes, until it ends."""
+        """What a container wrote from a byte or the last so many lines on, and until it ends.
+
+        First comes nothing: the server listens to us.
+        """
         # The API knows no offset: what the caller has already is sent again, and dropped here.
-        query = _query(container=container, follow="true")
+        query = _query(container=container, follow="true", tailLines=tail_lines)
         asked = AccessRequest("get", PODS, namespace, name, "log")
         async with self._transport.stream(ApiCall(asked, query=query), None) as answer:
+            yield b""
             async for piece in answer.content.iter_any():
                 skipped, since_bytes = since_bytes, max(0, since_bytes - len(piece))
                 if len(piece) > skipped:

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roost.core import WHOLE, QueueId, QueueSpec
+from roost.core.quota import CPU, KIND, MEMORY, Quota
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, grammar
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, Object
 from roost.kubernetes.crds.fields import MAX_NAME
 from roost.kubernetes.crds.schema import BEYOND, RENAMED
+from roost.kubernetes.objects import quantities
 
 _WRITTEN = {own: name for name, own in RENAMED.items()}
 
@@ -113,15 +115,47 @@ def queue_spec(queue: Object) -> QueueSpec:
         limit_milli=_milli(spec.get("limit")),
         weight=float(spec.get("weight", 1.0)),
         priority=int(spec.get("priority", 0)),
+        parent=QueueId(str(spec["parent"])) if spec.get("parent") else None,
+        lending_milli=_milli(spec.get("lending")),
+        quotas=tuple(map(_quota, spec.get("quotas") or ())),
     )
+
+
+def _quota(promise: Mapping[str, Any]) -> Quota:
+    """A promise of one resource: GPUs and CPUs in thousandths, memory in MiB, others in pieces."""
+    name = str(promise["resource"])
+    read = quantities.whole
+    if name == CPU or name.startswith(KIND):
+        read = quantities.milli
+    elif name == MEMORY:
+        read = quantities.mib
+    given = (promise.get(field) for field in ("nominal", "borrowing", "lending"))
+    nominal, borrowing, lending = (None if one is None else read(one, name) for one in given)
+    return Quota(name, nominal or 0, borrowing, lending)
+
+
+def _quota_object(quota: Quota) -> Object:
+    def told(amount: int) -> str:
+        if quota.resource == CPU or quota.resource.startswith(KIND):
+            return f"{amount}m"
+        return f"{amount}Mi" if quota.resource == MEMORY else str(amount)
+
+    names = ("nominal", "borrowing", "lending")
+    given = {n: told(one) for n, one in zip(names, quota[1:], strict=True) if one is not None}
+    return {"resource": quota.resource, **given}
 
 
 def cluster_queue_object(queue: QueueSpec) -> Object:
     """The inverse of ``queue_spec``."""
     spec: Object = {"weight": queue.weight, "priority": queue.priority}
-    for name, milli in (("quota", queue.quota_milli), ("limit", queue.limit_milli)):
+    gpus = {"quota": queue.quota_milli, "limit": queue.limit_milli, "lending": queue.lending_milli}
+    for name, milli in gpus.items():
         if milli is not None:
             spec[name] = milli // WHOLE if milli % WHOLE == 0 else milli / WHOLE
+    if queue.parent is not None:
+        spec["parent"] = queue.parent
+    if queue.quotas:
+        spec["quotas"] = list(map(_quota_object, queue.quotas))
     return {
         "apiVersion": CLUSTER_QUEUES.api_version,
         "kind": CLUSTER_QUEUES.kind,

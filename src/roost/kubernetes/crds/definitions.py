@@ -11,7 +11,7 @@ from roost.api.schema import structural
 from roost.core import JobState
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, QUEUES, Object, ResourceKind
 from roost.kubernetes.crds import rules
-from roost.kubernetes.crds.fields import Schema, listed, text, whole
+from roost.kubernetes.crds.fields import Schema, either, listed, text, whole
 from roost.kubernetes.crds.schema import spec_schema
 
 _MOST_GPUS = 1_000_000
@@ -88,18 +88,58 @@ def _cluster_queue() -> Object:
                 "default": 0,
                 "description": "Higher goes first.",
             },
+            "parent": text(
+                *(
+                    63,
+                    "The ClusterQueue through which it borrows and lends; without it it is alone.",
+                ),
+                pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
+            ),
+            "lending": _gpus("What others may have of its quota; without it all of it."),
+            "quotas": _quotas(),
         },
         "x-kubernetes-validations": list(rules.CLUSTER_QUEUE),
     }
     columns = [
         _column("Quota", "number", ".spec.quota"),
         _column("Limit", "number", ".spec.limit"),
+        _column("Parent", "string", ".spec.parent"),
         _column("Weight", "number", ".spec.weight"),
         _column("Priority", "integer", ".spec.priority"),
-        *(_column("Used", "number", ".status.used"), *_jobs(), _AGE),
+        _column("Used", "number", ".status.used"),
+        _column("Borrowed", "number", ".status.borrowed"),
+        *(_column("Lent", "number", ".status.lent"), *_jobs(), _AGE),
     ]
     schema = _root("The guarantees of a tenant.", {**spec, "default": {}}, queue_status())
     return _definition(CLUSTER_QUEUES, "rcq", schema, columns)
+
+
+def _quotas() -> Schema:
+    """Promises of other things than GPUs of all kinds."""
+    amount = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+    such = 'an amount such as 8, "500m" or 64Gi'
+    each: Schema = {
+        "type": "object",
+        "description": "A promise of one resource.",
+        "required": ["resource", "nominal"],
+        "properties": {
+            "resource": text(
+                *(
+                    253,
+                    "gpu:H100 (or gpu:* for other kinds), cpu, memory, or an extended resource.",
+                ),
+                minLength=1,
+            ),
+            "nominal": either(amount, "What it is promised.", such, minimum=0),
+            "borrowing": either(amount, "What it may have above that.", such, minimum=0),
+            "lending": either(amount, "What others may have of it.", such, minimum=0),
+        },
+    }
+    return {
+        **listed(each, 64, "What it is promised of other resources."),
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["resource"],
+    }
 
 
 def _gpus(description: str) -> Schema:
@@ -256,6 +296,8 @@ def queue_status() -> Schema:
     return _status(
         "What it holds, and who waits.",
         used={"type": "number", "minimum": 0, "description": "GPUs that its jobs hold."},
+        borrowed={"type": "number", "minimum": 0, "description": "GPUs that it has from others."},
+        lent={"type": "number", "minimum": 0, "description": "GPUs of its quota that others have."},
         waiting=whole(0, _MANY, "Jobs that wait in it."),
         running=whole(0, _MANY, "Jobs that run from it."),
     )

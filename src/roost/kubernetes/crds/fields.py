@@ -287,7 +287,7 @@ OWN: dict[str, Schema] = {
     "rates": _mapping(
         _amount("Work per second."), _MAX_KINDS, "How fast it is with its least workers, by kind."
     ),
-    "within": {"description": "All workers inside one socket, node or switch."},
+    "within": {"description": "All workers inside one socket, node, switch, block or zone."},
     "queue": text(
         *(63, "The Queue of this namespace in which the job waits."),
         pattern=anchored(fields.QUEUE),

@@ -57,7 +57,8 @@ _OWNERS = tuple(
 )
 #: In the whole cluster.
 CLUSTER = (
-    ClusterGrant("", ("nodes",), _FOLLOW),
+    # Pods may want to be near or far from pods of namespaces with certain labels.
+    ClusterGrant("", ("nodes", "namespaces"), _FOLLOW),
     ClusterGrant("", ("pods",), ("get", *_FOLLOW, "create", "delete")),
     ClusterGrant("", ("pods/binding", "pods/eviction"), ("create",)),
     ClusterGrant("", ("pods/status",), ("patch",)),

@@ -180,11 +180,16 @@ CLUSTER_QUEUE: tuple[Rule, ...] = (
             "GPUs with at most three digits after the point",
             f".{name}",
         )
-        for name in ("quota", "limit")
+        for name in ("quota", "limit", "lending")
     ),
     rule(
         "!has(self.quota) || !has(self.limit) || self.quota <= self.limit",
         "the quota is above the limit",
         ".quota",
+    ),
+    rule(
+        "!has(self.lending) || (has(self.quota) && has(self.parent) && self.lending <= self.quota)",
+        "what it lends is a part of its quota, and goes through a parent",
+        ".lending",
     ),
 )

@@ -5,3 +5,14 @@ depends on the rest of the cluster, and changes with every pod that is placed, i
 ``NodeFilter``: it says which nodes a pod must not go to now, keeps in mind what was decided, and
 does what has to be done before the pod is bound.
 """
+
+from __future__ import annotations
+
+from roost.kubernetes.client.kinds import NAMESPACES
+from roost.kubernetes.filters.neighbours import NeighbourFilter
+from roost.kubernetes.filters.turns import FilterFactory
+
+#: The filters of an operator, in the order in which they are asked; one line for each.
+NODE_FILTERS: tuple[FilterFactory, ...] = (
+    FilterFactory((NAMESPACES,), lambda _context: NeighbourFilter()),
+)

@@ -15,7 +15,10 @@ class NodeFilter(Protocol):
     """One rule about where pods may go, with the objects that it looks at.
 
     All but ``prepare`` run on the loop between two awaits. A filter lives as long as one
-    leadership, and folds the mirrored objects anew at its start.
+    leadership, and is told of all objects at its start: nodes, its own kinds, then pods.
+
+    Pods are known by namespace and name: those of Roost's own Jobs are reserved before they are
+    made, when they have neither uid nor the server's defaults.
     """
 
     @property
@@ -38,17 +41,28 @@ class NodeFilter(Protocol):
         """
         ...
 
+    def together(self, pod: Object) -> str:
+        """The label in which the nodes of all pods like this one must be alike.
+
+        It is the first of them, so that ``refusals`` speak against no domain. Empty: none.
+        """
+        ...
+
     def reserve(self, pod: Object, node: NodeId) -> None:
         """Count a pod as being there from now on, before the API server knows."""
         ...
 
     def release(self, pod: Object) -> None:
-        """Forget what ``reserve`` noted; also when the mirror has it by now."""
+        """Forget what ``reserve`` noted: it was not bound, or ``object_changed`` told that it is.
+
+        Called once for each ``reserve``.
+        """
         ...
 
     async def prepare(self, pod: Object, node: NodeId) -> None:
         """Write what must be written before the pod is bound there, and wait for it.
 
-        Retryable: not now, or not there; what was written is taken back as far as it can be.
+        All pods of a gang are prepared before the first is bound. Retryable: not now, or not there;
+        what was written is taken back as far as it can be, and a place is looked for anew.
         """
         ...

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from roost.core import NodeId, Run
 from roost.core.allocation import Seat
-from roost.errors import Forbidden, InvalidSpec, Retryable
+from roost.errors import Forbidden, InvalidSpec, NotFound, Retryable
 from roost.failpoints import hit
 from roost.kubernetes.client.api import Disrupted
 from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.pods import GangPods
 from roost.kubernetes.gangs.seat_plans import vacant
@@ -32,6 +33,8 @@ _log = logging.getLogger(__name__)
 AGAIN_S = 2.0
 #: A gang with pods that the server does not let be bound is left alone for so long.
 _REFUSED_S = 10.0
+#: How long to wait before places are looked for once more that filters did not allow, in seconds.
+_FIRST_S, _LONGEST_S = 0.2, 10.0
 #: Up to so many seats, every pod carries the plan; of more, the one that is bound first.
 _PLANS = 64
 
@@ -39,7 +42,7 @@ _PLANS = 64
 class GangBinder:
     """Binds and evicts the pods of a gang."""
 
-    __slots__ = ("_context", "_pods", "_source", "evicting", "not_before")
+    __slots__ = ("_context", "_pods", "_source", "_strikes", "evicting", "not_before")
 
     def __init__(self, context: OperatorContext, pods: GangPods, source: GangSource) -> None:
         self._context, self._pods, self._source = context, pods, source
@@ -47,6 +50,8 @@ class GangBinder:
         self.evicting = False
         #: No pod is bound before this time.
         self.not_before = 0.0
+        #: How often filters did not let it go to its seats, one time after the other.
+        self._strikes = 0
 
     def leave(self, run: Run) -> None:
         """Ask all pods to leave, unless that is under way."""
@@ -63,7 +68,7 @@ class GangBinder:
             found = {waits[0]: free[0]}
         else:
             found = self._pods.roles().seat(waits, free, self._pods.last)
-        if not found:
+        if not found or not self._is_admitted(found):
             return
         self._pods.seats.update(found)
         self._pods.done.difference_update(seat.name for seat in found.values())
@@ -72,9 +77,29 @@ class GangBinder:
             self._pods.remember()
         self._context.spawn(self._bind(run, found), f"binding {self._pods.id}")
 
+    def _is_admitted(self, found: dict[str, Seat]) -> bool:
+        """Whether filters let the pods go to their seats; if not, places are looked for anew."""
+        pods = self._pods.pods
+        try:
+            why = self._context.admit([(pods[uid], seat.node) for uid, seat in found.items()])
+        except InvalidSpec as error:
+            why = str(error)
+        if not why:
+            self._strikes = 0
+            return True
+        _log.info("%s is placed anew: %s", self._pods.id, why)
+        # The first time at once: most likely something else has just been placed there.
+        pause_s = min(_FIRST_S * 2.0**self._strikes, _LONGEST_S) if self._strikes else 0.0
+        self._strikes += 1
+        self.not_before = self._context.now() + pause_s
+        self._context.requeue_at(self._pods.id, self.not_before)
+        return False
+
     async def _bind(self, run: Run, found: dict[str, Seat]) -> None:
         bindings = seat_plans.bindings(run, found, self._pods.pods, _PLANS)
         try:
+            if not await self._prepared(found):
+                return
             first = next(iter(bindings))
             if len(bindings) == 1 or len(found) > _PLANS:
                 await self._bind_one(first, bindings.pop(first))
@@ -83,6 +108,28 @@ class GangBinder:
         finally:
             self._pods.busy.difference_update(found)
             self._context.requeue(self._pods.id)
+
+    async def _prepared(self, found: dict[str, Seat]) -> bool:
+        """Whether all is done that filters have to do before pods are bound."""
+        pods, filters = self._pods.pods, self._context.filters
+        known = {uid: pods[uid] for uid in found if uid in pods}
+        wanted = {uid: pod for uid, pod in known.items() if filters.is_reserved(pod)}
+        if not wanted:
+            return True
+        try:
+            await asyncio.gather(
+                *(filters.prepare(pod, found[uid].node) for uid, pod in wanted.items())
+            )
+        except (Retryable, InvalidSpec, Forbidden, NotFound) as error:
+            if isinstance(error, Deposed):
+                raise
+            _log.info("%s is placed anew: %s", self._pods.id, error)
+            self.not_before = self._context.now() + AGAIN_S
+            for uid, pod in known.items():
+                filters.release(pod)
+                self._pods.seats.pop(uid, None)
+            return False
+        return True
 
     async def _bind_one(self, uid: str, binding: Binding) -> None:
         hit("pods.before-bind")
@@ -95,6 +142,8 @@ class GangBinder:
                 self._context.write_event(pod, "Scheduled", f"bound to {binding.node}")
             return
         self._pods.seats.pop(uid, None)
+        if pod is not None:
+            self._context.filters.release(pod)
         if pod is not None and fate in (BindingFate.GONE, BindingFate.ELSEWHERE):
             self._pods.dead.add(uid)  # until the mirror knows better
         elif fate is BindingFate.REFUSED:

@@ -68,7 +68,7 @@ class PodGang:
 
     __slots__ = (
         *("_aside", "_binder", "_context", "_gives_way", "_homeless", "_literal", "_members"),
-        *("_source", "_undo", "id", "problem", "since"),
+        *("_source", "_submitted_at", "_undo", "id", "problem", "since"),
     )
 
     def __init__(self, context: OperatorContext, job: JobId, source: GangSource) -> None:
@@ -88,6 +88,8 @@ class PodGang:
         self._gives_way = False
         #: Since when it has had no room where it is; 0: it has.
         self._homeless = 0.0
+        #: When it was submitted; 0: it is not, or has seats.
+        self._submitted_at = 0.0
 
     @property
     def pods(self) -> Mapping[str, Object]:
@@ -98,6 +100,11 @@ class PodGang:
     def over(self) -> bool:
         """Whether it has no pod left."""
         return self._members.over
+
+    @property
+    def kept_off(self) -> str:
+        """Why filters keep it off some nodes; empty if they do not."""
+        return self._members.kept_off
 
     def waiting(self) -> list[Object]:
         """Pods that wait to be bound."""
@@ -136,6 +143,8 @@ class PodGang:
         """What the core has to hear."""
         job = self._context.core.jobs.get(self.id)
         held, waits = self._members.split()
+        if held:
+            self._submitted_at = 0.0
         if job is None or job.state.over:
             events: Iterable[Event] = self._enter(held, waits, now)
         elif job.run is None or (job.run.after and job.run.started_at is None):
@@ -179,12 +188,23 @@ class PodGang:
             return []
         try:
             lacks = self._source.lacks(self, len(waits))
+            if not lacks and self._members.is_filtered(waits):
+                self._members.forget_needs()
+                if not self._context.take_turn(self.id):
+                    return []
             spec = None if lacks else self._members.spec(waits)
         except InvalidSpec as error:
             lacks, spec = str(error), None
         # Where it shuns nodes, that is why it waits, though it is submitted.
         self.problem = lacks or pause.why
-        return [] if spec is None else [Submitted(now, self.id, spec)]
+        return [] if spec is None else [self._submitted(spec, now)]
+
+    def _submitted(self, spec: JobSpec, now: float) -> Event:
+        """It waits; what waited before with other nodes keeps its place in the line."""
+        if not self._submitted_at:
+            self._submitted_at = now
+            return Submitted(now, self.id, spec)
+        return Adopted(now, self.id, spec, submitted_at=self._submitted_at)
 
     def _wait(self, job: Job, held: list[str], waits: list[str], now: float) -> list[Event]:
         """It waits for its turn: it must stay what was submitted."""
@@ -192,8 +212,10 @@ class PodGang:
             pause = self.pause(waits, now)
             fresh = now >= pause.until and pause.shunned == self._members.shunned
             if not held and fresh and not self._source.lacks(self, len(waits)):
-                same = _same(job.spec, len(waits)) or self._members.spec(waits) == job.spec
-                if same:
+                stale = self._is_stale(waits)
+                if (not stale and _same(job.spec, len(waits))) or (
+                    self._members.spec(waits) == job.spec
+                ):
                     return []
         except InvalidSpec as error:
             _log.info("%s: %s", self.id, error)
@@ -202,6 +224,17 @@ class PodGang:
             Deleted(now, self.id),
             *self._enter(held, waits, now),
         ]
+
+    def _is_stale(self, waits: list[str]) -> bool:
+        """Whether it is its turn to ask filters anew where it may go."""
+        filters = self._context.filters
+        if not filters.is_standing(self.id):
+            return self._members.is_filtered(waits) and self._context.take_turn(self.id)
+        if not filters.is_stale(self.id):
+            return False
+        self._context.take_turn(self.id)
+        self._members.forget_needs()
+        return True
 
     def _live(self, run: Run, held: list[str], waits: list[str], now: float) -> Iterable[Event]:
         """It has seats: fill them, and see what is left."""
@@ -354,6 +387,7 @@ class PodGang:
         run = self._context.core.runs[action.run]
         if isinstance(action, Launch):
             self._source.waits(self, 0.0)
+            self._context.filters.forget(self.id)
             self._binder.fill(run, self._members.split()[1])
             if not self._members.busy:
                 self._context.requeue(self.id)

@@ -17,6 +17,8 @@ from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.seat_plans import GangMember, GangRoles
 from roost.kubernetes.objects.gang_refs import index_of, role_of
 from roost.kubernetes.objects.needs import Need
+from roost.kubernetes.objects.neighbours import is_alone_on_node
+from roost.kubernetes.objects.nodes import APART
 from roost.kubernetes.objects.pods import is_bound, is_gated, is_leaving, is_over
 from roost.kubernetes.operator.queues import DEFAULT, queue_of
 from roost.kubernetes.operator.status import Obstacle
@@ -79,6 +81,20 @@ class GangPods:
                 known.pop(uid, None)
             self.dead.discard(uid)
 
+    def forget_needs(self) -> None:
+        """Work out anew what pods need that are not bound: filters may say otherwise by now."""
+        self._needs = {uid: need for uid, need in self._needs.items() if is_bound(self.pods[uid])}
+
+    def is_filtered(self, uids: Iterable[str]) -> bool:
+        """Whether filters have a say about some of these pods."""
+        filters = self._context.filters
+        return any(filters.concerns(self.pods[uid]) for uid in uids)
+
+    @property
+    def kept_off(self) -> str:
+        """Why filters keep pods of it off some nodes, as it was worked out last."""
+        return next((need.kept_off for need in self._needs.values() if need.kept_off), "")
+
     def shun(self, nodes: tuple[NodeId, ...]) -> None:
         """Place no pod on these nodes until told otherwise."""
         if nodes != self.shunned:
@@ -120,7 +136,9 @@ class GangPods:
 
     def _need_of(self, pod: Object) -> Need:
         try:
-            return self._context.need_of(pod, self.shunned)
+            # The core knows nothing of affinity, but it counts what a node has one of.
+            alone = ((f"{APART}{self.id}", 1),) if is_alone_on_node(pod) else ()
+            return self._context.need_of(pod, self.shunned, alone)
         except InvalidSpec:
             if not is_bound(pod):
                 raise

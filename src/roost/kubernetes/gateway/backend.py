@@ -96,7 +96,7 @@ class KubernetesCluster:
         self.health = IntakeHealth()
         self.snapshots = NoSnapshots()
         self.notifications = NoNotifications()
-        self.engine = PodOutputs(api, self._pods, folder)
+        self.engine = PodOutputs(api, self._pods, self._uid_of, folder)
         self.epoch = self.seq = 0
         self._decides = Announcement()
         self._policy, self._placer = self._decides.made()
@@ -337,8 +337,7 @@ class KubernetesCluster:
         if gang := self._gangs.pods(run.job):
             return {pod["metadata"]["name"]: pod for pod in gang}
         namespace = run.job.partition(".")[0]
-        owner = self._mirrors[JOBS].objects.get(place_of(run.job))
-        uid = "" if owner is None else owner["metadata"]["uid"]
+        uid = self._uid_of(run.job)
         found = {}
         for (space, _), pod in self._mirrors[PODS].objects.items():
             if space != namespace or not _is_owned(pod, uid):  # labels can be written by any user
@@ -348,6 +347,10 @@ class KubernetesCluster:
             if attempt == str(run.attempt) and index.isdecimal():
                 found[role != "worker", role, int(index)] = pod
         return {f"{role}-{index}": found[key] for key in sorted(found) for _, role, index in [key]}
+
+    def _uid_of(self, job: JobId) -> str:
+        found = self._mirrors[JOBS].objects.get(place_of(job))
+        return "" if found is None else str(found["metadata"]["uid"])
 
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
         """Create or change a queue; Jobs may name it from now on."""

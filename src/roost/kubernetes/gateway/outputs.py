@@ -1,7 +1,8 @@
 """The output of pods as files: what the API server tells of a log is kept in a folder of our own.
 
 A server reads logs by offset, again and again; Kubernetes tells a log from its beginning. So each
-log that is asked for is followed once, into a file, for as long as the gateway runs.
+log that is asked for is followed once, into a file, for as long as the gateway runs. Of a pod that
+is gone the file is what was copied so far, else what the operator kept (``objects.kept_logs``).
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 from roost.core import JobId, RunId
 from roost.engines import JobFiles, LogFile
-from roost.errors import Conflict, NotFound, RoostError
+from roost.errors import Conflict, Forbidden, NotFound, RoostError
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import PODS, Object
+from roost.kubernetes.client.kinds import CONFIG_MAPS, PODS, Object
+from roost.kubernetes.objects.kept_logs import LogEnd, decode_logs, kept_name
+from roost.kubernetes.objects.pods import is_over
 
 T = TypeVar("T")
 
@@ -27,9 +31,13 @@ _AGAIN_S = 1.0
 _LOOK_S = 0.01
 #: How long the end of a log may be on its way after the end of its job.
 _END_S = 5.0
+#: The first line of a log that is not whole.
+_TAIL = b"[roost: the pod is gone; this is the end of its log]\n"
 
 #: The pods of a run, by the name of their worker.
 Pods = Callable[[RunId], Mapping[str, Object]]
+#: The uid of the object of a Job; empty if there is none.
+UidOf = Callable[[JobId], str]
 
 
 class _File:
@@ -60,15 +68,21 @@ class _File:
 class PodOutputs:
     """Finds and copies the logs of pods; ``logs`` and ``workers`` are called from threads."""
 
-    def __init__(self, api: Api, pods: Pods, folder: Path) -> None:
-        self._api, self._pods, self._folder = api, pods, folder
+    def __init__(self, api: Api, pods: Pods, uid_of: UidOf, folder: Path) -> None:
+        self._api, self._pods, self._uid_of, self._folder = api, pods, uid_of, folder
         self._loop = asyncio.get_running_loop()
         self._copies: dict[str, tuple[Path, asyncio.Task[None]]] = {}
+        #: The pod whose log was copied last, by worker.
+        self._copied_of: dict[tuple[RunId, str], str] = {}
         self._tasks: dict[JobId, set[asyncio.Task[None]]] = {}
 
     def workers(self, run: RunId) -> tuple[str, ...]:
-        """The workers of a run that still have pods, main ones first."""
-        return tuple(self._pods(run))
+        """The workers of a run that have pods or a log that was kept, main ones first."""
+        pods = self._pods(run)
+        if any(not is_over(pod) for pod in pods.values()):
+            return tuple(pods)
+        # Some pods of a run that ended may be gone, and others not.
+        return tuple(dict.fromkeys((*pods, *self._wait(self._kept(run)))))
 
     def logs(self, run: RunId, worker: str = "worker-0") -> LogFile:
         """The output of a worker, with all that it wrote until now."""
@@ -106,8 +120,9 @@ class PodOutputs:
         """The file that a log is copied to, once it has all that was written when it was asked."""
         pod = self._pods(run).get(worker)
         if pod is None:
-            raise NotFound(f"the pod of {worker} of {_named(run.job)} is gone, and its log with it")
+            return await self._left_of(run, worker)
         meta = pod["metadata"]
+        self._copied_of[run, worker] = meta["uid"]
         if meta["uid"] not in self._copies:
             path = self._folder / meta["uid"]
             path.touch(0o600)
@@ -119,6 +134,32 @@ class PodOutputs:
         while path.stat().st_size < there and not task.done():  # noqa: ASYNC110 - a file grows
             await asyncio.sleep(_LOOK_S)
         return path
+
+    async def _left_of(self, run: RunId, worker: str) -> Path:
+        """A file with what there is of the log of a worker without a pod."""
+        copied = self._copied_of.get((run, worker))
+        if copied is not None and (path := self._copies[copied][0]).stat().st_size:
+            return path
+        log = (await self._kept(run)).get(worker)
+        if log is None:
+            raise NotFound(f"the pod of {worker} of {_named(run.job)} is gone, and its log with it")
+        path = self._folder / quote(f"{run.job}.{run.attempt}.{worker}", safe="")
+        path.write_bytes((b"" if log.is_whole else _TAIL) + log.text)
+        return path
+
+    async def _kept(self, run: RunId) -> dict[str, LogEnd]:
+        """The logs of a run that the operator kept, by worker."""
+        namespace, _, job = run.job.partition(".")
+        uid = self._uid_of(run.job)
+        if not uid:
+            return {}
+        try:
+            found = await self._api.get(CONFIG_MAPS, kept_name(job, run.attempt), namespace)
+        except (NotFound, Forbidden):
+            return {}
+        # One that an earlier Job of the same name left is not about this one.
+        owners = found["metadata"].get("ownerReferences") or ()
+        return decode_logs(found) if any(one.get("uid") == uid for one in owners) else {}
 
     async def _written(self, pod: Object) -> bytes:
         """What the log has now; nothing where the container has not begun."""

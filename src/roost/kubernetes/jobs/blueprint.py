@@ -33,6 +33,7 @@ from roost.engines.rank_environment import (
 from roost.errors import InvalidSpec
 from roost.jobfile.model import JobFile
 from roost.jobfile.program import Program
+from roost.kubernetes.autoscaling.disruption import STAY
 from roost.kubernetes.client.kinds import JOBS, Object
 from roost.kubernetes.jobs import sent_folder
 from roost.kubernetes.jobs.containers import (
@@ -180,6 +181,15 @@ class Blueprint:
             },
         }
 
+    def kept_log(self, name: str, data: dict[str, str]) -> Object:
+        """The logs of this attempt, for when its pods are gone."""
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": self._metadata(name),
+            "binaryData": data,
+        }
+
     def secret(self, token: str) -> Object:
         """What lets the pods speak for this run."""
         return {
@@ -239,7 +249,8 @@ class Blueprint:
         name, need = self.pod_name(seat), self._need(seat.role)
         metadata = self._metadata(name)
         metadata["labels"] |= {**self.overrides.labels, **self._labels(seat), **metadata["labels"]}
-        metadata["annotations"] = {**self.overrides.annotations, **self._notes(seat, need, plan)}
+        notes = self._notes(seat, need, plan)
+        metadata["annotations"] = {**STAY, **self.overrides.annotations, **notes}
         program = self.file.program()
         elastic = self.elastic and seat.role == WORKER
         return {

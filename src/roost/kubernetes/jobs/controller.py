@@ -13,6 +13,7 @@ from roost.core import (
     Event,
     Evict,
     JobId,
+    Launch,
     NodeChanged,
     NodeId,
     NodeJoined,
@@ -21,6 +22,7 @@ from roost.core import (
     RunId,
     SetAside,
 )
+from roost.core.reasons import Cause
 from roost.engines import LogFile, Report
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.jobs import history
@@ -28,6 +30,7 @@ from roost.jobs.explain import impossible
 from roost.jobs.record import JobRecord
 from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import view_of
+from roost.kubernetes.autoscaling.node_requests import NodeRequests, NodeWish
 from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
     DISRUPTION_BUDGETS,
@@ -45,7 +48,14 @@ from roost.kubernetes.jobs import queue_status
 from roost.kubernetes.jobs.blueprint import Site
 from roost.kubernetes.jobs.pod_ends import PodLogTail
 from roost.kubernetes.jobs.rendezvous import RendezvousServer
-from roost.kubernetes.jobs.request import JobRequest, id_of, key_of, last_status, submitted_at
+from roost.kubernetes.jobs.request import (
+    JobRequest,
+    id_of,
+    is_held,
+    key_of,
+    last_status,
+    submitted_at,
+)
 from roost.kubernetes.jobs.status_writer import JobStatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
 from roost.kubernetes.objects.nodes import DEVICES
@@ -61,6 +71,8 @@ _REASONS_S = 5.0
 _REASONS = 500
 #: How often it is checked which jobs budgets protect, in seconds.
 _BUDGETS_S = 1.0
+#: What more nodes would help against.
+_NO_ROOM = (Cause.CAPACITY, Cause.FRAGMENTATION)
 #: What may make room for a job that could never run.
 _ROOM = (NodeJoined, NodeChanged, PoolChanged)
 
@@ -74,6 +86,8 @@ class JobOptions:
     placer: str = "topology"
     #: Where pods of elastic jobs call; None: nowhere, and they start anew to change their size.
     meeting_port: int | None = None
+    #: Whether Jobs that wait for room ask an autoscaler for nodes, by placeholders.
+    asks_for_nodes: bool = False
 
 
 class JobController:
@@ -100,6 +114,7 @@ class JobController:
         where = "" if port is None else self._options.site.meeting
         self._site = replace(self._options.site, meeting=where, vendors=_Vendors(context))
         self._budgets = DisruptionBudgets(context)
+        self._nodes = NodeRequests(context, self.site, self._lacking_room, self.mark_status)
         #: Jobs that the policy has just chosen to make room.
         self._victims: frozenset[JobId] = frozenset()
 
@@ -137,6 +152,9 @@ class JobController:
             self.context.spawn(work, "the meeting of elastic jobs")
         self.context.spawn(self._keep_reasons(), "reasons of waiting jobs")
         self.context.spawn(self._look_at_budgets(), "budgets of jobs")
+        asks = self._options.asks_for_nodes
+        asking = self._nodes.run() if asks else self._nodes.withdraw_all()
+        self.context.spawn(asking, "asking for nodes")
         jobs = sorted(
             self.context.objects(JOBS).items(), key=lambda one: (submitted_at(one[1]), one[0])
         )
@@ -167,6 +185,7 @@ class JobController:
         """Say what the core decided: Events of what happened, statuses of how it stands."""
         core = self.context.core
         self._seq += 1
+        self._nodes.decided(one.run.job for one in batch.actions if isinstance(one, Launch))
         aside = (one for one in batch.decisions if isinstance(one, Evict | SetAside))
         self._victims = frozenset(one.job for one in aside)
         if any(isinstance(event, _ROOM) for event in batch.events):
@@ -299,12 +318,16 @@ class JobController:
         said = last_status(found, self._statuses.said(job_id, found))
         core, now = self.context.core, self.context.now()
         if workload.trouble is not None:
-            return WantedStatus(found, status_without(workload.trouble, job_id, said, now))
+            sentence = _joined(workload.trouble.sentence, self._nodes.told(job_id))
+            trouble = workload.trouble._replace(sentence=sentence)
+            return WantedStatus(found, status_without(trouble, job_id, said, now))
         job, record = core.jobs.get(job_id), self.records.get(job_id)
         if job is None or record is None:
             return None
         view = view_of(core, job, record, self._seq)
         view["queue"] = record.file.queue
+        if job.waiting:
+            view["reason"] = _joined(view["reason"] or "", self._nodes.told(job_id))
         kept = {"members": workload.kept} if workload.kept else {}
         return WantedStatus(found, {**status_of(view, said, now), **kept})
 
@@ -343,6 +366,24 @@ class JobController:
             await asyncio.sleep(_BUDGETS_S)
             for event in self._budgets.changes(self._workloads, self.context.now()):
                 self.context.report(event)
+
+    def _lacking_room(self) -> Iterator[NodeWish]:
+        """Jobs that more nodes would help, the first in line first."""
+        if not self._options.asks_for_nodes:
+            return
+        core = self.context.core
+        waiting = [core.jobs[job] for job in self.records if job in core.jobs]
+        for job in sorted(waiting, key=lambda job: (-job.spec.priority, job.seq)):
+            workload = self._workloads.get(job.id)
+            if workload is None or workload.asked is None or not job.waiting or job.held:
+                continue
+            why = core.explain(job.id, limit=0)
+            if why is not None and why.reason.cause in _NO_ROOM:
+                yield NodeWish(job.id, workload.asked, job.spec.workers.min)
+        for job_id, workload in self._workloads.items():
+            found, asked = workload.object, workload.homeless
+            if found is not None and asked is not None and not is_held(found):
+                yield NodeWish(job_id, asked, asked.workers(found).min)
 
     # -- queues and nodes ------------------------------------------------------------------------
 
@@ -386,6 +427,10 @@ class _Vendors(Mapping[NodeId, str]):
 
 def _generation(found: Object) -> Any:
     return found["metadata"].get("generation")
+
+
+def _joined(*sentences: str) -> str:
+    return "; ".join(filter(None, sentences))
 
 
 def _job_of(event: Event) -> JobId | None:

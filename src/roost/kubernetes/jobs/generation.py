@@ -33,8 +33,10 @@ from roost.jobs.reports import TAILS
 from roost.kubernetes.client.kinds import CONFIG_MAPS, PODS, SECRETS, SERVICES, Object
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.jobs.blueprint import Blueprint
+from roost.kubernetes.jobs.log_keeper import LogKeeper
 from roost.kubernetes.jobs.pod_ends import PodEnd, end_of, stuck, tails_of, why_deleted
 from roost.kubernetes.jobs.pods import RunEviction, ensure, pause
+from roost.kubernetes.objects.kept_logs import LogEnd
 from roost.kubernetes.objects.pods import PLAN, is_leaving, is_over, is_running, node_of
 from roost.kubernetes.operator.binding import Binding, BindingFate
 from roost.kubernetes.operator.workload import OperatorContext
@@ -65,7 +67,9 @@ class Generation:
         self.seats: dict[str, Seat] = {plan.pod_name(seat): seat for seat in plan.crew.seats}
         self.pods: dict[str, Object] = {}
         self.ends: dict[str, PodEnd] = {}
-        self.tails: dict[str, bytes] = {}
+        #: The ends of the logs of workers that ended by themselves.
+        self.tails: dict[str, LogEnd] = {}
+        self._logs = LogKeeper(context, plan)
         self.why: EndReason | None = None
         #: Whether all pods were made and bound; whether all were up; whether none is left.
         self.is_made = self.is_running = self.is_over = False
@@ -331,6 +335,7 @@ class Generation:
         hit("pods.before-bind")
         meta = pod["metadata"]
         notes = meta.get("annotations") or {}
+        self._context.filters.reserve(pod, seat.node)  # for those that are placed in the meantime
         fate = await self._context.binder.bind(
             Binding(meta["namespace"], name, meta["uid"], seat.node, notes)
         )
@@ -344,6 +349,7 @@ class Generation:
                 self.end("never-started", f"pod {name} cannot be bound to {seat.node}")
             case _:
                 return
+        self._context.filters.release(pod)
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -368,6 +374,8 @@ class Generation:
             with_news.cancel()
         self.is_over = True
         self._context.requeue(self._job)
+        kept = self._logs.keep(list(self.pods.values()), self.tails)
+        self._context.spawn(kept, f"the log of {self.plan.run}")
 
     async def _is_kept(self, alive: list[Object]) -> bool:
         """Have pods leave that are left; True: they stay, the core has taken it back."""
@@ -375,14 +383,17 @@ class Generation:
         if departure is not None and departure.is_gentle:
             if departure.stays:
                 self.why = self._departure = None
+                self._logs.stop()
                 self._context.requeue(self._job)
                 return True
+            await self._logs.listen(alive)
             self._removed |= await departure.ask(alive)
             if departure.is_gentle:
                 return False
         if departure is not None:
             self._departure = None
             self._part()
+        await self._logs.listen(alive)
         await _all(self._remove(pod) for pod in alive)
         return False
 

@@ -13,12 +13,12 @@ from typing import NamedTuple, Self
 from roost.engines import WorkerExit
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.jobs.failures.classify import DISPLACED
-from roost.jobs.reports import TAIL_BYTES
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import CONTAINER
 from roost.kubernetes.jobs.containers import SETUP_FAILED
 from roost.kubernetes.jobs.sent_folder import why_not_unpacked
 from roost.kubernetes.objects.gang_refs import INDEX, ROLE
+from roost.kubernetes.objects.kept_logs import LogEnd
 from roost.kubernetes.objects.pods import ATTEMPT
 from roost.kubernetes.operator.status import moment
 from roost.kubernetes.operator.workload import OperatorContext
@@ -111,6 +111,12 @@ def place_of(pod: Object) -> tuple[str, int]:
     return labels.get(ROLE, ""), int(number) if number.isdigit() else 0
 
 
+def worker_of(pod: Object) -> str:
+    """What the worker in a pod is called."""
+    role, index = place_of(pod)
+    return f"{role}-{index}"
+
+
 def attempt_of(pod: Object) -> int:
     """The attempt that a pod is of."""
     number = (pod["metadata"].get("labels") or {}).get(ATTEMPT, "0")
@@ -132,27 +138,32 @@ def _terminated(status: Object) -> Object:
 
 _log = logging.getLogger(__name__)
 
-_LINES = 400
+#: As many lines of a log are read at most.
+LOG_LINES = 1000
 
 
-async def tails_of(context: OperatorContext, pods: Iterable[Object]) -> dict[str, bytes]:
-    """The ends of the logs of pods, by role and number; those that are not to be had are left out.
+async def tails_of(context: OperatorContext, pods: Iterable[Object]) -> dict[str, LogEnd]:
+    """The ends of the logs of pods, by worker; those that are not to be had are left out.
 
     Nothing is written: this needs no lease.
     """
-    found = await asyncio.gather(*(_read(context, pod) for pod in pods))
-    return {place: text for place, text in found if text is not None}
+    asked = list(pods)
+    found = await asyncio.gather(*(read_log(context, pod) for pod in asked))
+    logs = zip(map(worker_of, asked), found, strict=True)
+    return {worker: log for worker, log in logs if log is not None}
 
 
-async def _read(context: OperatorContext, pod: Object) -> tuple[str, bytes | None]:
-    meta, (role, index) = pod["metadata"], place_of(pod)
-    place = f"{role}-{index}"
+async def read_log(context: OperatorContext, pod: Object) -> LogEnd | None:
+    """The end of the log of a pod; None if it is not to be had."""
+    meta = pod["metadata"]
     try:
-        text = await context.api.log(meta["namespace"], meta["name"], tail_lines=_LINES)
+        text = await context.api.log(
+            meta["namespace"], meta["name"], container=CONTAINER, tail_lines=LOG_LINES
+        )
     except (NotFound, Forbidden, InvalidSpec, Conflict, Retryable) as error:
         _log.info("the log of %s is not to be had: %s", meta["name"], error)
-        return place, None
-    return place, text[-TAIL_BYTES:]
+        return None
+    return LogEnd(text, text.count(b"\n") < LOG_LINES).bounded()
 
 
 class PodLogTail:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roost.errors import InvalidSpec
+from roost.kubernetes.autoscaling.disruption import STAY
 
 #: Where volumes may come from; never from the machine that a pod is on.
 _SOURCES = frozenset({"persistentVolumeClaim", "configMap", "secret", "emptyDir", "ephemeral"})
@@ -61,7 +62,7 @@ def _keys(field_: str, given: Any) -> dict[str, str]:
     for key in _mapping(f"pod.{field_}", given):
         prefix, slash, _ = key.partition("/")
         owned = prefix == "roost.dev" or prefix.endswith((".roost.dev", "kubernetes.io", "k8s.io"))
-        if slash and owned:
+        if slash and owned and not (field_ == "annotations" and key in STAY):
             raise InvalidSpec(f"pod.{field_}: {key} is not for users to set")
     return {key: str(value) for key, value in given.items()}
 

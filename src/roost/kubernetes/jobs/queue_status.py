@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from roost.core import WHOLE, JobId, QueueChanged, QueueDeleted, QueueId, QueueSpec
+from roost.core.quota import GPU
+from roost.core.quota_tree import amount_text
 from roost.errors import RoostError
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Object, ResourceKind
@@ -44,9 +46,32 @@ def stale_queues(context: OperatorContext, records: Mapping[JobId, JobRecord]) -
                 "observedGeneration": _generation(queue),
                 "conditions": _conditions(context, kind, queue),
             }
+            if kind is CLUSTER_QUEUES:
+                status |= _loans(context, QueueId(place[1]))
             if any(before.get(name) != value for name, value in status.items()):
                 found.append(QueueReport(kind, queue, status))
     return found
+
+
+def _loans(context: OperatorContext, name: QueueId) -> dict[str, Any]:
+    """What a queue has borrowed and lent: its GPUs, and each resource that is counted."""
+    queue = context.core.queues.get(name)
+    holdings = [] if queue is None or queue.account is None else queue.account.holdings()
+    gpus = next((one for one in holdings if one.resource == GPU), None)
+    return {
+        "borrowed": 0 if gpus is None else gpus.borrowed / WHOLE,
+        "lent": 0 if gpus is None else gpus.lent / WHOLE,
+        "resources": [
+            {
+                "resource": one.resource,
+                "nominal": amount_text(one.resource, one.quota),
+                "used": amount_text(one.resource, one.used),
+                "borrowed": amount_text(one.resource, one.borrowed),
+                "lent": amount_text(one.resource, one.lent),
+            }
+            for one in holdings
+        ],
+    }
 
 
 async def write_report(context: OperatorContext, told: QueueReport) -> None:
@@ -94,6 +119,10 @@ def _conditions(context: OperatorContext, kind: ResourceKind, queue: Object) -> 
     meta = queue["metadata"]
     leads = kind is QUEUES
     found = queue_of(context, meta["namespace"], meta["name"]) if leads else promise(queue)
+    if isinstance(found, QueueSpec):
+        known = context.core.queues.get(found.id)
+        if known is not None and known.account is not None and known.account.fault:
+            found = Obstacle("invalid-parent", f"it borrows nothing: {known.account.fault}")
     ready = Condition("Ready", holds=True, reason="Ready")
     if isinstance(found, Obstacle):
         reason, message = word(found.cause), found.sentence
@@ -110,7 +139,7 @@ def promise(found: Object) -> QueueSpec | Obstacle:
     """What a ClusterQueue promises, or why that cannot be."""
     try:
         return queue_spec(found)
-    except (RoostError, ValueError, TypeError) as error:
+    except (RoostError, ValueError, TypeError, KeyError, AttributeError) as error:
         return Obstacle("invalid-queue", str(error))
 
 

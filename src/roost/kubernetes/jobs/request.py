@@ -93,7 +93,7 @@ class JobRequest:
     def placed(self, site: Site, queue: QueueId, needs: Any) -> JobRequest:
         """The same with the pools of nodes that its pods may go to; raises InvalidSpec.
 
-        ``needs`` tells what a pod needs (``context.resources_of``).
+        ``needs`` tells what a pod needs (``context.need_of``).
         """
         run = RunId(id_of(self.owner.namespace, self.owner.name), 1)
         plan = self.blueprint(run, Allocation(()), RunSeats((), ()), site)

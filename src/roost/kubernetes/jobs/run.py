@@ -211,7 +211,7 @@ class JobRun:
         if gone.cause == "stopped" and parked == run:
             took_s = max(now - self._asked_at, 0.0)
             return self._jobs.interpret(Suspended(now, run, 0.0, took_s), now)
-        self._jobs.keep_tails(run, gone.tails)
+        self._jobs.keep_tails(run, {worker: log.text for worker, log in gone.tails.items()})
         ended = Ended(now, run, gone.exits, gone.cause, gone.detail)
         events = self._jobs.interpret(ended, now)
         self._jobs.keep_tails(run, {})

@@ -23,6 +23,7 @@ from roost.core import (
     Launch,
     MigrateRequested,
     NodeId,
+    Resources,
     ResumeRequested,
     RunId,
     ScaleRequested,
@@ -73,6 +74,8 @@ class JobWorkload:
     def _begin(self) -> None:
         """Serve nothing yet."""
         self.asked: JobRequest | None = None
+        #: The same while no node here could ever take it: nodes may be asked for.
+        self.homeless: JobRequest | None = None
         self.trouble: Obstacle | None = None
         self.past = StatusSummary(None)
         #: What was written down of the members of its run.
@@ -151,7 +154,20 @@ class JobWorkload:
         if not self._is_known:
             return self._arrive(found, now)
         self._sweep(self._is_stray)
+        if self._context.filters.is_stale(self.id) and self._is_moved(found):
+            self._is_known = False
+            again: list[Event] = [CancelRequested(now, self.id), Deleted(now, self.id)]
+            return [*again, *self._arrive(found, now)]
         return [*self._news(now), *self._wishes(found, now)]
+
+    def _is_moved(self, found: Object) -> bool:
+        """Whether filters let it go to other nodes by now than when it began to wait."""
+        job = self._context.core.jobs.get(self.id)
+        if job is None or job.run is not None or job.state.over or self.asked is None:
+            self._context.filters.forget(self.id)
+            return False
+        placed = self._placed(self._asked(found), None)
+        return placed is None or placed.spec != self.asked.spec
 
     def refused(self, event: Event, error: RoostError) -> None:
         """The core did not take an event, and knows nothing of it."""
@@ -173,7 +189,7 @@ class JobWorkload:
         if self.past.over:
             self._is_done = True
             return self._linger(found, now)
-        before, self.trouble = self.trouble, None
+        before, self.trouble, self.homeless = self.trouble, None, None
         given_up = self._run.current
         if given_up is not None and not given_up.is_over:  # it had to give up its place
             return ()
@@ -230,10 +246,20 @@ class JobWorkload:
             sentence = f"there is no PriorityClass {asked.priority_class!r}"
             self.trouble = Obstacle("unknown-priority-class", sentence)
             return None
-        placed = asked.placed(self._jobs.site(), queue, self._context.resources_of)
+        filtered = False
+
+        def needs(pod: Object) -> Resources:
+            nonlocal filtered
+            filtered = filtered or (run is None and self._context.filters.concerns(pod))
+            return self._context.need_of(pod, is_placed=run is not None).resources
+
+        placed = asked.placed(self._jobs.site(), queue, needs)
+        if filtered and not self._context.take_turn(self.id):
+            return None
         why = "" if run is not None else self._jobs.why_impossible(placed)
         if why:
             self.trouble = Obstacle("can-never-fit", f"it can never run here: {why}")
+            self.homeless = placed
         elif why is None:
             self._context.requeue(self.id)
         return None if why or why is None else placed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import NamedTuple
@@ -88,8 +88,7 @@ def constraints_of(
 
 def matcher(constraints: Constraints) -> Matches:
     """A fast test of whether a node meets constraints."""
-    selector = dict(constraints.selector).items()
-    terms = None if constraints.terms is None else [_term(term) for term in constraints.terms]
+    selected = selects(constraints)
     tolerations, offers = constraints.tolerations, constraints.offers
     shunned = frozenset(constraints.shunned)
     whole = constraints.devices == "whole"
@@ -100,11 +99,22 @@ def matcher(constraints: Constraints) -> Matches:
             return False
         if (split and not node.split) or (sized and not node.sized):
             return False
-        if selector and not selector <= node.labels.items():
-            return False
-        if node.taints and not all(_tolerated(taint, tolerations) for taint in node.taints):
+        if node.taints and not all(tolerated(taint, tolerations) for taint in node.taints):
             return False
         if offers and any(node.offers.get(name, 0) < least for name, least in offers):
+            return False
+        return selected(node)
+
+    return matches
+
+
+def selects(constraints: Constraints) -> Matches:
+    """A fast test of whether a node is one that selector and affinity name."""
+    selector = dict(constraints.selector).items()
+    terms = None if constraints.terms is None else [_term(term) for term in constraints.terms]
+
+    def matches(node: NodeFacts) -> bool:
+        if selector and not selector <= node.labels.items():
             return False
         return terms is None or any(term(node) for term in terms)
 
@@ -129,13 +139,14 @@ def _terms(spec: Object) -> tuple[SelectorTerm, ...] | None:
         section(affinity, "requiredDuringSchedulingIgnoredDuringExecution"), "nodeSelectorTerms"
     )
     read = (
-        SelectorTerm(_expressions(term, "matchExpressions"), _expressions(term, "matchFields"))
+        SelectorTerm(expressions_of(term, "matchExpressions"), expressions_of(term, "matchFields"))
         for term in terms
     )
     return tuple(sorted({term for term in read if term.labels or term.fields}))
 
 
-def _expressions(term: Object, name: str) -> tuple[Expression, ...]:
+def expressions_of(term: Object, name: str) -> tuple[Expression, ...]:
+    """The tests that a term lists under a name; raises InvalidSpec."""
     return tuple(sorted({_expression(item, name) for item in sections(term, name)}))
 
 
@@ -181,7 +192,8 @@ def _toleration(item: Object) -> Toleration:
     return Toleration(key, operator, value, text(item, "effect"))
 
 
-def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether a pod with these tolerations puts up with a taint."""
     key, value, effect = taint
     for one in tolerations:
         if one.effect not in {"", effect} or one.key not in {"", key}:
@@ -192,8 +204,8 @@ def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 
 
 def _term(term: SelectorTerm) -> Matches:
-    labels = [_test(expression) for expression in term.labels]
-    fields = [_test(expression) for expression in term.fields]
+    labels = [test_of(expression) for expression in term.labels]
+    fields = [test_of(expression) for expression in term.fields]
 
     def matches(node: NodeFacts) -> bool:
         if not all(test(node.labels) for test in labels):
@@ -203,7 +215,8 @@ def _term(term: SelectorTerm) -> Matches:
     return matches
 
 
-def _test(expression: Expression) -> Callable[[Object], bool]:
+def test_of(expression: Expression) -> Callable[[Mapping[str, str]], bool]:
+    """A fast test of labels."""
     key, values = expression.key, frozenset(expression.values)
     match expression.operator:
         case "In":
@@ -217,7 +230,7 @@ def _test(expression: Expression) -> Callable[[Object], bool]:
     bound = _number(expression.values[0]) or 0
     above = expression.operator == "Gt"
 
-    def compares(labels: Object) -> bool:
+    def compares(labels: Mapping[str, str]) -> bool:
         found = _number(labels.get(key))
         return found is not None and (found > bound if above else found < bound)
 

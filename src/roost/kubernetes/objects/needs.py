@@ -25,11 +25,11 @@ from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
 from roost.kubernetes.objects.constraints import Constraints, constraints_of
+from roost.kubernetes.objects.neighbours import wishes_of
 from roost.kubernetes.objects.ports import host_ports
 from roost.kubernetes.objects.shares import PARTS, UNDERSTOOD, devices_asked
 from roost.kubernetes.objects.values import annotations_of, integer, section, sections, text
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _COUNTED = UNDERSTOOD | {"cpu", "memory"}
 _MOST_PRIORITY = 2_147_483_647
 
@@ -38,7 +38,8 @@ class Need(NamedTuple):
     """What a pod needs.
 
     ``resources`` carries the name of the pool of ``constraints``. ``preempts``: whether others may
-    have to go for it. ``claims`` are the volumes that must be there.
+    have to go for it. ``claims`` are the volumes that must be there. ``kept_off`` says why
+    filters keep it off some nodes.
     """
 
     resources: Resources
@@ -46,6 +47,7 @@ class Need(NamedTuple):
     priority: int = 0
     preempts: bool = True
     claims: tuple[str, ...] = ()
+    kept_off: str = ""
 
     @property
     def pool(self) -> str:
@@ -57,6 +59,7 @@ def needs(pod: Object) -> Need:
     """What a pod needs; InvalidSpec with a sentence if it cannot be had here."""
     spec = section(pod, "spec")
     _refuse(spec)
+    wishes_of(pod)  # what makes no sense is refused here; the rest is for filters
     requests = _requests(spec)
     asked = devices_asked(annotations_of(pod), requests)
     offers = ((asked.offer, 1),) if asked.offer else ()  # how many is for the core to count
@@ -99,19 +102,6 @@ def priority_of(spec: Object) -> int:
 
 
 def _refuse(spec: Object) -> None:
-    affinity = section(spec, "affinity")
-    for name, words in (("podAffinity", "affinity"), ("podAntiAffinity", "anti-affinity")):
-        if affinity.get(name) and section(affinity, name).get(_REQUIRED):
-            raise InvalidSpec(
-                f"required pod {words} is not supported; a preference would be left out, and"
-                " what must be true of the node itself can be said with node affinity"
-            )
-    for constraint in sections(spec, "topologySpreadConstraints"):
-        if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
-            raise InvalidSpec(
-                "topologySpreadConstraints with DoNotSchedule are not supported; those with"
-                " ScheduleAnyway are left out"
-            )
     if spec.get("resourceClaims"):
         raise InvalidSpec("resourceClaims are not supported; ask for devices with nvidia.com/gpu")
 

@@ -10,7 +10,9 @@ that anybody writes; one that makes no sense is as good as none.
     their kind     roost.dev/gpu-kind, nvidia.com/gpu.product, amd.com/gpu.product-name,
                    alibabacloud.com/gpu-card-model, node.kubernetes.io/instance-type, else "gpu"
     their memory   nvidia.com/gpu.memory (MiB), amd.com/gpu.vram (a quantity)
-    switch         roost.dev/switch, a rack, the leaf switch that NVIDIA's Topograph found, a zone
+    switch         roost.dev/switch, a rack, the leaf switch that NVIDIA's Topograph found, or what
+                   a cloud calls the innermost part of its network
+    block, zone    roost.dev/block, a spine or what a cloud calls such; topology.kubernetes.io/zone
     whole, shared  roost.dev/gpus-as: "whole", "shares" or "both"; without it, the first pod decides
     extras         everything else: slices of devices, network devices, huge pages, local disk; and
                    all of every port (``ports``)
@@ -24,6 +26,7 @@ from typing import NamedTuple
 from roost.core.extras import Extras
 from roost.core.spec import NodeId, NodeSpec
 from roost.errors import InvalidSpec
+from roost.kubernetes.autoscaling.disruption import is_doomed
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
 from roost.kubernetes.objects.ports import EVERY_PORT
@@ -35,7 +38,8 @@ TURN = "nvidia.com/gpu.shared"
 DEVICES = ("nvidia.com/gpu", TURN, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 _COUNTED = (*DEVICES, "aliyun.com/gpu-count", "alibabacloud.com/gpu-count")
 _COUNTED_APART = frozenset({*_COUNTED, "cpu", "memory", "pods"})
-_KIND = (
+#: Labels that say of which kind the devices of a node are, the surest first.
+KIND_LABELS = (
     "roost.dev/gpu-kind",
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -46,10 +50,23 @@ _SWITCH = (
     "roost.dev/switch",
     "topology.kubernetes.io/rack",
     "network.topology.nvidia.com/leaf",
-    "network.topology.nvidia.com/block",
     "network.topology.nvidia.com/tier-0",
-    "topology.kubernetes.io/zone",
+    "cloud.google.com/gce-topology-subblock",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.provider.com/topology-rack",
 )
+_BLOCK = (
+    "roost.dev/block",
+    "network.topology.nvidia.com/block",
+    "network.topology.nvidia.com/spine",
+    "network.topology.nvidia.com/tier-1",
+    "cloud.google.com/gce-topology-block",
+    "topology.k8s.aws/network-node-layer-2",
+    "cloud.provider.com/topology-block",
+)
+_ZONE = ("roost.dev/zone", "topology.kubernetes.io/zone")
+#: Of every name that begins so a node has one: for pods that keep away from others of their gang.
+APART = "pods apart/"
 #: How the devices of a node are given out: whole, in shares, or both.
 _GPUS_AS = "roost.dev/gpus-as"
 _SHARING = "nvidia.com/gpu.sharing-strategy"
@@ -92,7 +109,7 @@ def node_spec(node: Object) -> NodeSpec:
     return NodeSpec(
         id=name_of(node),
         gpus=gpus,
-        kind=_first(labels, _KIND) or "gpu",
+        kind=_first(labels, KIND_LABELS) or "gpu",
         gpu_memory_mib=_device_mib(labels) if gpus else 0,
         # To the core 0 is unknown and so without bound; a node that says 0 has next to nothing.
         cpu_milli=max(1, quantities.milli(offered["cpu"], "allocatable cpu", down=True))
@@ -107,6 +124,8 @@ def node_spec(node: Object) -> NodeSpec:
         else 0,
         extras=_extras(offered),
         mixed=labels.get(_GPUS_AS) == "both",
+        block=_first(labels, _BLOCK),
+        zone=_first(labels, _ZONE),
     )
 
 
@@ -127,8 +146,10 @@ def is_ready(node: Object) -> bool:
 
 
 def is_open(node: Object) -> bool:
-    """Whether it takes new pods: it is not cordoned, and it is not being deleted."""
+    """Whether it takes new pods: it is not cordoned, and nobody is about to remove it."""
     if section(node, "metadata").get("deletionTimestamp") is not None:
+        return False
+    if is_doomed(node):
         return False
     return section(node, "spec").get("unschedulable") is not True
 
@@ -176,6 +197,7 @@ def _extras(offered: Object) -> Extras:
         if name not in _COUNTED_APART
     }
     found.update(EVERY_PORT)
+    found[f"{APART}*"] = 1
     return _one(tuple(sorted((name, amount) for name, amount in found.items() if amount)))
 
 

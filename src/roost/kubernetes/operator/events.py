@@ -182,7 +182,10 @@ class WaitingReasons:
             return None
         cause = found.reason.cause
         roomless = cause in (Cause.CAPACITY, Cause.FRAGMENTATION)
-        return WaitingReason(NO_ROOM if roomless else word(cause.token), found.reason.text)
+        text = found.reason.text
+        if roomless and gang.kept_off:
+            text = f"{text}; {gang.kept_off}"
+        return WaitingReason(NO_ROOM if roomless else word(cause.token), text)
 
     def _is_news(self, pod: Object, why: WaitingReason) -> bool:
         said, at = self._told.get(pod["metadata"]["uid"], (None, 0.0))

@@ -23,6 +23,7 @@ from roost.jobs.health import DecisionCounts
 from roost.jobs.history import touched
 from roost.kubernetes.client.api import Api, Object
 from roost.kubernetes.client.kinds import ResourceKind
+from roost.kubernetes.filters.turns import FilterFactory
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.reconciler import Objects, Reconciler
 from roost.kubernetes.operator.workload import DecisionBatch, SourceFactory, WorkloadSource
@@ -51,12 +52,15 @@ class Leadership:
         binder: Binder,
         identity: str = "",
         lost_s: float,
+        filters: Sequence[FilterFactory] = (),
     ) -> None:
         self.counts = DecisionCounts()
         self.writer = Writer(api, binder, identity, self._break)
         #: The first error after which the loop must not go on.
         self._broken: BaseException | None = None
-        self.reconciler = Reconciler(policy, placer, objects, clock, sources, lost_s, self.writer)
+        self.reconciler = Reconciler(
+            policy, placer, objects, clock, sources, lost_s, self.writer, filters
+        )
 
     @property
     def core(self) -> Core:

@@ -20,6 +20,8 @@ from roost.kubernetes.client.api_thread import ApiThread
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, ResourceKind
 from roost.kubernetes.client.lease import Deposed, LeaseCandidate
 from roost.kubernetes.client.mirror import Mirror
+from roost.kubernetes.filters import NODE_FILTERS
+from roost.kubernetes.filters.turns import FilterFactory
 from roost.kubernetes.gangs.discovery import SCHEDULER, GangSource
 from roost.kubernetes.gangs.foreign_pods import ForeignPods
 from roost.kubernetes.objects.trimming import trimmer
@@ -81,13 +83,16 @@ class Operator:
         options: OperatorOptions,
         sources: Sequence[SourceFactory] = (),
         beside: ApiThread | None = None,
+        filters: Sequence[FilterFactory] = NODE_FILTERS,
     ) -> None:
         self.api, self.options = api, options
         self.policy = policies.policy(options.policy)
         self.placer = placement.placer(options.placer)
         self.clock = WallClock()
         self.sources = [*sources, *pod_sources(options.scheduler)]
-        wanted = dict.fromkeys(kind for opening in self.sources for kind in opening.kinds)
+        self.filters = filters
+        asked_for = [*(one.kinds for one in self.sources), *(one.kinds for one in filters)]
+        wanted = dict.fromkeys(kind for kinds in asked_for for kind in kinds)
         self.mirrors: dict[ResourceKind, Mirror] = {
             kind: self._mirror(kind) for kind in dict.fromkeys((NODES, PODS, *wanted))
         }
@@ -186,6 +191,7 @@ class Operator:
                 binder=self.binder,
                 identity=self.leader.identity,
                 lost_s=self.options.lost_s,
+                filters=self.filters,
             )
             try:
                 await self.leadership.run()

@@ -28,12 +28,16 @@ from roost.core import (
     Policy,
     Resources,
 )
+from roost.core.extras import Extras
 from roost.errors import Fatal, RoostError
 from roost.jobs.policy_guard import PolicyGuard
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
+from roost.kubernetes.filters.turns import FilterFactory, NodeFilters, summary
 from roost.kubernetes.objects.constraints import Pools
 from roost.kubernetes.objects.needs import Need, needs
+from roost.kubernetes.objects.pods import is_bound
+from roost.kubernetes.objects.values import labels_of
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
 from roost.kubernetes.operator.workload import PodWorkload, SourceFactory, WorkloadSource
@@ -62,6 +66,7 @@ class Reconciler:
         sources: Sequence[SourceFactory],
         lost_s: float = LOST_S,
         writer: Writer | None = None,
+        filters: Sequence[FilterFactory] = (),
     ) -> None:
         self.policy = PolicyGuard(policy)
         self.core = Core(self.policy, placer)
@@ -80,6 +85,8 @@ class Reconciler:
         #: last sweep left.
         self._asked_for: dict[JobId, set[str]] = {}
         self._asking: JobId | None = None
+        #: The domain of each topology in which the workload that asked last gathers.
+        self._gathering: dict[str, tuple[JobId | None, str]] = {}
         self._left = (0, 0)
         #: Which source each workload belongs to, by its place in ``sources``.
         self._owner: dict[JobId, int] = {}
@@ -87,6 +94,8 @@ class Reconciler:
         #: Whether everything was folded once, and the workloads to reconcile again then.
         self.settled = False
         self._postponed: dict[JobId, None] = {}
+        self.filters = NodeFilters([factory.make(self) for factory in filters])
+        self._filter_kinds = {kind for factory in filters for kind in factory.kinds}
         self.sources: list[WorkloadSource] = [factory.make(self) for factory in sources]
 
     # -- what sources and workloads ask for ------------------------------------------------------
@@ -128,23 +137,84 @@ class Reconciler:
         """Mirrored objects by namespace and name."""
         return self._objects(kind)
 
-    def need_of(self, pod: Object, shunned: tuple[NodeId, ...] = ()) -> Need:
+    def need_of(
+        self,
+        pod: Object,
+        shunned: tuple[NodeId, ...] = (),
+        extras: Extras = (),
+        *,
+        is_placed: bool = False,
+    ) -> Need:
         """What a pod needs, from a pool that the core knows from now on; raises InvalidSpec."""
         need = needs(pod)
         if shunned:
             need = need._replace(constraints=need.constraints._replace(shunned=shunned))
         pool = self.pools.add(need.constraints)
+        if not (is_placed or is_bound(pod)) and self.filters.concerns(pod):
+            need = self._filtered(pod, need, pool)
+            pool = self.pools.add(need.constraints)
         if self._asking is not None:
             self._asked_for.setdefault(self._asking, set()).add(pool)
         resources = need.resources
-        if resources.pool != pool:
-            resources = replace(resources, pool=pool)
+        if resources.pool != pool or extras:
+            extras = tuple(sorted((*resources.extras, *extras)))
+            resources = replace(resources, pool=pool, extras=extras)
         # Equal resources are one object: the core finds their line without comparing them.
         return need._replace(resources=self._resources.setdefault(resources, resources))
 
-    def resources_of(self, pod: Object) -> Resources:
-        """What a pod needs, with its pool; raises InvalidSpec."""
-        return self.need_of(pod).resources
+    def _filtered(self, pod: Object, need: Need, pool: str) -> Need:
+        """A need without the nodes that filters refuse now."""
+        there = self.nodes.objects
+        nodes = {node: there[node] for node in self.pools[pool] if node in there}
+        refusals = self.filters.refusals(pod, list(nodes.values()))
+        shunned = {*need.constraints.shunned, *refusals}
+        key = self.filters.together(pod)
+        if key:
+            left = {node: found for node, found in nodes.items() if node not in refusals}
+            shunned |= self._elsewhere(key, left, need.resources)
+        return need._replace(
+            constraints=need.constraints._replace(shunned=tuple(sorted(shunned))),
+            kept_off=summary(refusals),
+        )
+
+    def _elsewhere(self, key: str, nodes: Mapping[NodeId, Object], need: Resources) -> set[NodeId]:
+        """All nodes but those of one domain: of what has to stay together, wherever that is.
+
+        The first role of a gang chooses the domain with the most room; the others follow it.
+        """
+        domains: dict[str, set[NodeId]] = {}
+        for name, node in nodes.items():
+            domains.setdefault(labels_of(node)[key], set()).add(name)
+        last = self._gathering.get(key)
+        if last is not None and last[0] == self._asking and last[1] in domains:
+            best = last[1]
+        else:
+            ledger = self.core.ledger
+            rooms = {
+                domain: sum(ledger.room(ledger.nodes[n], need) for n in found if n in ledger.nodes)
+                for domain, found in domains.items()
+            }
+            best = max(sorted(rooms), key=rooms.__getitem__, default="")
+            self._gathering[key] = self._asking, best
+        return nodes.keys() - domains.get(best, set())
+
+    def take_turn(self, job: JobId) -> bool:
+        """Whether a workload that filters have a say about may come to the core in this batch."""
+        if not self.settled:  # filters do not know all pods yet
+            self.requeue(job)
+            return False
+        if not self.filters.take_turn(job, self.now()):
+            return False
+        self._asked_for.pop(job, None)  # its nodes are others from now on
+        return True
+
+    def admit(self, places: Sequence[tuple[Object, NodeId]]) -> str:
+        """Let filters count pods on nodes from now on; or why that must not be."""
+        there = self.nodes.objects
+        missing = next((node for _, node in places if node not in there), None)
+        if missing is not None:
+            return f"node {missing} is gone"
+        return self.filters.admit((pod, there[node]) for pod, node in places)
 
     def requeue(self, job: JobId) -> None:
         """Let a workload be reconciled in the next batch; at the start, once all others were."""
@@ -190,6 +260,10 @@ class Reconciler:
         """Look at everything there is, oldest first."""
         for node in self.objects(NODES).values():
             self.nodes.changed(None, node)
+            self.filters.object_changed(NODES, None, node)
+        for kind in self._filter_kinds - {NODES, PODS}:
+            for found in self.objects(kind).values():
+                self.filters.object_changed(kind, None, found)
         for source in self.sources:
             for job in source.initial_jobs():
                 self.requeue(job)
@@ -205,6 +279,7 @@ class Reconciler:
 
     def observe(self, kind: ResourceKind, old: Object | None, new: Object | None) -> None:
         """An object came, changed or is gone."""
+        self.filters.object_changed(kind, old, new)
         if kind is PODS:
             self._pod(old, new)
         elif kind is NODES:
@@ -217,12 +292,13 @@ class Reconciler:
     @property
     def open(self) -> bool:
         """Whether there is something left to fold."""
-        return bool(self._touched or self._reported or self.nodes.dirty)
+        return bool(self._touched or self._reported or self.nodes.dirty or self.filters.open)
 
     @property
     def due_at(self) -> float | None:
         """When the next workload asked to be reconciled again."""
-        return self._due[0][0] if self._due else None
+        found = [due for due in (self.filters.due_at(), *(at for at, _ in self._due[:1])) if due]
+        return min(found, default=None)
 
     def settle(self, limit: int) -> list[Event]:
         """Fold what changed, of so many workloads at most; the core decides nothing yet."""
@@ -231,6 +307,8 @@ class Reconciler:
             date = heapq.heappop(self._due)
             self._dates.discard(date)
             self.requeue(date[1])
+        if self.settled:
+            self._touched |= dict.fromkeys(self.filters.begin_turns(now))
         folded: list[Event] = []
         for event in self.nodes.events(now):
             self._fold(event, folded, self.nodes.refused)
@@ -267,6 +345,7 @@ class Reconciler:
 
     def _reconcile(self, workload: PodWorkload, now: float, folded: list[Event]) -> None:
         self._asking = workload.id
+        self._gathering.clear()
         try:
             for event in workload.reconcile(now):
                 self._fold(event, folded, workload.refused)
@@ -291,6 +370,7 @@ class Reconciler:
         self.workloads.pop(job_id, None)
         self._owner.pop(job_id, None)
         self._asked_for.pop(job_id, None)
+        self.filters.forget(job_id)
 
     def _is_littered(self) -> bool:
         """Whether there may be more to forget by now than there is in use."""

@@ -18,12 +18,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from roost.core import Action, Core, Decision, Event, JobId, NodeId, Resources
+from roost.core import Action, Core, Decision, Event, JobId, NodeId
 from roost.errors import RoostError
 
 if TYPE_CHECKING:
+    from roost.core.extras import Extras
     from roost.kubernetes.client.api import Api, Object
     from roost.kubernetes.client.kinds import ResourceKind
+    from roost.kubernetes.filters.turns import NodeFilters
     from roost.kubernetes.objects.needs import Need
     from roost.kubernetes.operator.binding import Binder
 
@@ -143,15 +145,34 @@ class OperatorContext(Protocol):
         """Mirrored objects by namespace and name; empty where the server has no such kind."""
         ...
 
-    def need_of(self, pod: Object, shunned: tuple[NodeId, ...] = ()) -> Need:
-        """What a pod needs, on other nodes than those; raises InvalidSpec.
+    def need_of(
+        self,
+        pod: Object,
+        shunned: tuple[NodeId, ...] = (),
+        extras: Extras = (),
+        *,
+        is_placed: bool = False,
+    ) -> Need:
+        """What a pod needs, with more extras, on other nodes than those; raises InvalidSpec.
 
-        The core knows the pool of its resources.
+        The core knows the pool of its resources. Filters are not asked about one that is placed.
         """
         ...
 
-    def resources_of(self, pod: Object) -> Resources:
-        """The resources of ``needed`` alone."""
+    @property
+    def filters(self) -> NodeFilters:
+        """What filters say of pods and nodes."""
+        ...
+
+    def take_turn(self, job: JobId) -> bool:
+        """Whether a workload that filters have a say about may come to the core in this batch.
+
+        If not, it is reconciled again when it may.
+        """
+        ...
+
+    def admit(self, places: Sequence[tuple[Object, NodeId]]) -> str:
+        """Let filters count pods on nodes from now on, all or none; or why that must not be."""
         ...
 
     def requeue(self, job: JobId) -> None:

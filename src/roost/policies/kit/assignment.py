@@ -127,11 +127,7 @@ class _Assignment:
     def _keep_limits(self) -> None:
         """Forget wishes beyond the limits of queues: smaller ones count first, then in order."""
         plan = self.plan
-        limited = {
-            q: q.spec.limit_milli - q.used_milli
-            for q in plan.queues.values()
-            if q.spec.limit_milli is not None
-        }
+        limited = {q: room for q in plan.queues.values() if (room := q.room_milli) is not None}
         if not limited:
             return
         for run in self.leavers:

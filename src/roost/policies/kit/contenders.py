@@ -19,10 +19,11 @@ from typing import Final, NamedTuple
 
 from roost.core.node import Node
 from roost.core.plan import Plan
-from roost.core.spec import JobId, QueueId
-from roost.core.state import Job, Run
+from roost.core.spec import JobId
+from roost.core.state import Job, Queue, Run
 from roost.core.waiting import Line
 from roost.policies.kit.moves import movable
+from roost.policies.kit.promises import Promises
 
 #: At most so many waiting jobs that can change are weighed against each other.
 WEIGHED: Final = 160
@@ -63,37 +64,29 @@ def within_quota(plan: Plan) -> Owed:
 
     Lines have to be those of one queue each.
     """
-    left = {
-        name: queue.spec.quota_milli
-        for name, queue in plan.queues.items()
-        if queue.spec.quota_milli is not None
-    }
-    found = Owed()
-    runs = [run for run in plan.running if run.job.queue.spec.id in left and not run.job.waiting]
+    promises, found = Promises(plan), Owed()
+    runs = [run for run in plan.running if promises.covers(run.job.queue) and not run.job.waiting]
     for run in sorted(runs, key=lambda run: run.job.seq):
-        queue = run.job.queue.spec.id
-        if run.job.gpu_milli <= left[queue]:
-            left[queue] -= run.job.gpu_milli
+        if promises.take_run(run):
             found.running.add(run.job.id)
-    lines: dict[QueueId, list[Line]] = {}
+    lines: dict[Queue, list[Line]] = {}
     for line in plan.waiting.open:
-        if line.queue in left and left[line.queue] >= line.gpu_milli:
-            lines.setdefault(line.queue, []).append(line)
+        if promises.covers(queue := line.head.queue):
+            lines.setdefault(queue, []).append(line)
     for queue, among in lines.items():
-        _owe(among, left[queue], found.waiting)
+        _owe(among, queue, promises, found.waiting)
     return found
 
 
-def _owe(lines: Iterable[Line], left_milli: int, owed: dict[Line, int]) -> None:
+def _owe(lines: Iterable[Line], queue: Queue, promises: Promises, owed: dict[Line, int]) -> None:
     """Count how many jobs of lines are within what is left of a quota, in their order."""
     heap = [(line.entries[0][:2], line) for line in lines]
     heapq.heapify(heap)
     while heap:
         _, line = heap[0]
-        if line.gpu_milli > left_milli:
+        if not promises.take_waiting(queue, line):
             heapq.heappop(heap)
             continue
-        left_milli -= line.gpu_milli
         owed[line] = count = owed.get(line, 0) + 1
         if count < len(line.entries):
             heapq.heapreplace(heap, (line.entries[count][:2], line))

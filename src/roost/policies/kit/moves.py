@@ -115,10 +115,7 @@ def place(plan: Plan, job: Job, promise: PendingMove) -> bool:
     parts: tuple[Part, ...] | None = promise.parts
     if not parts or not free(plan, job, parts):
         parts = somewhere(plan, job, wish)
-    if parts is None:
-        return False
-    plan.place_at(job, Allocation(parts))
-    return True
+    return parts is not None and plan.place_at(job, Allocation(parts))
 
 
 def somewhere(plan: Plan, job: Job, wish: Wish) -> tuple[Part, ...] | None:

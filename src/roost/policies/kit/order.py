@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -27,6 +27,7 @@ from roost.core.spec import WHOLE, NodeId
 from roost.core.state import Job, Run
 from roost.core.transitions import LEAVING, UNBOOKED, RunPhase
 from roost.core.waiting import Key, KeyOf, Line
+from roost.policies.kit.promises import in_the_way
 from roost.policies.kit.victims import Clear, clear_nodes, in_vain, worth_a_look
 
 #: How many victims are tried, one after the other, where a gang's needs are not simply nodes.
@@ -381,17 +382,18 @@ def displace(
     return False
 
 
-def _spare(plan: Plan, job: Job, mark: int, cleared: Iterable[tuple[Run, Clear, str]]) -> bool:
-    """Go back, and clear away only those on the nodes that the job was given."""
+def _spare(plan: Plan, job: Job, mark: int, cleared: Sequence[tuple[Run, Clear, str]]) -> bool:
+    """Go back, and clear away only those on the nodes that the job was given, or over its quota."""
     placed = plan.decisions[-1]
     assert isinstance(placed, Place)  # noqa: S101 - narrows the type
     nodes = set(placed.allocation.nodes)
+    others = [run for run, _, _ in cleared if nodes.isdisjoint(run.allocation.nodes)]
+    owing = in_the_way(job, placed.allocation, others)
     plan.undo(mark)
     for run, clear, reason in cleared:
-        if not nodes.isdisjoint(run.allocation.nodes):
+        if not nodes.isdisjoint(run.allocation.nodes) or run in owing:
             clear(plan, run, reason)
-    plan.place_at(job, placed.allocation)
-    return True
+    return plan.place_at(job, placed.allocation)
 
 
 # A name of the module is found faster than a member of an enumeration.

@@ -108,9 +108,9 @@ class Reservations:
                 self.nodes[node].change(self._on_grid(max(window.starts_at, plan.now)), -_ALL)
                 self.nodes[node].change(self._on_grid(window.ends_at), _ALL)
         self.limits = {
-            queue: FreeOverTime(queue.spec.limit_milli - queue.used_milli)
+            queue: FreeOverTime(room)
             for queue in plan.queues.values()
-            if queue.spec.limit_milli is not None
+            if (room := queue.room_milli) is not None
         }
         self._last: dict[tuple[NodeId, int], float] = {}
         last = self._last

@@ -126,12 +126,11 @@ def gpu_caps(jobs: Sequence[Job], held: Mapping[JobId, Wish]) -> dict[JobId, flo
     the limit any of them may have. A job for which nothing is left gets none.
     """
     found = {job.id: float("inf") for job in jobs}
-    limited = [job for job in jobs if job.queue.spec.limit_milli is not None]
+    rooms = {queue: queue.room_milli for queue in dict.fromkeys(job.queue for job in jobs)}
+    limited = [job for job in jobs if rooms[job.queue] is not None]
     left: dict[str, int] = {}
     for job in limited:
-        used = left.setdefault(
-            job.queue.spec.id, (job.queue.spec.limit_milli or 0) - job.queue.used_milli
-        )
+        used = left.setdefault(job.queue.spec.id, rooms[job.queue] or 0)
         if job.id in held and job.run is not None:
             left[job.queue.spec.id] = used + job.run.gpu_milli
     counted: list[Job] = []

@@ -183,7 +183,7 @@ def _holds(
     """Whether nodes, or one cell of them, could hold so many workers if they were empty."""
     rooms: dict[str, int] = {}
     for node in nodes:
-        if plan.ledger.suits(node, need):
+        if plan.ledger.suits(node, need) and (within is None or node.spec.is_within(within)):
             cell = _cell(node, within)
             rooms[cell] = rooms.get(cell, 0) + min(_empty_room(node.spec, need, within), workers)
             if rooms[cell] >= workers:
@@ -195,7 +195,7 @@ def _cell(node: Node, within: Level | None) -> str:
     """The name of the part of a cluster in which a gang of that level has to stay."""
     if within is None or within is Level.CLUSTER:
         return ""
-    return node.spec.switch if within is Level.SWITCH else node.id
+    return node.spec.domain(within) if within > Level.NODE else node.id
 
 
 def _empty_room(spec: NodeSpec, need: Resources, within: Level | None) -> int:

@@ -35,6 +35,8 @@ from roost.core.waiting import Key, Line
 from roost.policies.kit.contenders import Owed, priority, within_quota
 from roost.policies.kit.head import NEW_S, HeadReservation, reserve
 from roost.policies.kit.order import Brake, make_room, some_behind
+from roost.policies.kit.promises import any_promises
+from roost.policies.kit.reclaim import reclaim
 
 #: Service of a job of which nothing is known, in GPU-seconds. What it has had counts in doublings.
 _UNKNOWN_GPU_S = 3600.0
@@ -165,7 +167,7 @@ class Turns:
         self.keys.clear()
         capacity = max(plan.ledger.capacity_milli / WHOLE, 1.0)
         scale = 2.0 ** math.ceil(math.log2(capacity))
-        quotas = any(queue.spec.quota_milli is not None for queue in plan.queues.values())
+        quotas = any_promises(plan.queues.values())
         if plan.waiting.key != self.waiting:  # nothing is sorted by it yet
             self.scale = scale
         plan.lines(self.waiting, by_queue=quotas, apart=True)
@@ -236,15 +238,15 @@ class Turns:
             return True
         with plan.ledger.hidden(reservation.parts):
             parts = plan.probe(job)
-        if parts is not None:
-            plan.place_at(job, Allocation(parts))
-        return parts is not None
+        return parts is not None and plan.place_at(job, Allocation(parts))
 
     def _take(
         self, plan: Plan, line: Line, kind: float, first: LineReservation | None, brake: Brake
     ) -> bool:
         """Let runs make room for the head of a line, but not where it is kept for the first."""
         claim = self.claim(line, kind)
+        if kind == _OWED and reclaim(plan, line, clear=brake.clear):
+            return True
         if not some_behind(plan, claim, brake):
             return False
         if first is None or first.reservation is None:

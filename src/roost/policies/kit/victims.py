@@ -21,6 +21,7 @@ from roost.core.plan import Plan
 from roost.core.spec import WHOLE, Resources, Shape
 from roost.core.state import Job, Run, needs
 from roost.core.waiting import Key, Line
+from roost.policies.kit.promises import in_the_way
 
 #: How a run makes room: it is evicted, or suspended.
 Clear: TypeAlias = Callable[[Plan, Run, str], bool]
@@ -160,10 +161,11 @@ def _settle(plan: Plan, job: Job, mark: int, cleared: list[Run], clear: Clear) -
     placed = plan.decisions[-1]
     assert isinstance(placed, Place)  # noqa: S101 - narrows the type
     stay = _not_in_the_way(plan, cleared)
+    owing = in_the_way(job, placed.allocation, stay)
+    stay = [run for run in stay if run not in owing]
     plan.undo(mark)
     _go(plan, job, [run for run in cleared if run not in stay], clear)
-    plan.place_at(job, Allocation(placed.allocation.parts))
-    return True
+    return plan.place_at(job, Allocation(placed.allocation.parts))
 
 
 def _not_in_the_way(plan: Plan, cleared: list[Run]) -> list[Run]:

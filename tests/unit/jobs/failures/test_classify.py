@@ -35,7 +35,7 @@ RUN = RunId(JobId("bert-7f3ab"), 1)
 #: Kinds that no log of a worker shows: the engine says so, or the setup script fails.
 ENGINE_KINDS = {
     *("node-lost", "never-started", "stopped", "timeout", "setup-failed", "invalid-job"),
-    *("share-lost", "disk-bound", "displaced", "no-image"),
+    *("share-lost", "disk-bound", "displaced", "no-image", "pods-refused"),
 }
 
 
@@ -209,6 +209,8 @@ def test_what_the_engine_knows_is_believed(cause: str, kind: str) -> None:
         ("lost", "pod w was displaced: preempted by kube-scheduler", "displaced", "platform"),
         ("never-started", "pod w: ErrImagePull: no such image", "no-image", "user"),
         ("never-started", "pod w: ImagePullBackOff", "no-image", "user"),
+        ("never-started", 'Forbidden: pods "w" is forbidden', "pods-refused", "platform"),
+        ("never-started", 'NotFound: namespaces "lab" not found', "pods-refused", "platform"),
     ],
 )
 def test_what_a_kubelet_or_another_scheduler_did_is_told(

@@ -19,6 +19,7 @@ from roost.kubernetes.client import kinds
 from roost.kubernetes.client.kinds import Object, ResourceKind
 from roost.kubernetes.crds.__main__ import files
 from roost.kubernetes.crds.permissions import CLUSTER, LOCAL, ClusterPermission, needed
+from roost.kubernetes.filters import NODE_FILTERS
 from roost.kubernetes.gangs.discovery import GangSource
 from roost.kubernetes.gangs.foreign_pods import ForeignPods
 from roost.kubernetes.jobs.controller import JobController
@@ -65,7 +66,8 @@ def test_every_permission_is_for_a_kind_that_roost_uses() -> None:
 
 def test_the_operator_follows_what_it_may_follow() -> None:
     sources = (GangSource.kinds, ForeignPods.kinds, JobController.kinds, (kinds.NODES, kinds.PODS))
-    mirrored = {(kind.group, kind.plural) for some in sources for kind in some}
+    followed = (*sources, *(one.kinds for one in NODE_FILTERS))
+    mirrored = {(kind.group, kind.plural) for some in followed for kind in some}
     allowed = {(one.group, one.resource) for one in needed() if one.verb == "watch"}
     assert allowed == mirrored
 

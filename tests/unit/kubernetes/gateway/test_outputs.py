@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from roost.core import JobId, RunId
 from roost.errors import InvalidSpec, NotFound
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import Object, ResourceKind
+from roost.kubernetes.client.kinds import CONFIG_MAPS, Object, ResourceKind
 from roost.kubernetes.gateway import outputs
 from roost.kubernetes.gateway.outputs import PodOutputs
+from roost.kubernetes.objects.kept_logs import LogEnd, encode_logs
 
 RUN = RunId(JobId("lab.train"), 1)
 POD = {
@@ -51,7 +54,7 @@ def read(server: Server, tmp_path: Path, pod: Object = POD) -> bytes:
         return {"worker-0": pod}
 
     async def scenario() -> bytes:
-        kept = PodOutputs(cast("Api", server), pods, tmp_path)
+        kept = PodOutputs(cast("Api", server), pods, lambda _: "u-job", tmp_path)
 
         def text() -> bytes:
             with kept.logs(RUN) as log:
@@ -83,3 +86,57 @@ def test_the_first_container_of_a_pod_of_others_speaks(tmp_path: Path) -> None:
     other = {**POD, "spec": {"containers": [{"name": "pytorch"}, {"name": "sidecar"}]}}
     assert read(server, tmp_path, other) == b"epoch 1\n"
     assert set(server.asked) == {"pytorch"}
+
+
+class Keeping(Server):
+    """An API server without pods, and with what the operator kept of their logs."""
+
+    def __init__(self, logs: dict[str, LogEnd], uid: str = "u-job") -> None:
+        super().__init__(b"")
+        meta = {"name": "train-1-log", "ownerReferences": [{"kind": "Job", "uid": uid}]}
+        self.kept = {"metadata": meta, "binaryData": encode_logs(logs)}
+
+    async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Object:
+        if (kind, name, namespace) != (CONFIG_MAPS, "train-1-log", "lab"):
+            raise NotFound(f"no {kind.kind} {namespace}/{name}")
+        return self.kept
+
+
+def left(server: Server, tmp_path: Path, *workers: str) -> tuple[tuple[str, ...], list[bytes]]:
+    """The workers that are known when all pods are gone, and the logs of some."""
+
+    async def scenario() -> tuple[tuple[str, ...], list[bytes]]:
+        kept = PodOutputs(cast("Api", server), lambda _: {}, lambda _: "u-job", tmp_path)
+
+        def texts() -> tuple[tuple[str, ...], list[bytes]]:
+            found = []
+            for worker in workers:
+                with kept.logs(RUN, worker) as log:
+                    found.append(log.read(0, 1000))
+            return kept.workers(RUN), found
+
+        return await asyncio.to_thread(texts)
+
+    return asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_of_pods_that_are_gone_the_operator_kept_the_ends(tmp_path: Path) -> None:
+    server = Keeping(
+        {
+            "worker-0": LogEnd(b"all\n", is_whole=True),
+            "worker-1": LogEnd(b"end\n", is_whole=False),
+        }
+    )
+    names, (whole, tail) = left(server, tmp_path, "worker-0", "worker-1")
+    assert names == ("worker-0", "worker-1")
+    assert whole == b"all\n"
+    assert tail == b"[roost: the pod is gone; this is the end of its log]\nend\n"
+    with pytest.raises(NotFound, match="is gone"):
+        left(server, tmp_path, "worker-2")
+
+
+def test_what_an_earlier_job_of_the_same_name_left_is_not_shown(tmp_path: Path) -> None:
+    server = Keeping({"worker-0": LogEnd(b"old\n", is_whole=True)}, uid="u-earlier")
+    assert left(server, tmp_path) == ((), [])
+    with pytest.raises(NotFound, match="is gone"):
+        left(server, tmp_path, "worker-0")

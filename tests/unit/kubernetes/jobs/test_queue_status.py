@@ -128,6 +128,34 @@ def test_a_promise_that_cannot_be_is_said_to_be_none() -> None:
     assert (ready["status"], ready["reason"]) == ("False", "InvalidQueue")
 
 
+def test_a_tree_tells_who_borrowed_what_and_a_circle_is_refused() -> None:
+    cluster = with_jobs(job("one", queue="mine"), job("two", queue="mine"), job("x", queue="mine"))
+    queues = {
+        "org": {},
+        "vision": {"quota": 1, "parent": "org", "quotas": [{"resource": "cpu", "nominal": "64"}]},
+        "nlp": {"quota": 1, "parent": "org"},
+    }
+    for name, spec in queues.items():
+        made = {**cluster_queue(name), "spec": spec}
+        old = cluster.objects[CLUSTER_QUEUES].get(("", name))
+        cluster.objects[CLUSTER_QUEUES]["", name] = made
+        cluster.reconciler.observe(CLUSTER_QUEUES, old, made)
+    for _ in range(2):
+        cluster.decide()
+    said = told(cluster)
+    assert (said["ClusterQueue vision"]["used"], said["ClusterQueue vision"]["borrowed"]) == (2, 1)
+    assert said["ClusterQueue nlp"]["lent"] == 1
+    assert [one["resource"] for one in said["ClusterQueue vision"]["resources"]][:1] == ["gpu"]
+
+    turned = {**cluster_queue("org"), "spec": {"parent": "vision"}}
+    cluster.objects[CLUSTER_QUEUES]["", "org"] = turned
+    cluster.reconciler.observe(CLUSTER_QUEUES, None, turned)
+    cluster.decide()
+    (ready,) = told(cluster)["ClusterQueue vision"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "InvalidParent")
+    assert "circle" in ready["message"]
+
+
 def test_the_priority_class_of_a_job_is_its_priority() -> None:
     gentle = {"metadata": {"name": "gentle"}, "value": 1000, "preemptionPolicy": "Never"}
     cluster = with_jobs(

@@ -356,10 +356,6 @@ def test_only_one_container_may_have_a_part_of_a_device() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "required pod affinity"),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, "required pod anti-affinity"),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "DoNotSchedule"),
-        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "DoNotSchedule"),
         ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims"),
     ],
 )

@@ -32,9 +32,9 @@ def test_a_node_of_the_usual_sort() -> None:
         gpu_memory_mib=81559,
         cpu_milli=191450,
         memory_mib=2047,
-        switch="eu-1a",
+        zone="eu-1a",
         workers=110,
-        extras=tuple(EVERY_PORT.items()),
+        extras=(*EVERY_PORT.items(), ("pods apart/*", 1)),
         mixed=False,
     )
 
@@ -94,19 +94,24 @@ def test_a_label_that_makes_no_sense_is_as_good_as_none(labels: dict[str, Any], 
     assert node_spec(node(labels=labels)).gpu_memory_mib == mib
 
 
+_ZONE, _NVIDIA = "topology.kubernetes.io/zone", "network.topology.nvidia.com"
+
+
 @pytest.mark.parametrize(
-    ("labels", "switch"),
+    ("labels", "place"),
     [
-        ({}, ""),
-        ({"topology.kubernetes.io/zone": "a"}, "a"),
-        ({"topology.kubernetes.io/zone": "a", "network.topology.nvidia.com/leaf": "l"}, "l"),
-        ({"topology.kubernetes.io/zone": "a", "network.topology.nvidia.com/block": "b"}, "b"),
-        ({"network.topology.nvidia.com/leaf": "l", "topology.kubernetes.io/rack": "r"}, "r"),
-        ({"topology.kubernetes.io/rack": "r", "roost.dev/switch": "s"}, "s"),
+        ({}, ("", "", "")),
+        ({_ZONE: "a"}, ("a", "", "")),
+        ({_ZONE: "a", f"{_NVIDIA}/leaf": "l"}, ("a", "", "l")),
+        ({_ZONE: "a", f"{_NVIDIA}/block": "b"}, ("a", "b", "")),
+        ({f"{_NVIDIA}/leaf": "l", "topology.kubernetes.io/rack": "r"}, ("", "", "r")),
+        ({"topology.kubernetes.io/rack": "r", "roost.dev/switch": "s"}, ("", "", "s")),
+        ({f"{_NVIDIA}/spine": "s", "roost.dev/block": "b", "roost.dev/zone": ""}, ("", "b", "")),
     ],
 )
-def test_the_switch_is_the_nearest_that_is_known(labels: dict[str, str], switch: str) -> None:
-    assert node_spec(node(labels=labels)).switch == switch
+def test_where_a_node_is_at_each_level(labels: dict[str, str], place: tuple[str, str, str]) -> None:
+    spec = node_spec(node(labels=labels))
+    assert (spec.zone, spec.block, spec.switch) == place
 
 
 def test_nothing_left_is_not_without_bound() -> None:
@@ -252,5 +257,6 @@ def test_a_node_counts_all_else_that_it_offers_by_name() -> None:
         ("host port UDP/*", 1000),
         ("hugepages-2Mi", 4 << 20),
         ("nvidia.com/mig-1g.5gb", 7),
+        ("pods apart/*", 1),
     )
     assert node_spec(node("n1", allocatable=offered)).extras is found.extras

@@ -8,6 +8,7 @@ from typing import Any
 from roost import placement, policies
 from roost.core import Action, Core, Woke
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
+from roost.kubernetes.filters import NODE_FILTERS
 from roost.kubernetes.operator.loop import pod_sources
 from roost.kubernetes.operator.reconciler import Reconciler
 from roost.kubernetes.operator.workload import SourceFactory
@@ -64,6 +65,7 @@ class Cluster:
             lambda kind: self.objects.get(kind, {}),
             lambda: self.time,
             [*sources, *pod_sources()],
+            filters=NODE_FILTERS,
         )
         self.reconciler.begin()
         while not self.reconciler.settled:

@@ -130,6 +130,22 @@ class SmallCluster:
         del namespace
         return self.logs.get(name, b"")
 
+    async def follow(self, namespace: str, name: str, **_: Any) -> AsyncIterator[bytes]:
+        """A log until its pod is gone."""
+        yield b""
+        sent = 0
+        while True:
+            is_gone = (namespace, name) not in self.objects(PODS)
+            if found := self.logs.get(name, b"")[sent:]:
+                sent += len(found)
+                yield found
+            if is_gone:
+                return
+            await asyncio.sleep(0.001)
+
+    async def get_metadata(self, kind: ResourceKind, name: str, namespace: str = "") -> Object:
+        return {"metadata": (await self.get(kind, name, namespace))["metadata"]}
+
     # -- what tests do ---------------------------------------------------------------------------
 
     def node(self, name: str, gpus: int = 4) -> None:

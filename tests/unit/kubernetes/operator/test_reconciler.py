@@ -127,12 +127,11 @@ def test_a_node_without_room_for_what_is_there_is_shunned_until_there_is() -> No
 
 
 def test_a_pod_that_cannot_be_understood_has_a_problem_and_no_job() -> None:
-    spread = {"whenUnsatisfiable": "DoNotSchedule"}
-    odd = pod("odd", spec={"topologySpreadConstraints": [spread]})
+    odd = pod("odd", spec={"tolerations": [{"operator": "Sometimes"}]})
     cluster = Cluster(node("n"), odd)
     cluster.decide()
     gang_of_one = cluster.reconciler.workloads[JobId("lab.pod.odd")]
-    assert "not supported" in gang_of_one.problem  # type: ignore[attr-defined]
+    assert "'Sometimes' is not known" in gang_of_one.problem  # type: ignore[attr-defined]
     assert not cluster.core.jobs
 
 

@@ -140,8 +140,7 @@ class Slots:
             if plan.over_limit(job, shape.gpu_milli):
                 continue
             parts = even(plan.ledger, shape, None, self.poor) or plan.placer(plan.ledger, shape)
-            if parts is not None:
-                plan.place_at(job, Allocation(parts))
+            if parts is not None and plan.place_at(job, Allocation(parts)):
                 return True
         self.todo[job.id] = low
         return False

@@ -1,0 +1,212 @@
+"""Pods near others, apart from others, and spread evenly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.kubernetes.operator.objects import SPACE, Cluster, gang, node, pod
+
+from roost.core import JobId, Launch
+from roost.errors import InvalidSpec
+from roost.kubernetes.client.kinds import NAMESPACES, NODES, PODS, Object
+from roost.kubernetes.filters.neighbours import NeighbourFilter
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE, HOST = "zone", "kubernetes.io/hostname"
+
+
+def term(app: str = "x", key: str = ZONE, **more: Any) -> Object:
+    return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, **more}
+
+
+def near(*terms: Object) -> Object:
+    return {"affinity": {"podAffinity": {REQUIRED: list(terms)}}}
+
+
+def apart(*terms: Object) -> Object:
+    return {"affinity": {"podAntiAffinity": {REQUIRED: list(terms)}}}
+
+
+def spread(skew: int = 1, key: str = ZONE, **more: Any) -> Object:
+    one = {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **more}
+    return {"topologySpreadConstraints": [{"labelSelector": {"matchLabels": {"app": "x"}}, **one}]}
+
+
+def zoned(name: str, zone: str, **labels: str) -> Object:
+    made = node(name)
+    made["metadata"]["labels"] |= {ZONE: zone, **labels}
+    return made
+
+
+def labelled(name: str, app: str = "x", **given: Any) -> Object:
+    return pod(name, labels={"app": app}, **given)
+
+
+NODES_OF_TWO_ZONES = (zoned("a1", "a"), zoned("a2", "a"), zoned("b1", "b"))
+
+
+def refused(
+    *residents: Object, asks: Object, nodes: tuple[Object, ...] = NODES_OF_TWO_ZONES
+) -> str:
+    """The nodes that a pod must not go to."""
+    filter_ = NeighbourFilter()
+    for one in nodes:
+        filter_.object_changed(NODES, None, one)
+    for one in residents:
+        filter_.object_changed(PODS, None, one)
+    return " ".join(sorted(filter_.refusals(asks, NODES_OF_TWO_ZONES)))
+
+
+@pytest.mark.parametrize(
+    ("there", "asks", "nodes"),
+    [
+        ([], near(term("y")), "a1 a2 b1"),  # nobody to be near
+        ([labelled("y", "y", node="a1")], near(term("y")), "b1"),
+        ([labelled("y", "y", node="a1")], near(term("y", HOST)), "a2 b1"),
+        ([], near(term("x")), ""),  # the first of its kind
+        ([labelled("o", node="b1")], near(term("x")), "a1 a2"),
+        ([labelled("o", node="b1")], near(term("x"), term("y")), "a1 a2 b1"),
+        ([labelled("o", node="b1")], near(term("x", "rack")), "a1 a2 b1"),  # no node has one
+        ([labelled("y", "y", node="a1")], apart(term("y")), "a1 a2"),
+        ([labelled("y", "y", node="a1")], apart(term("y", "rack")), ""),
+        ([labelled("y", "y", node="a1", phase="Failed")], apart(term("y")), ""),
+        ([labelled("y", "y", node="a1", spec=apart(term("x")))], {}, "a1 a2"),
+        ([labelled("y", "y", node="a1", spec=apart(term("z")))], {}, ""),
+        ([labelled("o", node="a1")], spread(), "a1 a2"),
+        ([labelled("o", node="a1")], spread(skew=2), ""),
+        ([labelled("o", node="a1"), labelled("p", node="b1")], spread(), ""),
+        ([labelled("o", node="a1")], spread(key=HOST), "a1"),
+        ([], spread(key="rack"), "a1 a2 b1"),
+        ([], spread(minDomains=3), ""),
+        ([labelled("o", node="a1"), labelled("p", node="b1")], spread(minDomains=3), "a1 a2 b1"),
+        # Only nodes that it can go to count as domains, unless it says otherwise.
+        ([labelled("o", node="a1")], spread() | {"nodeSelector": {ZONE: "a"}}, ""),
+        (
+            [labelled("o", node="a1")],
+            spread(nodeAffinityPolicy="Ignore") | {"nodeSelector": {ZONE: "a"}},
+            "a1 a2",
+        ),
+        ([labelled("o", node="a1", deletionTimestamp="now")], spread(), ""),
+    ],
+)
+def test_a_pod_is_kept_off_nodes(there: list[Object], asks: Object, nodes: str) -> None:
+    assert refused(*there, asks=labelled("new", spec=asks)) == nodes
+
+
+def test_namespaces_are_named_or_selected() -> None:
+    other = labelled("y", "y", node="a1")
+    other["metadata"]["namespace"] = "other"
+    filter_ = NeighbourFilter()
+    for one in NODES_OF_TWO_ZONES:
+        filter_.object_changed(NODES, None, one)
+    filter_.object_changed(PODS, None, other)
+    space = {"metadata": {"name": "other", "labels": {"team": "t"}}}
+
+    def away(**more: Any) -> set[str]:
+        asks = labelled("new", spec=apart(term("y", **more)))
+        return set(filter_.refusals(asks, NODES_OF_TWO_ZONES))
+
+    by_team = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
+    assert not away()
+    assert away(namespaces=["other"]) == {"a1", "a2"}
+    assert away(namespaceSelector={}) == {"a1", "a2"}
+    assert not away(**by_team)
+    assert filter_.object_changed(NAMESPACES, None, space)
+    assert away(**by_team) == {"a1", "a2"}
+    assert filter_.object_changed(NAMESPACES, space, None)
+    assert not away(**by_team)
+
+
+def test_counts_follow_what_changes() -> None:
+    filter_ = NeighbourFilter()
+    for one in NODES_OF_TWO_ZONES:
+        filter_.object_changed(NODES, None, one)
+    asks, there = labelled("new", spec=apart(term("x"))), labelled("o", node="a1")
+
+    def away() -> set[str]:
+        return set(filter_.refusals(asks, NODES_OF_TWO_ZONES))
+
+    assert not away()
+    filter_.reserve(labelled("o"), there["spec"]["nodeName"])
+    assert away() == {"a1", "a2"}
+    filter_.object_changed(PODS, None, there)
+    filter_.release(there)
+    assert away() == {"a1", "a2"}
+    filter_.object_changed(NODES, NODES_OF_TWO_ZONES[0], zoned("a1", "b"))
+    assert away() == {"b1"}
+    filter_.object_changed(PODS, there, None)
+    assert not away()
+
+
+@pytest.mark.parametrize(
+    "asks", [near({"labelSelector": {}}), apart(term(labelSelector=[])), spread(maxSkew="x")]
+)
+def test_nonsense_is_told(asks: Object) -> None:
+    cluster = Cluster(*NODES_OF_TWO_ZONES, labelled("odd", spec=asks))
+    cluster.decide()
+    assert cluster.reconciler.workloads[JobId(f"{SPACE}.pod.odd")].problem  # type: ignore[attr-defined]
+    with pytest.raises(InvalidSpec):
+        refused(asks=labelled("odd", spec=asks))
+
+
+# -- with the core -----------------------------------------------------------------------------
+
+
+def places(cluster: Cluster, rounds: int = 12) -> dict[str, str]:
+    """The nodes of each gang whose pods would be bound by now; no server answers, time goes on."""
+    found: dict[str, str] = {}
+    for _ in range(rounds):
+        for action in cluster.decide():
+            if isinstance(action, Launch):
+                run = cluster.core.runs[action.run]
+                found[action.run.job] = " ".join(
+                    sorted(part.node for part in run.allocation.parts for _ in range(part.workers))
+                )
+        cluster.time += 1.0
+    filters, workloads = cluster.reconciler.filters, cluster.reconciler.workloads
+    return {
+        job: nodes
+        for job, nodes in found.items()
+        if all(filters.is_reserved(one) for one in workloads[JobId(job)].pods.values())  # type: ignore[attr-defined]
+    }
+
+
+def test_pods_that_keep_apart_are_bound_apart() -> None:
+    pods = [labelled(f"p{n}", spec=apart(term("x"))) for n in range(3)]
+    found = places(Cluster(*NODES_OF_TWO_ZONES, *pods))
+    zones = [where[0] for where in found.values()]
+    assert sorted(zones) == ["a", "b"]
+
+
+def test_a_plain_pod_stays_off_where_one_keeps_it_away() -> None:
+    shy = labelled("shy", "y", node="a1", spec=apart(term("x")))
+    found = places(Cluster(*NODES_OF_TWO_ZONES, shy, labelled("plain")))
+    assert found[f"{SPACE}.pod.plain"] == "b1"
+
+
+def test_a_gang_that_wants_to_be_together_goes_to_one_domain() -> None:
+    pods = gang("g", 3, gpus=5, labels={"app": "x"}, spec=near(term("x")))
+    zones = (zoned("a1", "a"), zoned("a2", "a"), *(zoned(f"b{n}", "b") for n in range(3)))
+    found = places(Cluster(*zones, *pods))
+    assert list(found.values()) == ["b0 b1 b2"]
+
+
+def test_a_gang_whose_pods_keep_apart_has_one_on_each_node() -> None:
+    pods = gang("g", 3, labels={"app": "x"}, spec=apart(term("x", HOST)))
+    found = places(Cluster(*NODES_OF_TWO_ZONES, *pods))
+    assert list(found.values()) == ["a1 a2 b1"]
+
+
+def test_a_gang_too_large_to_keep_apart_waits() -> None:
+    pods = gang("g", 4, labels={"app": "x"}, spec=apart(term("x", HOST)))
+    assert not places(Cluster(*NODES_OF_TWO_ZONES, *pods))
+
+
+def test_a_place_is_found_once_it_is_free() -> None:
+    shy = labelled("shy", "y", node="b1", spec=apart(term("x")))
+    two = (zoned("b1", "b"),)
+    cluster = Cluster(*two, shy, labelled("plain"))
+    assert not places(cluster)
+    cluster.remove(shy)
+    assert places(cluster) == {f"{SPACE}.pod.plain": "b1"}
