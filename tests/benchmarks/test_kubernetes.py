@@ -30,7 +30,10 @@ from roost_bench.kubernetes.binding import (
     peak_rss_mib,
 )
 from roost_bench.kubernetes.command import (
+    CLIENT,
+    CREATED,
     GANGS,
+    JOBS,
     KUBE,
     MEMORY,
     ROOST,
@@ -54,6 +57,8 @@ WELL = [
     row(KUBE, SINGLE, 200.0),
     row(ROOST, GANGS, 320.0),
     row(KUBE, GANGS, 210.0),
+    row(ROOST, JOBS, 200.0),
+    row(CLIENT, CREATED, 280.0, rss=0.0),
     row(ROOST, MEMORY, 300.0, rss=300.0),
 ]
 
@@ -101,17 +106,20 @@ def test_the_table_ends_with_a_verdict_for_each_goal(
 
     assert told.status == 0
     assert told.out.splitlines() == [
-        "SCHEDULER       NODES  SHAPE    PODS  PODS/S  S TO LAST  RSS MIB",
-        "roost           1,000  single  2,000     400       5.00      100",
-        "kube-scheduler  1,000  single  2,000     200      10.00      100",
-        "roost           1,000  gangs   2,000     320       6.25      100",
-        "kube-scheduler  1,000  gangs   2,000     210       9.52      100",
-        "roost           1,000  memory  2,000     300       6.67      300",
+        "SCHEDULER       NODES  SHAPE     PODS  PODS/S  S TO LAST  RSS MIB",
+        "roost           1,000  single   2,000     400       5.00      100",
+        "kube-scheduler  1,000  single   2,000     200      10.00      100",
+        "roost           1,000  gangs    2,000     320       6.25      100",
+        "kube-scheduler  1,000  gangs    2,000     210       9.52      100",
+        "roost           1,000  jobs     2,000     200      10.00      100",
+        "client          1,000  created  2,000     280       7.14        0",
+        "roost           1,000  memory   2,000     300       6.67      300",
         "",
-        "MEASURE       VALUE        GOAL  PASSED",
-        "rate-1000   2 times  >= 2 times  yes",
-        "gangs-1000     80 %     >= 80 %  yes",
-        "memory       315 MB    < 500 MB  yes",
+        "MEASURE         VALUE         GOAL  PASSED",
+        "rate-1000     2 times   >= 2 times  yes",
+        "gangs-1000       80 %      >= 80 %  yes",
+        "jobs        1.4 times  < 1.5 times  yes",
+        "memory         315 MB     < 400 MB  yes",
     ]
 
 
@@ -120,7 +128,8 @@ def test_the_table_ends_with_a_verdict_for_each_goal(
     [
         (row(KUBE, SINGLE, 201.0), "rate-1000"),
         (row(ROOST, GANGS, 319.0), "gangs-1000"),
-        (row(ROOST, MEMORY, 300.0, rss=477.0), "memory"),
+        (row(ROOST, JOBS, 180.0), "jobs"),
+        (row(ROOST, MEMORY, 300.0, rss=382.0), "memory"),
     ],
 )
 def test_each_goal_can_be_missed(
@@ -139,7 +148,13 @@ def test_each_cluster_has_goals_of_its_own() -> None:
     other = [row(ROOST, SINGLE, 100.0, nodes=5000), row(KUBE, SINGLE, 90.0, nodes=5000)]
     found = {figure.name: figure.passed for figure in goals([*WELL, *other])}
 
-    assert found == {"rate-1000": True, "gangs-1000": True, "rate-5000": False, "memory": True}
+    assert found == {
+        "rate-1000": True,
+        "gangs-1000": True,
+        "rate-5000": False,
+        "jobs": True,
+        "memory": True,
+    }
 
 
 def test_the_round_with_the_median_rate_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,15 +167,21 @@ def test_the_round_with_the_median_rate_counts(monkeypatch: pytest.MonkeyPatch) 
         phases.append((scheduler, shape, pods))
         return row(scheduler, shape, next(rates))
 
+    async def jobs(_course: BindingRace, count: int) -> list[BindingRow]:
+        return [row(ROOST, JOBS, float(count))]
+
     monkeypatch.setattr(BindingRace, "_prepare", prepare)
     monkeypatch.setattr(BindingRace, "_row", measure)
+    monkeypatch.setattr(BindingRace, "_jobs", jobs)
 
     async def rows() -> list[BindingRow]:
         course = BindingRace(None, None, print)  # type: ignore[arg-type]
-        return [one async for one in course.rows([ROOST], BindingSizes((10,), 5, 2, kept=9))]
+        return [
+            one async for one in course.rows([ROOST], BindingSizes((10,), 5, 2, kept=9, jobs=3))
+        ]
 
     found = [(one.shape, one.pods_per_s) for one in asyncio.run(rows())]
-    assert found == [(SINGLE, 100.0), (GANGS, 30.0), (MEMORY, 7.0)]
+    assert found == [(SINGLE, 100.0), (GANGS, 30.0), (JOBS, 3.0), (MEMORY, 7.0)]
     assert phases == [*[(ROOST, SINGLE, 5), (ROOST, GANGS, 16)] * 3, (ROOST, MEMORY, 9)]
 
 
@@ -187,11 +208,11 @@ def test_sizes_are_those_of_the_promise_unless_told_otherwise(
         "--rounds",
         5,
     )
-    roost("bench", "kubernetes", "--quick", "--pods", 3, "--gangs", 2)
+    roost("bench", "kubernetes", "--quick", "--pods", 3, "--gangs", 2, "--jobs", 4)
 
-    assert asked[0] == ([ROOST, KUBE], BindingSizes((1000, 5000), 2000, 250, 10_000, 3))
-    assert asked[1] == ([ROOST], BindingSizes((7, 9), 2000, 250, 10_000, 5))
-    assert asked[2][1] == BindingSizes((50,), 3, 2, 200, 1)
+    assert asked[0] == ([ROOST, KUBE], BindingSizes((1000, 5000), 2000, 250, 20_000, 1000, 3))
+    assert asked[1] == ([ROOST], BindingSizes((7, 9), 2000, 250, 20_000, 1000, 5))
+    assert asked[2][1] == BindingSizes((50,), 3, 2, 200, 4, 1)
 
 
 def test_an_unknown_scheduler_is_refused_before_anything_runs(

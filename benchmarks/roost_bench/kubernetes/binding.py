@@ -8,6 +8,9 @@ binding it, and on a small machine a rate that counts from the first pod created
 client that creates them than of the scheduler. KWOK leaves the pods alone (``pretend: stays``),
 except where memory is measured, for running pods are larger.
 
+Roost's own Jobs are measured against the API server: pods like theirs are created once more by a
+client that does nothing else, with as many connections as the operator has.
+
 All of it is done several times, schedulers and shapes by turns, and of each the round with the
 median rate is told. After every phase no device may be taken twice, and gangs must be whole: one
 that lacks a pod is there from the start, and none of it may be bound. kube-scheduler has its
@@ -33,11 +36,23 @@ from tests.support.kubernetes.processes import Process
 
 from roost.errors import Fatal, InvalidSpec, NotFound
 from roost.kubernetes.client.api import Api
+from roost.kubernetes.client.kinds import JOBS as JOB_OBJECTS
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.crds import definitions
+from roost.kubernetes.jobs.blueprint import JOB as JOB_LABEL
 from roost.kubernetes.objects.pods import devices_of, is_running
-from roost_bench.kubernetes.command import GANGS, MEMORY, ROOST, SINGLE, BindingRow, BindingSizes
+from roost_bench.kubernetes.command import (
+    CLIENT,
+    CREATED,
+    GANGS,
+    JOBS,
+    MEMORY,
+    ROOST,
+    SINGLE,
+    BindingRow,
+    BindingSizes,
+)
 
 Say = Callable[[str], None]
 
@@ -82,6 +97,8 @@ class BindingRace:
     def __init__(self, plane: ControlPlane, api: Api, say: Say) -> None:
         self._plane, self._api, self._say = plane, api, say
         self._nodes = 0
+        #: The pods of the Jobs.
+        self._made: list[Object] = []
 
     async def rows(
         self, schedulers: Sequence[str], sizes: BindingSizes
@@ -98,7 +115,20 @@ class BindingRace:
             for same in found.values():
                 yield sorted(same, key=lambda row: row.pods_per_s)[len(same) // 2]
             if ROOST in schedulers and count == max(sizes.nodes):
+                for row in await self._jobs(sizes.jobs):
+                    yield row
                 yield await self._row(ROOST, MEMORY, sizes.kept)
+
+    async def _jobs(self, count: int) -> list[BindingRow]:
+        """Bind the pods of Jobs; then create their like once more, and nothing else."""
+        with paused(self._plane.kwok):  # it would run them meanwhile: a Job cannot say otherwise
+            row = await self._row(ROOST, JOBS, count)
+            began = time.monotonic()
+            await created(self._api, PODS, map(_again, self._made))
+            took = time.monotonic() - began
+        await self._plane.wipe(keep_nodes=True)
+        rate = round(count / took, 1)
+        return [row, BindingRow(CLIENT, self._nodes, CREATED, count, rate, round(took, 3), 0.0)]
 
     async def _prepare(self, count: int) -> None:
         self._say(f"creating {count:,} nodes")
@@ -132,15 +162,19 @@ class BindingRace:
         self, scheduler: str, shape: str, count: int, bound: Bound, process: Process
     ) -> BindingRow:
         what = f"{self._nodes:,} nodes, {shape}, {scheduler}"
-        pods = made(shape, count, scheduler)
         with paused(process):
-            await created(self._api, PODS, pods)
+            if shape == JOBS:
+                await created(self._api, JOB_OBJECTS, jobs(count))
+            else:
+                await created(self._api, PODS, made(shape, count, scheduler))
         used, began = cpu_s(process), time.monotonic()
-        await bound.until(1 + len(pods), process, lambda text: self._say(f"{what}: {text}"))
+        await bound.until(1 + count, process, lambda text: self._say(f"{what}: {text}"))
         took = bound.last_at - began
         used = cpu_s(process) - used
         if shape == MEMORY:
-            await bound.until_running(len(pods), process)
+            await bound.until_running(count, process)
+        if shape == JOBS:
+            self._made, _ = await self._api.list(PODS, "default", labels=JOB_LABEL)
         wrong = faults(bound.pods, roost=scheduler == ROOST)
         if wrong:
             raise Fatal(f"{what}: {'; '.join(wrong[:3])}")
@@ -148,8 +182,8 @@ class BindingRace:
             scheduler,
             self._nodes,
             shape,
-            len(pods),
-            pods_per_s=round(len(pods) / took, 1),
+            count,
+            pods_per_s=round(count / took, 1),
             seconds_to_last=round(took, 3),
             peak_rss_mib=round(peak_rss_mib(process), 1),
         )
@@ -259,6 +293,33 @@ def made(shape: str, count: int, scheduler: str) -> list[Object]:
         return [one for name in names for one in gang(name, GANG, scheduler)]
     pretend = "" if shape == MEMORY else "stays"
     return [_pod(f"pod-{n:05}", scheduler, pretend=pretend) for n in range(count)]
+
+
+def jobs(count: int) -> list[Object]:
+    """Roost's own Jobs, of one worker with one GPU."""
+    spec = {"image": "example.org/train:1", "command": ["train"], "gpus": 1}
+    return [
+        {
+            "apiVersion": JOB_OBJECTS.api_version,
+            "kind": JOB_OBJECTS.kind,
+            "metadata": {"name": f"job-{n:05}", "namespace": "default"},
+            "spec": spec,
+        }
+        for n in range(count)
+    ]
+
+
+def _again(pod: Object) -> Object:
+    """The same pod under another name, for nobody to bind."""
+    meta, spec = pod["metadata"], {**pod["spec"], "schedulerName": "nobody"}
+    del spec["nodeName"]
+    kept = {key: meta[key] for key in ("namespace", "labels", "annotations") if key in meta}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**kept, "name": f"{meta['name']}-again"},
+        "spec": spec,
+    }
 
 
 def gang(name: str, size: int, scheduler: str) -> list[Object]:

@@ -94,6 +94,11 @@ class ControlPlane:
         return self.folder / "certificates" / "apiserver.crt"
 
     @property
+    def kwok(self) -> Process:
+        """What plays kubelet."""
+        return self._processes["kwok"]
+
+    @property
     def binaries(self) -> Binaries:
         """The programs; built on first use if they are missing."""
         if self._binaries is None:

@@ -10,6 +10,9 @@ is made twice makes one object. Everything lies in the namespace of the Job and 
     <job>-<attempt>                    the config map of an attempt
     roost-<job>-<attempt>-token        its secret; no other is called so, since one that is
                                        there is deleted unread
+
+A worker that is alone has nobody to meet. It needs no service and no config map: its pod is all
+there is, and a thousand such jobs cost the API server a thousand requests.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ from roost.kubernetes.objects.gang_refs import INDEX, JOB, ROLE
 from roost.kubernetes.objects.pods import ATTEMPT, GPUS, PLAN, SEAT, encode_gpus, encode_plan
 
 GENERATION = "roost.dev/generation"
+#: The host file of a worker that is alone.
+HOSTFILE = "roost.dev/hostfile"
 #: The hex SHA-256 of the token of a run: the next leader can check it, and not use it.
 TOKEN = "roost.dev/token"  # noqa: S105 - the name of an annotation
 
@@ -139,6 +144,16 @@ class Blueprint:
     parcels: tuple[str, ...] = ()
 
     @property
+    def is_alone(self) -> bool:
+        """Whether its only pod will stay the only one."""
+        return len(self.crew.seats) == 1 and not self.elastic
+
+    @property
+    def has_config_map(self) -> bool:
+        """Whether its pods read a config map."""
+        return bool(self.parcels) or not self.is_alone
+
+    @property
     def service_name(self) -> str:
         """The domain of the pods."""
         return short(f"roost-{self.owner.name}")
@@ -226,6 +241,8 @@ class Blueprint:
         if self.site.loopback:
             spread = zlib.crc32(f"{self.owner.uid}/{name}/{port}".encode()) % 8192
             return Address("127.0.0.1", self.site.loopback + spread)
+        if self.is_alone:
+            return Address("localhost", port)
         host = f"{short(name)}.{self.service_name}.{self.owner.namespace}.svc"
         return Address(host, port)
 
@@ -262,7 +279,7 @@ class Blueprint:
                 "schedulerName": self.site.scheduler,
                 "restartPolicy": "Never",
                 "hostname": short(name),
-                "subdomain": self.service_name,
+                **({} if self.is_alone else {"subdomain": self.service_name}),
                 "enableServiceLinks": False,
                 "automountServiceAccountToken": "serviceAccountName" in self.overrides.pod,
                 "terminationGracePeriodSeconds": max(1, math.ceil(program.grace_s)),
@@ -371,7 +388,7 @@ class Blueprint:
     def _volumes(self, role: str, *, elastic: bool) -> list[Object]:
         found: list[Object] = [
             {"name": "roost-work", "emptyDir": {}},
-            {"name": "roost-config", "configMap": {"name": self.record_name}},
+            {"name": "roost-config", **self._config()},
         ]
         for number, name in enumerate(self.file.mounts):
             claim = {"claimName": name}
@@ -386,6 +403,13 @@ class Blueprint:
             memory = {"medium": "Memory", "sizeLimit": str(size)}
             found.append({"name": "roost-shm", "emptyDir": memory})
         return found
+
+    def _config(self) -> Object:
+        """Where the folder of the host file comes from."""
+        if self.has_config_map:
+            return {"configMap": {"name": self.record_name}}
+        field = {"fieldPath": f"metadata.annotations['{HOSTFILE}']"}
+        return {"downwardAPI": {"items": [{"path": "hostfile", "fieldRef": field}]}}
 
     def _mounts(self, role: str, *, elastic: bool) -> list[Object]:
         places = {"work": f"{_HOME}/work", "config": f"{_HOME}/config"}
@@ -428,6 +452,8 @@ class Blueprint:
         }
         if plan:
             notes[PLAN] = plan
+        if not self.has_config_map:
+            notes[HOSTFILE] = hostfile(self._gang().hosts())
         if self.digest:
             notes[TOKEN] = self.digest
         if seat.share_milli < WHOLE:

@@ -266,8 +266,15 @@ class Generation:
 
     async def _objects(self) -> None:
         hit("pods.before-objects")
+        if not self.plan.is_alone:
+            await ensure(self._context, self.plan.owner, SERVICES, self.plan.service())
+        if self.plan.has_config_map:
+            await self._config_map()
+        if self._token:
+            await self._secret()
+
+    async def _config_map(self) -> None:
         plan, owner = self.plan, self.plan.owner
-        await ensure(self._context, owner, SERVICES, plan.service())
         wanted = plan.config_map()
         found = await ensure(self._context, owner, CONFIG_MAPS, wanted)
         if found.get("data") != wanted["data"]:
@@ -282,8 +289,6 @@ class Generation:
                 raise InvalidSpec(
                     f"the folder that was sent is gone with the ConfigMap {name}: submit it again"
                 ) from None
-        if self._token:
-            await self._secret()
 
     async def _secret(self) -> None:
         """Make its token; one left by an earlier try, which no pod has yet, is replaced."""
@@ -305,11 +310,22 @@ class Generation:
 
     async def _pods(self) -> None:
         bodies = [body for body in self.plan.pods() if body["metadata"]["name"] not in self.pods]
+        if self.plan.is_alone:
+            self._place(bodies)
         # The pods with the plan come first: a new leader that finds any pod must find the plan.
         first = [body for body in bodies if PLAN in body["metadata"]["annotations"]]
         await _all(self._create(body) for body in first)
         rest = [body for body in bodies if PLAN not in body["metadata"]["annotations"]]
         await _all(self._create(body) for body in rest)
+
+    def _place(self, bodies: Iterable[Object]) -> None:
+        """Have a pod made where it belongs: no other pod has to be there first.
+
+        One that filters have a say about may need something done between the two.
+        """
+        for body in bodies:
+            if not self._context.filters.concerns(body):
+                body["spec"]["nodeName"] = self.seats[body["metadata"]["name"]].node
 
     async def _create(self, body: Object) -> None:
         if self.why is not None:

@@ -146,7 +146,7 @@ class JobStatusWriter:
             "status": patch,
         }
         hit("status.before-write")
-        found = await self._context.binder.write(
+        found = await self._context.binder.tell(
             lambda: self._context.api.patch(
                 JOBS, meta["name"], body, meta["namespace"], sub="status"
             )

@@ -89,6 +89,30 @@ def test_workers_are_told_where_the_others_are() -> None:
     assert (pod["hostname"], pod["subdomain"]) == ("train-2-worker-1", "roost-train")
 
 
+def test_a_worker_that_is_alone_needs_its_pod_and_nothing_else() -> None:
+    made = plan(Part(A, (0,)))
+    [pod] = made.pods()
+    config = next(one for one in pod["spec"]["volumes"] if one["name"] == "roost-config")
+    [file] = config["downwardAPI"]["items"]
+
+    assert made.is_alone
+    assert not made.has_config_map
+    assert "subdomain" not in pod["spec"]
+    assert env(pod)["MASTER_ADDR"] == "localhost"
+    assert file["path"] == "hostfile"
+    assert file["fieldRef"] == {"fieldPath": "metadata.annotations['roost.dev/hostfile']"}
+    assert pod["metadata"]["annotations"]["roost.dev/hostfile"] == "localhost slots=1\n"
+
+
+def test_a_worker_that_may_get_company_is_not_alone() -> None:
+    made = plan(Part(A, (0,)), workers="1..4")
+    [pod] = made.pods()
+
+    assert not made.is_alone
+    assert made.has_config_map
+    assert pod["spec"]["subdomain"] == "roost-train"
+
+
 def test_the_allocation_can_be_read_back_from_any_pod() -> None:
     made = plan(Part(A, (3,)), Part(B, (0,)))
     for pod in made.pods():

@@ -19,7 +19,9 @@ from roost.kubernetes.client.kinds import (
     NODES,
     PODS,
     QUEUES,
+    SERVICES,
     Object,
+    ResourceKind,
 )
 from roost.kubernetes.jobs.request import JobRequest
 from roost.kubernetes.operator.budgets import matches
@@ -94,10 +96,13 @@ def test_a_job_that_makes_room_is_evicted() -> None:
 class Imageless(SmallCluster):
     """A cluster whose kubelets have no image."""
 
-    async def bind(self, namespace: str, name: str, *given: Any, **more: Any) -> None:
+    async def create(self, kind: ResourceKind, body: Object, namespace: str = "") -> Object:
         self.runs = False
-        await super().bind(namespace, name, *given, **more)
-        self.tell(name, {"waiting": {"reason": "ErrImagePull", "message": "no such image"}})
+        made = await super().create(kind, body, namespace)
+        if kind is PODS:
+            why = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+            self.tell(made["metadata"]["name"], why)
+        return made
 
     def tell(self, name: str, state: Object, phase: str = "Pending") -> None:
         pod = self._found(PODS, name, "default")
@@ -117,6 +122,21 @@ def test_a_job_without_its_image_says_so_while_it_is_tried() -> None:
             cluster.tell("train-1-worker-0", {"running": {}}, "Running")
             found = await cluster.reaches("train", "running")
             assert found["reason"] == ""
+
+    play(scenario())
+
+
+def test_a_worker_that_is_alone_costs_one_request_beside_its_status() -> None:
+    async def scenario() -> None:
+        cluster = SmallCluster()
+        cluster.node("a", gpus=3)
+        async with cluster.led():
+            await cluster.submit("alone")
+            await cluster.submit("two", workers=2)
+            await cluster.reaches("alone", "running")
+            await cluster.reaches("two", "running")
+        assert [name for _, name in cluster.objects(SERVICES)] == ["roost-two"]
+        assert [name for _, name in cluster.objects(CONFIG_MAPS)] == ["two-1"]
 
     play(scenario())
 

@@ -66,7 +66,8 @@ class SmallCluster:
             "generation": 1,
         }
         if kind is PODS:
-            made.setdefault("status", {"phase": "Pending"})
+            runs = self.runs and "nodeName" in made["spec"]
+            made.setdefault("status", {"phase": "Running" if runs else "Pending"})
         self.put(kind, key, made)
         await self._answered()
         return copy.deepcopy(made)
