@@ -40,7 +40,7 @@ from roost.kubernetes.client.kinds import JOBS as JOB_OBJECTS
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.crds import definitions
-from roost.kubernetes.jobs.blueprint import JOB as JOB_LABEL
+from roost.kubernetes.objects.gang_refs import JOB as JOB_LABEL
 from roost.kubernetes.objects.pods import devices_of, is_running
 from roost_bench.kubernetes.command import (
     CLIENT,
