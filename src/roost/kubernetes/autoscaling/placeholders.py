@@ -18,6 +18,7 @@ from roost.kubernetes.client.kinds import JOBS, Object
 from roost.kubernetes.jobs.blueprint import JobOwner, RunSeats, Site, short
 from roost.kubernetes.jobs.containers import contained
 from roost.kubernetes.jobs.request import JobRequest, id_of
+from roost.kubernetes.kueue.admission import restricted
 from roost.kubernetes.objects.nodes import KIND_LABELS
 
 #: The label of all placeholders.
@@ -40,7 +41,7 @@ def placeholders(asked: JobRequest, workers: int, site: Site) -> list[Object]:
     parts = [(WORKER, workers, asked.spec.resources)]
     parts += [(role.name, role.workers, role.resources) for role in asked.spec.roles]
     for role, count, need in parts:
-        probe = plan.probe(role)
+        probe = restricted(plan.probe(role), asked.choices, gpus=bool(need.gpus))
         found += (
             _pod(asked.owner, f"{role}-{number}", probe, together, need, vendor)
             for number, together in enumerate(_bundles(count, need))

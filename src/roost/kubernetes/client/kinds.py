@@ -109,3 +109,25 @@ QUEUES = ResourceKind("roost.dev", "v1alpha1", "queues", "Queue")
 CLUSTER_QUEUES = ResourceKind(
     "roost.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False
 )
+
+#: Kueue's objects, in the versions in which they are read: those of the first that has one count.
+KUEUE_GROUP = "kueue.x-k8s.io"
+_KUEUE_VERSIONS = ("v1beta2", "v1beta1")
+
+
+def _kueue(
+    plural: str, kind: str, *older: str, namespaced: bool = False
+) -> tuple[ResourceKind, ...]:
+    versions = (*_KUEUE_VERSIONS, *older)
+    return tuple(ResourceKind(KUEUE_GROUP, one, plural, kind, namespaced) for one in versions)
+
+
+KUEUE_CLUSTER_QUEUES = _kueue("clusterqueues", "ClusterQueue")
+KUEUE_LOCAL_QUEUES = _kueue("localqueues", "LocalQueue", namespaced=True)
+KUEUE_FLAVORS = _kueue("resourceflavors", "ResourceFlavor")
+KUEUE_COHORTS = _kueue("cohorts", "Cohort", "v1alpha1")
+KUEUE_PRIORITY_CLASSES = _kueue("workloadpriorityclasses", "WorkloadPriorityClass")
+KUEUE_KINDS = (
+    *(*KUEUE_CLUSTER_QUEUES, *KUEUE_LOCAL_QUEUES, *KUEUE_FLAVORS),
+    *(*KUEUE_COHORTS, *KUEUE_PRIORITY_CLASSES),
+)

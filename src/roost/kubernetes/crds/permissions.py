@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from roost.kubernetes.client.kinds import GANG_OWNERS, Object
+from roost.kubernetes.client.kinds import GANG_OWNERS, KUEUE_GROUP, KUEUE_KINDS, Object
 
 _FOLLOW = ("list", "watch")
 _READ = ("get", *_FOLLOW)
@@ -55,6 +55,10 @@ _OWNERS = tuple(
         sorted(GANG_OWNERS, key=attrgetter("group")), key=attrgetter("group")
     )
 )
+#: Queues of Kueue, which Roost reads and never writes to.
+_KUEUE = ClusterGrant(
+    KUEUE_GROUP, tuple(dict.fromkeys(kind.plural for kind in KUEUE_KINDS)), _FOLLOW
+)
 #: In the whole cluster.
 CLUSTER = (
     # Pods may want to be near or far from pods of namespaces with certain labels.
@@ -78,6 +82,7 @@ CLUSTER = (
     # Owner references that block the deletion of a job, where the API server checks them.
     ClusterGrant("roost.dev", ("jobs/finalizers",), ("update",)),
     *_OWNERS,
+    _KUEUE,
 )
 #: In the operator's own namespace.
 LOCAL = (
@@ -87,7 +92,7 @@ LOCAL = (
 )
 #: Users of ``roost --context``: it shows the cluster as the operator sees it.
 READERS = (
-    ClusterGrant("", ("nodes", "pods"), _READ),
+    ClusterGrant("", ("nodes", "pods", "namespaces"), _READ),
     ClusterGrant("events.k8s.io", ("events",), _READ),
     ClusterGrant("policy", ("poddisruptionbudgets",), _READ),
     ClusterGrant("scheduling.k8s.io", ("priorityclasses",), _READ),
@@ -95,6 +100,7 @@ READERS = (
     ClusterGrant("coordination.k8s.io", ("leases",), ("list",)),
     ClusterGrant("roost.dev", ("jobs", "queues", "clusterqueues"), _READ),
     *_OWNERS,
+    _KUEUE,
 )
 #: Users that submit: added to Kubernetes' own role ``edit``.
 USERS = (

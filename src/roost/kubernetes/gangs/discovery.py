@@ -36,7 +36,7 @@ SCHEDULER = "roost"
 
 #: Owners of several gangs: what of them is one, only they say.
 OF_PARTS = (kinds.JOB_SETS, kinds.LEADER_WORKER_SETS, kinds.WORKLOADS)
-_QUEUES = (kinds.QUEUES, kinds.CLUSTER_QUEUES)
+_QUEUES = (kinds.QUEUES, kinds.CLUSTER_QUEUES, *kinds.KUEUE_KINDS, kinds.NAMESPACES)
 #: How long a pod waits for the object it is of before it is told that there is none.
 _FORLORN_S = 5.0
 #: How often budgets and waiting gangs are looked at, in seconds.
@@ -179,7 +179,7 @@ class GangSource:
         if kind is DISRUPTION_BUDGETS:
             self.budgets.changed(found)
             return
-        if new is not None and old is not None and old.get("spec") == new.get("spec"):
+        if new is not None and old is not None and _wishes(old) == _wishes(new):
             return
         if kind in _QUEUES:
             for job in [job for job, gang in self.waiting.items() if gang.problem]:
@@ -191,6 +191,10 @@ class GangSource:
         name = f"{meta['namespace']}.{kind.kind.lower()}.{meta['name']}"
         if JobId(name) in self.gangs:
             self._context.requeue(JobId(name))
+        elif kind is kinds.BATCH_JOBS:  # whose pods may be on their own, and wait for its queue
+            for job in [job for job, gang in self.waiting.items() if gang.problem]:
+                if job.startswith(f"{meta['namespace']}.pod.{meta['name']}-"):
+                    self._context.requeue(job)
         if kind in OF_PARTS:
             for job in [job for job in self.gangs if job.startswith(f"{name}.")]:
                 self._context.requeue(job)
@@ -281,3 +285,8 @@ class GangSource:
         self.waiting.pop(gang.id, None)
         self.gangs.pop(gang.id, None)
         self._refs.pop(gang.id, None)
+
+
+def _wishes(found: Object) -> tuple[object, object]:
+    """What of an owner or a queue matters here: labels may name a queue, or select a namespace."""
+    return found.get("spec") or found.get("value"), found["metadata"].get("labels")

@@ -212,7 +212,7 @@ class PodGang:
             pause = self.pause(waits, now)
             fresh = now >= pause.until and pause.shunned == self._members.shunned
             if not held and fresh and not self._source.lacks(self, len(waits)):
-                stale = self._is_stale(waits)
+                stale = self._is_stale(waits) or self._members.is_readmitted()
                 if (not stale and _same(job.spec, len(waits))) or (
                     self._members.spec(waits) == job.spec
                 ):
@@ -253,7 +253,7 @@ class PodGang:
             return self._afresh(run, held, waits, now)
         if self._gives_way and not self._members.busy:
             return self._afresh(run, held, waits, now, literal=True)
-        if self._undo:
+        if self._undo or self._members.has_to_leave():
             self._undo = False
             return [CancelRequested(now, self.id)]
         not_before = max(self._binder.not_before, self.pause(waits, now).until) if waits else 0.0

@@ -9,18 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from roost.core import WORKER, JobId, JobSpec, NodeId, QueueId
+from roost.core import WORKER, JobId, JobSpec, NodeId
 from roost.core.allocation import Allocation, Seat
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.seat_plans import GangMember, GangRoles
-from roost.kubernetes.objects.gang_refs import index_of, role_of
+from roost.kubernetes.kueue.admission import (
+    Admission,
+    has_local_queues,
+    joined,
+    restricted,
+    wish_of,
+)
+from roost.kubernetes.objects.gang_refs import gang_of, index_of, role_of
 from roost.kubernetes.objects.needs import Need
 from roost.kubernetes.objects.neighbours import is_alone_on_node
 from roost.kubernetes.objects.nodes import APART
 from roost.kubernetes.objects.pods import is_bound, is_gated, is_leaving, is_over
-from roost.kubernetes.operator.queues import DEFAULT, queue_of
+from roost.kubernetes.objects.values import labels_of
+from roost.kubernetes.operator.queues import DEFAULT, admitted
 from roost.kubernetes.operator.status import Obstacle
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ class GangPods:
 
     __slots__ = (
         *("assumed", "busy", "dead", "_context", "done", "last", "_needs", "seats"),
-        *("id", "pods", "shunned"),
+        *("admission", "id", "pods", "shunned"),
     )
 
     def __init__(self, context: OperatorContext, job: JobId) -> None:
@@ -46,6 +54,8 @@ class GangPods:
         #: Its pods by uid.
         self.pods: dict[str, Object] = {}
         self._needs: dict[str, Need] = {}
+        #: What its queue said of it when it was last asked.
+        self.admission = Admission(DEFAULT)
         #: Nodes on which no pod of it is placed for now.
         self.shunned: tuple[NodeId, ...] = ()
         self.seats: dict[str, Seat] = {}
@@ -138,7 +148,8 @@ class GangPods:
         try:
             # The core knows nothing of affinity, but it counts what a node has one of.
             alone = ((f"{APART}{self.id}", 1),) if is_alone_on_node(pod) else ()
-            return self._context.need_of(pod, self.shunned, alone)
+            asked = pod if is_bound(pod) else restricted(pod, self.admission.choices)
+            return self._context.need_of(asked, self.shunned, alone)
         except InvalidSpec:
             if not is_bound(pod):
                 raise
@@ -158,21 +169,24 @@ class GangPods:
 
     def spec(self, uids: Iterable[str]) -> JobSpec:
         """The job that these pods make; raises InvalidSpec."""
+        admission = self._admission()
+        if isinstance(admission, Obstacle):
+            raise InvalidSpec(admission.sentence)
+        if admission != self.admission:
+            self.admission = admission
+            self.forget_needs()
         roles = self.roles(uids)
         if len(roles.roles) > _MOST_ROLES:
             raise InvalidSpec(f"its pods ask for more than {_MOST_ROLES} different things")
-        queue = self._queue()
-        if isinstance(queue, Obstacle):
-            raise InvalidSpec(queue.sentence)
-        return roles.spec(self._template(queue))
+        return roles.spec(self._template(admission))
 
-    def _template(self, queue: QueueId) -> JobSpec:
+    def _template(self, admission: Admission) -> JobSpec:
         """What of a job is not in the needs of its members."""
-        needs = self._needs.values()
+        needs, rank = self._needs.values(), admission.priority
         return JobSpec(
-            queue=queue,
-            priority=max(need.priority for need in needs),
-            preempts=all(need.preempts for need in needs),
+            queue=admission.queue,
+            priority=max(need.priority for need in needs) if rank is None else rank,
+            preempts=admission.preempts and all(need.preempts for need in needs),
             user=self._namespace,
         )
 
@@ -180,15 +194,41 @@ class GangPods:
     def _namespace(self) -> str:
         return str(next(iter(self.pods.values()))["metadata"].get("namespace", ""))
 
-    def _queue(self) -> QueueId | Obstacle:
+    def is_readmitted(self) -> bool:
+        """Whether its queue says something else of it than when it was asked last."""
+        return self._admission() != self.admission
+
+    def has_to_leave(self) -> bool:
+        """Whether what runs in its queue must go."""
+        found = self._admission(stands=True)
+        return not isinstance(found, Obstacle) and found.drains
+
+    def _admission(self, *, stands: bool = False) -> Admission | Obstacle:
         """The core's queue behind the one that it asks for: to have a Queue is the permission."""
-        name = seat_plans.queue_named(next(iter(self.pods.values())))
-        return queue_of(self._context, self._namespace, name)
+        try:
+            wishes = [seat_plans.wish_of_pod(pod) for pod in self.pods.values()]
+            if has_local_queues(self._context, self._namespace):
+                wishes += [wish_of(labels) for labels in self._labels_of_owner()]
+            wish = joined(wishes)
+        except InvalidSpec as error:
+            return Obstacle("contradictory-queues", str(error))
+        return admitted(self._context, self._namespace, wish, stands=stands)
+
+    def _labels_of_owner(self) -> Iterable[Object]:
+        """Kueue's labels stand on what made the pods; raises InvalidSpec if that is not known."""
+        pod = next(iter(self.pods.values()))
+        owner = gang_of(pod).owner
+        if owner is None or owner.resource_kind is None:
+            return ()
+        found = self._context.objects(owner.resource_kind).get((self._namespace, owner.name))
+        if found is None and not is_bound(pod):
+            raise InvalidSpec(f"waits for {owner.kind} {owner.name}, which may name its queue")
+        return () if found is None else (labels_of(found),)
 
     def _there(self) -> JobSpec:
         """The template of what is bound already: that goes on, whatever became of its queue."""
-        queue = self._queue()
-        return self._template(DEFAULT if isinstance(queue, Obstacle) else queue)
+        found = self._admission(stands=True)
+        return self._template(Admission(DEFAULT) if isinstance(found, Obstacle) else found)
 
     def remember(self) -> None:
         """Note the seats of roles and numbers, for pods that come after these."""

@@ -21,6 +21,7 @@ from roost.core.node import Node, lowest, mask_of
 from roost.core.spec import WHOLE, NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
+from roost.kubernetes.kueue.admission import QueueWish, wish_of
 from roost.kubernetes.objects.constraints import Constraints
 from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.pods import (
@@ -46,7 +47,14 @@ _WISHES = ("affinity", "topologySpreadConstraints", "resourceClaims", "nodeSelec
 
 def queue_named(pod: Object) -> str:
     """The queue of its namespace that a pod asks for."""
-    return str(labels_of(pod).get(_QUEUE) or annotations_of(pod).get(_QUEUE) or DEFAULT)
+    wish = wish_of_pod(pod)
+    return wish.roost or wish.kueue or DEFAULT
+
+
+def wish_of_pod(pod: Object) -> QueueWish:
+    """The queues and classes that a pod names; what is no text is none."""
+    labels = {name: text for name, text in labels_of(pod).items() if isinstance(text, str)}
+    return wish_of(labels, str(labels.get(_QUEUE) or annotations_of(pod).get(_QUEUE) or ""))
 
 
 def taken(pod: Object) -> Need:

@@ -21,6 +21,7 @@ from roost.kubernetes.client.kinds import (
 from roost.kubernetes.gangs.discovery import GangSource
 from roost.kubernetes.gateway.rows import queue_row
 from roost.kubernetes.jobs.controller import JobController
+from roost.kubernetes.kueue.source import KueueQueues
 from roost.kubernetes.operator.announcement import Announcement
 from roost.kubernetes.operator.loop import pod_sources
 from roost.kubernetes.operator.reconciler import fold
@@ -31,7 +32,7 @@ Listed: TypeAlias = Mapping[ResourceKind, Iterable[Object]]
 
 #: Kinds that tell what is where; and those that tell besides which gangs wait.
 PLACED = (NODES, PODS, JOBS, QUEUES, CLUSTER_QUEUES, PRIORITY_CLASSES)
-WAITING = tuple(dict.fromkeys((*PLACED, *GangSource.kinds)))
+WAITING = tuple(dict.fromkeys((*PLACED, *GangSource.kinds, *KueueQueues.kinds)))
 
 
 def workload_sources() -> list[SourceFactory]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from roost.core import Event, JobId, QueueId, RunId
+from roost.core import Event, JobId, RunId
 from roost.engines import Report
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.kueue.admission import Admission, QueueWish
 from roost.kubernetes.operator.status import Obstacle
 from roost.kubernetes.operator.workload import OperatorContext
 
@@ -33,8 +34,10 @@ class JobsContext(Protocol):
         """What is known of the cluster."""
         ...
 
-    def queue_of(self, namespace: str, name: str) -> QueueId | Obstacle:
-        """The core's queue behind a queue of a namespace, or why there is none."""
+    def admitted(
+        self, namespace: str, wish: QueueWish, *, stands: bool = False
+    ) -> Admission | Obstacle:
+        """The core's queue behind those that a Job names, or why it may be in none."""
         ...
 
     def why_impossible(self, asked: JobRequest) -> str | None:

@@ -18,7 +18,6 @@ from roost.core import (
     NodeId,
     NodeJoined,
     PoolChanged,
-    QueueId,
     RunId,
     SetAside,
 )
@@ -35,6 +34,8 @@ from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
     DISRUPTION_BUDGETS,
     JOBS,
+    KUEUE_KINDS,
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -58,14 +59,17 @@ from roost.kubernetes.jobs.request import (
 )
 from roost.kubernetes.jobs.status_writer import JobStatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
+from roost.kubernetes.kueue.admission import Admission, QueueWish
 from roost.kubernetes.objects.nodes import DEVICES
 from roost.kubernetes.operator.budgets import DisruptionBudgets
-from roost.kubernetes.operator.queues import queue_of
+from roost.kubernetes.operator.queues import admitted
 from roost.kubernetes.operator.status import Obstacle, status_of, status_without, word
 from roost.kubernetes.operator.workload import DecisionBatch, OperatorContext
 
 _log = logging.getLogger(__name__)
 
+#: What may let a Job into one of Kueue's queues.
+_KUEUE = (*KUEUE_KINDS, NAMESPACES)
 #: How often the reasons of waiting jobs are looked at, in seconds, and how many then.
 _REASONS_S = 5.0
 _REASONS = 500
@@ -93,7 +97,7 @@ class JobOptions:
 class JobController:
     """The source of Roost Jobs."""
 
-    kinds = (JOBS, QUEUES, CLUSTER_QUEUES, PRIORITY_CLASSES, DISRUPTION_BUDGETS)
+    kinds = (JOBS, QUEUES, CLUSTER_QUEUES, PRIORITY_CLASSES, DISRUPTION_BUDGETS, *_KUEUE)
 
     def __init__(self, context: OperatorContext, options: JobOptions | None = None) -> None:
         self.context = context
@@ -210,9 +214,11 @@ class JobController:
         """What is known of the cluster: the operator, and the vendors of devices."""
         return self._site
 
-    def queue_of(self, namespace: str, name: str) -> QueueId | Obstacle:
-        """The core's queue behind a queue of a namespace, or why there is none."""
-        return queue_of(self.context, namespace, name)
+    def admitted(
+        self, namespace: str, wish: QueueWish, *, stands: bool = False
+    ) -> Admission | Obstacle:
+        """The core's queue behind those that a Job names, or why it may be in none."""
+        return admitted(self.context, namespace, wish, stands=stands)
 
     def why_impossible(self, asked: JobRequest) -> str | None:
         """Why a job can never run here, empty if it can; None: that is not known yet."""

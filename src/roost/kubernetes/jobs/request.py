@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roost.core import Allocation, JobId, JobSpec, QueueId, Range, RunId
+from roost.core import Allocation, JobId, JobSpec, Range, RunId
 from roost.jobfile import JobFile
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import Object
@@ -19,7 +19,15 @@ from roost.kubernetes.crds import (
 )
 from roost.kubernetes.jobs.blueprint import Blueprint, JobOwner, RunSeats, Site
 from roost.kubernetes.jobs.pod_overrides import PodOverrides, pod_overrides
+from roost.kubernetes.kueue.admission import (
+    Admission,
+    FlavourChoice,
+    QueueWish,
+    restricted,
+    wish_of,
+)
 from roost.kubernetes.objects.gang_refs import JOB
+from roost.kubernetes.operator.queues import DEFAULT
 from roost.kubernetes.operator.status import LastStatus, moment
 from roost.store.rows import JobRow
 
@@ -53,6 +61,10 @@ class JobRequest:
     secrets_from: str
     #: The parcels of the folder that it was sent with.
     parcels: tuple[str, ...] = ()
+    #: The labels of the object itself.
+    labels: tuple[tuple[str, Any], ...] = ()
+    #: The flavours of which its queue may have what it asks for.
+    choices: tuple[FlavourChoice, ...] = ()
 
     @classmethod
     def of(cls, found: Object) -> JobRequest:
@@ -70,6 +82,7 @@ class JobRequest:
             user,
             secrets_name(found),
             parcels_of(found),
+            tuple((meta.get("labels") or {}).items()),
         )
 
     def blueprint(
@@ -90,16 +103,17 @@ class JobRequest:
             parcels=self.parcels,
         )
 
-    def placed(self, site: Site, queue: QueueId, needs: Any) -> JobRequest:
+    def placed(self, site: Site, admission: Admission, needs: Any) -> JobRequest:
         """The same with the pools of nodes that its pods may go to; raises InvalidSpec.
 
         ``needs`` tells what a pod needs (``context.need_of``).
         """
+        choices = admission.choices
         run = RunId(id_of(self.owner.namespace, self.owner.name), 1)
         plan = self.blueprint(run, Allocation(()), RunSeats((), ()), site)
 
         def pooled(role: str, resources: Any) -> Any:
-            found = needs(plan.probe(role))
+            found = needs(restricted(plan.probe(role), choices, gpus=bool(resources.gpus)))
             return replace(
                 resources,
                 pool=found.pool,
@@ -110,14 +124,22 @@ class JobRequest:
 
         spec = replace(
             self.spec,
-            queue=queue,
+            queue=admission.queue,
+            preempts=self.spec.preempts and admission.preempts,
             resources=pooled("worker", self.spec.resources),
             roles=tuple(
                 replace(role, resources=pooled(role.name, role.resources))
                 for role in self.spec.roles
             ),
         )
-        return replace(self, spec=spec)
+        if admission.priority is not None:
+            spec = replace(spec, priority=admission.priority)
+        return replace(self, spec=spec, choices=choices)
+
+    @property
+    def wish(self) -> QueueWish:
+        """The queues and classes that it names; raises InvalidSpec."""
+        return wish_of(dict(self.labels), "" if self.file.queue == DEFAULT else self.file.queue)
 
     @property
     def priority_class(self) -> str:

@@ -48,6 +48,8 @@ from roost.kubernetes.jobs.recovery import (
 )
 from roost.kubernetes.jobs.request import CANCEL, MIGRATE, USER, JobRequest, annotation, is_held
 from roost.kubernetes.jobs.run import JobRun
+from roost.kubernetes.kueue.admission import Admission
+from roost.kubernetes.kueue.promises import is_of_kueue
 from roost.kubernetes.objects.pods import is_over, node_of
 from roost.kubernetes.operator.queues import DEFAULT
 from roost.kubernetes.operator.status import Obstacle
@@ -78,6 +80,8 @@ class JobWorkload:
         self.homeless: JobRequest | None = None
         self.trouble: Obstacle | None = None
         self.past = StatusSummary(None)
+        #: What its queue said of it when it came.
+        self._admission = Admission(DEFAULT)
         #: What was written down of the members of its run.
         self.kept = ""
         self._uid = ""
@@ -154,11 +158,30 @@ class JobWorkload:
         if not self._is_known:
             return self._arrive(found, now)
         self._sweep(self._is_stray)
-        if self._context.filters.is_stale(self.id) and self._is_moved(found):
+        if self._is_readmitted() or (
+            self._context.filters.is_stale(self.id) and self._is_moved(found)
+        ):
             self._is_known = False
             again: list[Event] = [CancelRequested(now, self.id), Deleted(now, self.id)]
             return [*again, *self._arrive(found, now)]
         return [*self._news(now), *self._wishes(found, now)]
+
+    def _is_readmitted(self) -> bool:
+        """Whether it waits, and its queue says something else of it than when it came."""
+        job = self._context.core.jobs.get(self.id)
+        if job is None or job.run is not None or job.state.over or self.asked is None:
+            return False
+        return self._admitted(self.asked, stands=False) != self._admission
+
+    def _has_to_leave(self) -> bool:
+        """Whether what runs in its queue must go."""
+        if self.asked is None or not is_of_kueue(self._admission.queue):
+            return False
+        found = self._admitted(self.asked, stands=True)
+        return not isinstance(found, Obstacle) and found.drains
+
+    def _admitted(self, asked: JobRequest, *, stands: bool) -> Admission | Obstacle:
+        return self._jobs.admitted(asked.owner.namespace, asked.wish, stands=stands)
 
     def _is_moved(self, found: Object) -> bool:
         """Whether filters let it go to other nodes by now than when it began to wait."""
@@ -233,12 +256,14 @@ class JobWorkload:
 
     def _placed(self, asked: JobRequest, run: PodRun | None) -> JobRequest | None:
         """What is asked with queue, rank and nodes; None if it cannot be: ``trouble`` says why."""
-        queue = self._jobs.queue_of(asked.owner.namespace, asked.file.queue)
-        if isinstance(queue, Obstacle):
+        stands = run is not None
+        admission = self._jobs.admitted(asked.owner.namespace, asked.wish, stands=stands)
+        if isinstance(admission, Obstacle):
             if run is None:
-                self.trouble = queue
+                self.trouble = admission
                 return None
-            queue = DEFAULT  # what runs goes on
+            admission = Admission(DEFAULT)  # what runs goes on
+        self._admission = admission
         rank = self._context.objects(PRIORITY_CLASSES).get(("", asked.priority_class))
         if rank is not None:
             asked = asked.ranked(rank)
@@ -253,7 +278,7 @@ class JobWorkload:
             filtered = filtered or (run is None and self._context.filters.concerns(pod))
             return self._context.need_of(pod, is_placed=run is not None).resources
 
-        placed = asked.placed(self._jobs.site(), queue, needs)
+        placed = asked.placed(self._jobs.site(), admission, needs)
         if filtered and not self._context.take_turn(self.id):
             return None
         why = "" if run is not None else self._jobs.why_impossible(placed)
@@ -339,8 +364,9 @@ class JobWorkload:
         if cancelled := self._cancelled(found, now):
             return [] if job.cancelling else cancelled
         events: list[Event] = []
-        if is_held(found) != job.held:
-            events.append((SuspendRequested if is_held(found) else ResumeRequested)(now, self.id))
+        held = is_held(found) or self._has_to_leave()
+        if held != job.held:
+            events.append((SuspendRequested if held else ResumeRequested)(now, self.id))
         if (workers := asked.workers(found)) != job.spec.workers:
             events.append(ScaleRequested(now, self.id, workers))
         where, before = annotation(found, MIGRATE), self._heard

@@ -17,13 +17,14 @@ from roost.errors import RoostError
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.api import Api, Object
 from roost.kubernetes.client.api_thread import ApiThread
-from roost.kubernetes.client.kinds import JOBS, NODES, PODS, ResourceKind
+from roost.kubernetes.client.kinds import JOBS, KUEUE_GROUP, NODES, PODS, ResourceKind
 from roost.kubernetes.client.lease import Deposed, LeaseCandidate
 from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.filters import NODE_FILTERS
 from roost.kubernetes.filters.turns import FilterFactory
 from roost.kubernetes.gangs.discovery import SCHEDULER, GangSource
 from roost.kubernetes.gangs.foreign_pods import ForeignPods
+from roost.kubernetes.kueue.source import KueueQueues
 from roost.kubernetes.objects.trimming import trimmer
 from roost.kubernetes.operator.announcement import (
     DEFAULT_PLACER,
@@ -67,8 +68,9 @@ class OperatorOptions:
 
 
 def pod_sources(scheduler: str = SCHEDULER) -> list[SourceFactory]:
-    """The workloads that are scheduled without being Roost's own: gangs, and what others placed."""
+    """What is scheduled without being Roost's own: gangs, what others placed; queues of Kueue."""
     return [
+        SourceFactory(KueueQueues.kinds, KueueQueues),
         SourceFactory(GangSource.kinds, lambda context: GangSource(context, scheduler)),
         SourceFactory(ForeignPods.kinds, lambda context: ForeignPods(context, scheduler)),
     ]
@@ -129,13 +131,15 @@ class Operator:
         """Kinds of which nothing was read yet. One without permission is not waited for.
 
         The rest is served without it; but nothing can be without nodes and pods, and without Jobs
-        their pods would look like orphans.
+        their pods would look like orphans. Of Kueue's objects one version may be out of reach:
+        while its conversion webhook is.
         """
         return [
             kind
             for kind, mirror in self.mirrors.items()
             if not mirror.synced.is_set()
             and (kind in (NODES, PODS, JOBS) or not mirror.trouble.startswith(_UNPERMITTED))
+            and not (kind.group == KUEUE_GROUP and mirror.trouble)
         ]
 
     def objects(self, kind: ResourceKind) -> Mapping[tuple[str, str], Object]:
