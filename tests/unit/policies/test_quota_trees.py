@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from roost.core import Core, Launch, QueueChanged, QueueDeleted, QueueId, QueueSpec, Stop, Submitted
+from roost.core import (
+    Core,
+    Exited,
+    Launch,
+    Outcome,
+    QueueChanged,
+    QueueDeleted,
+    QueueId,
+    QueueSpec,
+    Stop,
+    Submitted,
+)
 from roost.core.actions import Action
 from roost.core.quota import Quota
 from roost.core.spec import Costs, JobId, JobSpec, NodeSpec
@@ -96,6 +107,26 @@ def test_a_reclaim_stops_nobody_within_its_quota() -> None:
     assert why(core, "c") == (
         "its queue has 8 of 8 GPUs and may borrow what others leave, of which too little is left"
     )
+
+
+def test_who_gives_back_leaves_room_on_one_node() -> None:
+    teams = (
+        queue("org"),
+        queue("nlp", quota_milli=8000, parent=ORG),
+        queue("vision", quota_milli=8000, parent=ORG),
+    )
+    core = tree(*teams)
+    pair = {"mine": spec(4, 900.0, queue="vision"), "beside": spec(4, 900.0, queue="nlp")}
+    started(core, submit(core, 1.0, **pair), 1.0)
+    more = {"large": spec(4, 900.0, queue="nlp"), "small": spec(1, 900.0, queue="nlp")}
+    started(core, submit(core, 2.0, **more), 2.0)
+    run = core.jobs[JobId("mine")].run
+    assert run is not None
+    core.handle(Exited(4.0, run.id, Outcome.SUCCEEDED, final=True))
+
+    # To give back one GPU the small one would do, but it leaves no node with eight.
+    assert stopped(submit(core, 5.0, wide=spec(8, 900.0, queue="vision"))) == ["beside"]
+    validate(core)
 
 
 def test_kinds_have_quotas_of_their_own() -> None:

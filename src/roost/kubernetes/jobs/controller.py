@@ -12,6 +12,7 @@ from roost import placement
 from roost.core import (
     Event,
     Evict,
+    Job,
     JobId,
     Launch,
     NodeChanged,
@@ -384,7 +385,7 @@ class JobController:
             if workload is None or workload.asked is None or not job.waiting or job.held:
                 continue
             why = core.explain(job.id, limit=0)
-            if why is not None and why.reason.cause in _NO_ROOM:
+            if (why is not None and why.reason.cause in _NO_ROOM) or _is_promised(job):
                 yield NodeWish(job.id, workload.asked, job.spec.workers.min)
         for job_id, workload in self._workloads.items():
             found, asked = workload.object, workload.homeless
@@ -404,6 +405,14 @@ class JobController:
         for job_id, workload in self._workloads.items():
             if workload.trouble is not None and not workload.trouble.final:
                 self.context.requeue(job_id)
+
+
+def _is_promised(job: Job) -> bool:
+    """Whether a job is within the promise of a queue that lends: given nodes, it has room."""
+    account = job.queue.account
+    if account is None or not job.spec.preempts:
+        return False
+    return any(map(account.promised, account.claims(job.spec)))
 
 
 class _Vendors(Mapping[NodeId, str]):

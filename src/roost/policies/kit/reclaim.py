@@ -2,10 +2,13 @@
 
 Which ones: of the lowest priority first and, among equals, those whose stop costs least, by the
 work since their last checkpoint and what it takes to start them again. Only queues of the tree that
-hold more than they were promised of what is lacking have to give, and no more than that.
+hold more than they were promised of what is lacking have to give, and no more than that. Where
+those that cost least leave no node with room, others are tried, those of one node together.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from roost.core.plan import Plan
 from roost.core.quota_tree import Account, Amounts
@@ -18,6 +21,8 @@ from roost.policies.kit.victims import Clear
 _IN_VAIN = "reclaims"
 #: How many of them.
 _MEMORY = 4096
+#: With how many runs the search is begun anew.
+_STARTS = 32
 
 
 def reclaim(plan: Plan, line: Line, min_run_s: float = 0.0, clear: Clear = Plan.evict) -> bool:
@@ -39,12 +44,14 @@ def reclaim(plan: Plan, line: Line, min_run_s: float = 0.0, clear: Clear = Plan.
     lacking = [name for name in account.tree.counted if _short(account, name, asked, job)]
     if not lacking:
         return False
-    victims = [run for run in _lower(plan, job) if may_disturb(plan, run, min_run_s)]
+    lower = [run for run in _lower(plan, job) if may_disturb(plan, run, min_run_s)]
+    over = _above(account, lacking)
+    lent: list[Run] = []
     if any(map(account.promised, account.claims(job.spec))):
-        victims += _borrowers(plan, account, lacking, min_run_s)
-    victims.sort(key=lambda run: price(run, plan.now))
-    if displace(plan, job, dict.fromkeys(victims), clear, "gives back what was lent"):
-        return True
+        lent = _borrowers(plan, over, min_run_s)
+    for victims in _ways(plan, lower, lent, over):
+        if displace(plan, job, dict.fromkeys(victims), clear, "gives back what was lent"):
+            return True
     if len(in_vain) > _MEMORY:
         in_vain.clear()
     in_vain[line] = (plan.ledger.stamp, job.seq)
@@ -77,13 +84,18 @@ def _lower(plan: Plan, job: Job) -> list[Run]:
     ]
 
 
-def _borrowers(plan: Plan, account: Account, lacking: list[str], min_run_s: float) -> list[Run]:
-    """Runs of queues above what they were promised, as many as that takes: cheapest first."""
+def _above(account: Account, lacking: list[str]) -> dict[Account, Amounts]:
+    """What other queues of a tree have above what they were promised of some resources."""
     over: dict[Account, Amounts] = {}
     for member in account.tree.members:
         if member is not account:
             above = {name: member.own.get(name, 0) - member.nominal(name) for name in lacking}
             over[member] = {name: amount for name, amount in above.items() if amount > 0}
+    return over
+
+
+def _borrowers(plan: Plan, over: dict[Account, Amounts], min_run_s: float) -> list[Run]:
+    """Runs of queues above what they were promised, cheapest first."""
     runs = [
         run
         for run in plan.running
@@ -92,14 +104,36 @@ def _borrowers(plan: Plan, account: Account, lacking: list[str], min_run_s: floa
         and run.job.preemptible
         and may_disturb(plan, run, min_run_s)
     ]
+    return sorted(runs, key=lambda run: price(run, plan.now))
+
+
+def _ways(
+    plan: Plan, lower: list[Run], lent: list[Run], over: dict[Account, Amounts]
+) -> Iterator[list[Run]]:
+    """Runs that may have to go, in turn: the cheapest; then, with each, what is on its nodes."""
+    cheapest = _as_many(lent, over)
+    yield sorted(lower + cheapest, key=lambda run: price(run, plan.now))
+    if len(cheapest) == len(lent):
+        return  # there is no other choice
+    for first in lent[:_STARTS]:
+        beside = set(first.allocation.nodes)
+        order = sorted(
+            lent, key=lambda run: (run is not first, beside.isdisjoint(run.allocation.nodes))
+        )
+        yield _as_many(order, over) + lower
+
+
+def _as_many(lent: list[Run], over: dict[Account, Amounts]) -> list[Run]:
+    """Of runs in their order as many as it takes until nobody has too much."""
+    left = {account: dict(amounts) for account, amounts in over.items()}
     found: list[Run] = []
-    for run in sorted(runs, key=lambda run: price(run, plan.now)):
+    for run in lent:
         owner = run.job.queue.account
         assert owner is not None  # noqa: S101 - narrows the type
         held = owner.held(run.job, run.allocation)
-        if any(over[owner].get(name, 0) > 0 for name in held):
-            for name in over[owner]:
-                over[owner][name] -= held.get(name, 0)
+        if any(left[owner].get(name, 0) > 0 for name in held):
+            for name in left[owner]:
+                left[owner][name] -= held.get(name, 0)
             found.append(run)
     return found
 
