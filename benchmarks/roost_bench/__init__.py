@@ -8,4 +8,5 @@ sensitivity   how much those figures depend on their conditions
 live          a real server on this machine
 gpu           shares of a real GPU
 kubernetes    the operator beside kube-scheduler
+teams         an hour of two teams in virtual time, every promise checked
 """

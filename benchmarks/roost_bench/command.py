@@ -19,6 +19,7 @@ from roost_bench.live.deep import deep
 from roost_bench.optimus.command import blocks, optimus
 from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sia.command import sia
+from roost_bench.teams.command import teams
 
 #: Policies to time the decisions of.
 _DECIDERS = "fifo,sjf,srtf,srsf,las,tiresias,gittins,drf,fair"
@@ -39,6 +40,7 @@ bench.add_command(deep)
 bench.add_command(optimus)
 bench.add_command(sensitivity)
 bench.add_command(sia)
+bench.add_command(teams)
 
 
 @bench.command(

@@ -51,13 +51,18 @@ Examples:
 )
 @click.pass_context
 def check(ctx: click.Context, namespace: str, user: str | None) -> None:
-    """Say which permissions of the operator the current context lacks; exit 1 if any."""
-    from roost.kubernetes.crds.audit import lacking
+    """Say which permissions of the operator the current context lacks; exit 1 if any.
+
+    Where there are objects of Kueue, also what Roost makes of them.
+    """
+    from roost.kubernetes.crds.audit import kueue_lines, lacking
 
     missing = _with_api(ctx, lambda api: lacking(api, namespace, user or ""))
     for permission in missing:
         where = f"in namespace {namespace}" if permission.local else "in the whole cluster"
         click.echo(f"lacks  {permission}  {where}")
+    for line in _with_api(ctx, kueue_lines):
+        click.echo(f"kueue  {line}")
     if missing:
         ctx.exit(1)
     click.echo("nothing is lacking")

@@ -6,8 +6,16 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from roost.errors import Conflict, NotFound
-from roost.kubernetes.client.kinds import CLUSTER_QUEUES, JOBS, PODS, QUEUES, Object, ResourceKind
+from roost.errors import Conflict, Forbidden, NotFound, Retryable
+from roost.kubernetes.client.kinds import (
+    CLUSTER_QUEUES,
+    JOBS,
+    KUEUE_KINDS,
+    PODS,
+    QUEUES,
+    Object,
+    ResourceKind,
+)
 from roost.kubernetes.crds.permissions import ClusterPermission, needed
 from roost.kubernetes.objects.gang_refs import JOB
 
@@ -40,6 +48,24 @@ async def lacking(api: Api, namespace: str, user: str = "") -> list[ClusterPermi
     every = list(needed())
     allowed = await asyncio.gather(*(ask(permission) for permission in every))
     return [permission for permission, fine in zip(every, allowed, strict=True) if not fine]
+
+
+async def kueue_lines(api: Api) -> list[str]:
+    """What Roost makes of Kueue's objects; of kinds that may not be read nothing is said."""
+    from roost.kubernetes.kueue import report  # noqa: PLC0415 - it loads the core
+
+    async def listed(kind: ResourceKind) -> list[Object]:
+        try:
+            return (await api.list(kind))[0]
+        except (NotFound, Forbidden, Retryable):
+            return []
+
+    found = await asyncio.gather(*map(listed, KUEUE_KINDS))
+    if not any(found):
+        return []
+    rest = [kind for kind in report.KINDS if kind not in KUEUE_KINDS]
+    found += await asyncio.gather(*map(listed, rest))
+    return list(report.report(dict(zip((*KUEUE_KINDS, *rest), found, strict=True))))
 
 
 async def _may(api: Api, permission: ClusterPermission, namespace: str, user: str) -> bool:

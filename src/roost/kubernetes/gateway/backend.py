@@ -29,12 +29,13 @@ from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.policy_guard import PolicyGuard, foreseen
 from roost.jobs.profiles import profile_views
 from roost.jobs.requests import CloneRequest, JobSubmission, check_submission
-from roost.jobs.views import node_view, over_view, queue_views, state_view, waiting_view
+from roost.jobs.views import node_view, over_view, state_view, waiting_view
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
     EVENTS,
     JOBS,
+    KUEUE_LOCAL_QUEUES,
     NODES,
     PODS,
     QUEUES,
@@ -50,7 +51,7 @@ from roost.kubernetes.gateway.commands import (
     unavailable,
 )
 from roost.kubernetes.gateway.folders import ClusterFolders
-from roost.kubernetes.gateway.folding import queue_rows, workload_sources
+from roost.kubernetes.gateway.folding import all_queues, workload_sources
 from roost.kubernetes.gateway.gang_rows import GangRows
 from roost.kubernetes.gateway.outputs import PodOutputs
 from roost.kubernetes.gateway.rows import (
@@ -221,7 +222,8 @@ class KubernetesCluster:
 
     def _queue_names(self) -> set[str]:
         """Queues that Jobs may name: one that is nowhere is refused by the operator, too."""
-        names = {name for _, name in self._mirrors[QUEUES].objects}
+        kinds = (QUEUES, *KUEUE_LOCAL_QUEUES)
+        names = {name for kind in kinds for _, name in self._mirrors[kind].objects}
         known = {row.id for row in self.store.accounts.queues()}
         return {"default", *names} - known
 
@@ -321,7 +323,7 @@ class KubernetesCluster:
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues of the cluster with what they hold and what waits."""
-        return queue_views(self.core, queue_rows(self._mirrors[CLUSTER_QUEUES].objects.values()))
+        return all_queues(self.core, self._mirrors[CLUSTER_QUEUES].objects.values())
 
     def state(self) -> Iterator[str]:
         """Everything that the objects tell, for ``roost simulate --from live``."""

@@ -19,8 +19,9 @@ from roost.kubernetes.client.kinds import (
     ResourceKind,
 )
 from roost.kubernetes.gangs.discovery import GangSource
-from roost.kubernetes.gateway.rows import queue_row
+from roost.kubernetes.gateway.rows import queue_row, spec_row
 from roost.kubernetes.jobs.controller import JobController
+from roost.kubernetes.kueue.promises import is_of_kueue
 from roost.kubernetes.kueue.source import KueueQueues
 from roost.kubernetes.operator.announcement import Announcement
 from roost.kubernetes.operator.loop import pod_sources
@@ -47,7 +48,13 @@ def nodes(found: Listed) -> list[dict[str, Any]]:
 
 def queues(found: Listed) -> list[dict[str, Any]]:
     """All queues with what they hold and what waits."""
-    return queue_views(_core(found), queue_rows(found[CLUSTER_QUEUES]))
+    return all_queues(_core(found), found[CLUSTER_QUEUES])
+
+
+def all_queues(core: Core, cluster_queues: Iterable[Object]) -> list[dict[str, Any]]:
+    """Roost's queues, and Kueue's as the core has them."""
+    of_kueue = [queue.spec for name, queue in core.queues.items() if is_of_kueue(name)]
+    return queue_views(core, [*queue_rows(cluster_queues), *map(spec_row, of_kueue)])
 
 
 def queue_rows(cluster_queues: Iterable[Object]) -> list[QueueRow]:

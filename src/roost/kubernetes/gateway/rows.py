@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.api.jobs import JobView
 from roost.api.schema import decode, encode
-from roost.core.spec import JobId
+from roost.core.spec import JobId, QueueSpec
 from roost.errors import Conflict, NotFound, RoostError
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import Object
@@ -196,5 +196,9 @@ def job_document(row: JobRow) -> Mapping[str, Any]:
 
 def queue_row(cluster_queue: Object) -> QueueRow:
     """A ClusterQueue as lists show it; who may submit is who may create Jobs beside a Queue."""
-    spec = queue_spec(cluster_queue)
+    return spec_row(queue_spec(cluster_queue))
+
+
+def spec_row(spec: QueueSpec) -> QueueRow:
+    """A queue of the core as lists show it."""
     return QueueRow(spec.id, spec.quota_milli, spec.limit_milli, spec.weight, spec.priority)

@@ -7,9 +7,9 @@ does not add up is told in a sentence, and asked again when an object changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from roost.core import QueueId
+from roost.core import Core, QueueId
 from roost.core.quota import GPU
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import (
@@ -21,13 +21,18 @@ from roost.kubernetes.client.kinds import (
     Object,
 )
 from roost.kubernetes.kueue import objects
-from roost.kubernetes.kueue.objects import DRAIN, Flavour, KueueQueue, resource_of
+from roost.kubernetes.kueue.objects import (
+    DRAIN,
+    Flavour,
+    KueueQueue,
+    Objects,
+    resource_of,
+)
 from roost.kubernetes.kueue.promises import queue_id
 from roost.kubernetes.objects.constraints import Expression, expressions_of, test_of
 from roost.kubernetes.objects.needs import needs
 from roost.kubernetes.objects.values import integer, labels_of, quoted, section, sections, text
 from roost.kubernetes.operator.status import Obstacle
-from roost.kubernetes.operator.workload import OperatorContext
 
 #: The labels by which users name a LocalQueue and a WorkloadPriorityClass.
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -37,6 +42,15 @@ _CLOSED = "queue-closed"
 #: The most ways to choose one flavour of each group.
 _MOST_TERMS = 512
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Known(Objects, Protocol):
+    """Where objects and the core's queues are found."""
+
+    @property
+    def core(self) -> Core:
+        """The core, to read."""
+        ...
 
 
 class FlavourChoice(NamedTuple):
@@ -60,20 +74,20 @@ class Admission(NamedTuple):
     drains: bool = False
 
 
-def has_local_queues(context: OperatorContext, namespace: str) -> bool:
+def has_local_queues(context: Known, namespace: str) -> bool:
     """Whether a namespace has any LocalQueue."""
     return any(
         space == namespace for kind in KUEUE_LOCAL_QUEUES for space, _ in context.objects(kind)
     )
 
 
-def names_local_queue(context: OperatorContext, namespace: str, name: str) -> bool:
+def names_local_queue(context: Known, namespace: str, name: str) -> bool:
     """Whether there is a LocalQueue of that name."""
     return objects.one(context, KUEUE_LOCAL_QUEUES, namespace, name) is not None
 
 
 def admission_of(
-    context: OperatorContext, namespace: str, name: str, *, stands: bool = False
+    context: Known, namespace: str, name: str, *, stands: bool = False
 ) -> Admission | Obstacle:
     """What a LocalQueue says of workloads in it, or why none may be.
 
@@ -89,7 +103,7 @@ def admission_of(
 
 
 def _admission(
-    context: OperatorContext, namespace: str, name: str, found: Object, *, stands: bool
+    context: Known, namespace: str, name: str, found: Object, *, stands: bool
 ) -> Admission | Obstacle:
     local = objects.local_queue(found)
     target = queue_id(local.target)
@@ -116,7 +130,7 @@ def _admission(
 
 
 def _closed(
-    context: OperatorContext,
+    context: Known,
     namespace: str,
     name: str,
     local: objects.LocalQueue,
@@ -132,7 +146,7 @@ def _closed(
     return ""
 
 
-def _selects(context: OperatorContext, selector: Object | None, namespace: str) -> bool:
+def _selects(context: Known, selector: Object | None, namespace: str) -> bool:
     """Whether a selector takes a namespace; one that says nothing takes none, an empty one all."""
     if selector is None:
         return False
@@ -145,14 +159,14 @@ def _selects(context: OperatorContext, selector: Object | None, namespace: str) 
     return all(test_of(each)(labels) for each in tests)
 
 
-def _flavour(context: OperatorContext, name: str) -> Flavour:
+def _flavour(context: Known, name: str) -> Flavour:
     found = objects.one(context, KUEUE_FLAVORS, "", name)
     if found is None:
         raise InvalidSpec(f"its ClusterQueue names ResourceFlavor {name!r}, which does not exist")
     return objects.flavour(found)
 
 
-def priority_of(context: OperatorContext, name: str) -> int | Obstacle:
+def priority_of(context: Known, name: str) -> int | Obstacle:
     """What a WorkloadPriorityClass is worth."""
     found = objects.one(context, KUEUE_PRIORITY_CLASSES, "", name)
     if found is None:

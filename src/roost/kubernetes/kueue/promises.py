@@ -16,8 +16,11 @@ from typing import Final
 from roost.core import QueueId, QueueSpec
 from roost.core.quota import GPU, KIND, Quota
 from roost.core.quota_tree import PLENTY
+from roost.errors import InvalidSpec
+from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.kueue.objects import Flavour, FlavourQuota, KueueCohort, KueueQueue
-from roost.kubernetes.objects.nodes import KIND_LABELS
+from roost.kubernetes.objects.nodes import KIND_LABELS, node_spec
+from roost.kubernetes.objects.values import labels_of
 
 _QUEUE: Final = "kueue:"
 _COHORT: Final = "kueue-cohort:"
@@ -67,6 +70,35 @@ def queue_specs(
     for one in queues:
         found[queue_id(one.name)] = _queue(one, flavours, kinds)
     return found
+
+
+def kinds_of(flavours: Iterable[Flavour], nodes: Iterable[Object]) -> dict[str, frozenset[str]]:
+    """The kinds of GPU on the nodes of each flavour."""
+    known = list(flavours)
+    found: dict[str, set[str]] = {one.name: set() for one in known}
+    for node in nodes:
+        for name, kind in flavours_of(known, node):
+            found[name].add(kind)
+    return {name: frozenset(kinds) for name, kinds in found.items()}
+
+
+def flavours_of(flavours: Iterable[Flavour], node: Object) -> list[tuple[str, str]]:
+    """The flavours that a node is of, each with the kind of its GPUs."""
+    try:
+        spec = node_spec(node)
+    except InvalidSpec:
+        return []
+    labels = labels_of(node)
+    return [
+        (one.name, spec.kind)
+        for one in flavours
+        if spec.gpus and all(labels.get(key) == value for key, value in one.labels)
+    ]
+
+
+def shown(queue: str) -> str:
+    """One of Kueue's queues as people know it."""
+    return f"{'Cohort' if is_cohort(queue) else 'ClusterQueue'} {own_name(queue)}"
 
 
 def stopped(name: QueueId) -> QueueSpec:

@@ -28,7 +28,6 @@ from roost.kubernetes.client.kinds import (
 from roost.kubernetes.kueue import objects, promises
 from roost.kubernetes.kueue.controller import GRACE_S, controllers, controls
 from roost.kubernetes.kueue.objects import Flavour, KueueCohort, KueueQueue
-from roost.kubernetes.objects.nodes import node_spec
 from roost.kubernetes.objects.values import labels_of
 from roost.kubernetes.operator.workload import DecisionBatch, OperatorContext, PodWorkload
 
@@ -187,22 +186,11 @@ class KueueQueues:
             self._refresh()
 
     def _count(self, node: Object) -> None:
-        try:
-            spec = node_spec(node)
-        except InvalidSpec:
-            return
-        if not spec.gpus:
-            return
-        labels = labels_of(node)
-        mine = [
-            (one.name, spec.kind)
-            for one in self._flavours.values()
-            if all(labels.get(key) == value for key, value in one.labels)
-        ]
+        mine = promises.flavours_of(self._flavours.values(), node)
         for flavour, kind in mine:
             self._kinds.setdefault(flavour, Counter())[kind] += 1
         if mine:
-            self._nodes[spec.id] = mine
+            self._nodes[node["metadata"]["name"]] = mine
 
     # -- Kueue itself ----------------------------------------------------------------------------
 

