@@ -25,7 +25,7 @@ from roost.kubernetes.kueue.objects import (
     DRAIN,
     Flavour,
     KueueQueue,
-    Objects,
+    Listing,
     resource_of,
 )
 from roost.kubernetes.kueue.promises import queue_id
@@ -44,7 +44,7 @@ _MOST_TERMS = 512
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-class Known(Objects, Protocol):
+class QueueListing(Listing, Protocol):
     """Where objects and the core's queues are found."""
 
     @property
@@ -74,20 +74,20 @@ class Admission(NamedTuple):
     drains: bool = False
 
 
-def has_local_queues(context: Known, namespace: str) -> bool:
+def has_local_queues(context: QueueListing, namespace: str) -> bool:
     """Whether a namespace has any LocalQueue."""
     return any(
         space == namespace for kind in KUEUE_LOCAL_QUEUES for space, _ in context.objects(kind)
     )
 
 
-def names_local_queue(context: Known, namespace: str, name: str) -> bool:
+def names_local_queue(context: QueueListing, namespace: str, name: str) -> bool:
     """Whether there is a LocalQueue of that name."""
     return objects.one(context, KUEUE_LOCAL_QUEUES, namespace, name) is not None
 
 
 def admission_of(
-    context: Known, namespace: str, name: str, *, stands: bool = False
+    context: QueueListing, namespace: str, name: str, *, stands: bool = False
 ) -> Admission | Obstacle:
     """What a LocalQueue says of workloads in it, or why none may be.
 
@@ -103,7 +103,7 @@ def admission_of(
 
 
 def _admission(
-    context: Known, namespace: str, name: str, found: Object, *, stands: bool
+    context: QueueListing, namespace: str, name: str, found: Object, *, stands: bool
 ) -> Admission | Obstacle:
     local = objects.local_queue(found)
     target = queue_id(local.target)
@@ -130,7 +130,7 @@ def _admission(
 
 
 def _closed(
-    context: Known,
+    context: QueueListing,
     namespace: str,
     name: str,
     local: objects.LocalQueue,
@@ -146,7 +146,7 @@ def _closed(
     return ""
 
 
-def _selects(context: Known, selector: Object | None, namespace: str) -> bool:
+def _selects(context: QueueListing, selector: Object | None, namespace: str) -> bool:
     """Whether a selector takes a namespace; one that says nothing takes none, an empty one all."""
     if selector is None:
         return False
@@ -159,14 +159,14 @@ def _selects(context: Known, selector: Object | None, namespace: str) -> bool:
     return all(test_of(each)(labels) for each in tests)
 
 
-def _flavour(context: Known, name: str) -> Flavour:
+def _flavour(context: QueueListing, name: str) -> Flavour:
     found = objects.one(context, KUEUE_FLAVORS, "", name)
     if found is None:
         raise InvalidSpec(f"its ClusterQueue names ResourceFlavor {name!r}, which does not exist")
     return objects.flavour(found)
 
 
-def priority_of(context: Known, name: str) -> int | Obstacle:
+def priority_of(context: QueueListing, name: str) -> int | Obstacle:
     """What a WorkloadPriorityClass is worth."""
     found = objects.one(context, KUEUE_PRIORITY_CLASSES, "", name)
     if found is None:

@@ -25,11 +25,11 @@ _LEAST_WEIGHT = 1e-6
 _NEVER = "Never"
 
 
-class Objects(Protocol):
+class Listing(Protocol):
     """Where objects are found."""
 
     def objects(self, kind: ResourceKind) -> Mapping[tuple[str, str], Object]:
-        """Objects of a kind by namespace and name."""
+        """Listing of a kind by namespace and name."""
         ...
 
 
@@ -95,7 +95,7 @@ class LocalQueue(NamedTuple):
     stop: str
 
 
-def every(where: Objects, versions: Sequence[ResourceKind]) -> dict[tuple[str, str], Object]:
+def every(where: Listing, versions: Sequence[ResourceKind]) -> dict[tuple[str, str], Object]:
     """All objects of a kind, whatever version they are read in."""
     found: dict[tuple[str, str], Object] = {}
     for kind in reversed(versions):
@@ -104,7 +104,7 @@ def every(where: Objects, versions: Sequence[ResourceKind]) -> dict[tuple[str, s
 
 
 def one(
-    where: Objects, versions: Sequence[ResourceKind], namespace: str, name: str
+    where: Listing, versions: Sequence[ResourceKind], namespace: str, name: str
 ) -> Object | None:
     """An object of that name, whatever version it is read in."""
     for kind in versions:

@@ -38,21 +38,21 @@ _KINDS = {KueueQueue: "ClusterQueue", KueueCohort: "Cohort", Flavour: "ResourceF
 _Read = TypeVar("_Read", KueueQueue, KueueCohort, Flavour)
 
 
-class Listed:
-    """Objects that were listed once, as sources of the operator see them."""
+class _Listed:
+    """Listing that were listed once, as sources of the operator see them."""
 
     def __init__(self, found: Mapping[ResourceKind, Iterable[Object]]) -> None:
         self._found = {kind: {_key(one): one for one in there} for kind, there in found.items()}
         self.core = Core(_decide_nothing, placement.placer("consolidate"))
 
     def objects(self, kind: ResourceKind) -> Mapping[tuple[str, str], Object]:
-        """Objects of a kind by namespace and name."""
+        """Listing of a kind by namespace and name."""
         return self._found.get(kind, {})
 
 
 def report(found: Mapping[ResourceKind, Iterable[Object]]) -> Iterator[str]:
     """What was understood of Kueue's objects and what was not; nothing, if there are none."""
-    listed = Listed(found)
+    listed = _Listed(found)
     if not any(listed.objects(kind) for kind in KUEUE_KINDS):
         return
     running = controllers(listed.objects(PODS).values())
@@ -74,7 +74,7 @@ def _who_decides(running: list[str]) -> Iterator[str]:
         )
 
 
-def _queues(listed: Listed) -> Iterator[str]:
+def _queues(listed: _Listed) -> Iterator[str]:
     lines: list[str] = []
     flavours = _read(listed, KUEUE_FLAVORS, objects.flavour, lines)
     cohorts = _read(listed, KUEUE_COHORTS, objects.cohort, lines)
@@ -93,7 +93,7 @@ def _queues(listed: Listed) -> Iterator[str]:
 
 
 def _read(
-    listed: Listed,
+    listed: _Listed,
     versions: tuple[ResourceKind, ...],
     read: Callable[[Object], _Read],
     lines: list[str],
@@ -117,7 +117,7 @@ def _told(spec: QueueSpec) -> str:
     return f"{promised}, and borrows in cohort {promises.own_name(spec.parent)}"
 
 
-def _left_behind(listed: Listed) -> Iterator[str]:
+def _left_behind(listed: _Listed) -> Iterator[str]:
     """What waits for a controller of Kueue that does not run."""
     jobs = [
         f"{namespace}/{name}"
