@@ -154,4 +154,4 @@ async def _says(api: Api, name: str, words: str) -> bool:
 
 async def _queued(api: Api, name: str) -> bool:
     status = (await api.get(JOBS, name, SPACE)).get("status") or {}
-    return status.get("state") == "queued" and status.get("cause") == "quota"
+    return status.get("state") == "queued" and "its queue" in status.get("reason", "")

@@ -17,11 +17,13 @@ from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.seat_plans import GangMember, GangRoles
 from roost.kubernetes.kueue.admission import (
     Admission,
+    QueueWish,
     has_local_queues,
     joined,
     restricted,
     wish_of,
 )
+from roost.kubernetes.kueue.promises import is_of_kueue
 from roost.kubernetes.objects.gang_refs import gang_of, index_of, role_of
 from roost.kubernetes.objects.needs import Need
 from roost.kubernetes.objects.neighbours import is_alone_on_node
@@ -46,7 +48,7 @@ class GangPods:
 
     __slots__ = (
         *("assumed", "busy", "dead", "_context", "done", "last", "_needs", "seats"),
-        *("admission", "id", "pods", "shunned"),
+        *("admission", "id", "pods", "shunned", "_wish"),
     )
 
     def __init__(self, context: OperatorContext, job: JobId) -> None:
@@ -56,6 +58,8 @@ class GangPods:
         self._needs: dict[str, Need] = {}
         #: What its queue said of it when it was last asked.
         self.admission = Admission(DEFAULT)
+        #: The queues that it names, as long as it has the same pods and waits.
+        self._wish: QueueWish | None = None
         #: Nodes on which no pod of it is placed for now.
         self.shunned: tuple[NodeId, ...] = ()
         self.seats: dict[str, Seat] = {}
@@ -76,6 +80,8 @@ class GangPods:
 
     def pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Note a pod as it is now."""
+        if old is None or new is None:
+            self._wish = None
         if new is not None:
             uid = new["metadata"]["uid"]
             self.pods[uid] = new
@@ -169,6 +175,7 @@ class GangPods:
 
     def spec(self, uids: Iterable[str]) -> JobSpec:
         """The job that these pods make; raises InvalidSpec."""
+        self._wish = None  # its owner may be another by now, or have other labels
         admission = self._admission()
         if isinstance(admission, Obstacle):
             raise InvalidSpec(admission.sentence)
@@ -196,23 +203,29 @@ class GangPods:
 
     def is_readmitted(self) -> bool:
         """Whether its queue says something else of it than when it was asked last."""
-        return self._admission() != self.admission
+        return is_of_kueue(self.admission.queue) and self._admission() != self.admission
 
     def has_to_leave(self) -> bool:
         """Whether what runs in its queue must go."""
+        if not is_of_kueue(self.admission.queue):
+            return False
         found = self._admission(stands=True)
         return not isinstance(found, Obstacle) and found.drains
 
     def _admission(self, *, stands: bool = False) -> Admission | Obstacle:
         """The core's queue behind the one that it asks for: to have a Queue is the permission."""
         try:
-            wishes = [seat_plans.wish_of_pod(pod) for pod in self.pods.values()]
-            if has_local_queues(self._context, self._namespace):
-                wishes += [wish_of(labels) for labels in self._labels_of_owner()]
-            wish = joined(wishes)
+            wish = self._wish = self._wish or self._wished()
         except InvalidSpec as error:
             return Obstacle("contradictory-queues", str(error))
         return admitted(self._context, self._namespace, wish, stands=stands)
+
+    def _wished(self) -> QueueWish:
+        """The queues that its pods and their owner name; raises InvalidSpec."""
+        wishes = [seat_plans.wish_of_pod(pod) for pod in self.pods.values()]
+        if has_local_queues(self._context, self._namespace):
+            wishes += [wish_of(labels) for labels in self._labels_of_owner()]
+        return joined(wishes)
 
     def _labels_of_owner(self) -> Iterable[Object]:
         """Kueue's labels stand on what made the pods; raises InvalidSpec if that is not known."""
@@ -228,7 +241,8 @@ class GangPods:
     def _there(self) -> JobSpec:
         """The template of what is bound already: that goes on, whatever became of its queue."""
         found = self._admission(stands=True)
-        return self._template(Admission(DEFAULT) if isinstance(found, Obstacle) else found)
+        self.admission = Admission(DEFAULT) if isinstance(found, Obstacle) else found
+        return self._template(self.admission)
 
     def remember(self) -> None:
         """Note the seats of roles and numbers, for pods that come after these."""

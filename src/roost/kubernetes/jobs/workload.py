@@ -171,6 +171,8 @@ class JobWorkload:
         job = self._context.core.jobs.get(self.id)
         if job is None or job.run is not None or job.state.over or self.asked is None:
             return False
+        if not is_of_kueue(self._admission.queue):
+            return False
         return self._admitted(self.asked, stands=False) != self._admission
 
     def _has_to_leave(self) -> bool:
@@ -249,7 +251,8 @@ class JobWorkload:
     def _asked(self, found: Object) -> JobRequest:
         """What an object asks for, read once: one that waits for a queue is looked at often."""
         meta = found["metadata"]
-        key = (meta["uid"], str(meta.get("generation")), annotation(found, USER) or "")
+        labels = str(meta.get("labels"))  # they may name its queue
+        key = (meta["uid"], str(meta.get("generation")), annotation(found, USER) or "", labels)
         if self._read is None or self._read[0] != key:
             self._read = key, JobRequest.of(found)
         return self._read[1]
