@@ -86,7 +86,8 @@ def _queues(listed: _Listed) -> Iterator[str]:
         yield f"ClusterQueue {queue.name}: {_told(specs[promises.queue_id(queue.name)])}"
         missing = [name for name in queue.flavours if name not in flavours]
         yield from (f"ClusterQueue {queue.name}: there is no ResourceFlavor {n}" for n in missing)
-    for each in (*queues.values(), *cohorts.values(), *flavours.values()):
+    read: list[KueueQueue | KueueCohort | Flavour] = [*queues.values(), *cohorts.values()]
+    for each in [*read, *flavours.values()]:
         yield from (f"{_KINDS[type(each)]} {each.name}: {note}" for note in each.notes)
     for name, fault in faults_of(specs).items():
         yield f"{promises.shown(name)}: it borrows nothing: {fault}"
