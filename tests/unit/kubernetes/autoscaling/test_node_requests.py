@@ -169,3 +169,29 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare often, and keep what the cluster made on a day long ago."""
     monkeypatch.setattr(node_requests, "_LOOK_S", 0.01)
     monkeypatch.setattr(node_requests, "PATIENCE_S", 1e12)
+
+
+def test_what_a_queue_was_promised_asks_for_nodes_although_others_borrowed_it() -> None:
+    async def scenario() -> None:
+        cluster = asking(SmallCluster())
+        cluster.node("large", gpus=8)
+        for name, spec in (
+            ("org", {}),
+            ("ours", {"parent": "org", "quota": 8}),
+            ("theirs", {"parent": "org"}),
+        ):
+            await cluster.create(CLUSTER_QUEUES, {"metadata": {"name": name}, "spec": spec}, "")
+            door = {"metadata": {"name": name}, "spec": {"clusterQueue": name}}
+            await cluster.create(QUEUES, door, "default")
+        async with cluster.led():
+            await cluster.submit("other", gpus=8)
+            await cluster.reaches("other", "running")
+            cluster.node("small")
+            await cluster.submit("lent", gpus=4, queue="theirs")
+            await cluster.reaches("lent", "running")
+            # The only node with eight is not the borrower's: room of the quota is not enough.
+            await cluster.submit("wide", gpus=8, queue="ours")
+            await cluster.until(lambda: placeholders(cluster))
+            assert cluster.status("lent")["state"] == "running"
+
+    play(scenario())
