@@ -16,6 +16,7 @@ from roost_bench.gpu.command import gpu
 from roost_bench.kubernetes.command import kubernetes
 from roost_bench.live.command import live
 from roost_bench.live.deep import deep
+from roost_bench.openb.command import openb
 from roost_bench.optimus.command import blocks, optimus
 from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sia.command import sia
@@ -37,6 +38,7 @@ bench.add_command(kubernetes)
 bench.add_command(blocks)
 bench.add_command(live)
 bench.add_command(deep)
+bench.add_command(openb)
 bench.add_command(optimus)
 bench.add_command(sensitivity)
 bench.add_command(sia)

@@ -14,7 +14,7 @@ from roost.core.history import History
 from roost.core.ledger import Ledger
 from roost.core.occupancy import Occupancy
 from roost.core.quota_tree import grow
-from roost.core.spec import JobId, QueueId, QueueSpec, RunId
+from roost.core.spec import JobId, JobSpec, QueueId, QueueSpec, RunId
 from roost.core.state import Job, Queue, Run
 from roost.core.waiting import Waiting
 from roost.errors import Fatal, NotFound
@@ -74,6 +74,13 @@ class ClusterState:
             account = run.job.queue.account
             if account is not None and run.booked:
                 account.book(account.held(run.job, run.target or run.allocation))
+
+    def note_demand(self, spec: JobSpec) -> None:
+        """Count what a job asks for towards what workers usually ask for."""
+        demand = self.ledger.demand
+        demand.note(spec.resources, spec.workers.min)
+        for role in spec.roles:
+            demand.note(role.resources, role.workers)
 
     def run_of(self, job_id: JobId) -> Run:
         """The run of a job that is known to have one."""

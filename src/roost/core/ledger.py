@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from roost.core.allocation import WORKER, Part
+from roost.core.demand import Demand
 from roost.core.extras import Extras, extra_capacity, extra_room, extra_shortage
 from roost.core.node import (
     PLENTY,
@@ -81,6 +82,12 @@ class Ledger:
         #: Nodes in the order in which their books changed, newest last.
         self.changed: list[Node] = []
         self.changed_before: int = 0
+        #: Grows whenever changes were undone: what was seen of nodes meanwhile is not so.
+        self.rewinds: int = 0
+        #: What workers usually ask for.
+        self.demand = Demand()
+        #: What placers remember, by their names. It may vanish at any restart.
+        self.notes: dict[str, object] = {}
 
     # -- nodes come and go -------------------------------------------------------------------
 
@@ -474,8 +481,9 @@ class Ledger:
     def back_to(self, moment: tuple[int, int, int]) -> None:
         """All is as it was then: nothing was given back since, and no node changed."""
         self.releases, before, length = moment
-        if self.changed_before == before:
+        if self.changed_before == before and len(self.changed) > length:
             del self.changed[length:]
+            self.rewinds += 1
 
     @contextmanager
     def hidden(self, parts: Iterable[tuple[Part, Resources]]) -> Iterator[None]:
@@ -605,7 +613,7 @@ class Ledger:
         if not need.gpus:
             count = PLENTY
         elif need.share_milli < WHOLE:
-            count = sum(count for _, count in self._shares(node, need))
+            count = sum(count for _, count in self.shares(node, need))
         else:
             count = node.free.bit_count() // need.gpus
             if (
@@ -622,7 +630,7 @@ class Ledger:
             count = min(count, extra_room(node.spec.extras, node.extras_used, need.extras))
         return min(count, node.workers_left) if node.spec.workers else count
 
-    def _shares(self, node: Node, need: Resources) -> list[tuple[int, int]]:
+    def shares(self, node: Node, need: Resources) -> list[tuple[int, int]]:
         """Devices with room for shares, fullest first, and how many each takes."""
         memory = memory_on(node.spec, need)
         found = []
@@ -673,7 +681,7 @@ class Ledger:
             return [Part(node.id, (), WHOLE, workers, role)]
         if need.share_milli < WHOLE:
             parts: list[Part] = []
-            for gpu, count in self._shares(node, need):
+            for gpu, count in self.shares(node, need):
                 chosen = min(count, workers - len(parts))
                 parts += [Part(node.id, (gpu,), need.share_milli, 1, role)] * chosen
             return parts

@@ -404,6 +404,8 @@ def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
         core.ledger.join(place.spec)
     in_line: list[Job] = []
     core.jobs.update(_unique("job", ((record.id, _job(core, record, in_line)) for record in jobs)))
+    for job in core.jobs.values():
+        facts.note_demand(job.spec)
     core.runs.update(_unique("run", ((record.id, _run(core, record)) for record in state.runs)))
     for run in core.runs.values():
         _book(core, run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from roost.core.plan import Placer
 from roost.errors import unknown
 from roost.placement.even import Even
+from roost.placement.fragments import Fgd, Usable
 from roost.placement.placers import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
 
 __all__ = ["PLACERS", "SUMMARIES", "placer"]
@@ -18,6 +19,8 @@ PLACERS: dict[str, Placer] = {
     "topology": Topology(),
     "anywhere": Anywhere(),
     "even": Even(),
+    "fgd": Fgd(),
+    "usable": Usable(),
 }
 
 #: Name → what it does. The docstrings say the same, but compiled classes have none.
@@ -32,6 +35,8 @@ SUMMARIES: dict[str, str] = {
     "then anywhere.",
     "anywhere": "First fit without regard to locality: any free device will do, in node order.",
     "even": "Evenly on the fewest nodes, servers beside workers, as Optimus does; else best fit.",
+    "fgd": "Fragmentation gradient descent: where the least becomes useless to what usually comes.",
+    "usable": "Where what is left keeps the most value: for shares, with CPUs, of kinds in demand.",
 }
 
 

@@ -39,6 +39,7 @@ def submitted(state: ClusterState, event: Submitted) -> bool:
     state.submitted += 1
     state.jobs[event.job] = job
     state.waiting.join(job, event.time)
+    state.note_demand(event.spec)
     return True
 
 

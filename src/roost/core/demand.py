@@ -1,0 +1,86 @@
+"""What workers usually ask for, learned from the jobs that come.
+
+Placers that keep room for what is likely to come ask for the *typical* needs: the most frequent
+ones that together are 95 % of all workers asked for, each with its part of them (Weng et al., FGD,
+USENIX ATC 2023). They change only when the workload has grown by a tenth, so that what was worked
+out for them can be kept meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roost.core.spec import Resources
+
+#: The part of all workers that the typical needs cover.
+_COVERED = 0.95
+#: How much the workload grows before what is typical is looked at anew, and by how many at least.
+_GROWTH, _LEAST = 1.1, 10
+#: How many different needs are counted; beyond, all counts are halved and the rarest go.
+_MANY = 4096
+
+
+class Need(NamedTuple):
+    """What matters of a worker to those who come after it."""
+
+    cpu_milli: int
+    share_milli: int
+    gpus: int
+    kinds: tuple[str, ...]
+
+    @property
+    def gpu_milli(self) -> int:
+        """Its GPUs in milli-GPUs."""
+        return self.gpus * self.share_milli
+
+
+class Typical(NamedTuple):
+    """The typical needs, the most frequent first, each with its part; the parts add up to 1."""
+
+    version: int = 0
+    needs: tuple[tuple[Need, float], ...] = ()
+
+
+class Demand:
+    """Counts what workers ask for."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Need, int] = {}
+        self._total = 0
+        self._looked_at = 0.0
+        self._typical = Typical()
+
+    def note(self, need: Resources, workers: int = 1) -> None:
+        """Count workers that were asked for."""
+        key = Need(need.cpu_milli, need.share_milli, need.gpus, need.kinds)
+        self._counts[key] = self._counts.get(key, 0) + workers
+        self._total += workers
+        if len(self._counts) > _MANY:
+            self._counts = {key: n // 2 for key, n in self._counts.items() if n > 1}
+            self._total = sum(self._counts.values())
+            self._looked_at = 0.0
+
+    def typical(self) -> Typical:
+        """What is typical now."""
+        if self._total >= self._looked_at:
+            self._looked_at = max(self._total * _GROWTH, float(self._total + _LEAST))
+            needs = self._most_frequent()
+            if needs != self._typical.needs:
+                self._typical = Typical(self._typical.version + 1, needs)
+        return self._typical
+
+    def _most_frequent(self) -> tuple[tuple[Need, float], ...]:
+        # Of equally frequent ones the larger first, as FGD does.
+        ranked = sorted(self._counts.items(), key=lambda each: (-each[1], _negated(each[0])))
+        chosen: list[tuple[Need, int]] = []
+        covered = 0
+        for need, count in ranked:
+            chosen.append((need, count))
+            covered += count
+            if covered >= _COVERED * self._total:
+                break
+        return tuple((need, count / covered) for need, count in chosen)
+
+
+def _negated(need: Need) -> tuple[int, int, int, tuple[str, ...]]:
+    return -need.cpu_milli, -need.share_milli, -need.gpus, need.kinds
