@@ -14,7 +14,7 @@ import click
 from roost.cli import connection
 from roost.cli.job_options import CommandVerb, changed, job_options, typed_command
 from roost.cli.parameter_types import option
-from roost.errors import InvalidSpec
+from roost.errors import InvalidSpec, Retryable
 
 if TYPE_CHECKING:
     from roost.client import Client, JobHandle
@@ -96,7 +96,7 @@ def submit(
             _dry_run(client, ready, output)
             return
         if output in ("table", "wide"):
-            _show(client.plan(ready), told=ready.notes)
+            _show_plan(client, ready)
             name = str(ready.document.get("name", "job"))
             if not connection.agreed(f"Submit {name}?", yes=given["yes"]):
                 ctx.exit(1)
@@ -155,6 +155,20 @@ def _dry_run(client: Client, ready: PreparedSubmission, output: str) -> None:
             connection.note(f"assumed: {_clean(assumption)}")
     if plan.get("never"):
         raise InvalidSpec(f"such a job can never run here: {_clean(plan.get('reason', ''))}")
+
+
+def _show_plan(client: Client, ready: PreparedSubmission) -> None:
+    """Show where and when it would start. Where that cannot be told, it goes on all the same."""
+    from roost.client.errors import NoServer
+
+    try:
+        plan = client.plan(ready)
+    except NoServer:
+        raise
+    except Retryable as error:
+        connection.note(f"when it starts is not known now: {_clean(str(error).partition(';')[0])}")
+    else:
+        _show(plan, told=ready.notes)
 
 
 def _show(plan: dict[str, Any], told: Collection[str]) -> None:

@@ -34,6 +34,8 @@ KillMode=process
 Delegate=yes
 LimitNOFILE=65536
 TimeoutStartSec=120
+# A server that does not answer for so long, whatever holds it, is started again.
+WatchdogSec=300
 
 [Install]
 WantedBy=multi-user.target

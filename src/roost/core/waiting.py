@@ -108,7 +108,7 @@ class Waiting:
         #: Whether a line was opened since the last decision.
         self.opened = False
         #: What the key raised; since then all stand in order of arrival.
-        self.fault: Exception | None = None
+        self.fault: BaseException | None = None
         self.epoch = 0
         self.count = 0
 
@@ -216,14 +216,14 @@ class Waiting:
         try:
             for line in joined:
                 line.entries.sort()
-        except Exception as error:  # noqa: BLE001 - keys of a policy may not compare
+        except BaseException as error:  # noqa: BLE001 - keys of a policy may not compare
             self.fault = error
             self.order_by_arrival()
 
     def _keys(self, jobs: Collection[Job]) -> list[Key]:
         try:
             return [self.key(job) for job in jobs]
-        except Exception as error:  # noqa: BLE001 - a policy's key raises what it likes
+        except BaseException as error:  # noqa: BLE001 - a policy's key raises what it likes
             self.fault = error
             self.order_by_arrival()
             return [job.seq for job in jobs]
@@ -321,7 +321,7 @@ class Waiting:
             self.opened = True
         try:
             insort(line.entries, (self.key(job), job.seq, job))
-        except Exception as error:  # noqa: BLE001 - a policy's key raises what it likes
+        except BaseException as error:  # noqa: BLE001 - a policy's key raises what it likes
             self.fault = error
             self.order_by_arrival()
             insort(line.entries, (job.seq, job.seq, job))
@@ -345,6 +345,6 @@ class Waiting:
             found = bisect_left(entries, (self.key(job), job.seq))
             if entries[found][2] is job:
                 return found
-        except Exception as error:  # noqa: BLE001 - as above; also an index beyond the end
+        except BaseException as error:  # noqa: BLE001 - as above; also an index beyond the end
             self.fault = error
         return next(place for place, entry in enumerate(entries) if entry[2] is job)

@@ -52,7 +52,7 @@ from roost.jobs.backlog import too_many
 from roost.jobs.change_feed import ChangeFeed
 from roost.jobs.clock import WallClock
 from roost.jobs.health import DecisionCounts, IntakeHealth
-from roost.jobs.policy_guard import foreseen
+from roost.jobs.policy_guard import PolicyGuard, foreseen
 from roost.jobs.profiles import known, profile_views, unheld
 from roost.jobs.record import JobRecord
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
@@ -238,6 +238,11 @@ class Cluster:
     def feed(self) -> ChangeFeed:
         """Tells of every change."""
         return self._driver.feed
+
+    @property
+    def guard(self) -> PolicyGuard:
+        """What stands between the policy and the server."""
+        return self._driver.policy
 
     @property
     def counts(self) -> DecisionCounts:

@@ -298,7 +298,7 @@ class Driver:
             if not events:
                 return None
             began = time.perf_counter()
-            actions = self.core.handle(*events)
+            actions = self.policy.watched(self.core.handle, *events)
             self.counts.decided(time.perf_counter() - began)
         except Fatal:
             raise

@@ -24,6 +24,7 @@ from roost.engines.local.run_folders import HomeFence
 from roost.engines.mounts import HostMount
 from roost.errors import InvalidSpec
 from roost.jobs.clock import WallClock
+from roost.jobs.fresh_start import prepare
 from roost.live.cluster import Cluster
 from roost.live.retention import RetentionRule
 from roost.live.user_bounds import UserBounds
@@ -32,7 +33,7 @@ from roost.server.home import Home
 from roost.server.http import listen, raise_file_limit, serve
 from roost.server.identity import Origin, claim, settle
 from roost.server.options import LOOPBACK, ServerOptions
-from roost.server.reloading import ServerReload, notify_ready
+from roost.server.reloading import ServerReload, notify_alive, notify_ready
 from roost.server.tls import Tls
 from roost.store import Store, User, open_store
 
@@ -157,6 +158,8 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             retention=start.retention,
             bounds=start.bounds,
         )
+        # A client must not find the server by the note of one that has gone.
+        prepare(cluster.guard, before=home.forget)
         try:
             await _started(cluster)
             settle(home.path, identity)
@@ -181,9 +184,11 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             if start.reread is not None:
                 reload = ServerReload(start, cluster, home.path)
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+            alive = asyncio.create_task(notify_alive(), name="alive")
             try:
                 await serve(app, sock, tls=start.tls, ready=ready)
             finally:
+                alive.cancel()
                 # Before the cluster closes: no client shall be sent to a server that is ending.
                 home.forget()
             return jobs_of(cluster)

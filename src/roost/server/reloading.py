@@ -5,6 +5,7 @@ What became of it is in ``reload.json`` in the home, for ``roost reload`` to sho
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -70,11 +71,29 @@ class ServerReload:
 
 
 def notify_ready() -> None:
-    """Tell systemd that the server is up (``sd_notify``), if it asked to be told."""
+    """Tell systemd that the server is up, if it asked to be told."""
+    _notify(f"READY=1\nMAINPID={os.getpid()}\n")
+
+
+async def notify_alive() -> None:
+    """Tell systemd that the loop goes on, as often as it wants to hear that (``WatchdogSec``).
+
+    It starts a server again that has stopped answering, whatever the reason.
+    """
+    every, whom = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not every.isdecimal() or whom not in ("", str(os.getpid())):
+        return
+    while True:
+        _notify("WATCHDOG=1\n")
+        await asyncio.sleep(int(every) / 2e6)
+
+
+def _notify(text: str) -> None:
+    """Send systemd a line (``sd_notify``)."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place:
         return
     address = f"\0{place[1:]}" if place.startswith("@") else place
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.connect(address)
-        sock.sendall(f"READY=1\nMAINPID={os.getpid()}\n".encode())
+        sock.sendall(text.encode())

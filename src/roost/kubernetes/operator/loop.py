@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from roost import placement, policies
 from roost.errors import RoostError
 from roost.jobs.clock import WallClock
+from roost.jobs.fresh_start import prepare
 from roost.kubernetes.client.api import Api, Object
 from roost.kubernetes.client.api_thread import ApiThread
 from roost.kubernetes.client.kinds import JOBS, KUEUE_GROUP, NODES, PODS, ResourceKind
@@ -197,6 +198,7 @@ class Operator:
                 lost_s=self.options.lost_s,
                 filters=self.filters,
             )
+            prepare(self.leadership.reconciler.policy)
             try:
                 await self.leadership.run()
             except Deposed:
