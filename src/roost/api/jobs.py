@@ -133,6 +133,10 @@ class JobView(WireView):
     started_at: float | None = None
     finished_at: float | None = None
     ran_s: float = 0.0
+    gpu_s: float = field(
+        default=0.0,
+        metadata={"description": "GPU-seconds that its runs had: what they held, over time."},
+    )
     running_since: float | None = None
     not_before: float | None = None
     progress: float | None = field(default=None, metadata=_TRAINS)

@@ -15,7 +15,7 @@ from roost.errors import InvalidSpec
 if TYPE_CHECKING:
     from roost.api.jobs import JobView
     from roost.client import Client
-    from roost.core.spec import NodeSpec
+    from roost.core.spec import JobSpec, NodeSpec
     from roost.traces.workload import TraceJob, Workload
 
 
@@ -82,9 +82,15 @@ def _job(view: JobView, client: Client, first: float) -> TraceJob:
 
     file = JobFile.model_validate(client.job(view.id).document())
     spec = replace(file.spec(view.user), within=None)
-    return TraceJob(
-        JobId(view.id), view.submitted_at - first, spec, view.ran_s, Outcome(view.state)
-    )
+    work_s = _work_s(view, spec)
+    return TraceJob(JobId(view.id), view.submitted_at - first, spec, work_s, Outcome(view.state))
+
+
+def _work_s(view: JobView, spec: JobSpec) -> float:
+    """What a job did, in seconds at its least workers: more of them do more in the same time."""
+    if spec.elastic and spec.gpus and view.gpu_s:
+        return view.gpu_s / spec.gpus
+    return view.ran_s
 
 
 def _node(view: dict[str, Any]) -> NodeSpec:

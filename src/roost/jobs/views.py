@@ -105,6 +105,7 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
         started_at=job.started_at,
         finished_at=job.finished_at,
         ran_s=record.ran_s,
+        gpu_s=job.attained_gpu_s if run is None else run.attained_gpu_s(core.now),
         running_since=None if run is None else run.started_at,
         not_before=job.not_before or None,
         progress=record.progress,

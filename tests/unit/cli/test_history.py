@@ -51,6 +51,18 @@ def test_what_ran_becomes_a_trace(past: FakeServer, tmp_path: Path) -> None:
     assert found[0].spec.user == "ada"
 
 
+def test_an_elastic_job_counts_with_what_it_had(past: FakeServer, tmp_path: Path) -> None:
+    """Half of its 100 s with two workers of two GPUs each, the rest with eight."""
+    document = {"name": "first", "command": ["true"], "workers": {"min": 2, "max": 8}}
+    past.routes["GET", "/jobs/first/file"] = document | {"resources": {"gpu": 2}}
+    past.jobs["first"]["gpu_s"] = 50.0 * 2 * 2 + 50.0 * 8 * 2
+    roost("history", "export", str(tmp_path / "jobs.csv"), "--since", "7d")
+    first, second, _ = read(tmp_path / "jobs.csv").jobs
+    assert first.spec.workers == (2, 8)
+    assert first.work_s == 50.0 + 50.0 * 4
+    assert second.work_s == 20.0
+
+
 def test_it_is_replayed_at_once(past: FakeServer) -> None:
     del past
     told = roost("compare", "--from", "history", "--policies", "fifo,sjf", "-o", "json")
