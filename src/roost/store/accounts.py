@@ -2,7 +2,7 @@
 
 A token's secret is shown once and kept only as its SHA-256: it has 256 random bits, so a slow hash
 would add nothing. Every change adds a line of kind ``account`` to the event log, in the same
-transaction.
+transaction. Rows have checksums, like those of jobs: a flipped bit must make no administrator.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import hashlib
 import math
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import astuple, replace
 
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError, unknown
 from roost.store import events
 from roost.store.database import Database, Row, Session
-from roost.store.encoding import clean, from_json, to_json
+from roost.store.encoding import clean, from_json, row_sum, to_json
+from roost.store.errors import StoreBroken
 from roost.store.journal import Journal
 from roost.store.rows import ROLES, EventRow, QueueRow, Token, User, storable
 
@@ -31,6 +32,15 @@ _UNIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63})?")
 _USER = "name, role, unix, active, jobs, disk_bytes, disk_max_bytes"
 _TOKEN = "id, owner, label, created_at, expires_at, revoked_at, last_used_at, parent"  # noqa: S105 - columns
 _QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters"
+#: Of each table its key, its columns, and those that its checksums cover: when a token was used
+#: last is written often, and decides nothing.
+_SEALED = {
+    "users": ("name", _USER, _USER),
+    "tokens": ("id", f"{_TOKEN}, hash", _TOKEN.replace("last_used_at, ", "") + ", hash"),
+    "queues": ("id", _QUEUE, _QUEUE),
+}
+_TOKEN_PARTS = len(_SEALED["tokens"][1].split(", ")) + 1
+_LAST_USED = _TOKEN.split(", ").index("last_used_at")
 
 
 class Accounts:
@@ -52,6 +62,7 @@ class Accounts:
                 f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
                 _user_row(user),
             )
+            _seal(session, "users", user.name)
             self._note(session, actor, user.name, new=_told(user), text=f"user {user.name} added")
         return user
 
@@ -69,6 +80,7 @@ class Accounts:
                     "disk_bytes = ?, disk_max_bytes = ? WHERE name = ?",
                     (*_user_row(user), user.name),
                 )
+                _seal(session, "users", user.name)
                 text = f"user {user.name} changed"
                 self._note(session, actor, user.name, _told(old), _told(user), text)
         return user
@@ -90,8 +102,11 @@ class Accounts:
                     "UPDATE tokens SET revoked_at = COALESCE(revoked_at, ?) WHERE id = ?",
                     (self._clock(), token),
                 )
-            for token in own:
-                session.run("UPDATE tokens SET parent = NULL WHERE parent = ?", (token,))
+                session.run(
+                    f"UPDATE tokens SET parent = NULL WHERE id = ? AND parent IN ({_holes(own)})",  # noqa: S608 - holes
+                    (token, *own),
+                )
+                _seal(session, "tokens", token)
             session.run("DELETE FROM tokens WHERE owner = ?", (old.name,))
             session.run("DELETE FROM users WHERE name = ?", (old.name,))
             text = f"user {old.name} deleted"
@@ -105,7 +120,7 @@ class Accounts:
     def users(self) -> list[User]:
         """All users, by name."""
         with self._database.reading() as session:
-            rows = session.all(f"SELECT {_USER} FROM users ORDER BY name")  # noqa: S608 - constant
+            rows = session.all(f"SELECT {_USER}, sum FROM users ORDER BY name")  # noqa: S608 - constant
         return [_as_user(row) for row in rows]
 
     def add_token(
@@ -139,6 +154,7 @@ class Accounts:
                 f"INSERT INTO tokens ({_TOKEN}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
                 (*astuple(token), _hash(secret)),
             )
+            _seal(session, "tokens", token.id)
             text = f"token {token.id} ({label}) of {user} added"
             self._note(session, actor, user, new=token.id, text=text)
         return token, secret
@@ -147,16 +163,16 @@ class Accounts:
         """The token and the user of a secret; None if it is unknown, expired or revoked."""
         if not secret.startswith(_SECRET) or len(secret) > _LONGEST:
             return None
-        columns = ", ".join(f"tokens.{name}" for name in _TOKEN.split(", "))
         with self._database.reading() as session:
             row = session.one(
-                f"SELECT {columns}, {_USER} FROM tokens "  # noqa: S608 - constant
+                f"SELECT {_token_columns('tokens.')}, {_USER}, users.sum FROM tokens "  # noqa: S608 - constant
                 "JOIN users ON users.name = tokens.owner WHERE tokens.hash = ?",
                 (_hash(secret),),
             )
         if row is None:
             return None
-        token, user, now = Token(*row[:8]), _as_user(row[8:]), self._clock()
+        token, user = _as_token(row[:_TOKEN_PARTS]), _as_user(row[_TOKEN_PARTS:])
+        now = self._clock()
         expired = token.expires_at is not None and token.expires_at <= now
         if expired or token.revoked_at is not None or not user.active:
             return None
@@ -176,6 +192,7 @@ class Accounts:
             for token in tree:
                 if token.revoked_at is None:
                     session.run("UPDATE tokens SET revoked_at = ? WHERE id = ?", (now, token.id))
+                    _seal(session, "tokens", token.id)
                     with_it = "" if token is tree[0] else f", for it was made with {token.parent}"
                     text = f"token {token.id} ({token.label}) of {token.user} revoked{with_it}"
                     self._note(session, actor, token.user, old=token.id, text=text)
@@ -187,15 +204,15 @@ class Accounts:
         where, parameters = ("", []) if user is None else (" WHERE owner = ?", [clean(user)])
         with self._database.reading() as session:
             rows = session.all(
-                f"SELECT {_TOKEN} FROM tokens{where} ORDER BY created_at, id",  # noqa: S608 - values are parameters
+                f"SELECT {_token_columns()} FROM tokens{where} ORDER BY created_at, id",  # noqa: S608 - values are parameters
                 parameters,
             )
-        return [Token(*row) for row in rows]
+        return [_as_token(row) for row in rows]
 
     def queues(self) -> list[QueueRow]:
         """Every queue, by id."""
         with self._database.reading() as session:
-            rows = session.all(f"SELECT {_QUEUE} FROM queues ORDER BY id")  # noqa: S608 - constant
+            rows = session.all(f"SELECT {_QUEUE}, sum FROM queues ORDER BY id")  # noqa: S608 - constant
         return [_as_queue(row) for row in rows]
 
     def set_queue(self, queue: QueueRow, *, actor: str = "") -> QueueRow:
@@ -215,6 +232,7 @@ class Accounts:
                     f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
                     (*astuple(queue)[:5], to_json(f"queue {queue.id}", list(queue.submitters))),
                 )
+                _seal(session, "queues", queue.id)
                 before = "" if old is None else ",".join(old.submitters)
                 text = f"queue {queue.id} {'added' if old is None else 'changed'}"
                 self._note(session, actor, "", before, ",".join(queue.submitters), text)
@@ -274,35 +292,74 @@ def _user_row(user: User) -> Row:
 
 
 def _as_user(row: Row) -> User:
-    name, role, unix, active, *bounds = row
+    _check(f"user {row[0]}", row)
+    name, role, unix, active, *bounds = row[:-1]
     return User(name, role, unix, bool(active), *bounds)
 
 
 def _user(session: Session, name: str) -> User | None:
-    row = session.one(f"SELECT {_USER} FROM users WHERE name = ?", (name,))  # noqa: S608 - constant
+    row = session.one(f"SELECT {_USER}, sum FROM users WHERE name = ?", (name,))  # noqa: S608 - constant
     return None if row is None else _as_user(row)
 
 
 def _as_queue(row: Row) -> QueueRow:
-    *numbers, submitters = row
+    _check(f"queue {row[0]}", row)
+    *numbers, submitters = row[:-1]
     return QueueRow(*(*numbers, tuple(from_json(f"queue {row[0]}", submitters))))
 
 
 def _queue(session: Session, name: str) -> QueueRow | None:
-    row = session.one(f"SELECT {_QUEUE} FROM queues WHERE id = ?", (name,))  # noqa: S608 - constant
+    row = session.one(f"SELECT {_QUEUE}, sum FROM queues WHERE id = ?", (name,))  # noqa: S608 - constant
     return None if row is None else _as_queue(row)
 
 
 def _tree(session: Session, name: str) -> list[Token]:
     """A token, then all tokens that were made with it, directly or not."""
-    columns = ", ".join(f"tokens.{column}" for column in _TOKEN.split(", "))
+    columns, children = _token_columns(), _token_columns("tokens.")
     rows = session.all(
-        f"WITH RECURSIVE tree AS (SELECT {_TOKEN} FROM tokens WHERE id = ? "  # noqa: S608 - constant
-        f"UNION SELECT {columns} FROM tokens JOIN tree ON tokens.parent = tree.id) "
-        f"SELECT {_TOKEN} FROM tree",
+        f"WITH RECURSIVE tree AS (SELECT {columns} FROM tokens WHERE id = ? "  # noqa: S608 - constant
+        f"UNION SELECT {children} FROM tokens JOIN tree ON tokens.parent = tree.id) "
+        f"SELECT {columns} FROM tree",
         (name,),
     )
-    return sorted((Token(*row) for row in rows), key=lambda token: token.id != name)
+    return sorted((_as_token(row) for row in rows), key=lambda token: token.id != name)
+
+
+def _token_columns(table: str = "") -> str:
+    return ", ".join(f"{table}{name}" for name in (*_SEALED["tokens"][1].split(", "), "sum"))
+
+
+def _as_token(row: Row) -> Token:
+    _check(f"token {row[0]}", (*row[:_LAST_USED], *row[_LAST_USED + 1 :]))
+    return Token(*row[:-2])
+
+
+def _check(what: str, row: Row) -> None:
+    """Compare the checksum at the end of a row; raises StoreBroken."""
+    if row[-1] != row_sum(row[:-1]):
+        raise StoreBroken(
+            f"{what} is damaged in the store: its checksum does not fit; "
+            "stop, keep a copy, and restore a backup"
+        )
+
+
+def _seal(session: Session, table: str, name: str) -> None:
+    """Give a row its checksum, of what the database made of its values."""
+    key, _, covered = _SEALED[table]
+    row = session.one(f"SELECT {covered} FROM {table} WHERE {key} = ?", (name,))  # noqa: S608 - constants
+    if row is not None:
+        session.run(f"UPDATE {table} SET sum = ? WHERE {key} = ?", (row_sum(row), name))  # noqa: S608 - constants
+
+
+def seal(session: Session) -> None:
+    """Give every row that an older Roost wrote its checksum."""
+    for table, (key, _, _) in _SEALED.items():
+        for row in session.all(f"SELECT {key} FROM {table} WHERE sum = ''"):  # noqa: S608 - constants
+            _seal(session, table, str(row[0]))
+
+
+def _holes(values: Collection[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _must_live(session: Session, name: str) -> None:

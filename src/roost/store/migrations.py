@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roost.errors import Fatal, InvalidSpec
-from roost.store import events, jobs
+from roost.store import accounts, events, jobs
 from roost.store.database import Database, Session
 from roost.store.errors import StoreBroken
 
@@ -227,6 +227,11 @@ _USER_BOUNDS = tuple(
     for column in ("jobs", "disk_bytes", "disk_max_bytes")
 )
 
+_ACCOUNT_SUMS = tuple(
+    f"ALTER TABLE {table} ADD COLUMN sum {{text}} NOT NULL DEFAULT ''"
+    for table in ("users", "tokens", "queues")
+)
+
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
@@ -235,6 +240,7 @@ MIGRATIONS = (
     Migration(5, "checksums of jobs and events", _SUMS, (jobs.seal, events.seal)),
     Migration(6, "requests whose jobs were deleted", _SPENT_REQUESTS),
     Migration(7, "bounds of users", _USER_BOUNDS),
+    Migration(8, "checksums of users, tokens and queues", _ACCOUNT_SUMS, (accounts.seal,)),
 )
 
 

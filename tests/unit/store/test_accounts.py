@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from roost.store import EventQuery, Store, StoreFull, User, open_store
+from roost.store.errors import StoreBroken
+from roost.store.rows import QueueRow
 from roost.testing.stores.database import entry
 
 
@@ -104,3 +106,107 @@ def test_revoking_a_tree_of_tokens_happens_at_once_or_not_at_all(
         assert store.accounts.find_token(secret) is not None
         store.accounts.revoke_token(parent.id)
         assert store.accounts.find_token(secret) is None
+
+
+def with_all(path: Path) -> str:
+    """A database with a user, a token of it made with another one, and a queue; a secret."""
+    with open_store(f"sqlite://{path}") as store:
+        store.journal.serve()
+        store.accounts.add_user(User("ada", "user", unix="ada", jobs=5))
+        parent, _ = store.accounts.add_token("ada", "laptop")
+        _, secret = store.accounts.add_token("ada", "notebook", 9e9, parent=parent.id)
+        store.accounts.set_queue(QueueRow("nlp", 2000, 4000, 2.0, 1, ("ada",)))
+    return secret
+
+
+def alter(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("users", "role = 'admin'"),
+        ("users", "unix = 'root'"),
+        ("users", "active = 0"),
+        ("users", "jobs = 50"),
+        ("users", "disk_bytes = 1"),
+        ("tokens", "owner = 'eve'"),
+        ("tokens", "label = 'Laptop'"),
+        ("tokens", "created_at = 1.0"),
+        ("tokens", "expires_at = 99e9"),
+        ("tokens", "revoked_at = 1.0"),
+        ("tokens", "parent = NULL"),
+        ("tokens", "sum = '0123456789abcdef'"),
+        ("queues", "quota_milli = 1000"),
+        ("queues", "limit_milli = NULL"),
+        ("queues", "weight = 2.5"),
+        ("queues", "submitters = '[\"eve\"]'"),
+    ],
+)
+def test_no_damage_is_silent(table: str, change: str, path: Path) -> None:
+    secret = with_all(path)
+    alter(path, f"UPDATE {table} SET {change}")  # noqa: S608 - of the test
+    kind = table[:-1]
+    with open_store(f"sqlite://{path}") as store:
+        read = {
+            "user": store.accounts.users,
+            "token": store.accounts.tokens,
+            "queue": store.accounts.queues,
+        }[kind]
+        with pytest.raises(StoreBroken, match=rf"^{kind} \S+ is damaged in the store"):
+            read()
+        if kind == "user":
+            with pytest.raises(StoreBroken, match="user ada is damaged"):
+                store.accounts.find_token(secret)
+
+
+def test_a_token_of_another_secret_is_damage(path: Path) -> None:
+    secret = with_all(path)
+    forged = f"roost_{'x' * 43}"
+    digest = hashlib.sha256(forged.encode()).hexdigest()
+    alter(path, f"UPDATE tokens SET hash = '{digest}' WHERE label = 'notebook'")  # noqa: S608 - of the test
+    with open_store(f"sqlite://{path}") as store:
+        assert store.accounts.find_token(secret) is None
+        with pytest.raises(StoreBroken, match=r"token \S+ is damaged"):
+            store.accounts.find_token(forged)
+
+
+def test_when_a_token_was_used_is_not_part_of_its_checksum(path: Path) -> None:
+    secret = with_all(path)
+    with open_store(f"sqlite://{path}") as store:
+        store.journal.serve()
+        assert store.accounts.find_token(secret) is not None
+        assert any(token.last_used_at for token in store.accounts.tokens())
+
+
+def test_what_changes_is_sealed_again(path: Path) -> None:
+    with_all(path)
+    with open_store(f"sqlite://{path}") as store:
+        store.journal.serve()
+        store.accounts.add_user(User("eve"))
+        (parent,) = (token for token in store.accounts.tokens() if token.parent is None)
+        store.accounts.set_user(User("ada", "viewer"))
+        store.accounts.set_queue(QueueRow("nlp", weight=3.0))
+        child, _ = store.accounts.add_token("eve", "lent", parent=parent.id)
+        store.accounts.delete_user("ada")
+        assert [user.name for user in store.accounts.users()] == ["eve"]
+        (left,) = store.accounts.tokens()
+        assert (left.id, left.parent) == (child.id, None)
+        assert left.revoked_at is not None
+        assert store.accounts.queues() == [QueueRow("nlp", weight=3.0)]
+
+
+def test_rows_of_an_older_roost_are_sealed_at_the_first_start(path: Path) -> None:
+    secret = with_all(path)
+    for table in ("users", "tokens", "queues"):
+        alter(path, f"ALTER TABLE {table} DROP COLUMN sum")
+    alter(path, "UPDATE roost_meta SET schema = 7")
+    with open_store(f"sqlite://{path}") as store:
+        assert store.accounts.find_token(secret) is not None
+        assert [row.id for row in store.accounts.queues()] == ["nlp"]
+    alter(path, "UPDATE users SET role = 'admin'")
+    with open_store(f"sqlite://{path}") as store, pytest.raises(StoreBroken):
+        store.accounts.users()
