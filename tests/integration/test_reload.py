@@ -21,12 +21,13 @@ def test_a_reload_changes_what_it_can_and_says_what_it_cannot(tmp_path: Path) ->
         job = running(one)
         home = ("--home", str(one.server.home))
 
-        config.write_text("keep: 1d\npolicy: fifo\n")
+        config.write_text("keep: 1d\npolicy: fifo\nlog-level: debug\nallow-host: [lab]\n")
         told = roost("reload", *home)
         assert told.out.splitlines() == [
-            "changed: keep, keep-jobs and max-disk",
-            "needs a restart (roost down, roost up; jobs go on): policy",
+            "changed: log-level, policy, keep, keep-jobs and max-disk",
+            "needs a restart (roost down, roost up; jobs go on): allow-host",
         ]
+        assert roost("reload", *home).out.splitlines()[0] == "changed: nothing"
         config.write_text("kep: 1d\n")
         assert "did you mean 'keep'" in roost("reload", *home).error
         view = one.view(job)

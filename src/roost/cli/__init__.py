@@ -134,8 +134,13 @@ _MEANT = {
     **dict.fromkeys(("why", "sprio"), "explain"),
     "resize": "scale",
 }
-#: What people look for and Roost does not have, with what comes nearest.
+#: What people look for and Roost does not have under that name, with what comes nearest.
 _ABSENT = {
+    **{
+        word: f"it is: roost nodes {word} NODE"
+        for word in ("drain", "undrain", "cordon", "uncordon", "maintenance")
+    },
+    "watch": "lists that stay: roost top -w, roost list -w; the end of a job: roost submit --wait",
     **dict.fromkeys(
         ("ssh", "exec", "attach", "shell"),
         "there is no shell in a job; what it prints is in: roost logs -f JOB",

@@ -89,6 +89,7 @@ class PolicyGuard:
         self._plain: Policy = Easy()
         self._forecasts = False
         self._aside: tuple[str, float] | None = None
+        self._changed = False
         self._patience_s, self._cpu_s = patience_s, cpu_s
         self._pause_s = _PAUSE_S[0]
 
@@ -104,6 +105,12 @@ class PolicyGuard:
         if self.trouble is not None:
             copy.trouble = PolicyTrouble(self.trouble.why, self.trouble.since, math.inf)
         return copy
+
+    def change(self, policy: Policy) -> None:
+        """Let another policy decide from now on; it begins without the notes of this one."""
+        self.policy, self.resizes = policy, resizes(policy)
+        self.trouble, self._aside, self._pause_s = None, None, _PAUSE_S[0]
+        self._changed = True
 
     def set_aside(self, why: str, pause_s: float) -> None:
         """Do not ask the policy for a while from the first decision on: it failed before."""
@@ -121,6 +128,9 @@ class PolicyGuard:
     def __call__(self, plan: Plan) -> None:
         """Let the policy write on the plan, or else the plain one."""
         mark = plan.mark()
+        if self._changed:
+            self._changed = False
+            plan.start_over(mark)
         if self._aside is not None:
             (why, pause_s), self._aside = self._aside, None
             self.trouble = PolicyTrouble(why, plan.now, plan.now + pause_s)

@@ -244,6 +244,11 @@ class Cluster:
         """What stands between the policy and the server."""
         return self._driver.policy
 
+    def change_policy(self, name: str) -> None:
+        """Let another policy decide from now on; raises InvalidSpec where there is no such one."""
+        self._driver.change_policy(policies.policy(name))
+        self.policy_name = name
+
     @property
     def counts(self) -> DecisionCounts:
         """Figures about the driver itself."""

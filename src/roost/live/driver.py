@@ -557,6 +557,11 @@ class Driver:
         if self.broken is not None and not self.broken.done():
             self.broken.set_exception(error)
 
+    def change_policy(self, policy: Policy) -> None:
+        """Let another policy decide from now on, beginning at once."""
+        self.policy.change(policy)
+        self.report(Woke(self.clock.now()))
+
     def trust(self, node: NodeId, gpu: int) -> None:
         """Forget the failures of a device that was put back into service."""
         self._reports.trust(node, gpu)

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 NOTE = "reload.json"
 #: Settings that are not a person's, or that change at once.
-_OTHERS = {"reread", "origin", "adopt_home", "options", "retention", "bounds"}
+_OTHERS = {"reread", "origin", "adopt_home", "options", "retention", "bounds", "policy"}
 _WORDS = {"allow": "allow-host", "tls": "tls-cert and tls-key"}
 
 
@@ -46,11 +46,18 @@ class ServerReload:
             if self.start.reread is None:
                 problem = "the server was started without --config: there is no file to read"
             else:
+                level = logging.getLogger().level
                 found = self.start.reread()
                 restart = self._differing(found)
+                if logging.getLogger().level != level:
+                    changed.append("log-level")
+                if found.policy != self.start.policy:
+                    self.cluster.change_policy(found.policy)
+                    self.start = replace(self.start, policy=found.policy)
+                    changed.append("policy")
                 if found.retention != self.cluster.retention.rule:
                     self.cluster.retention.rule = found.retention
-                    changed = ["keep, keep-jobs and max-disk"]
+                    changed.append("keep, keep-jobs and max-disk")
                 if found.bounds != self.cluster.bounds.defaults:
                     self.cluster.bounds.defaults = found.bounds
                     changed.append("user-jobs, user-disk and user-disk-max")

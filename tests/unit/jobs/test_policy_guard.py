@@ -154,6 +154,25 @@ def test_the_pauses_grow_and_are_reset() -> None:
     assert guard.trouble.until == now + 6
 
 
+def test_another_policy_begins_without_the_notes_of_the_last() -> None:
+    def notes(plan: Plan) -> None:
+        plan.memo["mine"] = "secret"
+
+    core, guard = world(notes)
+    core.handle(Woke(3.0))
+    assert core.memo == {"mine": "secret"}
+    guard.policy = raises_late
+    core.handle(Woke(4.0))
+    assert guard.trouble is not None
+    core.memo["mine"] = "secret"
+    guard.change(fifo)
+    assert guard.trouble is None
+    core.handle(Woke(5.0))
+    assert core.memo == {}
+    assert core.jobs[job("runs")].state is JobState.STARTING
+    validate(core)
+
+
 def test_a_key_that_fails_when_a_job_comes_loses_nobody() -> None:
     def by_length(waiting: Job) -> float:
         return waiting.run_time_s * 2  # type: ignore[operator] # None is what it forgot

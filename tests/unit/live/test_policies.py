@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,16 @@ def wishes(chance: random.Random) -> dict[str, Any]:
     }
 
 
+def wish(chance: random.Random) -> tuple[Callable[[str], tuple[str, str]], dict[str, Any] | None]:
+    """A command about a job, as anybody may give it at any time, and what it says."""
+    verb = chance.choice(("suspend", "resume", "cancel", "migrate", "scale", "rerun", "delete"))
+    least = chance.randint(1, 2)
+    body = {"scale": {"min": least, "max": least + 1}, "migrate": {}, "rerun": {}}
+    if verb == "delete":
+        return (lambda one: ("DELETE", one)), None
+    return (lambda one: ("POST", f"{one}/{verb}")), body.get(verb)
+
+
 @pytest.mark.parametrize("name", names())
 @looped
 async def test_a_policy_serves_while_it_is_asked_for_forecasts(name: str, tmp_path: Path) -> None:
@@ -58,7 +69,21 @@ async def test_a_policy_serves_while_it_is_asked_for_forecasts(name: str, tmp_pa
                 assert found.status_code == 201, found.text
                 end_one(here, chance)
 
-        await asyncio.gather(ask(examples(16)), ask(examples(16)), use(examples(40)))
+        async def command(count: int) -> None:
+            for _ in range(count):
+                listed = (await client.get("/api/v1/jobs")).json()["items"]
+                if not listed:
+                    await asyncio.sleep(0)
+                    continue
+                verb, body = wish(chance)
+                one = f"/api/v1/jobs/{chance.choice(listed)['id']}"
+                found = await client.request(*verb(one), json=body)
+                # Refused is fine, as "it is over" or "there is no room": broken is not.
+                assert found.status_code < 500, found.text
+
+        await asyncio.gather(
+            *(ask(examples(16)), ask(examples(16)), use(examples(40)), command(examples(40)))
+        )
         assert here.cluster.health.ok
         assert here.cluster.health.policy == ""
         validate(here.cluster.core)
