@@ -67,6 +67,41 @@ def test_a_full_disk_stops_intake_and_nothing_else(tmp_path: Path) -> None:
         assert "Traceback" not in one.server.said()
 
 
+@can_mount
+def test_a_home_on_a_full_disk_is_served_and_takes_nothing_new(tmp_path: Path) -> None:
+    """Reading and cancelling work, a submission is refused, and it goes on when there is room."""
+    del tmp_path
+    with tiny_disk(24) as disk, trial(disk) as one:
+        assert one.begin()
+        job = one.submit(script(one, "sleep 1000"))
+        one.until(job, "running")
+        one.server.stop()
+        ballast = disk / "ballast"
+        fill(ballast)
+        for _ in range(2):  # the second finds the reserve used
+            one.server.start()
+            assert one.server.ready(want=503), one.server.said()
+            health = one.server.get("/health")
+            assert not health["ok"]
+            assert "is full" in health["why"]
+            assert one.view(job)["state"] == "running"
+            one.jobs.append(SubmittedJob("refused", script(one, "true")))
+            refusal = one.ask_for(one.jobs.pop())
+            assert refusal is not None
+            assert refusal.status_code == 507, refusal.text
+            one.server.stop()
+        one.server.start()
+        assert one.server.ready(want=503), one.server.said()
+        cancel_all(one)
+        assert one.until(job, "cancelled")["attempt"] == 1
+        ballast.unlink()
+        assert until(lambda: one.server.get("/health")["ok"]), one.server.get("/health")
+        assert one.submit(script(one, "true"))
+        one.settle()
+        assert one.check() == []
+        assert "Traceback" not in one.server.said()
+
+
 def fill_and_ask(one: Trial, ballast: Path) -> list[httpx.Response]:
     """Take all room again and again, and ask for jobs until that is refused; the refusals."""
     found: list[httpx.Response] = []

@@ -87,11 +87,12 @@ class ServerProcess:
                 start_new_session=True,
             )
 
-    def ready(self) -> bool:
-        """Wait until it answers; False if it died before."""
+    def ready(self, *, want: int = 200) -> bool:
+        """Wait until it answers so; False if it died before. 503: it takes nothing new."""
         deadline = time.monotonic() + _READY_S
         while self.alive:
-            if self._found() and (answer := self.ask("GET", "/readyz")) and answer.is_success:
+            answer = self.ask("GET", "/readyz") if self._found() else None
+            if answer is not None and answer.status_code == want:
                 return True
             if time.monotonic() > deadline:
                 raise Fatal(f"the server was not ready in {_READY_S:g} s; see {self.home}")

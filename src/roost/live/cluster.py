@@ -58,6 +58,7 @@ from roost.jobs.record import JobRecord
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, view_of
 from roost.live.batches import DecidedBatch
+from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
 from roost.live.intake import Command
 from roost.live.notifications.service import NotificationService
@@ -98,8 +99,9 @@ class Cluster:
         copied: bool = False,
         retention: RetentionRule | None = None,
         bounds: UserBounds | None = None,
+        reserve: DiskReserve | None = None,
     ) -> None:
-        self._by_account = by_account
+        self._by_account, self._reserve = by_account, reserve
         self._identity, self._adopt, self._copied = identity, adopt, copied
         self.policy_name, self.placer_name = policy, placer
         self.store, self.engine, self.home = store, engine, home
@@ -232,6 +234,9 @@ class Cluster:
         if health.ok and trouble is not None:
             why = f"nothing new is accepted now: {trouble.why}"
             health = IntakeHealth(ok=False, why=why, full=trouble.full)
+        elif health.ok and self._reserve is not None and self._reserve.why:
+            why = f"nothing new is accepted now: {self._reserve.why}"
+            health = IntakeHealth(ok=False, why=why, full=True)
         return health if failing.trouble is None else replace(health, policy=failing.trouble.text)
 
     @property

@@ -26,6 +26,7 @@ from roost.errors import InvalidSpec
 from roost.jobs.clock import WallClock
 from roost.jobs.fresh_start import prepare
 from roost.live.cluster import Cluster
+from roost.live.disk_reserve import DiskReserve
 from roost.live.retention import RetentionRule
 from roost.live.user_bounds import UserBounds
 from roost.server.app import create_app
@@ -124,6 +125,8 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
     home.prepare()
     home.refuse_second()
     _check_reach(start, home)
+    reserve = DiskReserve(home.path)
+    reserve.open()
     certificate = start.tls.leaf() if start.tls else ""
     # The port before the database: where it is taken, nothing has been changed yet.
     with listen(start.host, start.port) as sock:
@@ -157,6 +160,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             copied=bool(identity.copy_of),
             retention=start.retention,
             bounds=start.bounds,
+            reserve=reserve,
         )
         # A client must not find the server by the note of one that has gone.
         prepare(cluster.guard, before=home.forget)
@@ -184,11 +188,15 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             if start.reread is not None:
                 reload = ServerReload(start, cluster, home.path)
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-            alive = asyncio.create_task(notify_alive(), name="alive")
+            beside = [
+                asyncio.create_task(notify_alive(), name="alive"),
+                asyncio.create_task(reserve.keep(), name="reserve"),
+            ]
             try:
                 await serve(app, sock, tls=start.tls, ready=ready)
             finally:
-                alive.cancel()
+                for task in beside:
+                    task.cancel()
                 # Before the cluster closes: no client shall be sent to a server that is ending.
                 home.forget()
             return jobs_of(cluster)
@@ -261,7 +269,7 @@ def _up(
         devices=_devices(cluster.nodes(), asked=start.slots is not None),
         limits=limits,
         isolation=_isolation(),
-        warnings=_warnings(start),
+        warnings=(*_warnings(start), *filter(None, [cluster.health.why])),
         jobs=jobs_of(cluster),
     )
 
