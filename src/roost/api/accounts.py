@@ -115,10 +115,12 @@ class NewToken(TokenView):
 class HealthView(WireView):
     """Whether the server works.
 
-    ``policy`` is empty, or says that the policy fails and jobs are started in order of arrival.
+    ``policy`` is empty, or says that the policy fails and jobs are started in order of arrival;
+    ``clock`` that the times of the journal are far ahead of the machine's clock.
     """
 
     ok: bool
     why: str
     version: str
     policy: str = ""
+    clock: str = ""

@@ -99,7 +99,11 @@ def _trouble_lines(client: Client) -> Iterator[str]:
         health = client.health()
     except RoostError:
         return  # an older server, or one that does not tell this user
-    for key, label in (("why", "nothing is accepted"), ("policy", "attention")):
+    for key, label in (
+        ("why", "nothing is accepted"),
+        ("policy", "attention"),
+        ("clock", "attention"),
+    ):
         if health.get(key):
             yield f"{label}: {clean(str(health[key]))}"
 

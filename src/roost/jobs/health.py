@@ -17,13 +17,14 @@ BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, math.inf)
 class IntakeHealth:
     """Whether commands are accepted, and if not, why; ``full``: for want of room on a disk.
 
-    ``policy`` says what is wrong with the policy, if something is.
+    ``policy`` says what is wrong with the policy, if something is, ``clock`` what with the time.
     """
 
     ok: bool = True
     why: str = ""
     full: bool = False
     policy: str = ""
+    clock: str = ""
 
     def refusal(self, after: float) -> Retryable:
         """What a command is refused with that may work in so many seconds."""

@@ -237,7 +237,9 @@ class Cluster:
         elif health.ok and self._reserve is not None and self._reserve.why:
             why = f"nothing new is accepted now: {self._reserve.why}"
             health = IntakeHealth(ok=False, why=why, full=True)
-        return health if failing.trouble is None else replace(health, policy=failing.trouble.text)
+        said = "" if failing.trouble is None else failing.trouble.text
+        told = self.clock.trouble
+        return replace(health, policy=said, clock=told) if said or told else health
 
     @property
     def feed(self) -> ChangeFeed:

@@ -511,6 +511,8 @@ class Driver:
         self.core, self.seq, self.records, written_at, self.text = found
         self._durable = self.seq
         self.clock.not_before(max(self.core.now, written_at))
+        if told := self.clock.trouble:
+            _log.warning("%s", told)
         self._history = history.HistoryWriter(self.core)
         self._over = deque(job.id for job in self.core.jobs.values() if job.state.over)
 

@@ -46,9 +46,10 @@ async def readyz(request: Request, here: Here, caller: OpenToAll) -> Response:
 def _about(request: Request, here: Here) -> dict[str, str]:
     """What callers without a token are told; nothing under a name that is not ours."""
     if request.scope.get("roost.stranger"):
-        return {"version": "", "policy": ""}
-    fails = "the policy fails; jobs start in order of arrival"
-    return {"version": __version__, "policy": fails if here.cluster.health.policy else ""}
+        return {"version": "", "policy": "", "clock": ""}
+    health = here.cluster.health
+    fails = "the policy fails; jobs start in order of arrival" if health.policy else ""
+    return {"version": __version__, "policy": fails, "clock": health.clock}
 
 
 @router.get(
@@ -62,8 +63,8 @@ async def get_health(
 ) -> Response:
     """Whether new work is taken, and if not, why; whether the policy works, and if not, why."""
     health = here.cluster.health
-    told = {"ok": health.ok, "why": health.why, "version": __version__, "policy": health.policy}
-    return json(told)
+    told = {"ok": health.ok, "why": health.why, "version": __version__}
+    return json({**told, "policy": health.policy, "clock": health.clock})
 
 
 @router.get(
