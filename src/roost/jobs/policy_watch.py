@@ -51,7 +51,7 @@ class PolicyStopped(BaseException):
 
 
 @dataclass(slots=True, eq=False)
-class WatchedDecision:
+class DecisionRecord:
     """A thread that decides, and what was seen of it."""
 
     thread: int
@@ -86,12 +86,12 @@ class PolicyWatch:
     ) -> None:
         self._tick_s, self._idle_s, self._stuck_s = tick_s, idle_s, stuck_s
         self._least_memory, self._memory_part = least_memory, memory_part
-        self._decisions: dict[int, WatchedDecision] = {}
+        self._decisions: dict[int, DecisionRecord] = {}
         self._thread: threading.Thread | None = None
         #: Held while a thread is looked at: until it has let go, its decision has not ended.
         self._lock = threading.Lock()
 
-    def current(self) -> WatchedDecision | None:
+    def current(self) -> DecisionRecord | None:
         """What is known of this thread, if it decides."""
         return self._decisions.get(threading.get_ident())
 
@@ -103,7 +103,7 @@ class PolicyWatch:
             with self._lock:
                 known.renew()
             return False
-        self._decisions[me] = WatchedDecision(me, patience_s, on_stuck)
+        self._decisions[me] = DecisionRecord(me, patience_s, on_stuck)
         if self._thread is None or not self._thread.is_alive():  # it is in no forked process
             self._start()
         return True
@@ -146,7 +146,7 @@ class PolicyWatch:
                 if stuck and decision.on_stuck is not None:
                     decision.on_stuck(decision.why)
 
-    def _look(self, decision: WatchedDecision) -> bool:
+    def _look(self, decision: DecisionRecord) -> bool:
         """See how far a decision is, and tell it to stop; whether it is found to be stuck now."""
         decision.why = decision.why or self._judge(decision)
         if not decision.why:
@@ -162,7 +162,7 @@ class PolicyWatch:
             )
         return decision.told_s > self._stuck_s and not was_stuck
 
-    def _judge(self, decision: WatchedDecision) -> str:
+    def _judge(self, decision: DecisionRecord) -> str:
         """Why a decision has to stop, if it has."""
         cpu_s = _cpu_s(decision.thread)
         if decision.since_cpu_s is None:
@@ -181,7 +181,7 @@ class PolicyWatch:
         return self._judge_memory(decision)
 
     @staticmethod
-    def _judge_memory(decision: WatchedDecision) -> str:
+    def _judge_memory(decision: DecisionRecord) -> str:
         if _memory() - decision.since_bytes > decision.most_bytes:
             return f"it took more than {decision.most_bytes / (1 << 30):.1f} GiB of memory"
         return ""
