@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 import math
 import random
@@ -57,7 +58,7 @@ from roost.live.batches import DecidedBatch
 from roost.live.effects import Effects
 from roost.live.intake import Command, Inbox, Item, StartupReports
 from roost.live.private_files import PrivateFiles
-from roost.live.recovery import FORMAT, check_past, read_records, recover
+from roost.live.recovery import FORMAT, check_past, recover
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.state_text import StateText, packed
 from roost.store import Store, StoreFull
@@ -177,6 +178,8 @@ class Driver:
         """Read a long past once everything else has begun: it takes a while."""
         await asyncio.sleep(_LATER_S)
         await self._read_past(upto)
+        # Records of jobs that wait stay. A look for garbage among them would silence the server.
+        gc.freeze()
 
     async def _read_past(self, upto: int) -> None:
         """Read what a start can do without, and what none needs: damage must not go unnoticed."""
@@ -185,15 +188,10 @@ class Driver:
         rest = resting(lambda: self._closing) if upto > _SHORT else lambda: None
 
         def take(some: list[StoredJob]) -> None:
-            rest()
             loop.call_soon_threadsafe(records.take, some)
 
-        def read() -> None:
-            read_records(self.store, take)
-            check_past(self.store, upto, rest)
-
         try:
-            await asyncio.to_thread(read)
+            await asyncio.to_thread(check_past, self.store, upto, rest, take)
         except Fatal as error:
             if upto <= _SHORT:
                 raise

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from roost.core import (
@@ -40,10 +39,6 @@ from roost.store.rows import JournalEntry
 
 _log = logging.getLogger(__name__)
 
-#: Entries of the journal that are checked without a pause.
-_REST_EVERY = 16
-#: Rows of jobs that are handed over at a time.
-_AT_ONCE = 200
 #: The format of an entry's body. An unknown one is refused before anything is written.
 FORMAT = 1
 
@@ -62,7 +57,7 @@ class RecoveredState(NamedTuple):
 def recover(store: Store, policy: Policy, placer: Placer, *, whole: bool = True) -> RecoveredState:
     """Read everything back. A snapshot that does not fit its journal is as good as none.
 
-    Unless that is to be the ``whole``, the rows of jobs are left for later: see ``read_records``.
+    Unless that is to be the ``whole``, the rows of jobs are left for later: see ``check_past``.
     """
     users = {JobId(job): user for job, user in store.jobs.open_users().items()}
     records = OpenRecords(users, store.jobs.stored)
@@ -87,25 +82,19 @@ def recover(store: Store, policy: Policy, placer: Placer, *, whole: bool = True)
     raise Fatal(f"the store's list of jobs and its journal do not agree about {min(odd)}")
 
 
-def read_records(store: Store, take: Callable[[list[StoredJob]], None]) -> None:
-    """Read the rows of jobs that are not over, some at a time; raises Fatal for a damaged one."""
-    stored = store.jobs.unfinished()
-    while some := list(islice(stored, _AT_ONCE)):
-        take(some)
-
-
-def check_past(store: Store, upto: int, rest: Callable[[], None] = lambda: None) -> None:
+def check_past(
+    store: Store,
+    upto: int,
+    rest: Callable[[], None] = lambda: None,
+    take: Callable[[list[StoredJob]], None] = lambda _some: None,
+) -> None:
     """Read what folding left out, for its checksums alone; raises Fatal where it is damaged.
 
-    That is the journal before its snapshot, and the lists of jobs and events. ``rest`` is called
-    after every few of them.
+    That is the journal before its snapshot, and the lists of jobs and events. ``take`` is given
+    the rows of jobs that are not over. ``rest`` is called after every few of all these.
     """
-    for entry in store.journal.entries():
-        if entry.seq >= upto:
-            break
-        if entry.seq % _REST_EVERY == 0:
-            rest()
-    store.jobs.verify(rest)
+    store.jobs.verify(rest, take)
+    store.journal.verify(upto, rest)
     store.events.verify(rest)
 
 

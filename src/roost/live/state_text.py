@@ -14,6 +14,7 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +27,8 @@ from roost.errors import InvalidSpec
 _MARK = "roost-lines-1:"
 #: Lines that are at most left to be written at once.
 _BEHIND = 50
+#: Lines that are packed at once.
+_PACKED = 500
 #: Jobs in one piece of an answer.
 _PIECE = 200
 _NO_JOBS, _NO_SPEC = '"jobs":[]', '"spec":null'
@@ -91,8 +94,13 @@ class StateText:
 
 def packed(lines: Iterable[str]) -> str:
     """Lines as the store keeps them. It takes a while, most of it without Python's lock."""
-    squeezed = zlib.compress("\n".join(lines).encode(), level=1)
-    return _MARK + b64encode(squeezed).decode("ascii")
+    left, squeeze, squeezed, between = iter(lines), zlib.compressobj(level=1), list[bytes](), ""
+    while some := list(islice(left, _PACKED)):
+        # Some at a time: to join all of them would keep the lock for long.
+        squeezed.append(squeeze.compress((between + "\n".join(some)).encode()))
+        between = "\n"
+    squeezed.append(squeeze.flush())
+    return _MARK + b64encode(b"".join(squeezed)).decode("ascii")
 
 
 def is_packed(text: str) -> bool:

@@ -184,6 +184,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
                 home.note(start.local_url(port), __version__, certificate, reloads=again)
                 told(_up(start, home, cluster, port, new_token=new))
                 notify_ready()
+                gc.freeze()  # the list of jobs for viewers is there by now, too: see _started
 
             if start.reread is not None:
                 reload = ServerReload(start, cluster, home.path)

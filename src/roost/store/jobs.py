@@ -32,11 +32,14 @@ SPENT_S = 7 * 86400.0
 #: Rows per row wanted that are worth walking along an index in the order that is asked for.
 _SPARSE = 20
 
+_ALL = f"SELECT {', '.join(f'jobs.{name}' for name in _NAMES)}, job_views.body, job_documents.body "
 _SELECT = (
-    f"SELECT {', '.join(f'jobs.{name}' for name in _NAMES)}, "  # noqa: S608 - constants
-    "job_views.body, job_documents.body FROM jobs "
+    f"{_ALL} FROM jobs "  # noqa: S608 - constants
     "JOIN job_views ON job_views.id = jobs.id JOIN job_documents ON job_documents.id = jobs.id "
 )
+#: The same, also of jobs that have lost a part.
+_SELECT_ANY = _SELECT.replace("JOIN", "LEFT JOIN")
+_VIEW, _DOCUMENT = len(_NAMES), len(_NAMES) + 1
 
 Sort = tuple[str, str, str]
 
@@ -202,6 +205,7 @@ class JobTable:
                 rows = _raw(session, names[start : start + _CHUNK])
             for row in rows:
                 if row[_STATE] in OPEN_STATES:
+                    _check(row)
                     yield _stored(row)
 
     def stored(self, name: str) -> StoredJob:
@@ -210,6 +214,7 @@ class JobTable:
             row = session.one(f"{_SELECT} WHERE jobs.id = ?", (name,))
         if row is None:
             raise _astray(self._database.where, f"the rows of job {name}")
+        _check(row)
         return _stored(row)
 
     def open_users(self) -> dict[str, str]:
@@ -262,23 +267,31 @@ class JobTable:
             )
             return _rows(session, [row[0] for row in names])
 
-    def verify(self, rest: Callable[[], None] = lambda: None) -> None:
+    def verify(
+        self,
+        rest: Callable[[], None] = lambda: None,
+        take: Callable[[list[StoredJob]], None] = lambda _some: None,
+    ) -> None:
         """Compare the checksums of all jobs, and the tables made of them; raises StoreBroken.
 
-        ``rest`` is called after some of them, without a transaction.
+        ``take`` is given those that are not over, some at a time. ``rest`` is called after some of
+        them, without a transaction.
         """
         last = ""
         while True:
             with self._database.reading() as session:
-                names = session.all(
-                    "SELECT id FROM jobs WHERE id > ? ORDER BY id LIMIT ?", (last, _CHUNK)
+                rows = session.all(
+                    f"{_SELECT_ANY} WHERE jobs.id > ? ORDER BY jobs.id LIMIT ?", (last, _CHUNK)
                 )
-                found = _rows(session, [row[0] for row in names])
-            if not names:
+            if not rows:
                 break
-            if len(found) != len(names):
-                raise _astray(self._database.where, "jobs without a view or a document")
-            last = names[-1][0]
+            for row in rows:
+                if row[_VIEW] is None or row[_DOCUMENT] is None:
+                    raise _astray(self._database.where, "jobs without a view or a document")
+                _check(row)
+            if some := [_stored(row) for row in rows if row[_STATE] in OPEN_STATES]:
+                take(some)
+            last = rows[-1][0]
             rest()
         self._verify_counts()
 
@@ -459,7 +472,7 @@ def _check(row: Row) -> None:
 
 
 def _stored(row: Row) -> StoredJob:
-    _check(row)
+    """A row whose checksum was compared."""
     return StoredJob(row[0], row[_OWNER], row[_REQUEST], *row[-2:])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from roost.errors import Conflict, Fatal
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: So many entries are read at a time.
 _CHUNK = 500
+#: The same where nobody waits for them, and others shall have their turn.
+_AT_ONCE = 100
 #: So many snapshots are kept: the newest may turn out to be damaged.
 _SNAPSHOTS = 2
 _COLUMNS = "seq, id, time, body, sum"
@@ -146,6 +148,24 @@ class Journal:
 
         Those that were compacted away are not among them.
         """
+        for rows in self._chain(after):
+            for row in rows:
+                yield _entry(row)
+
+    def verify(self, upto: int, rest: Callable[[], None] = lambda: None) -> None:
+        """Compare the checksums of all entries up to a number; raises Fatal on damage.
+
+        ``rest`` is called after some of them, without a transaction. Entries may be compacted away
+        meanwhile.
+        """
+        for _ in self._chain(0, upto):
+            rest()
+
+    def _chain(self, after: int, upto: int | None = None) -> Iterator[list[Row]]:
+        """The rows after a number, some at a time, each compared with the one before.
+
+        With ``upto`` those that are compacted away before it is their turn are left out.
+        """
         with self._database.reading() as session:
             _, head = _meta(session, self._database.where)
             after = max(after, _base(session).seq)
@@ -153,19 +173,22 @@ class Journal:
         if link is None:
             self._not_older(head, after)
             raise self._damaged(after, "it is missing")
-        while link.seq < head.seq:
+        last = head.seq if upto is None else min(upto, head.seq)
+        while link.seq < last:
             with self._database.reading() as session:
+                if upto is not None and (base := _base(session)).seq > link.seq:
+                    link = base
                 rows = session.all(
                     f"SELECT {_COLUMNS} FROM journal WHERE seq > ? AND seq <= ? "  # noqa: S608 - constant
-                    f"ORDER BY seq LIMIT {_CHUNK}",
-                    (link.seq, head.seq),
+                    f"ORDER BY seq LIMIT {_CHUNK if upto is None else _AT_ONCE}",
+                    (link.seq, last),
                 )
-            if not rows:
+            if not rows and link.seq < last:
                 raise self._damaged(link.seq + 1, "it is missing")
             for row in rows:
                 link = self._checked(link, row)
-                yield _entry(row)
-        if link != head:
+            yield rows
+        if last == head.seq and link != head:
             raise self._damaged(head.seq, "the end of the chain does not fit")
 
     def last(self) -> JournalEntry | None:

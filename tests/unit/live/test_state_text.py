@@ -39,6 +39,16 @@ def crowd(jobs: int) -> Core:
     return core
 
 
+def test_lines_come_back_however_many_are_packed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = StateText(crowd(20)).lines()
+    whole = packed(lines)
+    monkeypatch.setattr(state_text, "_PACKED", 3)
+
+    _, text = unpacked(packed(lines), fifo, PLACER)
+
+    assert text.lines() == unpacked(whole, fifo, PLACER)[1].lines() == lines
+
+
 def test_only_lines_of_jobs_that_changed_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     core = crowd(50)
     core.handle(Started(60.0, RunId(JobId("j0"), 1)), Started(60.0, RunId(JobId("j1"), 1)))

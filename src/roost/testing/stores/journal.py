@@ -169,6 +169,24 @@ class JournalConformance:
                 pass
             same(len(list(store.journal.entries())), 12, "the entries of the smaller file")
 
+    def test_a_journal_is_checked_while_it_is_compacted(self, place: TrialDatabase) -> None:
+        """What went before it was looked at is not missed; what is missing else is."""
+        removed: list[int] = []
+        with open_store(place.url) as store:
+            store.journal.serve()
+            store.journal.append([entry(seq) for seq in range(1, 601)])
+            for seq in (350, 500):
+                store.journal.save_snapshot(seq, "{}")
+            store.journal.verify(600, lambda: removed.append(store.journal.compact(100, 349)))
+            same(removed[:2], [349, 0], "what was removed meanwhile")
+            store.journal.verify(200, removed.clear)
+            require(bool(removed), "entries that are gone were looked at")
+        place.spoil("DELETE FROM journal WHERE seq = 450")
+        with open_store(place.url) as store:
+            store.journal.verify(449)
+            with raises(Fatal, "damaged at entry 450"):
+                store.journal.verify(600)
+
     def test_a_server_that_was_replaced_writes_no_more(self, place: TrialDatabase) -> None:
         """It lost its lock without noticing; the new one's journal is untouched."""
         with open_store(place.url) as old, open_store(place.url) as new:
@@ -212,6 +230,8 @@ class JournalConformance:
             place.spoil(f"UPDATE journal SET {change} {where}")  # noqa: S608 - ours
             with open_store(place.url) as store, raises(Fatal, f"damaged at entry {seq}"):
                 list(store.journal.entries())
+            with open_store(place.url) as store, raises(Fatal, f"damaged at entry {seq}"):
+                store.journal.verify(6)
             _put_back(place)
         with open_store(place.url) as store:
             same(len(list(store.journal.entries())), 6, "the entries")
@@ -226,6 +246,8 @@ class JournalConformance:
             place.spoil(f"DELETE FROM journal WHERE seq = {seq}")  # noqa: S608 - ours
             with open_store(place.url) as store, raises(Fatal, f"entry {seq}: it is missing"):
                 list(store.journal.entries())
+            with open_store(place.url) as store, raises(Fatal, f"entry {seq}: it is missing"):
+                store.journal.verify(9)
             _put_back(place)
         # A missing end leaves no gap: only the last number in roost_meta tells of it.
         place.spoil("DELETE FROM journal WHERE seq > 7")

@@ -18,7 +18,7 @@ from roost.store import (
     User,
     open_store,
 )
-from roost.store.jobs import RequestKey, RequestTrace
+from roost.store.jobs import RequestKey, RequestTrace, StoredJob
 from roost.store.restore_points import MOST_POINTS
 from roost.store.rows import JOB_SORTS, OPEN_STATES, STATES
 from roost.testing.stores.database import NOW, TrialDatabase, entry, job_row, raises, require, same
@@ -113,6 +113,9 @@ class ViewConformance:
             same(sorted(job.id for job in store.jobs.open()), open_now, "the open jobs")
             unfinished = {job.id: job for job in store.jobs.unfinished()}
             same(sorted(unfinished), open_now, "the unfinished jobs")
+            taken: list[StoredJob] = []
+            store.jobs.verify(take=taken.extend)
+            same({job.id: job for job in taken}, unfinished, "the jobs that were checked")
             for job in store.jobs.some(open_now):
                 same(unfinished[job.id].view, dict(job.view), f"the view of {job.id}")
                 same(unfinished[job.id].document, dict(job.document), f"the file of {job.id}")
