@@ -5,7 +5,7 @@
 
 Nothing here changes the core: questions are answered on copies of it, with the simulator for the
 times. What would start a job now is found in ``remedies``. Where there are too many jobs for that,
-times are estimates (``backlog``):
+or it would cost too much (``allowance``), times are estimates (``backlog``):
 
     estimate(core, job, ...)        takes what it needs at once, and answers when it is called,
     estimate_plan(core, spec, ...)  in any thread
@@ -28,8 +28,9 @@ from roost.core.plan import Placer
 from roost.core.reasons import Cause, Explanation, gpus, lack, too_late
 from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, Shape
 from roost.core.state import Job, Queue, Run
+from roost.jobs.allowance import allowance
 from roost.jobs.amounts import asked, counted, missing, there
-from roost.jobs.backlog import Backlog, too_many
+from roost.jobs.backlog import NOT_TRIED, Backlog, too_many
 from roost.jobs.remedies import remedies
 from roost.jobs.views import placement_of
 from roost.sim.forecast import Forecast, Present, forecast
@@ -64,12 +65,14 @@ def explain(  # noqa: PLR0913 - the core, the question, and the policy
     found = _told(core, job, policy, now, why)
     if job.state.over or job.held or job.cancelling:
         return found
-    present = Present.of(core, now)
-    expected = _forecast(present, job.id, policy, placer, to_its_end=True)
+    spent, present = allowance(core), Present.of(core, now)
+    expected = _forecast(present, job.id, policy, placer, to_its_end=True, spent=spent)
+    if spent():
+        return estimate(core, job_id, policy, now, said=said)()
     if job.waiting and why is not None:
         runs = _in_the_way(core, job, why.reason.cause)
         found["held_by"] = _holders(runs, lambda run: expected.times[run.id.job].ends_at)
-    return found | _foreseen(present, job, policy, placer, expected)
+    return found | _foreseen(present, job, policy, placer, expected, spent)
 
 
 def estimate(
@@ -131,8 +134,13 @@ def _told(
     )
 
 
-def _foreseen(
-    present: Present, job: Job, policy: Policy, placer: Placer, expected: Forecast
+def _foreseen(  # noqa: PLR0913 - the question, the policy, and how far to go
+    present: Present,
+    job: Job,
+    policy: Policy,
+    placer: Placer,
+    expected: Forecast,
+    spent: Callable[[], bool],
 ) -> dict[str, Any]:
     """What only trying can tell: when a job starts and ends, and what would start it now."""
     times = expected.times[job.id]
@@ -142,11 +150,17 @@ def _foreseen(
         "assumptions": list(expected.assumptions),
     }
     if times.starts_at is None or times.starts_at > present.now:
-        others = (_forecast(present, job.id, policy, placer, pace=pace) for pace in _PACES)
+        others = [
+            _forecast(present, job.id, policy, placer, pace=pace, spent=spent) for pace in _PACES
+        ]
         starts = [forecast.times[job.id].starts_at for forecast in others]
-        found["starts_between"] = _between(times.starts_at, *starts)
+        if not spent():  # else they were not followed far enough
+            found["starts_between"] = _between(times.starts_at, *starts)
     if job.waiting:
-        found["remedies"] = remedies(present, job.id, policy, placer)
+        if not spent():
+            found["remedies"] = remedies(present, job.id, policy, placer, spent)
+        if spent() and not found.get("remedies"):
+            found["assumptions"].append(NOT_TRIED)
     return found
 
 
@@ -162,7 +176,10 @@ def plan(core: Core, spec: JobSpec, policy: Policy, placer: Placer, now: float) 
     copy.handle(Submitted(copy.now, _PLANNED, spec))
     run, why = copy.jobs[_PLANNED].run, copy.explain(_PLANNED)
     fits = run is not None and not run.after
-    expected = _forecast(Present.of(copy), _PLANNED, policy, placer, to_its_end=True)
+    spent, present = allowance(core), Present.of(copy)
+    expected = _forecast(present, _PLANNED, policy, placer, to_its_end=True, spent=spent)
+    if spent():
+        return found | _estimated_plan(core, spec, placer, now)()
     times = expected.times[_PLANNED]
     place = expected.places.get(_PLANNED) if run is None else run.allocation
     return found | {

@@ -7,7 +7,7 @@ the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -51,9 +51,16 @@ class _Remedy:
 
 
 def remedies(
-    present: Present, job_id: JobId, policy: Policy, placer: Placer
+    present: Present,
+    job_id: JobId,
+    policy: Policy,
+    placer: Placer,
+    spent: Callable[[], bool] = bool,
 ) -> list[dict[str, Any]]:
-    """Changes that would start a waiting job now, the smallest first, ready for JSON."""
+    """Changes that would start a waiting job now, the smallest first, ready for JSON.
+
+    No more are tried once ``spent`` says so.
+    """
     core = present.core(policy, placer)
     job = core.jobs[job_id]
     found: list[dict[str, Any]] = []
@@ -61,6 +68,8 @@ def remedies(
         return found  # it is about to start anyway
     fitting = sorted(_fitting(core, job, placer), key=lambda change: change.size)
     for change in fitting[:_TRIED]:
+        if spent():
+            break
         helps = _helpful(present, job, change, policy, placer)
         if helps is not None:
             found.append(encode(RemedyView(helps.kind, helps.value, helps.text, "now")))

@@ -50,7 +50,7 @@ class Forecast:
     """What will become of each job that is not over, and what was assumed for it.
 
     ``places`` is where a job starts that does not run yet. A ``truncated`` forecast ended before
-    all jobs did: at its horizon or its limit of events, or because nothing moved any more.
+    all jobs did: at its horizon or its limit, or because nothing moved any more.
     """
 
     now: float
@@ -108,11 +108,12 @@ def forecast(  # noqa: PLR0913 - what to ask, and how far to go for it
     pace: float = 1.0,
     job: JobId | None = None,
     to_its_end: bool = False,
+    spent: Callable[[], bool] = bool,
 ) -> Forecast:
     """When every job will start and end, as far as can be known now.
 
     ``pace`` stretches what is left of every job. With a ``job`` it goes only as far as to the start
-    of that one, or ``to_its_end``.
+    of that one, or ``to_its_end``. It ends early once ``spent`` says so.
     """
     present = core if isinstance(core, Present) else Present.of(core)
     copy = present.core(policy, placer)
@@ -122,7 +123,7 @@ def forecast(  # noqa: PLR0913 - what to ask, and how far to go for it
     setup = Setup(_workload("", copy, guesses), (), policy, placer)
     assumptions = guesses.told(copy)
     simulation = Simulation(setup, under_way=copy)
-    watch = _Watch(simulation, limit_events)
+    watch = _Watch(simulation, limit_events, spent)
     if job is not None:
         watch.until(copy.job(job), to_its_end=to_its_end)
     simulation.run(present.now + horizon_s, observer=watch.note, enough=watch.enough)
@@ -259,8 +260,10 @@ class WorkGuesses:
 class _Watch:
     """Sees when jobs start or go on, and where."""
 
-    def __init__(self, simulation: Simulation, limit_events: int) -> None:
-        self._simulation, self._limit = simulation, limit_events
+    def __init__(
+        self, simulation: Simulation, limit_events: int, spent: Callable[[], bool]
+    ) -> None:
+        self._simulation, self._limit, self._spent = simulation, limit_events, spent
         self._seen: Callable[[], bool] = lambda: False
         self._starts: dict[JobId, float] = {}
         self.places: dict[JobId, Allocation] = {}
@@ -285,7 +288,7 @@ class _Watch:
 
     def enough(self) -> bool:
         """Whether all was seen that there is to see."""
-        return self._simulation.events >= self._limit or self._seen()
+        return self._simulation.events >= self._limit or self._seen() or self._spent()
 
     def times(self, job: Job) -> ForecastTimes:
         """When a job started and ended."""

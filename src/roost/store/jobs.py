@@ -34,7 +34,7 @@ _SPARSE = 20
 
 _ALL = f"SELECT {', '.join(f'jobs.{name}' for name in _NAMES)}, job_views.body, job_documents.body "
 _SELECT = (
-    f"{_ALL} FROM jobs "  # noqa: S608 - constants
+    f"{_ALL} FROM jobs "
     "JOIN job_views ON job_views.id = jobs.id JOIN job_documents ON job_documents.id = jobs.id "
 )
 #: The same, also of jobs that have lost a part.

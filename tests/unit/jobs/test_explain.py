@@ -26,6 +26,9 @@ from roost.core import (
 )
 from roost.core.snapshot import digest
 from roost.errors import NotFound
+from roost.jobs import allowance
+from roost.jobs import explain as explaining
+from roost.jobs.backlog import ESTIMATE, NOT_TRIED
 from roost.jobs.explain import explain, impossible, plan
 from roost.placement import placer
 from roost.policies import policy
@@ -82,6 +85,46 @@ def test_what_the_policy_said_goes_before_what_a_copy_knows() -> None:
 
     assert told(core, "b", said=said)["reason"] == "no GPU is free"
     assert told(core, "b")["reason"] == "something else"
+
+
+def test_an_answer_that_would_cost_too_much_is_an_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = full(spec(4, 50.0, user="ada"), spec(2, 50.0, user="bob"))
+    monkeypatch.setattr(allowance, "FEW", 0)
+    monkeypatch.setattr(allowance, "ALLOWED_S", -1.0)
+
+    found = told(core, "c", now=20.0)
+
+    assert found["ahead"] == [{"job": "b", "gpus": 4.0, "user": "ada"}]
+    assert (found["starts_at"], found["ends_at"]) == (150.0, 200.0)
+    assert found["assumptions"][0] == ESTIMATE
+    assert found["remedies"] == []
+    asked = plan(core, spec(2, 50.0), FIFO, FIRST_FIT, 20.0)
+    assert (asked["fits"], asked["assumptions"][0]) == (False, ESTIMATE)
+    # Few jobs are simulated whatever that costs.
+    monkeypatch.setattr(allowance, "FEW", 3)
+    assert told(core, "c", now=20.0)["assumptions"] == ["no new jobs come, and nothing fails"]
+
+
+def test_what_is_left_of_the_cost_goes_to_what_would_start_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = full(spec(4, 50.0, user="ada"))
+    whole = told(core, "b", now=20.0)
+    assert whole["remedies"]
+
+    answers = iter([False])  # once the job's own start and end are known
+    simulated = explaining._forecast
+    monkeypatch.setattr(
+        explaining, "_forecast", lambda *given, **how: simulated(*given, **{**how, "spent": bool})
+    )
+    monkeypatch.setattr(explaining, "allowance", lambda _core: lambda: next(answers, True))
+    cut = told(core, "b", now=20.0)
+
+    assert (cut["starts_at"], cut["ends_at"]) == (whole["starts_at"], whole["ends_at"])
+    assert (cut["starts_between"], cut["remedies"]) == (None, [])
+    assert cut["assumptions"] == [*whole["assumptions"], NOT_TRIED]
 
 
 def test_a_job_that_never_starts_says_so() -> None:
