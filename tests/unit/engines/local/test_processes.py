@@ -58,3 +58,25 @@ def test_a_cgroup_is_killed_before_anybody_is_searched(tmp_path: Path, scans: li
     assert processes.kill_leftovers(TRACES._replace(cgroup=str(tmp_path))) == []
     assert (tmp_path / "cgroup.kill").read_text() == "1"
     assert scans == [0]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the kernel tells children", "it does not"])
+def test_files_without_a_name_are_found_below_a_process_alone(
+    *, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not told:
+        (tmp_path / "proc").mkdir()
+        monkeypatch.setattr(processes, "_PROC", tmp_path / "proc")
+    script = 'exec 3>"$1"; rm "$1"; head -c 300000 /dev/zero >&3; echo ready; read -r end'
+    command = ["sh", "-c", 'sh -c "$0" sh "$1"; :', script, str(tmp_path / "file")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: S603 - ours
+        assert process.stdout is not None
+        process.stdout.readline()
+        device = tmp_path.stat().st_dev
+        found = processes.nameless_bytes(os.getpid(), device)
+        beside = processes.nameless_bytes(process.pid, device + 1)
+        process.communicate()
+
+    assert found >= 300_000
+    assert beside == 0
+    assert processes.nameless_bytes(process.pid, device) == 0
