@@ -14,6 +14,7 @@ from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.api import Api
+    from roost.kubernetes.crds.permissions import ClusterPermission
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ T = TypeVar("T")
 Examples:
   roost kubernetes crds
   roost kubernetes check
+  roost kubernetes upgrade --dry-run
   roost kubernetes release --yes"""
 )
 def kubernetes() -> None:
@@ -43,29 +45,83 @@ def crds() -> None:
     epilog="""\b
 Examples:
   roost kubernetes check
-  roost kubernetes check --user system:serviceaccount:roost-system:roost-operator""",
+  roost kubernetes check --user system:serviceaccount:roost-system:roost-operator
+  roost kubernetes check --namespaces vision,speech""",
 )
 @option("-n", "--namespace", section="Which", default="roost-system", show_default=True)
 @option(
     "--user", section="Which", metavar="NAME", help="Ask for somebody else, such as the operator."
 )
+@option(
+    "--namespaces",
+    section="Which",
+    metavar="NAMES",
+    default="",
+    help="Those that the operator is confined to.  [default: none, it serves all]",
+)
 @click.pass_context
-def check(ctx: click.Context, namespace: str, user: str | None) -> None:
-    """Say which permissions of the operator the current context lacks; exit 1 if any.
+def check(ctx: click.Context, namespace: str, user: str | None, namespaces: str) -> None:
+    """Say which permissions the operator lacks, and what else is wrong; exit 1 if anything is.
 
-    Where there are objects of Kueue, also what Roost makes of them.
+    Permissions are those of the current context, unless --user names somebody. Where there are
+    objects of Kueue, it also says what Roost makes of them.
     """
+    _needs_extra()
+    from roost.kubernetes.administration.checkup import ClusterCheckup, checkup
     from roost.kubernetes.crds.audit import kueue_lines, lacking
+    from roost.kubernetes.operator.scope import namespaces_of
 
-    missing = _with_api(ctx, lambda api: lacking(api, namespace, user or ""))
+    served = namespaces_of(namespaces)
+
+    async def act(api: Api) -> tuple[list[ClusterPermission], ClusterCheckup]:
+        return await lacking(api, namespace, user or "", served), await checkup(api, namespace)
+
+    missing, found = _with_api(ctx, act)
     for permission in missing:
-        where = f"in namespace {namespace}" if permission.local else "in the whole cluster"
+        place = namespace if permission.local else permission.namespace
+        where = f"in namespace {place}" if place else "in the whole cluster"
         click.echo(f"lacks  {permission}  {where}")
     for line in _with_api(ctx, kueue_lines):
         click.echo(f"kueue  {line}")
-    if missing:
+    for fault in found.faults:
+        click.echo(f"wrong  {fault}")
+    if found.unseen:
+        click.echo(f"not looked at, for want of permission: {', '.join(found.unseen)}", err=True)
+    if missing or found.faults:
         ctx.exit(1)
     click.echo("nothing is lacking")
+
+
+@kubernetes.command(
+    "upgrade",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost kubernetes upgrade --dry-run
+  roost kubernetes upgrade""",
+)
+@option(
+    "--dry-run", section="Run", is_flag=True, help="Say what would be changed, and change it not."
+)
+@option("--force", section="Run", is_flag=True, help="Also where objects lose fields by it.")
+@click.pass_context
+def upgrade(ctx: click.Context, dry_run: bool, force: bool) -> None:  # noqa: FBT001 - click's way
+    """Bring the definitions of a cluster to those of this version, up or down.
+
+    Objects stay. What they have stored in an older version is stored anew, and a field that an
+    object uses is not taken away.
+    """
+    _needs_extra()
+    from roost.kubernetes.administration.installed import DefinitionUpgrade
+    from roost.kubernetes.crds import definitions
+
+    async def act(api: Api) -> None:
+        for wanted in definitions():
+            one = DefinitionUpgrade(api, wanted)
+            async for line in one.run(is_rehearsal=dry_run, is_forced=force):
+                click.echo(line)
+
+    _with_api(ctx, act)
 
 
 @kubernetes.command(
@@ -102,13 +158,19 @@ def release(ctx: click.Context, yes: bool) -> None:  # noqa: FBT001 - click's wa
         click.echo("nothing is left")
 
 
-def _with_api(ctx: click.Context, act: Callable[[Api], Awaitable[T]]) -> T:
-    """What comes of talking to the cluster of the context that was named, or the current one."""
+def _needs_extra() -> None:
+    """Say what is missing before anything needs it."""
     try:
-        from roost.kubernetes.client.api import Api
+        import roost.kubernetes.client.api  # noqa: F401 - all that comes with it
     except ModuleNotFoundError as error:
         wanted = "pip install 'roost[kubernetes]'"
         raise InvalidSpec(f"this needs {error.name}, which is missing: {wanted}") from None
+
+
+def _with_api(ctx: click.Context, act: Callable[[Api], Awaitable[T]]) -> T:
+    """What comes of talking to the cluster of the context that was named, or the current one."""
+    _needs_extra()
+    from roost.kubernetes.client.api import Api
 
     async def talk() -> T:
         context: Any = ctx.find_root().obj

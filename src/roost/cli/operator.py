@@ -40,6 +40,7 @@ Examples:
   roost operator
   roost operator --context kind-lab --namespace roost-system
   roost operator --policy tiresias --placer topology
+  roost operator --namespaces vision,speech
   roost operator --metrics-port 0 --identity desk""",
 )
 @_cluster("--context", default="", metavar="K8S", help="The context of the kubeconfig to use.")
@@ -56,6 +57,13 @@ Examples:
     envvar="ROOST_POD_NAMESPACE",
     metavar="NAME",
     help="The operator's own namespace, where its lease is.  [default: of the context]",
+)
+@_cluster(
+    "--namespaces",
+    default="",
+    envvar="ROOST_NAMESPACES",
+    metavar="NAMES",
+    help="Serve only these, with commas between them.  [default: all]",
 )
 @_policy(
     "--policy",
@@ -161,10 +169,13 @@ def operator(ctx: click.Context, /, **given: Any) -> None:
             f"a lease of less than {_SHORTEST_LEASE_S:g}s is lost whenever the API server is slow",
             param_hint="'--lease'",
         )
+    _check_installed()
+    from roost.kubernetes.operator.scope import namespaces_of
+
+    given["namespaces"] = namespaces_of(given["namespaces"])
     level = getattr(logging, given["log_level"].upper())
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     gc.set_threshold(*_COLLECT)
-    _check_installed()
     asyncio.run(_operate(given))
 
 
@@ -232,6 +243,7 @@ def _options(api: Api, given: dict[str, Any]) -> OperatorOptions:
         "connections",
         "metrics_port",
         "lease_s",
+        "namespaces",
     )
     return OperatorOptions(
         **{name: given[name] for name in names},

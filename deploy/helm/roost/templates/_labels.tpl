@@ -16,3 +16,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $repository := .Values.trainImage.repository | default (printf "%s-train" .Values.image.repository) -}}
 {{ $repository }}:{{ .Values.trainImage.tag | default .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
+{{- define "roost.clusterRole" -}}
+{{ ternary "roost-cluster" "roost-operator" (not (empty .Values.namespaces)) }}
+{{- end }}

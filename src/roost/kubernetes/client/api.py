@@ -42,6 +42,8 @@ _PATCHES: dict[Strategy, str] = {
 _OTHER_UID = re.compile(r"UID in (the )?precondition")
 #: How metadata alone is asked for.
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+#: Where a server says which one it is; no kind of object.
+_VERSION = ResourceKind("", "v1", "version", "Version", namespaced=False)
 #: The owner of the fields that we apply.
 MANAGER = "roost"
 #: A healthy watch is quiet for less: else the connection is given up.
@@ -198,13 +200,25 @@ class Api:
             return False
         return any(item.get("name") == kind.plural for item in answer.get("resources") or ())
 
+    async def version(self) -> Object:
+        """What the server says of itself: ``gitVersion``, ``major``, ``minor``."""
+        return await self._transport.ask(
+            ApiCall(AccessRequest("get", _VERSION), path=f"/{_VERSION.plural}")
+        )
+
     # Writing
 
-    async def create(self, kind: ResourceKind, body: Object, namespace: str = "") -> Object:
-        """A new object, sent once. Conflict: there is one of that name."""
+    async def create(
+        self, kind: ResourceKind, body: Object, namespace: str = "", *, is_rehearsal: bool = False
+    ) -> Object:
+        """A new object, sent once. Conflict: there is one of that name.
+
+        In a rehearsal everything is checked, also by webhooks, and nothing is kept.
+        """
         namespace = namespace or body.get("metadata", {}).get("namespace", "")
         asked = AccessRequest("create", kind, namespace)
-        request = ApiCall(asked, "POST", body=encode(_named(kind, body)))
+        query = {"dryRun": "All"} if is_rehearsal else {}
+        request = ApiCall(asked, "POST", query, encode(_named(kind, body)))
         return await self._transport.ask(request, tries=1)
 
     async def replace(self, kind: ResourceKind, body: Object, sub: str = "") -> Object:

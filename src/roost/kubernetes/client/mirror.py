@@ -106,6 +106,10 @@ class Mirror:
             except RoostError as error:
                 await self._failed(error, SOONEST_S)
 
+    def clear(self) -> None:
+        """Nothing is left of what was known: the namespace is gone."""
+        self._take({})
+
     async def refresh(self) -> None:
         """Know at least what the server knows now, however far behind the watch may be.
 

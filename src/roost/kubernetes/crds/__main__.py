@@ -9,9 +9,13 @@ from roost.kubernetes.crds import as_yaml, definitions
 from roost.kubernetes.crds.permissions import (
     CLUSTER,
     LOCAL,
+    NAMESPACED,
     READERS,
+    UNCONFINED,
     USERS,
     VIEWERS,
+    confined_role,
+    namespace_role,
     roles,
 )
 
@@ -22,12 +26,22 @@ _HEAD = "# Made by python -m roost.kubernetes.crds; do not edit.\n"
 def files() -> dict[str, str]:
     """Every generated file below ``deploy/``, with its text."""
     crds = _HEAD + as_yaml(definitions())
-    rules = {"cluster": CLUSTER, "local": LOCAL, "edit": USERS, "view": VIEWERS, "reader": READERS}
+    rules = {
+        "cluster": CLUSTER,
+        "unconfined": UNCONFINED,
+        "namespaced": NAMESPACED,
+        "local": LOCAL,
+        "edit": USERS,
+        "view": VIEWERS,
+        "reader": READERS,
+    }
     return {
         "crds/roost.dev.yaml": crds,
         # Twice: a chart cannot take files from outside of its folder.
         "helm/roost/crds/roost.dev.yaml": crds,
         "operator/roles.yaml": _HEAD + as_yaml(roles(NAMESPACE)),
+        "components/confined/role.yaml": _HEAD + as_yaml([confined_role()]),
+        "namespace/role.yaml": _HEAD + as_yaml([namespace_role()]),
         **{
             # Rules alone, no document: templates/roles.yaml puts them under a name of its own.
             f"helm/roost/files/{name}.yaml": _HEAD

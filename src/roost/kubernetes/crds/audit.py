@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from roost.errors import Conflict, Forbidden, NotFound, Retryable
@@ -37,15 +38,21 @@ _AT_ONCE = 16
 _TRIES = 5
 
 
-async def lacking(api: Api, namespace: str, user: str = "") -> list[ClusterPermission]:
-    """What the operator needs and the caller, or that user, may not do."""
+async def lacking(
+    api: Api, namespace: str, user: str = "", served: Sequence[str] = ()
+) -> list[ClusterPermission]:
+    """What the operator needs and the caller, or that user, may not do.
+
+    ``namespace`` is the operator's own; ``served`` those that it is confined to.
+    """
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(permission: ClusterPermission) -> bool:
         async with turns:
-            return await _may(api, permission, namespace if permission.local else "", user)
+            where = namespace if permission.local else permission.namespace
+            return await _may(api, permission, where, user)
 
-    every = list(needed())
+    every = list(needed(served))
     allowed = await asyncio.gather(*(ask(permission) for permission in every))
     return [permission for permission, fine in zip(every, allowed, strict=True) if not fine]
 

@@ -1,29 +1,42 @@
 """What the operator and its users may do: verbs and resources, and nothing more.
 
 One table serves the roles in ``deploy/`` and ``roost kubernetes check``. Each line is here because
-a request is made; what is not in it, the operator cannot do.
+a request is made; what is not in it, the operator cannot do. An operator that is confined to
+namespaces has what is of a namespace in these alone, and of the whole cluster only what belongs to
+no namespace, and a look at what takes room on nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from roost.kubernetes.client.kinds import GANG_OWNERS, KUEUE_GROUP, KUEUE_KINDS, Object
+from roost.kubernetes.client import kinds
+from roost.kubernetes.client.kinds import (
+    GANG_OWNERS,
+    KUEUE_GROUP,
+    KUEUE_KINDS,
+    Object,
+    ResourceKind,
+)
 
 _FOLLOW = ("list", "watch")
 _READ = ("get", *_FOLLOW)
 
 
 class ClusterPermission(NamedTuple):
-    """One verb on one resource; ``local`` ones hold in the operator's own namespace only."""
+    """One verb on one resource; ``local`` ones hold in the operator's own namespace only.
+
+    ``namespace``: in which of the served ones it has to hold; empty: everywhere.
+    """
 
     verb: str
     group: str
     resource: str
     local: bool = False
+    namespace: str = ""
 
     def __str__(self) -> str:
         kind, _, sub = self.resource.partition("/")
@@ -116,17 +129,58 @@ VIEWERS = (
 )
 
 
-def needed() -> Iterator[ClusterPermission]:
-    """All that the operator needs, one by one."""
-    yield from _each(CLUSTER, local=False)
-    yield from _each(LOCAL, local=True)
+#: Kinds that take room on nodes wherever they are: a confined operator looks at all of them.
+_COUNTED = {("", "pods"), ("resource.k8s.io", "resourceclaims")}
+_UNSPACED = {
+    (kind.group, kind.plural)
+    for kind in vars(kinds).values()
+    if isinstance(kind, ResourceKind) and not kind.namespaced
+}
 
 
-def _each(grants: Iterable[ClusterGrant], *, local: bool) -> Iterator[ClusterPermission]:
+def _unspaced(grants: Iterable[ClusterGrant]) -> Iterator[ClusterGrant]:
+    """Of grants what cannot be confined: kinds without a namespace, a look at what takes room."""
+    for grant in grants:
+        own = [name for name in grant.resources if _plain(grant, name) in _UNSPACED]
+        if own:
+            yield grant._replace(resources=tuple(own))
+        counted = tuple(name for name in grant.resources if (grant.group, name) in _COUNTED)
+        if counted and set(_FOLLOW) <= set(grant.verbs):
+            yield ClusterGrant(grant.group, counted, _FOLLOW)
+
+
+def _spaced(grants: Iterable[ClusterGrant]) -> Iterator[ClusterGrant]:
+    for grant in grants:
+        own = [name for name in grant.resources if _plain(grant, name) not in _UNSPACED]
+        if own:
+            yield grant._replace(resources=tuple(own))
+
+
+def _plain(grant: ClusterGrant, resource: str) -> tuple[str, str]:
+    return grant.group, resource.partition("/")[0]
+
+
+#: In the whole cluster, for an operator that is confined to namespaces,
+UNCONFINED = tuple(_unspaced(CLUSTER))
+#: and in each of these namespaces.
+NAMESPACED = tuple(_spaced(CLUSTER))
+
+
+def needed(namespaces: Sequence[str] = ()) -> Iterator[ClusterPermission]:
+    """All that the operator needs, one by one; of one that serves these namespaces alone."""
+    yield from _each(UNCONFINED if namespaces else CLUSTER)
+    for namespace in namespaces:
+        for found in _each(NAMESPACED):
+            yield found._replace(namespace=namespace)
+    for found in _each(LOCAL):
+        yield found._replace(local=True)
+
+
+def _each(grants: Iterable[ClusterGrant]) -> Iterator[ClusterPermission]:
     for grant in grants:
         for resource in grant.resources:
             for verb in grant.verbs:
-                yield ClusterPermission(verb, grant.group, resource, local)
+                yield ClusterPermission(verb, grant.group, resource)
 
 
 def roles(namespace: str) -> list[Object]:
@@ -138,6 +192,16 @@ def roles(namespace: str) -> list[Object]:
         _role("roost-edit", USERS, to=("edit", "admin")),
         _role("roost-view", VIEWERS, to=("view", "edit", "admin")),
     ]
+
+
+def confined_role() -> Object:
+    """What a confined operator may do in the whole cluster."""
+    return _role("roost-cluster", UNCONFINED)
+
+
+def namespace_role() -> Object:
+    """What a confined operator may do in a namespace that it serves."""
+    return {**_role("roost-namespace", NAMESPACED), "kind": "Role"}
 
 
 def _role(

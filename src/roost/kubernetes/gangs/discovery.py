@@ -79,6 +79,8 @@ class GangSource:
         """The gang of a pod, if it is Roost's to place."""
         if scheduler_of(pod) != self._scheduler:
             return None
+        if not self._context.scope.has(pod["metadata"]["namespace"]):
+            return None
         if self._spilled:
             alone = self._spilled.get(pod["metadata"]["uid"])
             if alone is not None:

@@ -147,8 +147,9 @@ class ForeignPods:
         self._context, self._scheduler = context, scheduler
 
     def claim(self, pod: Object) -> JobId | None:
-        """Every pod that asks for another scheduler."""
-        return None if scheduler_of(pod) == self._scheduler else foreign_id(pod)
+        """Every pod that asks for another scheduler, or is of a namespace that is not served."""
+        served = self._context.scope.has(pod["metadata"]["namespace"])
+        return None if served and scheduler_of(pod) == self._scheduler else foreign_id(pod)
 
     def open(self, job: JobId) -> ForeignPod | None:
         """The pod of that name; no other workload has such a name."""

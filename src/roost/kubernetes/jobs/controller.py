@@ -130,6 +130,8 @@ class JobController:
         meta = pod["metadata"]
         if meta["uid"] in self._released:
             return foreign_id(pod)
+        if not self.context.scope.has(meta["namespace"]):
+            return None  # its Job is not seen: it must not look like an orphan
         for one in meta.get("ownerReferences") or ():
             ours = one.get("kind") == JOBS.kind and one.get("apiVersion") == JOBS.api_version
             if ours and one.get("controller"):

@@ -35,9 +35,12 @@ class QueueReport(NamedTuple):
 def stale_queues(context: OperatorContext, records: Mapping[JobId, JobRecord]) -> list[QueueReport]:
     """Queues that do not say what they should."""
     used, waiting, running = _counts(context, records)
+    ours = _reached(context)
     found = []
     for kind in (QUEUES, CLUSTER_QUEUES):
         for place, queue in context.objects(kind).items():
+            if kind is CLUSTER_QUEUES and ours is not None and place[1] not in ours:
+                continue
             before = queue.get("status") or {}
             status = {
                 "used": used[place] / WHOLE,
@@ -51,6 +54,27 @@ def stale_queues(context: OperatorContext, records: Mapping[JobId, JobRecord]) -
             if any(before.get(name) != value for name, value in status.items()):
                 found.append(QueueReport(kind, queue, status))
     return found
+
+
+def _reached(context: OperatorContext) -> set[str] | None:
+    """ClusterQueues that namespaces which are served lead to, and those above; None: all.
+
+    The others are another operator's to count: two would contradict each other for ever.
+    """
+    if not context.scope.namespaces:
+        return None
+    every = context.objects(CLUSTER_QUEUES)
+    open_ = {str(target_of(queue)) for queue in context.objects(QUEUES).values()}
+    reached: set[str] = set()
+    while open_:
+        name = open_.pop()
+        queue = every.get(("", name))
+        if queue is None or name in reached:
+            continue
+        reached.add(name)
+        parent = (queue.get("spec") or {}).get("parent")
+        open_ |= {str(parent)} if parent else set()
+    return reached
 
 
 def _loans(context: OperatorContext, name: QueueId) -> dict[str, Any]:

@@ -23,6 +23,8 @@ DEFAULT_POLICY, DEFAULT_PLACER = "priority", "topology"
 #: The label of an operator's Lease, and the annotations that name policy and placer.
 COMPONENT = "roost.dev/component"
 POLICY, PLACER = "roost.dev/policy", "roost.dev/placer"
+#: Which pods it places: their scheduler's name, and their namespaces; none named: all.
+SCHEDULER, NAMESPACES = "roost.dev/scheduler", "roost.dev/namespaces"
 _OPERATOR = "operator"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -38,12 +40,19 @@ class Announcement(NamedTuple):
     policy: str = DEFAULT_POLICY
     placer: str = DEFAULT_PLACER
     note: str = ""
+    scheduler: str = "roost"
+    namespaces: tuple[str, ...] = ()
 
     def metadata(self) -> Object:
         """Labels and annotations of the Lease of such an operator."""
         return {
             "labels": {COMPONENT: _OPERATOR},
-            "annotations": {POLICY: self.policy, PLACER: self.placer},
+            "annotations": {
+                POLICY: self.policy,
+                PLACER: self.placer,
+                SCHEDULER: self.scheduler,
+                NAMESPACES: ",".join(self.namespaces),
+            },
         }
 
     def made(self) -> tuple[Policy, Placer]:

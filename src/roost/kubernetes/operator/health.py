@@ -75,8 +75,7 @@ class HealthServer(Collector):
             leadership = operator.leadership
             if leadership is None or not leadership.settled:
                 return web.Response(status=503, text="is taking over\n")
-            trouble = leadership.reconciler.policy.trouble
-            return web.Response(text="leads\n" if trouble is None else f"leads; {trouble.text}\n")
+            return web.Response(text="; ".join(["leads", *_remarks(operator, leadership)]) + "\n")
         return web.Response(text="follows\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
@@ -115,6 +114,18 @@ class HealthServer(Collector):
             objects.add_metric([kind.resource], len(mirror.objects))
         yield stale
         yield objects
+
+
+def _remarks(operator: Operator, leadership: Leadership) -> Iterator[str]:
+    """What an administrator should know of an operator that leads."""
+    trouble = leadership.reconciler.policy.trouble
+    if trouble is not None:
+        yield trouble.text
+    for name in operator.options.namespaces:
+        if why := operator.left_alone(name):
+            yield f"namespace {name} is left alone: {why}"
+    if unknown := leadership.reconciler.nodes.unknown:
+        yield f"{len(unknown)} nodes are not used: pods of other namespaces cannot be listed"
 
 
 def _of_leadership(leadership: Leadership) -> Iterator[Metric]:

@@ -26,6 +26,7 @@ from roost.kubernetes.client.kinds import ResourceKind
 from roost.kubernetes.filters.turns import FilterFactory
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.reconciler import Objects, Reconciler
+from roost.kubernetes.operator.scope import NamespaceScope
 from roost.kubernetes.operator.workload import DecisionBatch, SourceFactory, WorkloadSource
 from roost.kubernetes.operator.writer import Writer
 
@@ -53,13 +54,14 @@ class Leadership:
         identity: str = "",
         lost_s: float,
         filters: Sequence[FilterFactory] = (),
+        scope: NamespaceScope | None = None,
     ) -> None:
         self.counts = DecisionCounts()
         self.writer = Writer(api, binder, identity, self._break)
         #: The first error after which the loop must not go on.
         self._broken: BaseException | None = None
         self.reconciler = Reconciler(
-            policy, placer, objects, clock, sources, lost_s, self.writer, filters
+            policy, placer, objects, clock, sources, lost_s, self.writer, filters, scope
         )
 
     @property

@@ -19,6 +19,7 @@ from roost.errors import InvalidSpec, RoostError
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.constraints import Pools
 from roost.kubernetes.objects.nodes import is_ready, node_spec
+from roost.kubernetes.operator.scope import OTHERS, NamespaceScope
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +33,17 @@ _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 class ClusterNodes:
     """Turns changes of node objects into events, and keeps the pools."""
 
-    def __init__(self, core: Core, pools: Pools, lost_s: float = LOST_S) -> None:
+    def __init__(
+        self,
+        core: Core,
+        pools: Pools,
+        lost_s: float = LOST_S,
+        scope: NamespaceScope | None = None,
+    ) -> None:
         self._core, self._pools, self._lost_s = core, pools, lost_s
+        self._scope = scope or NamespaceScope()
+        #: Nodes of which nobody says what pods that are not seen take there.
+        self.unknown: dict[NodeId, str] = {}
         self.objects: dict[NodeId, Object] = {}
         self._dirty: dict[NodeId, None] = {}
         #: Nodes that are not ready, and since when.
@@ -128,8 +138,15 @@ class ClusterNodes:
             self._unready.pop(name, None)
             self._closed.pop(name, None)
             self._pools.unbar(name)
+            self.unknown.pop(name, None)
             yield from self._lost(name, now)
             return
+        try:
+            found = self._scope.of_node(found)
+        except InvalidSpec as error:
+            self._leave_alone(name, error)
+            return
+        self.unknown.pop(name, None)
         self._pools.see(found)
         if is_ready(found):
             self._unready.pop(name, None)
@@ -142,6 +159,14 @@ class ClusterNodes:
             yield from self._lost(name, now)
             return
         yield from self._present(node_spec(found), now)
+
+    def _leave_alone(self, name: NodeId, error: InvalidSpec) -> None:
+        """Let nothing go there; what runs there from before stays."""
+        if self.unknown.get(name) != str(error):
+            _log.warning("node %s is not used: %s", name, error)
+            self.unknown[name] = str(error)
+        self._pools.forget(name)
+        self._unready.pop(name, None)
 
     def _present(self, spec: NodeSpec, now: float) -> Iterator[Event]:
         self.reopen(spec.id, _HARDWARE)  # unless ``refused`` is called again
@@ -165,10 +190,16 @@ def _differs(old: Object, new: Object) -> bool:
     before, after = old["metadata"], new["metadata"]
     if before.get("labels") != after.get("labels") or "deletionTimestamp" in after:
         return True
+    if _others(before) != _others(after):
+        return True
     if old.get("spec") != new.get("spec"):
         return True
     allocatable = (obj.get("status", {}).get("allocatable") for obj in (old, new))
     return len({repr(each) for each in allocatable}) > 1 or is_ready(old) != is_ready(new)
+
+
+def _others(meta: Object) -> object:
+    return (meta.get("annotations") or {}).get(OTHERS)
 
 
 def _is_out_of_service(node: Object) -> bool:

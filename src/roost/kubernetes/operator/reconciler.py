@@ -40,6 +40,7 @@ from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.objects.values import labels_of
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
+from roost.kubernetes.operator.scope import NamespaceScope
 from roost.kubernetes.operator.workload import PodWorkload, SourceFactory, WorkloadSource
 from roost.kubernetes.operator.writer import Writer
 
@@ -67,11 +68,13 @@ class Reconciler:
         lost_s: float = LOST_S,
         writer: Writer | None = None,
         filters: Sequence[FilterFactory] = (),
+        scope: NamespaceScope | None = None,
     ) -> None:
+        self.scope = scope or NamespaceScope()
         self.policy = PolicyGuard(policy)
         self.core = Core(self.policy, placer)
         self.pools = Pools()
-        self.nodes = ClusterNodes(self.core, self.pools, lost_s)
+        self.nodes = ClusterNodes(self.core, self.pools, lost_s, self.scope)
         self.workloads: dict[JobId, PodWorkload] = {}
         #: Set whenever there may be something to fold: the leader's loop waits for it.
         self.wake = asyncio.Event()
@@ -126,7 +129,9 @@ class Reconciler:
 
     def write_event(self, about: Object, reason: str, text: str, *, warning: bool = False) -> None:
         """Write an Event about an object, soon; a reader does not."""
-        if self._writer is not None:
+        # Events about what has no namespace are kept in this one.
+        namespace = about["metadata"].get("namespace") or "default"
+        if self._writer is not None and self.scope.has(namespace):
             self._writer.events.put(about, reason, text, warning=warning)
 
     def now(self) -> float:

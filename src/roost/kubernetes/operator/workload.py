@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from roost.kubernetes.filters.turns import NodeFilters
     from roost.kubernetes.objects.needs import Need
     from roost.kubernetes.operator.binding import Binder
+    from roost.kubernetes.operator.scope import NamespaceScope
 
 
 class DecisionBatch(NamedTuple):
@@ -135,6 +136,11 @@ class OperatorContext(Protocol):
     @property
     def binder(self) -> Binder:
         """Writes, so many at once and none without the lease."""
+        ...
+
+    @property
+    def scope(self) -> NamespaceScope:
+        """The namespaces that are served: what is elsewhere takes room, and no more."""
         ...
 
     def now(self) -> float:

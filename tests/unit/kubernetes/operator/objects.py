@@ -11,6 +11,7 @@ from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.filters import NODE_FILTERS
 from roost.kubernetes.operator.loop import pod_sources
 from roost.kubernetes.operator.reconciler import Reconciler
+from roost.kubernetes.operator.scope import NamespaceScope
 from roost.kubernetes.operator.workload import SourceFactory
 
 SPACE = "lab"
@@ -53,6 +54,7 @@ class Cluster:
         *given: Object,
         sources: Sequence[SourceFactory] = (),
         objects: Mapping[ResourceKind, dict[tuple[str, str], Object]] | None = None,
+        scope: NamespaceScope | None = None,
     ) -> None:
         self.objects: dict[ResourceKind, dict[tuple[str, str], Object]] = {NODES: {}, PODS: {}}
         self.objects |= objects or {}
@@ -66,6 +68,7 @@ class Cluster:
             lambda: self.time,
             [*sources, *pod_sources()],
             filters=NODE_FILTERS,
+            scope=scope,
         )
         self.reconciler.begin()
         while not self.reconciler.settled:
