@@ -107,6 +107,7 @@ async def _webhooks(api: Api, _: str) -> AsyncIterator[ClusterFault]:
         (JOBS, {"spec": {"image": "roost", "command": ["true"]}}),
         (PODS, {"spec": {"containers": [container], "schedulerName": "roost"}}),
     )
+    silent: dict[str, tuple[list[str], str]] = {}
     for kind, body in bodies:
         try:
             made = {**body, "metadata": {"name": "roost-check"}}
@@ -116,11 +117,13 @@ async def _webhooks(api: Api, _: str) -> AsyncIterator[ClusterFault]:
         except RoostError as error:  # refusals are no fault: only silence is
             if found := _HOOK.search(str(error)):
                 why = " ".join(found[2].split())[:200]
-                yield ClusterFault(
-                    f"webhook {found[1]}",
-                    f"does not answer, so that no {kind.plural} can be made: repair what serves it "
-                    f"or delete its configuration ({why})",
-                )
+                silent.setdefault(found[1], ([], why))[0].append(kind.resource)
+    for name, (kinds, why) in silent.items():
+        yield ClusterFault(
+            f"webhook {name}",
+            f"does not answer, so that no {' and no '.join(kinds)} can be made: repair what serves "
+            f"it or delete its configuration ({why})",
+        )
 
 
 async def _nodes(api: Api, _: str) -> AsyncIterator[ClusterFault]:

@@ -143,7 +143,7 @@ class Closed:
     async def watch(self, kind: ResourceKind, version: str, *_: Any, **__: Any) -> Any:
         yield "BOOKMARK", {"metadata": {"resourceVersion": version}}
         await asyncio.sleep(3600)
-        raise Retryable(f"{kind.plural} ended")
+        raise Retryable(f"{kind.plural} ended", 1.0)
 
     async def get(self, *_: Any) -> Any:
         raise Retryable("no lease here", 3600)
