@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiohttp
 
+from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.transport import ApiCall, Transport
 
 
 class RequestRecord:
-    """What was asked of an API server by this process."""
+    """What each client of this process asked of an API server."""
 
     def __init__(self) -> None:
-        #: Requests by verb and resource, such as ``create pods/binding``,
-        self.asked: Counter[str] = Counter()
-        #: and the namespaces that each was about; an empty one: all, or none.
-        self.where: dict[str, set[str]] = {}
+        self._where: dict[Transport, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
-    def note(self, call: ApiCall) -> None:
+    def note(self, transport: Transport, call: ApiCall) -> None:
         asked = call.asked
-        what = f"{asked.verb} {asked.resource}"
-        self.asked[what] += 1
-        self.where.setdefault(what, set()).add(asked.namespace)
+        self._where[transport][f"{asked.verb} {asked.resource}"].add(asked.namespace)
 
-    @property
-    def total(self) -> int:
-        return self.asked.total()
+    def of(self, api: Api) -> dict[str, set[str]]:
+        """Of one client: by verb and resource the namespaces; an empty one: all, or none."""
+        return self._where[api._transport]
 
 
 @contextlib.contextmanager
@@ -39,14 +35,14 @@ def recording() -> Iterator[RequestRecord]:
     sent, streamed = Transport._exchange, Transport.stream
 
     async def exchange(self: Transport, request: ApiCall) -> Any:
-        record.note(request)
+        record.note(self, request)
         return await sent(self, request)
 
     @contextlib.asynccontextmanager
     async def stream(
         self: Transport, request: ApiCall, stall_s: float | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        record.note(request)
+        record.note(self, request)
         async with streamed(self, request, stall_s) as answer:
             yield answer
 

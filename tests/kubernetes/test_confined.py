@@ -15,7 +15,7 @@ from tests.docs.pages import ROOT
 from tests.kubernetes.helm import helm
 from tests.kubernetes.jobbing import job
 from tests.kubernetes.operating import gang, operating
-from tests.kubernetes.recording import RequestRecord, recording
+from tests.kubernetes.recording import recording
 from tests.kubernetes.test_manifests import CRDS, OPERATOR, Kubectl
 from tests.kubernetes.test_rights import by_kind, rendered
 from tests.support.kubernetes.control_plane import ControlPlane
@@ -76,7 +76,6 @@ def test_it_serves_its_namespaces_and_touches_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     theirs = pod("big", namespace="theirs", gpus=6, scheduler="other", nodeName="node-0000")
-    record: RequestRecord
 
     async def story() -> None:
         await nodes(api, 1, gpus=8)
@@ -86,7 +85,8 @@ def test_it_serves_its_namespaces_and_touches_no_other(
         for space, target in (("vision", "two"), ("theirs", "far")):
             meta = {"name": "q", "namespace": space}
             await api.create(QUEUES, {"metadata": meta, "spec": {"clusterQueue": target}})
-        async with confined(cluster):
+        async with confined(cluster) as operator:
+            asked.append(record.of(operator.api))
             await api.create(JOBS, job("birds", namespace="vision", queue="q"))
             await api.create(JOBS, job("cats", namespace="speech"))
             await api.create(JOBS, job("dogs", namespace="theirs"))
@@ -116,19 +116,17 @@ def test_it_serves_its_namespaces_and_touches_no_other(
     async def gone(namespace: str) -> bool:
         return not await pods_in(api, namespace)
 
+    asked: list[dict[str, set[str]]] = []
     with caplog.at_level(logging.WARNING), recording() as record:
         runner.run(story())
     assert "permission" not in caplog.text
+    (sent,) = asked
     allowed = {str(one) for one in needed(SERVED)}
-    by_account = {what: where for what, where in record.where.items() if "theirs" not in where}
-    assert by_account
-    for what in (
-        "create pods/binding",
-        "patch jobs.roost.dev/status",
-        "create events.events.k8s.io",
-    ):
-        assert what in allowed
-        assert record.where[what] <= set(SERVED), what
+    assert set(sent) <= allowed
+    everywhere = {str(one) for one in needed(SERVED) if not one.local and not one.namespace}
+    for what, spaces in sent.items():
+        assert spaces <= {*SERVED, "roost-system", *([""] if what in everywhere else [])}, what
+    assert "create pods/binding" in sent
 
 
 def test_it_may_do_nothing_elsewhere(

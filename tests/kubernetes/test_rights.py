@@ -15,6 +15,7 @@ import yaml
 from tests.docs.pages import ROOT
 from tests.kubernetes.helm import helm
 from tests.kubernetes.operating import bound, gang, operating
+from tests.kubernetes.recording import recording
 from tests.kubernetes.test_manifests import CRDS, MONITORS, OPERATOR, Kubectl
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.nodes import create, nodes, until
@@ -24,6 +25,7 @@ from roost.errors import Forbidden
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, PODS, Object
 from roost.kubernetes.crds import definitions
+from roost.kubernetes.crds.permissions import needed
 from roost.kubernetes.jobs.controller import JobController
 from roost.kubernetes.operator.loop import Operator
 from roost.kubernetes.operator.workload import SourceFactory
@@ -83,7 +85,8 @@ def test_the_rights_of_the_base_are_enough(
 
     async def story() -> None:
         await nodes(api, 2, gpus=4)
-        async with limited(cluster):
+        async with limited(cluster) as operator:
+            asked.append(record.of(operator.api))
             await create(api, PODS, gang("cats", 3))
             await until(lambda: bound(api, 3))
             await api.create(JOBS, body)
@@ -97,9 +100,13 @@ def test_the_rights_of_the_base_are_enough(
             await create(api, PODS, too_large)
             await until(lambda: _told(api))
 
-    with caplog.at_level(logging.WARNING):
+    asked: list[dict[str, set[str]]] = []
+    with caplog.at_level(logging.WARNING), recording() as record:
         runner.run(story())
     assert "permission" not in caplog.text
+    (sent,) = asked
+    assert set(sent) <= {str(one) for one in needed()}
+    assert {"create pods/binding", "patch jobs.roost.dev/status", "create services"} <= set(sent)
 
 
 async def _told(api: Api) -> bool:

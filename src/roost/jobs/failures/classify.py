@@ -205,7 +205,7 @@ def _signal(ended: WorkerExit) -> int:
 
 
 #: How the sentence begins when the API server refused to make or find something.
-_REFUSED = ("Forbidden: ", "Conflict: ", "NotFound: ")
+_REFUSED = ("Forbidden: ", "Unpermitted: ", "Conflict: ", "NotFound: ")
 
 
 def _never_started(ended: Ended, tails: Mapping[str, bytes], hidden: Redactor) -> Verdict:

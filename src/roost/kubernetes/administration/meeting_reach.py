@@ -19,7 +19,7 @@ PORT, PORT_NAME = 8611, "meeting"
 _MANY = 3
 
 
-class Traveller(NamedTuple):
+class NetworkPod(NamedTuple):
     """A pod as policies see it: its namespace with its labels, and its own."""
 
     namespace: str
@@ -35,7 +35,7 @@ async def unreachable(api: Api, namespace: str) -> AsyncIterator[tuple[str, str]
     spaces = {one["metadata"]["name"]: one for one in (await api.list(NAMESPACES))[0]}
     jobs, _ = await api.list(JOBS)
     where = sorted({one["metadata"]["namespace"] for one in jobs}) or ["default"]
-    server = Traveller(
+    server = NetworkPod(
         namespace,
         _labels(spaces.get(namespace)),
         {
@@ -45,7 +45,7 @@ async def unreachable(api: Api, namespace: str) -> AsyncIterator[tuple[str, str]
             "roost.dev/leader": "true",
         },
     )
-    workers = [Traveller(name, _labels(spaces.get(name)), {JOB: "any"}) for name in where]
+    workers = [NetworkPod(name, _labels(spaces.get(name)), {JOB: "any"}) for name in where]
     taking = _applied(policies, server, "Ingress")
     shut = [one for one in workers if taking and not _allowed(taking, "ingress", "from", one)]
     if shut:
@@ -68,7 +68,7 @@ async def unreachable(api: Api, namespace: str) -> AsyncIterator[tuple[str, str]
             )
 
 
-def _applied(policies: Iterable[Object], pod: Traveller, way: str) -> list[Object]:
+def _applied(policies: Iterable[Object], pod: NetworkPod, way: str) -> list[Object]:
     """The policies that decide about a pod in one direction."""
     found = []
     for one in policies:
@@ -80,7 +80,7 @@ def _applied(policies: Iterable[Object], pod: Traveller, way: str) -> list[Objec
     return found
 
 
-def _allowed(policies: Sequence[Object], rules: str, peers: str, other: Traveller) -> bool:
+def _allowed(policies: Sequence[Object], rules: str, peers: str, other: NetworkPod) -> bool:
     return any(
         _fits_port(rule) and _fits_peer(rule.get(peers), policy["metadata"]["namespace"], other)
         for policy in policies
@@ -103,7 +103,7 @@ def _fits_port(rule: Object) -> bool:
     return False
 
 
-def _fits_peer(peers: Sequence[Object] | None, own: str, other: Traveller) -> bool:
+def _fits_peer(peers: Sequence[Object] | None, own: str, other: NetworkPod) -> bool:
     if not peers:
         return True
     for one in peers:
@@ -146,7 +146,7 @@ def _names(policies: Sequence[Object]) -> str:
     return ", ".join(f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in policies)
 
 
-def _spaces(shut: Sequence[Traveller]) -> str:
+def _spaces(shut: Sequence[NetworkPod]) -> str:
     names = [one.namespace for one in shut]
     more = f" and {len(names) - _MANY} more namespaces" if len(names) > _MANY else ""
     return f"namespace {', '.join(names[:_MANY])}{more}"

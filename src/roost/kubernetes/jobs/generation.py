@@ -47,6 +47,8 @@ _log = logging.getLogger(__name__)
 #: have left, in seconds.
 START_S = 1800.0
 _LOOK_S = 2.0
+#: After so many tries to make pods the pause grows by a second each time, up to so many seconds.
+_SOON, _LATER_S = 5, 30
 
 
 class EndReason(NamedTuple):
@@ -77,6 +79,8 @@ class Generation:
         self._stuck_since: dict[str, float] = {}
         #: Why it does not begin, as the first of its pods that is stuck says.
         self.delay = ""
+        #: What keeps its pods from being made, as the API server says it.
+        self._hindrance = ""
         self._making: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._removed: set[str] = set()
@@ -221,7 +225,7 @@ class Generation:
     def _too_late(self, now: float) -> EndReason | None:
         """Whether pods that do not begin have taken too long."""
         wait_until = self.began_at + START_S
-        self.delay = ""
+        self.delay = self._hindrance
         for name, pod in self.pods.items():
             found = stuck(pod)
             if found is None:
@@ -253,15 +257,27 @@ class Generation:
                     await self._bind()
                     break
                 except Retryable as error:
-                    _log.info("%s: %s", self.plan.run, error)
+                    self._hinder(str(error))
                     await pause(error, tried)
+                    # A webhook that is silent is so for long: each try asks it for every pod.
+                    await asyncio.sleep(min(max(0, tried - _SOON), _LATER_S))
                     tried += 1
+            self._hinder("")
         except Deposed:
             raise
         except (InvalidSpec, Forbidden, Conflict, NotFound) as error:
             self.end("never-started", f"{type(error).__name__}: {error}")
         finally:
             self.is_made = True
+            self._context.requeue(self._job)
+
+    def _hinder(self, why: str) -> None:
+        """Note what keeps its pods from being made; told once it has lasted for a while."""
+        if not why:
+            self._hindrance = ""
+        elif self._hindrance != (told := f"its pods cannot be made yet: {why}"):
+            _log.info("%s: %s", self.plan.run, why)
+            self._hindrance = told
             self._context.requeue(self._job)
 
     async def _objects(self) -> None:

@@ -12,6 +12,7 @@ what was said before decides since when each condition holds. How it gets to the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 from roost.core import JobState
 from roost.kubernetes.client.kinds import Object
 
+#: How the evidence begins where a request was refused: with the name of the error.
+_REFUSAL = re.compile(r"(Forbidden|Unpermitted|InvalidSpec|Conflict|NotFound): ")
 #: How much of a sentence fits.
 _MESSAGE = 1024
 #: What is still so when a job has to wait outside of the core.
@@ -49,6 +52,7 @@ class LastStatus(NamedTuple):
 def status_of(view: Mapping[str, Any], said: LastStatus, now: float) -> Object:
     """The status of a job that the core knows, or knew when it ended."""
     state = JobState(view["state"])
+    view = {**view, "reason": _with_evidence(view)}
     found = {
         "observedGeneration": said.generation,
         "state": state.value,
@@ -65,6 +69,15 @@ def status_of(view: Mapping[str, Any], said: LastStatus, now: float) -> Object:
         "view": dict(view),
     }
     return {**found, "conditions": conditions_of(_of_view(view, state), said, now)}
+
+
+def _with_evidence(view: Mapping[str, Any]) -> str:
+    """The reason, and what the API server said where that is why it has not run."""
+    reason, verdict = str(view["reason"] or ""), view.get("verdict") or {}
+    waits = view["cause"] == "back-off" or view["state"] == JobState.FAILED.value
+    evidence = str(verdict.get("evidence") or "")
+    refused = _REFUSAL.match(evidence) if waits and verdict.get("code") is None else None
+    return f"{reason}: {evidence[refused.end() :]}" if refused else reason
 
 
 def status_without(trouble: Obstacle, name: str, said: LastStatus, now: float) -> Object:
@@ -141,6 +154,8 @@ def _of_view(view: Mapping[str, Any], state: JobState) -> Sequence[Condition]:
     failed = state is JobState.FAILED
     why = word(str(verdict.get("kind") or "failed"))
     told = str(verdict.get("sentence") or sentence)
+    if failed and sentence not in told and told not in sentence:
+        told = f"{told} ({sentence})"
     return (
         Condition("Admitted", admitted, word(state.value) if admitted else reason, sentence),
         Condition("Running", state in _UP, word(state.value), sentence),

@@ -43,6 +43,7 @@ class SmallCluster:
         self.runs = True
         self._numbers = itertools.count(1)
         self.opening = SourceFactory(JobController.kinds, JobController)
+        self.clock = WallClock().now
 
     def objects(self, kind: ResourceKind) -> Mapping[Key, Object]:
         return self.stored.setdefault(kind, {})
@@ -225,7 +226,7 @@ class SmallCluster:
             policies.policy("priority"),
             placement.placer("consolidate"),
             self.objects,
-            WallClock().now,
+            self.clock,
             [self.opening],
             api=self,  # type: ignore[arg-type]
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]
