@@ -22,6 +22,7 @@ from tests.support.kubernetes.proxy import FaultyProxy
 from roost.errors import NotFound
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import LEASES
+from roost.kubernetes.client.mirror import Mirror
 from roost.kubernetes.jobs.blueprint import Site
 from roost.kubernetes.jobs.controller import JobController, JobOptions
 from roost.kubernetes.objects.pods import is_bound
@@ -99,6 +100,7 @@ async def operator(
         [SourceFactory(JobController.kinds, lambda context: JobController(context, known))],
     )
     for mirror in made.mirrors.values() if stall_s else ():
+        assert isinstance(mirror, Mirror)
         mirror._stall_s = stall_s
     task = asyncio.create_task(made.run())
     try:

@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[ResourceKind, Object, str]] = {
     "a pod of nobody": (PODS, a_pod(owned=False), "makes pods of Roost's Jobs"),
     "a pod without the label": (PODS, a_pod(labelled=False), "makes pods of Roost's Jobs"),
     "a pod of the system": (PODS, a_pod(namespace="kube-system"), "nothing to do in this"),
-    "a pod of its own namespace": (PODS, a_pod(namespace="roost-system"), "nothing to do in"),
+    "a Secret of its own namespace": (SECRETS, body(namespace="roost-system"), "nothing to do in"),
     "the host's network": (PODS, a_pod(spec={"hostNetwork": True}), "nothing of their node"),
     "the host's disk": (
         PODS,

@@ -90,7 +90,7 @@ def test_objects_of_an_old_definition_survive_the_new_one_and_the_way_back(
         done = await asyncio.to_thread(roost, "kubernetes", "upgrade")
         assert "jobs.roost.dev  1 objects are stored anew" in done.out.splitlines()
         found = await api.get(JOBS, "birds", "default")
-        assert found["spec"] == made["spec"]
+        assert found["spec"] == {**made["spec"], "when_suspended": "freeze"}  # the default
         assert found["metadata"]["uid"] == made["metadata"]["uid"]
         assert job_file(found).name == "birds"
         body = {"status": {"state": "running", "replicas": 2}}

@@ -27,6 +27,7 @@ _INNER = frozenset({"properties", "items", "additionalProperties"})
 _AT_ONCE = 16
 _LOOK_S, _TRIES = 0.2, 150
 _SHOWN = 3
+_FOREIGN = "is not of this version"
 
 
 class SchemaChange(NamedTuple):
@@ -35,6 +36,8 @@ class SchemaChange(NamedTuple):
     field: str
     what: str
     is_lost: bool = False
+    #: What the API server fills in where nothing is said: to lose that is no loss.
+    default: Any = None
 
     def __str__(self) -> str:
         return f"{self.field} {self.what}"
@@ -53,7 +56,8 @@ def changes(wanted: Object, there: Object) -> list[SchemaChange]:
         for part in ("served", "storage"):
             if version.get(part) != have[name].get(part):
                 found.append(SchemaChange(f"version {name}", f"has another value of {part}"))
-    return found
+    ours = {one["name"] for one in wanted["spec"]["versions"]}
+    return [*found, *(SchemaChange(f"version {one}", _FOREIGN) for one in have if one not in ours)]
 
 
 def _schema(version: Object) -> Mapping[str, Any]:
@@ -71,7 +75,8 @@ def _fields(
         else:
             yield from _fields(ours[name], theirs[name], _join(path, name))
     for name in theirs.keys() - ours.keys():
-        yield SchemaChange(_join(path, name), "is not of this version", is_lost=True)
+        default = theirs[name].get("default")
+        yield SchemaChange(_join(path, name), _FOREIGN, is_lost=True, default=default)
     for inner in ("items", "additionalProperties"):
         one, other = wanted.get(inner), there.get(inner)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -116,7 +121,7 @@ class DefinitionUpgrade:
         if not found and self._stored(there) == {self._storage(self._wanted)}:
             yield f"{self._name}  is up to date"
             return
-        await self._check_losses(there, [one.field for one in found if one.is_lost], is_forced)
+        await self._check_losses(there, [one for one in found if one.is_lost], is_forced)
         if gone and self._storage(self._wanted) not in {
             v["name"] for v in there["spec"]["versions"]
         }:
@@ -192,15 +197,20 @@ class DefinitionUpgrade:
         version = next(one["name"] for one in there["spec"]["versions"] if one["served"])
         return (await self._api.list(self._kind(version)))[0]
 
-    async def _check_losses(self, there: Object, lost: Sequence[str], is_forced: bool) -> None:  # noqa: FBT001 - as the command has it
+    async def _check_losses(
+        self,
+        there: Object,
+        lost: Sequence[SchemaChange],
+        is_forced: bool,  # noqa: FBT001 - as the command has it
+    ) -> None:
         """No object may have a value in a field that the API server is about to forget."""
         # What a status said is worked out anew.
-        lost = [field for field in lost if field.startswith("spec.")]
+        lost = [one for one in lost if one.field.startswith("spec.")]
         if not lost or is_forced:
             return
         for found in await self._objects():
-            for field in lost:
-                if _has(found, field.split(".")):
+            for field, _, _, default in lost:
+                if _has(found, field.split("."), default):
                     meta = found["metadata"]
                     where = f"{meta['namespace']}/" if meta.get("namespace") else ""
                     raise Conflict(
@@ -232,13 +242,13 @@ def _told(found: Sequence[SchemaChange]) -> str:
     return f"differs: {', '.join(map(str, found[:_SHOWN]))}{more}: brought to this version"
 
 
-def _has(found: Any, path: Sequence[str]) -> bool:
-    """Whether an object has a value at a path, in whichever element of its lists and maps."""
+def _has(found: Any, path: Sequence[str], default: Any) -> bool:
+    """Whether an object has another value than that at a path, in any element on the way."""
     if not path:
-        return found is not None
+        return found is not None and found != default
     name, each = path[0].removesuffix("[]"), path[0].endswith("[]")
     inner = found.get(name) if isinstance(found, Mapping) else None
     if not each:
-        return inner is not None and _has(inner, path[1:])
+        return inner is not None and _has(inner, path[1:], default)
     many = inner.values() if isinstance(inner, Mapping) else inner or ()
-    return any(_has(one, path[1:]) for one in many)
+    return any(_has(one, path[1:], default) for one in many)

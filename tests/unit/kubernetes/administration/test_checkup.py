@@ -29,6 +29,10 @@ from roost.kubernetes.client.kinds import (
 from roost.kubernetes.crds import definitions
 from roost.kubernetes.operator.announcement import Announcement
 
+#: ``list`` is a method below.
+Lines = list[str]
+Page = tuple[list[Object], str]
+
 
 class Played:
     """As much of an API server as looking around takes; all is well with it."""
@@ -51,7 +55,7 @@ class Played:
             raise NotFound(name)
         return self.definitions[name]
 
-    async def list(self, kind: ResourceKind, *_: Any, **__: Any) -> tuple[list[Object], str]:
+    async def list(self, kind: ResourceKind, *_: Any, **__: Any) -> Page:
         if kind in self.closed:
             raise Unpermitted("list", kind.resource)
         return self.objects[kind], "1"
@@ -67,7 +71,7 @@ class Played:
     def found(self) -> ClusterCheckup:
         return asyncio.run(checkup(cast("Api", self), "roost-system"))
 
-    def told(self) -> list[str]:
+    def told(self) -> Lines:
         return [str(fault) for fault in self.found().faults]
 
 

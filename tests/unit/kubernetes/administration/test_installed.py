@@ -31,6 +31,11 @@ def properties(definition: Object) -> Any:
     return schema["properties"]["spec"]["properties"]
 
 
+#: ``list`` is a method below.
+Lines = list[str]
+Page = tuple[list[Object], str]
+
+
 class Played:
     """An API server with one definition and its objects."""
 
@@ -45,7 +50,7 @@ class Played:
             raise NotFound(name)
         return copy.deepcopy(self.there)
 
-    async def list(self, kind: ResourceKind) -> tuple[list[Object], str]:
+    async def list(self, kind: ResourceKind) -> Page:
         assert kind.plural == JOBS.plural
         return self.jobs, "1"
 
@@ -74,10 +79,10 @@ class Played:
             self.there["status"] = {"storedVersions": [*stored], "conditions": conditions}
         return {}
 
-    def upgraded(self, wanted: Object, **given: bool) -> list[str]:
+    def upgraded(self, wanted: Object, **given: bool) -> Lines:
         options = {"is_rehearsal": False, "is_forced": False, **given}
 
-        async def all_of_it() -> list[str]:
+        async def all_of_it() -> Lines:
             one = DefinitionUpgrade(cast("Api", self), wanted)
             return [line async for line in one.run(**options)]
 
@@ -135,7 +140,8 @@ def test_a_field_that_an_object_uses_is_not_taken_away() -> None:
             played.upgraded(job_definition())
         assert played.there == there(new)
         assert played.upgraded(job_definition(), is_forced=True)
-    played = Played(there(new), job("a", run="x", roles={"ps": {}}))
+    properties(new)["later"]["default"] = "usual"
+    played = Played(there(new), job("a", run="x", roles={"ps": {}}, later="usual"))
     assert "is not of this version" in played.upgraded(job_definition())[0]
 
 

@@ -27,7 +27,9 @@ OTHERS = ("gateway", "administration", "crds", "client")
 #: What a call of a client needs.
 VERBS = {
     **{name: (name,) for name in ("get", "create", "patch", "delete", "list")},
-    "replace": ("update",), "get_metadata": ("get",), "pages": ("list",),
+    "replace": ("update",),
+    "get_metadata": ("get",),
+    "pages": ("list",),
 }
 #: Calls about pods that name no kind.
 OF_PODS = {
