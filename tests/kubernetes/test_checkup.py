@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kubernetes.jobbing import define, job, jobbing, reaches, status
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.nodes import nodes, until
-from tests.unit.cli.told import roost
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import (
@@ -55,9 +56,14 @@ def check(cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
 
     async def lines() -> list[str]:
-        told = await asyncio.to_thread(roost, "kubernetes", "check", "-n", "default")
-        assert "Traceback" not in told.out
-        return list(told.out.splitlines())
+        program = Path(sys.executable).with_name("roost")
+        words = ("kubernetes", "check", "-n", "default")
+        process = await asyncio.create_subprocess_exec(
+            program, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        said, _ = await process.communicate()
+        assert b"Traceback" not in said
+        return said.decode().splitlines()
 
     return lines
 
