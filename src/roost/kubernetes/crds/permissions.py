@@ -133,7 +133,8 @@ VIEWERS = (
 _COUNTED = {("", "pods"), ("resource.k8s.io", "resourceclaims")}
 _UNSPACED = {
     (kind.group, kind.plural)
-    for kind in vars(kinds).values()
+    for found in vars(kinds).values()
+    for kind in (found if type(found) is tuple else (found,))
     if isinstance(kind, ResourceKind) and not kind.namespaced
 }
 
