@@ -104,12 +104,15 @@ class PoolChanged:
     """A pool, a named set of nodes, has these nodes now.
 
     Unknown nodes belong to it from when they join. Runs stay where they are. None:
-    the pool is not used any more, and need not be remembered.
+    the pool is not used any more, and need not be remembered. ``preferred`` are groups of its
+    nodes, the best first: of places that are as good otherwise, jobs that ask for the pool are
+    given those. What is in no group comes last.
     """
 
     time: float
     pool: str
     nodes: frozenset[NodeId] | None
+    preferred: tuple[frozenset[NodeId], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,10 @@ class Ledger:
         self.pools: dict[str, int] = {}
         #: The nodes of each pool, also nodes that have not joined yet.
         self.members: dict[str, frozenset[NodeId]] = {}
+        #: Groups of a pool's nodes that its jobs prefer, the best first; most pools have none.
+        self.preferred: dict[str, tuple[frozenset[NodeId], ...]] = {}
+        #: The same as sets of nodes, worked out when it is asked for; see ``regrouped``.
+        self._preferred: dict[str, tuple[int, tuple[int, ...]]] = {}
         #: Grows whenever nodes changed what they are, or the pools they belong to.
         self.regrouped: int = 0
         self.free_milli: int = 0
@@ -185,8 +189,23 @@ class Ledger:
         self._largest = (-1, 0)
         self.regrouped += 1
 
-    def set_pool(self, name: str, nodes: frozenset[NodeId]) -> None:
-        """Say which nodes belong to a pool; those that are not here yet do once they join."""
+    def set_pool(
+        self,
+        name: str,
+        nodes: frozenset[NodeId],
+        preferred: tuple[frozenset[NodeId], ...] = (),
+    ) -> None:
+        """Say which nodes belong to a pool; those that are not here yet do once they join.
+
+        ``preferred`` are groups of them, the best first; what is in none of them comes last.
+        """
+        self._preferred.pop(name, None)
+        if preferred:
+            self.preferred[name] = preferred
+        else:
+            self.preferred.pop(name, None)
+        if self.members.get(name) == nodes:
+            return
         mask, before = self.pools.get(name, 0), self.members.get(name, frozenset())
         for node_id in sorted(before ^ nodes):
             node = self.nodes.get(node_id)
@@ -286,6 +305,23 @@ class Ledger:
         except KeyError:
             msg = f"no node {node_id!r}"
             raise NotFound(msg) from None
+
+    def preferred_nodes(self, pool: str) -> tuple[int, ...]:
+        """The groups of nodes that the jobs of a pool prefer, the best first."""
+        groups = self.preferred.get(pool)
+        if groups is None:
+            return ()
+        found = self._preferred.get(pool)
+        if found is None or found[0] != self.regrouped:
+            masks = []
+            for group in groups:
+                mask = 0
+                for name in group:
+                    if name in self.nodes:
+                        mask |= self.nodes[name].bit
+                masks.append(mask)
+            found = self._preferred[pool] = self.regrouped, tuple(masks)
+        return found[1]
 
     # -- taking and giving back --------------------------------------------------------------
 

@@ -182,7 +182,10 @@ def _core_record(core: Core, jobs: Iterable[_JobRecord]) -> _CoreRecord:
         *_pending(core),
         profile_records(core.history),
         spent_records(core.history),
-        tuple(_PoolRecord(*pool) for pool in ledger.members.items()),
+        tuple(
+            _PoolRecord(name, nodes, ledger.preferred.get(name, ()))
+            for name, nodes in ledger.members.items()
+        ),
         tuple(ledger.windows),
     )
 
@@ -261,10 +264,11 @@ class _NodeRecord(NamedTuple):
 
 
 class _PoolRecord(NamedTuple):
-    """A pool, and its nodes."""
+    """A pool, its nodes, and groups of them that are preferred."""
 
     name: str
     nodes: frozenset[NodeId]
+    preferred: tuple[frozenset[NodeId], ...] = ()
 
 
 class _JobRecord(NamedTuple):
@@ -397,7 +401,7 @@ def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
     facts.regrow()
     core.ledger.switches.update(dict.fromkeys(state.switches, 0))
     for pool in state.pools:
-        core.ledger.set_pool(pool.name, pool.nodes)
+        core.ledger.set_pool(pool.name, pool.nodes, pool.preferred)
     for place in state.nodes:
         if place.spec.id in core.ledger.nodes:
             raise Fatal(f"node {place.spec.id} is there twice")

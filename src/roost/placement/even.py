@@ -228,4 +228,6 @@ class Even(Pack):
     __slots__ = ()
 
     def _gang(self, ledger: Ledger, shape: Shape) -> tuple[Part, ...] | None:
+        if shape.workers == 1 and not shape.roles:  # nothing to spread: best fit heeds preferences
+            return super()._gang(ledger, shape)
         return even(ledger, shape) or super()._gang(ledger, shape)

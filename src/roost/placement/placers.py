@@ -10,15 +10,16 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from roost.core.allocation import WORKER, Part
 from roost.core.ledger import Ledger
 from roost.core.node import Node, cell_of, devices
 from roost.core.spec import WHOLE, Level, Resources, Shape
+from roost.placement.exchange import Arrangement, exchanged
 
-#: Nodes and how many workers each takes.
-Arrangement: TypeAlias = list[tuple[Node, int]]
+#: So many groups of preferred nodes are tried for a gang, each with all that are better.
+_MOST_GROUPS = 16
 
 
 class _Placer(ABC):
@@ -61,13 +62,38 @@ class _Placer(ABC):
         chosen = self._arrange(ledger, need, workers)
         if chosen is None:
             return None
+        if need.pool in ledger.preferred:
+            chosen = self._preferred(ledger, need, workers, chosen)
         if len(chosen) == 1:
             return ledger.pick(chosen[0][0], need, chosen[0][1], role)
         return [part for node, count in chosen for part in ledger.pick(node, need, count, role)]
 
+    def _preferred(
+        self, ledger: Ledger, need: Resources, workers: int, chosen: Arrangement
+    ) -> Arrangement:
+        """A place that is no worse than this one, on nodes that are preferred if there is any."""
+        groups = ledger.preferred_nodes(need.pool)
+        most, shown, tried = self._cost(chosen, need), 0, 0
+        for group in groups:
+            shown |= group
+            with ledger.only(ledger.up & shown):
+                # A group without room adds nothing to those before it.
+                is_new = ledger.candidates(need) & group
+                found = self._arrange(ledger, need, workers) if is_new else None
+            if found is not None and self._cost(found, need) <= most:
+                return exchanged(ledger, need, found, groups)
+            tried += bool(is_new)
+            if tried >= _MOST_GROUPS and workers > 1:
+                break
+        return exchanged(ledger, need, chosen, groups)
+
     @abstractmethod
     def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         """Nodes for so many workers, or None."""
+
+    def _cost(self, chosen: Arrangement, need: Resources) -> tuple[int, ...]:  # noqa: ARG002
+        """What is bad about an arrangement: of equal ones, preferences decide."""
+        return (len(chosen),)
 
 
 def _cells(ledger: Ledger, level: Level) -> Iterable[tuple[int, int]]:
@@ -145,6 +171,9 @@ class Spread(_Placer):
                 return None
         return [(node, count) for node, _, count in rooms if count]  # type: ignore[misc]
 
+    def _cost(self, chosen: Arrangement, need: Resources) -> tuple[int, ...]:  # noqa: ARG002
+        return max(count for _, count in chosen), -len(chosen)
+
 
 class Topology(_Placer):
     """The smallest cell that holds the gang: a socket, node, switch, block, zone, then anywhere.
@@ -175,12 +204,21 @@ class Topology(_Placer):
         chosen = _spill(ledger, _emptiest_first(ledger, need), need, workers)
         return chosen and _neighbours(chosen)
 
+    def _cost(self, chosen: Arrangement, need: Resources) -> tuple[int, ...]:
+        widest = (Level.ZONE, Level.BLOCK, Level.SWITCH)
+        domains = (len({node.spec.domain(level) for node, _ in chosen}) for level in widest)
+        split = sum(not _one_socket(node, need.gpus * count) for node, count in chosen)
+        return (*domains, len(chosen), split)
+
 
 class Anywhere(_Placer):
     """First fit without regard to locality: any free device will do, in node order."""
 
     def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         return _spill(ledger, ledger.select(ledger.candidates(need)), need, workers)
+
+    def _cost(self, chosen: Arrangement, need: Resources) -> tuple[int, ...]:  # noqa: ARG002
+        return ()
 
 
 #: Levels above a switch.

@@ -333,7 +333,10 @@ def _ledger(chance: random.Random) -> Ledger:
                     ledger.set_health(place.id, gpu, healthy=chance.random() > 0.5)  # noqa: PLR2004
     if chance.randrange(3) == 0:
         ledger.lose(chance.choice(ledger.order).id)
-    ledger.set_pool("some", frozenset(place.id for place in ledger.order if chance.randrange(2)))
+    some = [place.id for place in ledger.order if chance.randrange(2)]
+    best = len(some) // 2
+    preferred = chance.choice(((), (frozenset(some[:1]), frozenset(some[1:best]))))
+    ledger.set_pool("some", frozenset(some), preferred)
     return ledger
 
 

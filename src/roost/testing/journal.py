@@ -25,6 +25,7 @@ def snapshot(core: Core) -> dict[str, Any]:
         "queues": {name: _record(queue) for name, queue in core.queues.items()},
         "nodes": {name: _node_books(node) for name, node in core.ledger.nodes.items()},
         "pools": dict(core.ledger.members),
+        "preferred": dict(core.ledger.preferred),
         "waiting": sorted(job.seq for job in core.waiting),
         "finished": core.finished,
         "history": list(core.history.service),

@@ -98,12 +98,16 @@ def node_uncordoned(state: ClusterState, event: NodeUncordoned) -> bool:
 
 def pool_changed(state: ClusterState, event: PoolChanged) -> bool:
     """Changes which nodes belong to a pool."""
-    if state.ledger.members.get(event.pool) == event.nodes:
+    ledger = state.ledger
+    if (
+        ledger.members.get(event.pool) == event.nodes
+        and ledger.preferred.get(event.pool, ()) == event.preferred
+    ):
         return False
     if event.nodes is None:
-        state.ledger.drop_pool(event.pool)
+        ledger.drop_pool(event.pool)
     else:
-        state.ledger.set_pool(event.pool, event.nodes)
+        ledger.set_pool(event.pool, event.nodes, event.preferred)
     return True
 
 

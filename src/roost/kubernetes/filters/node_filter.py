@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from roost.core import NodeId
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.kinds import Object, ResourceKind
+    from roost.kubernetes.objects.preferences import NodePoints
 
 
 class NodeFilter(Protocol):
@@ -64,5 +65,21 @@ class NodeFilter(Protocol):
 
         All pods of a gang are prepared before the first is bound. Retryable: not now, or not there;
         what was written is taken back as far as it can be, and a place is looked for anew.
+        """
+        ...
+
+
+@runtime_checkable
+class PreferringFilter(Protocol):
+    """A filter that knows better nodes from worse ones among those that it does not refuse."""
+
+    def concerns(self, pod: Object) -> bool:
+        """As of every filter."""
+        ...
+
+    def preferences(self, pod: Object, nodes: Iterable[Object]) -> NodePoints:
+        """How good each of these nodes is for a pod that it ``concerns``; empty: all alike.
+
+        It raises nothing that ``refusals`` would not: what is not understood is not preferred.
         """
         ...

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roost.core import JobId, NodeId
 from roost.kubernetes.client.kinds import PODS, Object, ResourceKind
-from roost.kubernetes.filters.node_filter import NodeFilter
+from roost.kubernetes.filters.node_filter import NodeFilter, PreferringFilter
 from roost.kubernetes.objects.pods import is_bound, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roost.kubernetes.objects.preferences import NodePoints
     from roost.kubernetes.operator.workload import OperatorContext
 
 #: The most workloads that come to the core at once.
@@ -50,6 +51,7 @@ class NodeFilters:
 
     def __init__(self, filters: Sequence[NodeFilter] = ()) -> None:
         self._filters = filters
+        self._preferring = [one for one in filters if isinstance(one, PreferringFilter)]
         self._version = 0
         #: Where pods are counted as being that the mirror does not have there yet.
         self._reserved: dict[tuple[str, str], tuple[Object, NodeId]] = {}
@@ -90,6 +92,18 @@ class NodeFilters:
             if one.concerns(pod):
                 for node, why in one.refusals(pod, nodes).items():
                     found.setdefault(node, why)
+        return found
+
+    def preferences(self, pod: Object, nodes: Sequence[Object]) -> NodePoints:
+        """How good each of these nodes is for a pod; empty: all alike.
+
+        Pods that came at once would all choose the same node, so the next ones come by themselves.
+        """
+        found: Counter[NodeId] = Counter()
+        for one in self._preferring:
+            if one.concerns(pod):
+                found.update(one.preferences(pod, nodes))
+        self._is_contradicted |= len(set(found.values())) > 1
         return found
 
     def together(self, pod: Object) -> str:

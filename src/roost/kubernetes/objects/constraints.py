@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,7 +17,8 @@ from roost.core.spec import NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.nodes import NodeFacts, Taint, facts_of
-from roost.kubernetes.objects.values import listed, quoted, section, sections, text
+from roost.kubernetes.objects.preferences import AFFINITY, TAINTS, NodePoints, groups_of
+from roost.kubernetes.objects.values import integer, listed, quoted, section, sections, text
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"}
@@ -42,6 +43,13 @@ class SelectorTerm(NamedTuple):
     fields: tuple[Expression, ...]
 
 
+class PreferredTerm(NamedTuple):
+    """A term with how much better nodes are for which it holds."""
+
+    weight: int
+    term: SelectorTerm
+
+
 class Toleration(NamedTuple):
     """What a pod puts up with; an empty key or effect stands for every one."""
 
@@ -58,6 +66,8 @@ class Constraints(NamedTuple):
     have at all, where the core counts devices of all makers as one. ``devices`` is
     "whole" for whole devices, "split" for a part of one and "sized" for one that is asked for by
     its memory: see ``nodes.NodeFacts``. ``shunned`` are nodes that must not be taken for now.
+    ``preferred`` and ``points`` keep no pod away: of nodes that meet all else those are better
+    for which preferred terms hold, and those that were given points.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -66,6 +76,8 @@ class Constraints(NamedTuple):
     offers: tuple[tuple[str, int], ...] = ()
     devices: str = ""
     shunned: tuple[NodeId, ...] = ()
+    preferred: tuple[PreferredTerm, ...] = ()
+    points: tuple[tuple[int, tuple[NodeId, ...]], ...] = ()
 
     @property
     def name(self) -> str:
@@ -83,6 +95,7 @@ def constraints_of(
         _tolerations(spec),
         offers,
         devices,
+        preferred=_preferred(spec),
     )
 
 
@@ -143,6 +156,25 @@ def _terms(spec: Object) -> tuple[SelectorTerm, ...] | None:
         for term in terms
     )
     return tuple(sorted({term for term in read if term.labels or term.fields}))
+
+
+def _preferred(spec: Object) -> tuple[PreferredTerm, ...]:
+    """What is preferred; what is not understood is nobody's preference, and hinders nobody."""
+    affinity = section(section(spec, "affinity"), "nodeAffinity")
+    if "preferredDuringSchedulingIgnoredDuringExecution" not in affinity:
+        return ()
+    found = []
+    for given in listed(affinity, "preferredDuringSchedulingIgnoredDuringExecution"):
+        try:
+            weight, term = integer(given, "weight"), section(given, "preference")
+            labels, fields = (
+                expressions_of(term, name) for name in ("matchExpressions", "matchFields")
+            )
+        except (InvalidSpec, AttributeError, TypeError):
+            continue
+        if weight > 0 and (labels or fields):
+            found.append(PreferredTerm(weight, SelectorTerm(labels, fields)))
+    return tuple(sorted(found))
 
 
 def expressions_of(term: Object, name: str) -> tuple[Expression, ...]:
@@ -244,16 +276,48 @@ def _number(value: object) -> int | None:
     return found if -_HIGHEST - 1 <= found <= _HIGHEST else None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _name(constraints: Constraints) -> str:
     # All in it are sorted tuples of texts and numbers, which are written in one way only.
-    written = repr(tuple(constraints)).encode("utf-8", "surrogatepass")
+    # Preferences came later: without them a pool is called what it always was.
+    has_wishes = constraints.preferred or constraints.points
+    fields = tuple(constraints) if has_wishes else tuple(constraints)[:-2]
+    written = repr(fields).encode("utf-8", "surrogatepass")
     return f"pool-{hashlib.blake2b(written, digest_size=8).hexdigest()}"
 
 
+def scorer(constraints: Constraints) -> Callable[[Iterable[NodeFacts]], NodePoints]:
+    """What says how much better some nodes are than others, for those who prefer some."""
+    terms = [(one.weight, _term(one.term)) for one in constraints.preferred]
+    tolerations = constraints.tolerations
+    given = {node: points for points, nodes in constraints.points for node in nodes}
+
+    def points(nodes: Iterable[NodeFacts]) -> NodePoints:
+        nodes = list(nodes)
+        deterred = {
+            node.name: sum(not tolerated(taint, tolerations) for taint in node.deterrents)
+            for node in nodes
+        }
+        liked = {node.name: sum(weight for weight, holds in terms if holds(node)) for node in nodes}
+        most_deterred = max(deterred.values(), default=0) or 1
+        most_liked = max(liked.values(), default=0) or 1
+        return {
+            name: AFFINITY * (liked[name] * 100 // most_liked)
+            - TAINTS * (deterred[name] * 100 // most_deterred)
+            + given.get(name, 0)
+            for name in deterred
+        }
+
+    return points
+
+
 class _Pool(NamedTuple):
+    """A pool; ``prefers``: it does so even where no node deters anybody."""
+
     matches: Matches
     nodes: set[NodeId]
+    prefers: bool
+    points: Callable[[Iterable[NodeFacts]], NodePoints]
 
 
 class Pools:
@@ -263,6 +327,8 @@ class Pools:
         self._facts: dict[NodeId, NodeFacts] = {}
         self._pools: dict[str, _Pool] = {}
         self._barred: set[NodeId] = set()
+        #: Nodes with taints that deter.
+        self._deterrent: set[NodeId] = set()
         self._changed: dict[str, None] = {}  # a set that keeps its order
 
     def __len__(self) -> int:
@@ -289,7 +355,8 @@ class Pools:
                 for node, facts in self._facts.items()
                 if node not in self._barred and matches(facts)
             }
-            self._pools[name] = _Pool(matches, nodes)
+            prefers = bool(constraints.preferred or constraints.points)
+            self._pools[name] = _Pool(matches, nodes, prefers, scorer(constraints))
             self._changed[name] = None
         return name
 
@@ -301,13 +368,19 @@ class Pools:
     def see(self, node: Object) -> None:
         """A node is there, or is not what it was."""
         facts = facts_of(node)
-        if self._facts.get(facts.name) != facts:
-            self._facts[facts.name] = facts
-            self._place(facts.name)
+        before = self._facts.get(facts.name)
+        if before == facts:
+            return
+        self._facts[facts.name] = facts
+        (self._deterrent.add if facts.deterrents else self._deterrent.discard)(facts.name)
+        self._place(facts.name)
+        if before is not None:
+            self._rate(before, facts)
 
     def forget(self, node: NodeId) -> None:
         """A node is gone."""
         self._facts.pop(node, None)
+        self._deterrent.discard(node)
         self._place(node)
 
     def bar(self, node: NodeId) -> None:
@@ -327,6 +400,13 @@ class Pools:
             del self._changed[name]
             yield name, self[name]
 
+    def preferred(self, pool: str) -> tuple[frozenset[NodeId], ...]:
+        """Groups of a pool's nodes that are preferred, the best first; most pools have none."""
+        found = self._pools[pool]
+        if not found.prefers and found.nodes.isdisjoint(self._deterrent):
+            return ()
+        return groups_of(found.points(self._facts[node] for node in found.nodes))
+
     def _place(self, node: NodeId) -> None:
         facts = None if node in self._barred else self._facts.get(node)
         for name, pool in self._pools.items():
@@ -335,3 +415,12 @@ class Pools:
                 continue
             (pool.nodes.add if belongs else pool.nodes.discard)(node)
             self._changed[name] = None
+
+    def _rate(self, before: NodeFacts, after: NodeFacts) -> None:
+        """A node may be better or worse for those in whose pools it stays."""
+        deters = before.deterrents != after.deterrents
+        for name, pool in self._pools.items():
+            if after.name in pool.nodes and (
+                deters or (pool.prefers and before.labels != after.labels)
+            ):
+                self._changed[name] = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from roost.kubernetes.objects.values import integer, listed, quoted, section, se
 
 _HOST_NAME = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 Labels = Mapping[str, str]
 
@@ -55,16 +57,25 @@ class Spread(NamedTuple):
     honours_taints: bool
 
 
+class Liking(NamedTuple):
+    """How much better a domain is for each pod there that a term means; worse below 0."""
+
+    weight: int
+    term: PodTerm
+
+
 class Wishes(NamedTuple):
-    """All that a pod requires of its neighbours."""
+    """All that a pod requires of its neighbours, and what it would like."""
 
     near: tuple[PodTerm, ...] = ()
     apart: tuple[PodTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
+    likings: tuple[Liking, ...] = ()
+    soft_spread: tuple[Spread, ...] = ()
 
 
 def wishes_of(pod: Object) -> Wishes:
-    """What a pod requires; raises InvalidSpec."""
+    """What a pod requires and would like; raises InvalidSpec for the former alone."""
     spec = section(pod, "spec")
     if "affinity" not in spec and "topologySpreadConstraints" not in spec:
         return _NONE
@@ -73,6 +84,11 @@ def wishes_of(pod: Object) -> Wishes:
         _terms(affinity, "podAffinity", pod),
         _terms(affinity, "podAntiAffinity", pod),
         _spread(pod),
+        (
+            *_likings(affinity, "podAffinity", 1, pod),
+            *_likings(affinity, "podAntiAffinity", -1, pod),
+        ),
+        _soft_spread(pod),
     )
 
 
@@ -92,6 +108,18 @@ def is_alone_on_node(pod: Object) -> bool:
 
 def _terms(affinity: Object, name: str, pod: Object) -> tuple[PodTerm, ...]:
     return tuple(_term(one, pod) for one in sections(section(affinity, name), _REQUIRED))
+
+
+def _likings(affinity: Object, name: str, sign: int, pod: Object) -> Iterator[Liking]:
+    """What is preferred; what is not understood is nobody's preference, and hinders nobody."""
+    for given in listed(section(affinity, name), _PREFERRED):
+        try:
+            weight = integer(given, "weight")
+            term = _term(section(given, "podAffinityTerm"), pod)
+        except (InvalidSpec, AttributeError, TypeError):
+            continue
+        if weight > 0:
+            yield Liking(sign * weight, term)
 
 
 def _term(given: Object, pod: Object) -> PodTerm:
@@ -122,26 +150,37 @@ def _alike(given: Object, name: str, labels: Labels, operator: str) -> list[Expr
 
 
 def _spread(pod: Object) -> tuple[Spread, ...]:
-    labels = pod["metadata"].get("labels") or {}
+    return tuple(
+        _constraint(given, pod)
+        for given in sections(pod["spec"], "topologySpreadConstraints")
+        if given.get("whenUnsatisfiable") != "ScheduleAnyway"
+    )
+
+
+def _soft_spread(pod: Object) -> tuple[Spread, ...]:
+    """What is not understood of it hinders nobody."""
     found = []
     for given in sections(pod["spec"], "topologySpreadConstraints"):
         if given.get("whenUnsatisfiable") == "ScheduleAnyway":
-            continue
-        selector = selector_of(given, "labelSelector")
-        if selector is not None:
-            alike = _alike(given, "matchLabelKeys", labels, "In")
-            selector = Selector(tuple(sorted({*selector.tests, *alike})))
-        found.append(
-            Spread(
-                selector,
-                _key(given),
-                integer(given, "maxSkew"),
-                integer(given, "minDomains") or 1,
-                text(given, "nodeAffinityPolicy") != "Ignore",
-                text(given, "nodeTaintsPolicy") == "Honor",
-            )
-        )
+            with contextlib.suppress(InvalidSpec):
+                found.append(_constraint(given, pod))
     return tuple(found)
+
+
+def _constraint(given: Object, pod: Object) -> Spread:
+    selector = selector_of(given, "labelSelector")
+    if selector is not None:
+        labels = pod["metadata"].get("labels") or {}
+        alike = _alike(given, "matchLabelKeys", labels, "In")
+        selector = Selector(tuple(sorted({*selector.tests, *alike})))
+    return Spread(
+        selector,
+        _key(given),
+        integer(given, "maxSkew"),
+        integer(given, "minDomains") or 1,
+        text(given, "nodeAffinityPolicy") != "Ignore",
+        text(given, "nodeTaintsPolicy") == "Honor",
+    )
 
 
 def selector_of(given: Object, name: str) -> Selector | None:

@@ -20,6 +20,7 @@ that anybody writes; one that makes no sense is as good as none.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -88,12 +89,14 @@ class NodeFacts(NamedTuple):
 
     ``usable``: it is ready and open. ``whole``: its devices are given out whole. ``split``: they
     can be shared out in parts that the core chooses; ``sized``: and their memory is known.
-    ``offers`` is what it has besides CPU and memory.
+    ``offers`` is what it has besides CPU and memory. ``deterrents`` are taints that keep nobody
+    away for whom there is another node.
     """
 
     name: NodeId
     labels: Object
     taints: tuple[Taint, ...]
+    deterrents: tuple[Taint, ...]
     offers: dict[str, int]
     usable: bool
     whole: bool
@@ -167,7 +170,8 @@ def facts_of(node: Object) -> NodeFacts:
     return NodeFacts(
         name=name_of(node),
         labels=labels,
-        taints=_taints(node),
+        taints=_taints(node, {"NoSchedule", "NoExecute"}),
+        deterrents=_taints(node, {"PreferNoSchedule"}),
         offers={
             name: quantities.whole(amount, name, down=True)
             for name, amount in offered.items()
@@ -180,12 +184,12 @@ def facts_of(node: Object) -> NodeFacts:
     )
 
 
-def _taints(node: Object) -> tuple[Taint, ...]:
-    """The taints that matter: one that only discourages keeps no pod away."""
+def _taints(node: Object, effects: AbstractSet[str]) -> tuple[Taint, ...]:
+    """The taints of a node that have one of these effects."""
     return tuple(
         Taint(text(taint, "key"), text(taint, "value"), effect)
         for taint in sections(section(node, "spec"), "taints")
-        if (effect := text(taint, "effect")) in {"NoSchedule", "NoExecute"}
+        if (effect := text(taint, "effect")) in effects
     )
 
 

@@ -106,7 +106,7 @@ class ClusterNodes:
     def pools(self, now: float) -> Iterator[Event]:
         """Pools that are not what they were."""
         for pool, nodes in self._pools.changes():
-            yield PoolChanged(now, pool, nodes)
+            yield PoolChanged(now, pool, nodes, self._pools.preferred(pool))
 
     def keep_only(self, pools: AbstractSet[str], now: float) -> Iterator[Event]:
         """Forget all other pools; the next workload that asks for one makes it anew."""

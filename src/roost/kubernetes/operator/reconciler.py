@@ -37,6 +37,7 @@ from roost.kubernetes.filters.turns import FilterFactory, NodeFilters, summary
 from roost.kubernetes.objects.constraints import Pools
 from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.pods import is_bound
+from roost.kubernetes.objects.preferences import stored
 from roost.kubernetes.objects.values import labels_of
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
@@ -177,8 +178,10 @@ class Reconciler:
         if key:
             left = {node: found for node, found in nodes.items() if node not in refusals}
             shunned |= self._elsewhere(key, left, need.resources)
+        allowed = [found for node, found in nodes.items() if node not in shunned]
+        points = stored(self.filters.preferences(pod, allowed))
         return need._replace(
-            constraints=need.constraints._replace(shunned=tuple(sorted(shunned))),
+            constraints=need.constraints._replace(shunned=tuple(sorted(shunned)), points=points),
             kept_off=summary(refusals),
         )
 

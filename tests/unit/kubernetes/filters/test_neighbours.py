@@ -210,3 +210,127 @@ def test_a_place_is_found_once_it_is_free() -> None:
     assert not places(cluster)
     cluster.remove(shy)
     assert places(cluster) == {f"{SPACE}.pod.plain": "b1"}
+
+
+# -- what pods like --------------------------------------------------------------------------------
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def likes(term_: Object, kind: str = "podAffinity", weight: int = 10) -> Object:
+    return {"affinity": {kind: {PREFERRED: [{"weight": weight, "podAffinityTerm": term_}]}}}
+
+
+def avoids(term_: Object, weight: int = 10) -> Object:
+    return likes(term_, "podAntiAffinity", weight)
+
+
+def soft(key: str = ZONE, **more: Any) -> Object:
+    return spread(key=key, whenUnsatisfiable="ScheduleAnyway", **more)
+
+
+def both(*parts: Object) -> Object:
+    return {"affinity": {kind: one for part in parts for kind, one in part["affinity"].items()}}
+
+
+def liked(*residents: Object, asks: Object) -> str:
+    """The nodes, those with the most points first."""
+    filter_ = NeighbourFilter()
+    for one in NODES_OF_TWO_ZONES:
+        filter_.object_changed(NODES, None, one)
+    for one in residents:
+        filter_.object_changed(PODS, None, one)
+    if not filter_.concerns(asks):
+        return "all"
+    points = filter_.preferences(asks, NODES_OF_TWO_ZONES)
+    ranks = sorted(set(points.values()), reverse=True)
+    return "|".join(" ".join(sorted(n for n in points if points[n] == many)) for many in ranks)
+
+
+@pytest.mark.parametrize(
+    ("there", "asks", "nodes"),
+    [
+        ([], {}, "all"),
+        ([], likes(term("y")), ""),
+        ([labelled("y", "y", node="a1")], likes(term("y")), "a1 a2|b1"),
+        ([labelled("y", "y", node="a1")], likes(term("y", HOST)), "a1|a2 b1"),
+        ([labelled("y", "y", node="a1")], avoids(term("y")), "b1|a1 a2"),
+        ([labelled("y", "y", node="a1")], avoids(term("y", "rack")), ""),
+        (
+            [labelled("y", "y", node="a1"), labelled("z", "z", node="b1")],
+            both(likes(term("y")), avoids(term("z"))),
+            "a1 a2|b1",
+        ),
+        # Pods that are there like or dislike others, too.
+        ([labelled("y", "y", node="a1", spec=likes(term("x")))], {}, "a1 a2|b1"),
+        ([labelled("y", "y", node="b1", spec=avoids(term("x")))], {}, "a1 a2|b1"),
+        ([labelled("y", "y", node="a1", spec=avoids(term("z")))], {}, "all"),
+        ([labelled("o", node="a1")], soft(), "b1|a1 a2"),
+        ([labelled("o", node="a1")], soft(key=HOST), "a2 b1|a1"),
+        ([labelled("o", node="a1"), labelled("p", node="b1")], soft(), "a1 a2 b1"),
+        ([labelled("o", node="a1", deletionTimestamp="now")], soft(), "a1 a2 b1"),
+    ],
+)
+def test_some_nodes_are_better(there: list[Object], asks: Object, nodes: str) -> None:
+    assert liked(*there, asks=labelled("new", spec=asks)) == nodes
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        likes({"labelSelector": {}}),
+        likes(term("y"), weight="x"),  # type: ignore[arg-type]
+        avoids(term("y", labelSelector={"matchLabels": {"a": 1}})),
+        soft(maxSkew="x"),
+        {"affinity": {"podAffinity": {PREFERRED: ["text"]}}},
+    ],
+)
+def test_what_is_not_understood_is_not_preferred(odd: Object) -> None:
+    found = places(Cluster(*NODES_OF_TWO_ZONES, labelled("new", spec=odd)))
+    assert found, odd
+
+
+def test_pods_are_placed_where_they_would_like_to_be() -> None:
+    there = labelled("y", "y", node="b1")
+    assert places(Cluster(*NODES_OF_TWO_ZONES, there, labelled("new", spec=likes(term("y"))))) == {
+        f"{SPACE}.pod.new": "b1"
+    }
+    found = places(Cluster(*NODES_OF_TWO_ZONES, there, labelled("new", spec=avoids(term("y")))))
+    assert found[f"{SPACE}.pod.new"][0] == "a"
+
+
+def test_a_preference_is_given_up_where_there_is_no_room() -> None:
+    there = labelled("y", "y", node="b1")
+    pods = [labelled(f"p{n}", gpus=5, spec=likes(term("y"))) for n in range(3)]
+    found = places(Cluster(*NODES_OF_TWO_ZONES, there, *pods))
+    assert sorted(found.values()) == ["a1", "a2", "b1"]
+
+
+def test_pods_that_are_spread_softly_come_one_after_the_other() -> None:
+    pods = [labelled(f"p{n}", spec=soft()) for n in range(8)]
+    found = places(Cluster(*NODES_OF_TWO_ZONES, *pods), rounds=20)
+    assert sorted(where[0] for where in found.values()) == list("aaaabbbb")
+
+
+def test_pods_of_others_are_liked_by_those_that_are_there() -> None:
+    there = labelled("y", "y", node="b1", spec=likes(term("x")))
+    assert places(Cluster(*NODES_OF_TWO_ZONES, there, labelled("new"))) == {
+        f"{SPACE}.pod.new": "b1"
+    }
+
+
+def test_a_gang_stays_together_whatever_its_pods_prefer() -> None:
+    there = labelled("y", "y", node="b1")
+    pods = gang("g", 2, labels={"app": "x"}, gpus=4, spec=avoids(term("x", HOST)))
+    found = places(Cluster(*NODES_OF_TWO_ZONES, there, *pods))
+    assert list(found.values()) in (["a1 a1"], ["a2 a2"])
+    pods = gang("g", 2, labels={"app": "x"}, spec=likes(term("y")))
+    assert list(places(Cluster(*NODES_OF_TWO_ZONES, there, *pods)).values()) == ["b1 b1"]
+
+
+def test_nodes_with_a_taint_that_deters_are_taken_last() -> None:
+    tainted = zoned("t", "t")
+    tainted["spec"]["taints"] = [{"key": "k", "effect": "PreferNoSchedule"}]
+    pods = [pod(f"p{n}", gpus=8) for n in range(2)]
+    assert places(Cluster(tainted, zoned("u", "u"), pods[0])) == {f"{SPACE}.pod.p0": "u"}
+    assert len(places(Cluster(tainted, zoned("u", "u"), *pods))) == 2

@@ -47,6 +47,8 @@ class Census:
         self._pods: dict[PodKey, Resident] = {}
         #: Terms of pods that keep others away, and how many pods do so in each domain.
         self.apart: dict[PodTerm, Counter[Domain]] = {}
+        #: Terms of pods that like or dislike others, and how much they do so in each domain.
+        self.likings: dict[PodTerm, Counter[Domain]] = {}
         self._near: dict[tuple[PodTerm, ...], Counter[Domain]] = {}
         self._by_node: dict[_ByNode, Counter[NodeId]] = {}
 
@@ -55,6 +57,7 @@ class Census:
         self._near.clear()
         self._by_node.clear()
         self.apart.clear()
+        self.likings.clear()
         for pod in self._pods.values():
             self._keep_away(pod, 1)
 
@@ -117,14 +120,22 @@ class Census:
         self._keep_away(pod, by)
 
     def _keep_away(self, pod: Resident, by: int) -> None:
+        """Count what a pod wants of others: to be kept away, or to be near rather than far."""
         for term in pod.wishes.apart:
-            counter = self.apart.setdefault(term, Counter())
-            for domain in self.domains(pod.node, (term,)):
-                counter[domain] += by
-                if not counter[domain]:
-                    del counter[domain]
-            if not counter:
-                del self.apart[term]
+            self._add(self.apart, term, pod, by)
+        for weight, term in pod.wishes.likings:
+            self._add(self.likings, term, pod, weight * by)
+
+    def _add(
+        self, to: dict[PodTerm, Counter[Domain]], term: PodTerm, pod: Resident, many: int
+    ) -> None:
+        counter = to.setdefault(term, Counter())
+        for domain in self.domains(pod.node, (term,)):
+            counter[domain] += many
+            if not counter[domain]:
+                del counter[domain]
+        if not counter:
+            del to[term]
 
 
 def _is_asked_for(pod: Resident, question: _ByNode) -> bool:

@@ -1,4 +1,4 @@
-"""Required affinity and anti-affinity between pods, and spread, with kube-scheduler's meaning.
+"""Affinity and anti-affinity between pods, and spread, with kube-scheduler's meaning.
 
 - A pod must not go to a domain where a pod is that keeps it away, nor where one is that it keeps
   away. A node outside of the topology is in no domain.
@@ -6,6 +6,7 @@
   there is none anywhere, it goes to any domain, provided that its terms mean itself.
 - A spread counts the pods of its namespace by domain, on nodes that are in all its topologies and,
   unless it says otherwise, that the pod's node affinity names. It does not count pods that leave.
+- What is preferred keeps no pod away: it gives points to nodes (``likings``).
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from roost.core import NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import NAMESPACES, NODES, PODS
 from roost.kubernetes.filters.neighbours.census import Census, Domain, PodKey, Resident
+from roost.kubernetes.filters.neighbours.likings import by_neighbours, by_spread
 from roost.kubernetes.objects.constraints import constraints_of, selects, tolerated
 from roost.kubernetes.objects.neighbours import Labels, Spread, Wishes, wishes_of
 from roost.kubernetes.objects.nodes import NodeFacts, facts_of
 from roost.kubernetes.objects.pods import is_bound, is_leaving, is_over
+from roost.kubernetes.objects.preferences import NodePoints
 from roost.kubernetes.objects.values import labels_of
 
 if TYPE_CHECKING:
@@ -100,7 +103,15 @@ class NeighbourFilter:
         affinity = spec.get("affinity") or {}
         if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
             return True
-        return any(self._keeping_away(_asking_of(pod, Wishes()))) if self._census.apart else False
+        census = self._census
+        if not (census.apart or census.likings):
+            return False
+        asking = _asking_of(pod, Wishes())
+        return any(
+            census.is_meant((term,), asking.namespace, asking.labels)
+            for terms in (census.apart, census.likings)
+            for term in terms
+        )
 
     def refusals(self, pod: Object, nodes: Iterable[Object]) -> dict[NodeId, str]:
         """Of these nodes those that a pod must not go to now, each with why."""
@@ -110,7 +121,7 @@ class NeighbourFilter:
         wanted = self._census.near(wishes.near) if wishes.near else Counter()
         alone = bool(wishes.near) and self._is_first(asking, wanted)
         apart = [(term.key, self._census.near((term,))) for term in wishes.apart]
-        bounds = self._bounds(pod, asking)
+        bounds = self._bounds(pod, asking, wishes.spread)
         refused: dict[NodeId, str] = {}
         for node in nodes:
             name, labels = NodeId(node["metadata"]["name"]), labels_of(node)
@@ -126,6 +137,36 @@ class NeighbourFilter:
             elif why := _crowded(labels, bounds):
                 refused[name] = why
         return refused
+
+    def preferences(self, pod: Object, nodes: Iterable[Object]) -> NodePoints:
+        """How much better some of these nodes are than others; empty if all are equal."""
+        asking = _asking_of(pod, wishes_of(pod))
+        facts = [
+            self._facts[name]
+            for node in nodes
+            if (name := NodeId(node["metadata"]["name"])) in self._facts
+        ]
+        found: Counter[NodeId] = Counter()
+        domains = self._liked(asking)
+        if domains:
+            found.update(by_neighbours(facts, domains))
+        if asking.wishes.soft_spread:
+            bounds = self._bounds(pod, asking, asking.wishes.soft_spread)
+            counts = [(spread, counts) for spread, counts, _ in bounds]
+            found.update(by_spread(facts, counts))
+        return found
+
+    def _liked(self, asking: _Asking) -> Counter[Domain]:
+        """How good domains are because of the pods there, by what they and this one like."""
+        census = self._census
+        found: Counter[Domain] = Counter()
+        for weight, term in asking.wishes.likings:
+            for domain, count in census.near((term,)).items():
+                found[domain] += weight * count
+        for term, domains in census.likings.items():
+            if census.is_meant((term,), asking.namespace, asking.labels):
+                found.update(domains)
+        return found
 
     def together(self, pod: Object) -> str:
         """The topology in which it and its like gather, if none of them is there yet."""
@@ -165,8 +206,7 @@ class NeighbourFilter:
             return False
         return self._census.is_meant(asking.wishes.near, asking.namespace, asking.labels)
 
-    def _bounds(self, pod: Object, asking: _Asking) -> list[_Bounds]:
-        spreads = asking.wishes.spread
+    def _bounds(self, pod: Object, asking: _Asking, spreads: tuple[Spread, ...]) -> list[_Bounds]:
         if not spreads:
             return []
         constraints = constraints_of(pod["spec"])
