@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from roost.core.allocation import Allocation
-from roost.core.spec import JobId, JobSpec, NodeId, NodeSpec, QueueId, QueueSpec, Range, RunId
+from roost.core.spec import (
+    Contingent,
+    JobId,
+    JobSpec,
+    NodeId,
+    NodeSpec,
+    QueueId,
+    QueueSpec,
+    Range,
+    RunId,
+)
 from roost.errors import InvalidSpec
 
 
@@ -106,13 +116,15 @@ class PoolChanged:
     Unknown nodes belong to it from when they join. Runs stay where they are. None:
     the pool is not used any more, and need not be remembered. ``preferred`` are groups of its
     nodes, the best first: of places that are as good otherwise, jobs that ask for the pool are
-    given those. What is in no group comes last.
+    given those. What is in no group comes last. ``contingents`` say of a gang with as many workers
+    how many of them must be where; they have no node in common.
     """
 
     time: float
     pool: str
     nodes: frozenset[NodeId] | None
     preferred: tuple[frozenset[NodeId], ...] = ()
+    contingents: tuple[Contingent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from roost.core.node import (
     near,
     refusal,
 )
-from roost.core.spec import DOMAINS, WHOLE, Level, NodeId, NodeSpec, Resources
+from roost.core.spec import DOMAINS, WHOLE, Contingent, Level, NodeId, NodeSpec, Resources
 from roost.errors import Conflict, Fatal, NotFound
 
 #: How many changes are remembered before the older half is forgotten.
@@ -71,7 +71,9 @@ class Ledger:
         self.members: dict[str, frozenset[NodeId]] = {}
         #: Groups of a pool's nodes that its jobs prefer, the best first; most pools have none.
         self.preferred: dict[str, tuple[frozenset[NodeId], ...]] = {}
-        #: The same as sets of nodes, worked out when it is asked for; see ``regrouped``.
+        #: How a gang that asks for a pool must be divided; most pools say nothing of it.
+        self.contingents: dict[str, tuple[Contingent, ...]] = {}
+        #: Preferred groups as sets of nodes, worked out when it is asked for; see ``regrouped``.
         self._preferred: dict[str, tuple[int, tuple[int, ...]]] = {}
         #: Grows whenever nodes changed what they are, or the pools they belong to.
         self.regrouped: int = 0
@@ -194,11 +196,18 @@ class Ledger:
         name: str,
         nodes: frozenset[NodeId],
         preferred: tuple[frozenset[NodeId], ...] = (),
+        contingents: tuple[Contingent, ...] = (),
     ) -> None:
         """Say which nodes belong to a pool; those that are not here yet do once they join.
 
         ``preferred`` are groups of them, the best first; what is in none of them comes last.
         """
+        if self.contingents.get(name, ()) != contingents:
+            self.releases += 1
+        if contingents:
+            self.contingents[name] = contingents
+        else:
+            self.contingents.pop(name, None)
         self._preferred.pop(name, None)
         if preferred:
             self.preferred[name] = preferred
@@ -306,6 +315,20 @@ class Ledger:
             msg = f"no node {node_id!r}"
             raise NotFound(msg) from None
 
+    def divided(self, pool: str, workers: int) -> list[tuple[int, int]]:
+        """The sets of nodes on which workers that ask for a pool must be, and how many on each."""
+        parts = self.contingents.get(pool, ())
+        if sum(part.workers for part in parts) != workers:  # it is not the gang that was divided
+            return []
+        return [(self._mask(part.nodes), part.workers) for part in parts]
+
+    def _mask(self, names: Iterable[NodeId]) -> int:
+        mask = 0
+        for name in names:
+            if name in self.nodes:
+                mask |= self.nodes[name].bit
+        return mask
+
     def preferred_nodes(self, pool: str) -> tuple[int, ...]:
         """The groups of nodes that the jobs of a pool prefer, the best first."""
         groups = self.preferred.get(pool)
@@ -313,14 +336,8 @@ class Ledger:
             return ()
         found = self._preferred.get(pool)
         if found is None or found[0] != self.regrouped:
-            masks = []
-            for group in groups:
-                mask = 0
-                for name in group:
-                    if name in self.nodes:
-                        mask |= self.nodes[name].bit
-                masks.append(mask)
-            found = self._preferred[pool] = self.regrouped, tuple(masks)
+            masks = tuple(map(self._mask, groups))
+            found = self._preferred[pool] = self.regrouped, masks
         return found[1]
 
     # -- taking and giving back --------------------------------------------------------------

@@ -41,7 +41,7 @@ from roost.core.node import Notice, Window, devices, mask_of
 from roost.core.plan import Placer
 from roost.core.reasons import Cause
 from roost.core.snapshot_v1 import upgraded
-from roost.core.spec import WHOLE, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
+from roost.core.spec import WHOLE, Contingent, JobId, JobSpec, NodeId, NodeSpec, QueueSpec, RunId
 from roost.core.state import Job, JobState, Queue, Run, needs
 from roost.core.transitions import RESHAPING, UP, WAITING, RunPhase
 from roost.core.wire import canonical, decode, encode, reader
@@ -183,7 +183,9 @@ def _core_record(core: Core, jobs: Iterable[_JobRecord]) -> _CoreRecord:
         profile_records(core.history),
         spent_records(core.history),
         tuple(
-            _PoolRecord(name, nodes, ledger.preferred.get(name, ()))
+            _PoolRecord(
+                name, nodes, ledger.preferred.get(name, ()), ledger.contingents.get(name, ())
+            )
             for name, nodes in ledger.members.items()
         ),
         tuple(ledger.windows),
@@ -264,11 +266,12 @@ class _NodeRecord(NamedTuple):
 
 
 class _PoolRecord(NamedTuple):
-    """A pool, its nodes, and groups of them that are preferred."""
+    """A pool, its nodes, groups of them that are preferred, and how a gang is divided."""
 
     name: str
     nodes: frozenset[NodeId]
     preferred: tuple[frozenset[NodeId], ...] = ()
+    contingents: tuple[Contingent, ...] = ()
 
 
 class _JobRecord(NamedTuple):
@@ -401,7 +404,7 @@ def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
     facts.regrow()
     core.ledger.switches.update(dict.fromkeys(state.switches, 0))
     for pool in state.pools:
-        core.ledger.set_pool(pool.name, pool.nodes, pool.preferred)
+        core.ledger.set_pool(*pool)
     for place in state.nodes:
         if place.spec.id in core.ledger.nodes:
             raise Fatal(f"node {place.spec.id} is there twice")

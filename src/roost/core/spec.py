@@ -429,6 +429,13 @@ class NodeSpec:
         return gpu * self.sockets // self.gpus
 
 
+class Contingent(NamedTuple):
+    """A part of a gang that has to be on some nodes."""
+
+    workers: int
+    nodes: frozenset[NodeId]
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
     """A tenant: what it was promised (``quota_milli``), its cap (``limit_milli``), its weight.

@@ -59,14 +59,34 @@ class _Placer(ABC):
         return None if parts is None else tuple(part for part, _ in taken)
 
     def _role(self, ledger: Ledger, need: Resources, workers: int, role: str) -> list[Part] | None:
-        chosen = self._arrange(ledger, need, workers)
+        if need.pool in ledger.contingents and (parts := ledger.divided(need.pool, workers)):
+            chosen = self._divided(ledger, need, parts)
+        else:
+            chosen = self._best(ledger, need, workers)
         if chosen is None:
             return None
-        if need.pool in ledger.preferred:
-            chosen = self._preferred(ledger, need, workers, chosen)
         if len(chosen) == 1:
             return ledger.pick(chosen[0][0], need, chosen[0][1], role)
         return [part for node, count in chosen for part in ledger.pick(node, need, count, role)]
+
+    def _best(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        chosen = self._arrange(ledger, need, workers)
+        if chosen is None or need.pool not in ledger.preferred:
+            return chosen
+        return self._preferred(ledger, need, workers, chosen)
+
+    def _divided(
+        self, ledger: Ledger, need: Resources, contingents: list[tuple[int, int]]
+    ) -> Arrangement | None:
+        """So many workers on each of some sets of nodes, or None."""
+        chosen: Arrangement = []
+        for nodes, workers in contingents:
+            with ledger.only(ledger.up & nodes):
+                found = self._best(ledger, need, workers)
+            if found is None:
+                return None
+            chosen += found
+        return chosen
 
     def _preferred(
         self, ledger: Ledger, need: Resources, workers: int, chosen: Arrangement

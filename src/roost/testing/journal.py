@@ -26,6 +26,7 @@ def snapshot(core: Core) -> dict[str, Any]:
         "nodes": {name: _node_books(node) for name, node in core.ledger.nodes.items()},
         "pools": dict(core.ledger.members),
         "preferred": dict(core.ledger.preferred),
+        "contingents": dict(core.ledger.contingents),
         "waiting": sorted(job.seq for job in core.waiting),
         "finished": core.finished,
         "history": list(core.history.service),

@@ -102,12 +102,13 @@ def pool_changed(state: ClusterState, event: PoolChanged) -> bool:
     if (
         ledger.members.get(event.pool) == event.nodes
         and ledger.preferred.get(event.pool, ()) == event.preferred
+        and ledger.contingents.get(event.pool, ()) == event.contingents
     ):
         return False
     if event.nodes is None:
         ledger.drop_pool(event.pool)
     else:
-        ledger.set_pool(event.pool, event.nodes, event.preferred)
+        ledger.set_pool(event.pool, event.nodes, event.preferred, event.contingents)
     return True
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from roost.core import NodeId
 
 if TYPE_CHECKING:
     from roost.kubernetes.client.kinds import Object, ResourceKind
+    from roost.kubernetes.filters.division import Demands
     from roost.kubernetes.objects.preferences import NodePoints
 
 
@@ -82,4 +83,13 @@ class PreferringFilter(Protocol):
 
         It raises nothing that ``refusals`` would not: what is not understood is not preferred.
         """
+        ...
+
+
+@runtime_checkable
+class GangFilter(Protocol):
+    """A filter by which the pods of a gang may keep each other from their places."""
+
+    def demands(self, pods: Sequence[Object]) -> Demands | None:
+        """What pods that wait ask of each other, all of them the same; None: nothing."""
         ...

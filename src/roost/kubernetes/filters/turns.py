@@ -11,18 +11,19 @@ those whose verdict is the oldest, and the more there are the longer each one wa
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from roost.core import JobId, NodeId
 from roost.kubernetes.client.kinds import PODS, Object, ResourceKind
-from roost.kubernetes.filters.node_filter import NodeFilter, PreferringFilter
+from roost.kubernetes.filters.node_filter import GangFilter, NodeFilter, PreferringFilter
 from roost.kubernetes.objects.pods import is_bound, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roost.kubernetes.filters.division import Demands
     from roost.kubernetes.objects.preferences import NodePoints
     from roost.kubernetes.operator.workload import OperatorContext
 
@@ -51,6 +52,7 @@ class NodeFilters:
 
     def __init__(self, filters: Sequence[NodeFilter] = ()) -> None:
         self._filters = filters
+        self._of_gangs = [one for one in filters if isinstance(one, GangFilter)]
         self._preferring = [one for one in filters if isinstance(one, PreferringFilter)]
         self._version = 0
         #: Where pods are counted as being that the mirror does not have there yet.
@@ -106,33 +108,44 @@ class NodeFilters:
         self._is_contradicted |= len(set(found.values())) > 1
         return found
 
+    def demands(self, pods: Sequence[Object]) -> Demands | None:
+        """What the pods of a gang ask of each other; None: nothing, or not all the same."""
+        return next((found for one in self._of_gangs if (found := one.demands(pods))), None)
+
     def together(self, pod: Object) -> str:
         """The label in which the nodes of all pods like this one must be alike; empty: none."""
         return next((key for one in self._filters if (key := one.together(pod))), "")
 
     def admit(self, places: Iterable[tuple[Object, Object]]) -> str:
-        """Count pods as being on nodes, each beside those before it; or none, and say why not.
+        """Count pods as being on nodes, in an order in which each can go there; or none, and why.
 
         InvalidSpec with a sentence if one can go nowhere.
         """
         admitted: list[Object] = []
+        left, refused = deque(places), 0
+        refusal = ""
         try:
-            for pod, node in places:
+            # A pod may stand against another only until a third one is there: all are tried again.
+            while left and refused < len(left):
+                pod, node = left.popleft()
+                name = NodeId(node["metadata"]["name"])
                 why = self.refusals(pod, (node,)) if self.concerns(pod) else {}
                 if why:
-                    name = NodeId(node["metadata"]["name"])
-                    self._is_contradicted = True
                     refusal = f"{pod['metadata']['name']} cannot go to {name}: {why[name]}"
-                    break
-                self.reserve(pod, NodeId(node["metadata"]["name"]))
+                    left.append((pod, node))
+                    refused += 1
+                    continue
+                self.reserve(pod, name)
                 admitted.append(pod)
-            else:
-                admitted = []
-                return ""
+                refused = 0
+            if left:
+                self._is_contradicted = True
+                return refusal
+            admitted = []
+            return ""
         finally:
             for pod in admitted:
                 self.release(pod)
-        return refusal
 
     def reserve(self, pod: Object, node: NodeId) -> None:
         """Count a pod as being on a node before the mirror has it there."""

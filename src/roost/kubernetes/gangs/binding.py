@@ -81,7 +81,8 @@ class GangBinder:
         """Whether filters let the pods go to their seats; if not, places are looked for anew."""
         pods = self._pods.pods
         try:
-            why = self._context.admit([(pods[uid], seat.node) for uid, seat in found.items()])
+            order = self._pods.in_turn(found) if len(found) > 1 else list(found)
+            why = self._context.admit([(pods[uid], found[uid].node) for uid in order])
         except InvalidSpec as error:
             why = str(error)
         if not why:

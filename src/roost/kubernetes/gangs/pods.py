@@ -6,7 +6,8 @@ that was found gone is not tried again. What became of pods is for ``gang``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from roost.core import WORKER, JobId, JobSpec, NodeId
@@ -150,10 +151,35 @@ class GangPods:
             found = self._needs[uid] = self._need_of(self.pods[uid])
         return found
 
+    def _share_out(self, uids: Sequence[str]) -> None:
+        """Work out together what pods need that keep each other from their places."""
+        if len(uids) == 1 or all(uid in self._needs for uid in uids):
+            return
+        pods = [restricted(self.pods[uid], self.admission.choices) for uid in uids]
+        shares = self._context.share_out(pods, self.shunned, self._apart)
+        for uid, pod, share in zip(uids, pods, shares or (), strict=shares is not None):
+            self._needs[uid] = self._context.need_of(pod, self.shunned, share=share)
+
+    def in_turn(self, found: Mapping[str, Seat]) -> list[str]:
+        """Pods with seats in an order in which no domain is filled before the others."""
+        turns: Counter[object] = Counter()
+        order: dict[str, int] = {}
+        for uid, seat in found.items():
+            parts = self._need(uid).constraints.contingents
+            domain = next((nodes for _, nodes in parts if seat.node in nodes), seat.node)
+            turns[domain] += 1
+            order[uid] = turns[domain]
+        return sorted(found, key=order.__getitem__)
+
+    @property
+    def _apart(self) -> str:
+        """What every node has one of for this gang."""
+        return f"{APART}{self.id}"
+
     def _need_of(self, pod: Object) -> Need:
         try:
             # The core knows nothing of affinity, but it counts what a node has one of.
-            alone = ((f"{APART}{self.id}", 1),) if is_alone_on_node(pod) else ()
+            alone = ((self._apart, 1),) if is_alone_on_node(pod) else ()
             asked = pod if is_bound(pod) else restricted(pod, self.admission.choices)
             return self._context.need_of(asked, self.shunned, alone)
         except InvalidSpec:
@@ -182,6 +208,8 @@ class GangPods:
         if admission != self.admission:
             self.admission = admission
             self.forget_needs()
+        uids = list(uids)
+        self._share_out(uids)
         roles = self.roles(uids)
         if len(roles.roles) > _MOST_ROLES:
             raise InvalidSpec(f"its pods ask for more than {_MOST_ROLES} different things")

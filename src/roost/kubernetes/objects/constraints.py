@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import NamedTuple
 
-from roost.core.spec import NodeId
+from roost.core.spec import Contingent, NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.nodes import NodeFacts, Taint, facts_of
@@ -67,7 +67,8 @@ class Constraints(NamedTuple):
     "whole" for whole devices, "split" for a part of one and "sized" for one that is asked for by
     its memory: see ``nodes.NodeFacts``. ``shunned`` are nodes that must not be taken for now.
     ``preferred`` and ``points`` keep no pod away: of nodes that meet all else those are better
-    for which preferred terms hold, and those that were given points.
+    for which preferred terms hold, and those that were given points. ``contingents`` say how many
+    of a gang's pods must be on which nodes.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -78,6 +79,7 @@ class Constraints(NamedTuple):
     shunned: tuple[NodeId, ...] = ()
     preferred: tuple[PreferredTerm, ...] = ()
     points: tuple[tuple[int, tuple[NodeId, ...]], ...] = ()
+    contingents: tuple[tuple[int, tuple[NodeId, ...]], ...] = ()
 
     @property
     def name(self) -> str:
@@ -279,9 +281,8 @@ def _number(value: object) -> int | None:
 @lru_cache(maxsize=256)
 def _name(constraints: Constraints) -> str:
     # All in it are sorted tuples of texts and numbers, which are written in one way only.
-    # Preferences came later: without them a pool is called what it always was.
-    has_wishes = constraints.preferred or constraints.points
-    fields = tuple(constraints) if has_wishes else tuple(constraints)[:-2]
+    # The last three came later: without them a pool is called what it always was.
+    fields = tuple(constraints) if any(constraints[-3:]) else tuple(constraints)[:-3]
     written = repr(fields).encode("utf-8", "surrogatepass")
     return f"pool-{hashlib.blake2b(written, digest_size=8).hexdigest()}"
 
@@ -318,6 +319,7 @@ class _Pool(NamedTuple):
     nodes: set[NodeId]
     prefers: bool
     points: Callable[[Iterable[NodeFacts]], NodePoints]
+    contingents: tuple[Contingent, ...]
 
 
 class Pools:
@@ -356,7 +358,8 @@ class Pools:
                 if node not in self._barred and matches(facts)
             }
             prefers = bool(constraints.preferred or constraints.points)
-            self._pools[name] = _Pool(matches, nodes, prefers, scorer(constraints))
+            divided = tuple(Contingent(n, frozenset(on)) for n, on in constraints.contingents)
+            self._pools[name] = _Pool(matches, nodes, prefers, scorer(constraints), divided)
             self._changed[name] = None
         return name
 
@@ -399,6 +402,10 @@ class Pools:
             name = next(iter(self._changed))
             del self._changed[name]
             yield name, self[name]
+
+    def contingents(self, pool: str) -> tuple[Contingent, ...]:
+        """How a gang that asks for a pool must be divided; most pools say nothing of it."""
+        return self._pools[pool].contingents
 
     def preferred(self, pool: str) -> tuple[frozenset[NodeId], ...]:
         """Groups of a pool's nodes that are preferred, the best first; most pools have none."""

@@ -12,7 +12,7 @@ from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.constraints import Expression, expressions_of, test_of
 from roost.kubernetes.objects.values import integer, listed, quoted, section, sections, text
 
-_HOST_NAME = "kubernetes.io/hostname"
+HOST_NAME = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -101,7 +101,7 @@ def is_alone_on_node(pod: Object) -> bool:
     namespace, labels = str(meta.get("namespace") or ""), meta.get("labels") or {}
     # Of its namespace only the name is known here; that it is its own is nearly always said so.
     return any(
-        term.key == _HOST_NAME and term.matches(namespace, labels, {})
+        term.key == HOST_NAME and term.matches(namespace, labels, {})
         for term in wishes_of(pod).apart
     )
 

@@ -106,7 +106,8 @@ class ClusterNodes:
     def pools(self, now: float) -> Iterator[Event]:
         """Pools that are not what they were."""
         for pool, nodes in self._pools.changes():
-            yield PoolChanged(now, pool, nodes, self._pools.preferred(pool))
+            pools = self._pools
+            yield PoolChanged(now, pool, nodes, pools.preferred(pool), pools.contingents(pool))
 
     def keep_only(self, pools: AbstractSet[str], now: float) -> Iterator[Event]:
         """Forget all other pools; the next workload that asks for one makes it anew."""

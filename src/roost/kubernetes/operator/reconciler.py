@@ -33,13 +33,17 @@ from roost.errors import Fatal, RoostError
 from roost.jobs.policy_guard import PolicyGuard
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
+from roost.kubernetes.filters.division import OUTSIDE
 from roost.kubernetes.filters.turns import FilterFactory, NodeFilters, summary
 from roost.kubernetes.objects.constraints import Pools
 from roost.kubernetes.objects.needs import Need, needs
+from roost.kubernetes.objects.neighbours import is_alone_on_node
 from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.objects.preferences import stored
 from roost.kubernetes.objects.values import labels_of
+from roost.kubernetes.operator import gang_shares
 from roost.kubernetes.operator.binding import Binder
+from roost.kubernetes.operator.gang_shares import Kind, Share
 from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
 from roost.kubernetes.operator.scope import NamespaceScope
 from roost.kubernetes.operator.workload import PodWorkload, SourceFactory, WorkloadSource
@@ -150,9 +154,14 @@ class Reconciler:
         extras: Extras = (),
         *,
         is_placed: bool = False,
+        share: Share | None = None,
     ) -> Need:
         """What a pod needs, from a pool that the core knows from now on; raises InvalidSpec."""
         need = needs(pod)
+        if share is not None:
+            pod = gang_shares.settled(pod)
+            extras = ((share.apart, 1),) if share.apart else extras
+            need = need._replace(constraints=need.constraints._replace(contingents=share.parts))
         if shunned:
             need = need._replace(constraints=need.constraints._replace(shunned=shunned))
         pool = self.pools.add(need.constraints)
@@ -167,6 +176,48 @@ class Reconciler:
             resources = replace(resources, pool=pool, extras=extras)
         # Equal resources are one object: the core finds their line without comparing them.
         return need._replace(resources=self._resources.setdefault(resources, resources))
+
+    def share_out(
+        self, pods: Sequence[Object], shunned: tuple[NodeId, ...], apart: str
+    ) -> list[Share] | None:
+        """The share of each pod of a gang whose pods keep each other away; None: they do not."""
+        demands = self.filters.demands(pods)
+        chosen = demands and gang_shares.topology(demands.each)
+        if not (demands and demands.whole and chosen):
+            return None
+        key, over, is_alone = chosen
+        alike: dict[Resources, list[int]] = {}
+        for number, pod in enumerate(pods):
+            need = needs(pod)
+            pool = self.pools.add(need.constraints._replace(shunned=shunned))
+            resources = replace(need.resources, pool=pool)
+            if is_alone or is_alone_on_node(pod):
+                resources = gang_shares.alone(resources, apart)
+            alike.setdefault(resources, []).append(number)
+        order = sorted(alike.items(), key=lambda each: -len(each[1]))
+        kinds = [
+            Kind(resources, self._domains(pods[numbers[0]], resources.pool, key), len(numbers))
+            for resources, numbers in order
+        ]
+        found = gang_shares.shares(kinds, over, self.core.ledger, is_sure=not is_alone)
+        if found is None:
+            return None
+        made: dict[int, Share] = {}
+        for share, kind, (_, numbers) in zip(found, kinds, order, strict=True):
+            lonely = any(extra == apart for extra, _ in kind.resources.extras)
+            made |= dict.fromkeys(numbers, share._replace(apart=apart if lonely else ""))
+        return [made[number] for number in range(len(pods))]
+
+    def _domains(self, pod: Object, pool: str, key: str) -> dict[NodeId, str]:
+        """The domain of each node that nothing but its own gang keeps a pod from."""
+        there = self.nodes.objects
+        labels = {name: labels_of(there[name]) for name in self.pools[pool] if name in there}
+        nodes = {name: found.get(key, OUTSIDE) for name, found in labels.items()}
+        given = gang_shares.settled(pod)
+        if not self.filters.concerns(given):
+            return nodes
+        refusals = self.filters.refusals(given, [there[name] for name in nodes])
+        return {name: domain for name, domain in nodes.items() if name not in refusals}
 
     def _filtered(self, pod: Object, need: Need, pool: str) -> Need:
         """A need without the nodes that filters refuse now."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from roost.kubernetes.objects.needs import Need
     from roost.kubernetes.operator.binding import Binder
     from roost.kubernetes.operator.scope import NamespaceScope
+    from roost.kubernetes.operator.gang_shares import Share
 
 
 class DecisionBatch(NamedTuple):
@@ -158,10 +159,21 @@ class OperatorContext(Protocol):
         extras: Extras = (),
         *,
         is_placed: bool = False,
+        share: Share | None = None,
     ) -> Need:
         """What a pod needs, with more extras, on other nodes than those; raises InvalidSpec.
 
         The core knows the pool of its resources. Filters are not asked about one that is placed.
+        ``share`` is its share of a gang that is shared out.
+        """
+        ...
+
+    def share_out(
+        self, pods: Sequence[Object], shunned: tuple[NodeId, ...], apart: str
+    ) -> list[Share] | None:
+        """The share of each pod of a gang whose pods keep each other away; None: they do not.
+
+        ``apart`` names what each node has one of. InvalidSpec if they can never all be placed.
         """
         ...
 

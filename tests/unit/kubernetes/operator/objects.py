@@ -55,6 +55,7 @@ class Cluster:
         sources: Sequence[SourceFactory] = (),
         objects: Mapping[ResourceKind, dict[tuple[str, str], Object]] | None = None,
         scope: NamespaceScope | None = None,
+        placer: str = "consolidate",
     ) -> None:
         self.objects: dict[ResourceKind, dict[tuple[str, str], Object]] = {NODES: {}, PODS: {}}
         self.objects |= objects or {}
@@ -63,7 +64,7 @@ class Cluster:
         self.time = 1000.0
         self.reconciler = Reconciler(
             policies.policy("priority"),
-            placement.placer("consolidate"),
+            placement.placer(placer),
             lambda kind: self.objects.get(kind, {}),
             lambda: self.time,
             [*sources, *pod_sources()],

@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from roost.core import NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import NAMESPACES, NODES, PODS
+from roost.kubernetes.filters.division import Demand, Demands
 from roost.kubernetes.filters.neighbours.census import Census, Domain, PodKey, Resident
 from roost.kubernetes.filters.neighbours.likings import by_neighbours, by_spread
 from roost.kubernetes.objects.constraints import constraints_of, selects, tolerated
@@ -168,6 +169,32 @@ class NeighbourFilter:
                 found.update(domains)
         return found
 
+    def demands(self, pods: Sequence[Object]) -> Demands | None:
+        """What pods that wait ask of each other; None: they do not, or not all the same."""
+        found = _asking_of(pods[0], wishes_of(pods[0]))
+        wishes, census = found.wishes, self._census
+        terms = [(term,) for term in wishes.apart]
+        meant = [census.is_meant(term, found.namespace, found.labels) for term in terms]
+        if wishes.near or not (any(meant) or any(_selects(one, found) for one in wishes.spread)):
+            return None
+        for pod in pods[1:]:
+            other = _asking_of(pod, wishes_of(pod))
+            if other.wishes != wishes or other.namespace != found.namespace:
+                return None
+            if [census.is_meant(term, other.namespace, other.labels) for term in terms] != meant:
+                return None
+            if any(_selects(one, other) != _selects(one, found) for one in wishes.spread):
+                return None
+        apart = [
+            Demand(term.key, {}, 0) for term, own in zip(wishes.apart, meant, strict=True) if own
+        ]
+        spread = [
+            Demand(one.key, counts, one.max_skew, one.min_domains)
+            for one, counts, _ in self._bounds(pods[0], found, wishes.spread)
+            if _selects(one, found)
+        ]
+        return Demands((*apart, *spread), len(spread) == len(wishes.spread))
+
     def together(self, pod: Object) -> str:
         """The topology in which it and its like gather, if none of them is there yet."""
         wishes = wishes_of(pod)
@@ -228,14 +255,19 @@ class NeighbourFilter:
                     continue
                 counts[facts.labels[spread.key]] += on[facts.name]
             least = 0 if len(counts) < spread.min_domains else min(counts.values(), default=0)
-            itself = spread.selector is not None and spread.selector.matches(asking.labels)
-            found.append(_Bounds(spread, counts, least + spread.max_skew - itself))
+            most = least + spread.max_skew - _selects(spread, asking)
+            found.append(_Bounds(spread, counts, most))
         return found
 
     def _on(self, namespace: str, spread: Spread) -> Counter[NodeId]:
         if spread.selector is None:
             return Counter()
         return self._census.by_node(namespace, spread.selector)
+
+
+def _selects(spread: Spread, pod: _Asking) -> bool:
+    """Whether a spread counts the pod itself."""
+    return spread.selector is not None and spread.selector.matches(pod.labels)
 
 
 def _crowded(labels: Labels, bounds: Iterable[_Bounds]) -> str:
