@@ -11,6 +11,7 @@ import copy
 from random import Random
 from typing import Any
 
+from tests.kubernetes.random_selectors import NodeTerms
 from tests.support.kubernetes.nodes import node, pod
 
 from roost.kubernetes.client.kinds import Object
@@ -45,12 +46,14 @@ class SmallCluster:
         ]
         self._wanted = self._pod()
         self._fellows = _Fellows(seed, len(self._there))
+        self._node_terms = NodeTerms(seed, count)
 
     def nodes(self, copy_of: str) -> list[Object]:
         """Its nodes, in a copy of the cluster."""
         made = []
         for at, (labels, taints, has) in enumerate(self._nodes):
             own = {**labels, "cluster": f"{self.name}-{copy_of}", "at": str(at)}
+            own |= self._node_terms.labels(at)
             made.append(node(f"{self.name}-{copy_of}-{at}", gpus=0, labels=own, taints=taints))
             made[-1]["status"]["allocatable"] = dict(has)
             made[-1]["status"]["capacity"] = dict(has)
@@ -80,6 +83,9 @@ class SmallCluster:
         name = f"{self.name}-{copy_of}-{f'at-{at}' if at else 'wanted'}"
         labels, wishes = self._fellows.wanted(f"{self.name}-{copy_of}")
         affinity = {**spec.pop("affinity", {}), **wishes.pop("affinity", {})}
+        if terms := self._node_terms.terms(f"{self.name}-{copy_of}"):
+            required = affinity.setdefault("nodeAffinity", {_REQUIRED: {"nodeSelectorTerms": []}})
+            required[_REQUIRED]["nodeSelectorTerms"] += terms
         more = {"affinity": affinity} if affinity else {}
         spec = {**spec, **wishes, **more, "nodeSelector": selector}
         return pod(name, gpus=0, scheduler=scheduler, labels=labels, **spec)

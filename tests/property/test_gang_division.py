@@ -86,7 +86,7 @@ class Case:
             for name in [name for name in fits if name not in refused]:
                 self.free[name] -= gpus
                 taken[name] += 1
-                filter_.reserve(pod, name)  # type: ignore[arg-type]
+                filter_.reserve(pod, name)
                 found = rest(number + 1)
                 filter_.release(pod)
                 self.free[name] += gpus

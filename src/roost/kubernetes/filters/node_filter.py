@@ -71,7 +71,7 @@ class NodeFilter(Protocol):
 
 
 @runtime_checkable
-class PreferringFilter(Protocol):
+class PreferredNodes(Protocol):
     """A filter that knows better nodes from worse ones among those that it does not refuse."""
 
     def concerns(self, pod: Object) -> bool:

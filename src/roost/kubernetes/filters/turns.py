@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roost.core import JobId, NodeId
 from roost.kubernetes.client.kinds import PODS, Object, ResourceKind
-from roost.kubernetes.filters.node_filter import GangFilter, NodeFilter, PreferringFilter
+from roost.kubernetes.filters.node_filter import GangFilter, NodeFilter, PreferredNodes
 from roost.kubernetes.objects.pods import is_bound, is_over
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class NodeFilters:
     def __init__(self, filters: Sequence[NodeFilter] = ()) -> None:
         self._filters = filters
         self._of_gangs = [one for one in filters if isinstance(one, GangFilter)]
-        self._preferring = [one for one in filters if isinstance(one, PreferringFilter)]
+        self._preferring = [one for one in filters if isinstance(one, PreferredNodes)]
         self._version = 0
         #: Where pods are counted as being that the mirror does not have there yet.
         self._reserved: dict[tuple[str, str], tuple[Object, NodeId]] = {}

@@ -10,9 +10,8 @@ Devices, and parts of them, are read in ``shares``, ports of the node in ``ports
 that a pod may ask for (slices of devices, network devices, huge pages, local disk) is counted by
 its name: the core subtracts it from what the node has of that name.
 
-What Roost cannot do it refuses in a sentence, and never leaves out silently: required affinity
-between pods, hard spreading over a topology, and claims of devices (``resourceClaims``).
-Preferences may be left out, and are.
+What Roost cannot do it refuses in a sentence, and never leaves out silently: claims of devices
+(``resourceClaims``). What pods demand of each other is for filters.
 """
 
 from __future__ import annotations

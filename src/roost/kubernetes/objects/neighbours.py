@@ -57,7 +57,7 @@ class Spread(NamedTuple):
     honours_taints: bool
 
 
-class Liking(NamedTuple):
+class PreferredPodTerm(NamedTuple):
     """How much better a domain is for each pod there that a term means; worse below 0."""
 
     weight: int
@@ -70,7 +70,7 @@ class Wishes(NamedTuple):
     near: tuple[PodTerm, ...] = ()
     apart: tuple[PodTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
-    likings: tuple[Liking, ...] = ()
+    likings: tuple[PreferredPodTerm, ...] = ()
     soft_spread: tuple[Spread, ...] = ()
 
 
@@ -110,7 +110,7 @@ def _terms(affinity: Object, name: str, pod: Object) -> tuple[PodTerm, ...]:
     return tuple(_term(one, pod) for one in sections(section(affinity, name), _REQUIRED))
 
 
-def _likings(affinity: Object, name: str, sign: int, pod: Object) -> Iterator[Liking]:
+def _likings(affinity: Object, name: str, sign: int, pod: Object) -> Iterator[PreferredPodTerm]:
     """What is preferred; what is not understood is nobody's preference, and hinders nobody."""
     for given in listed(section(affinity, name), _PREFERRED):
         try:
@@ -119,7 +119,7 @@ def _likings(affinity: Object, name: str, sign: int, pod: Object) -> Iterator[Li
         except (InvalidSpec, AttributeError, TypeError):
             continue
         if weight > 0:
-            yield Liking(sign * weight, term)
+            yield PreferredPodTerm(sign * weight, term)
 
 
 def _term(given: Object, pod: Object) -> PodTerm:

@@ -334,3 +334,46 @@ def test_nodes_with_a_taint_that_deters_are_taken_last() -> None:
     pods = [pod(f"p{n}", gpus=8) for n in range(2)]
     assert places(Cluster(tainted, zoned("u", "u"), pods[0])) == {f"{SPACE}.pod.p0": "u"}
     assert len(places(Cluster(tainted, zoned("u", "u"), *pods))) == 2
+
+
+# -- gangs that are shared out ---------------------------------------------------------------------
+
+
+def test_a_gang_is_spread_over_zones() -> None:
+    zones = [zoned(f"{zone}{n}", zone) for zone in "abc" for n in range(2)]
+    there = labelled("old", node="a0")
+    found = places(Cluster(*zones, there, *gang("g", 8, labels={"app": "x"}, spec=spread())))
+    (nodes,) = found.values()
+    assert sorted(name[0] for name in nodes.split()) == list("aabbbccc")
+
+
+def test_a_gang_that_keeps_apart_by_zone_is_placed_at_once() -> None:
+    zones = [zoned(f"{zone}{n}", zone) for zone in "abc" for n in range(3)]
+    pods = gang("g", 3, labels={"app": "x"}, spec=apart(term("x")))
+    found = places(Cluster(*zones, *pods), rounds=2)
+    (nodes,) = found.values()
+    assert sorted(name[0] for name in nodes.split()) == list("abc")
+
+
+def test_a_gang_for_which_there_is_no_way_says_so_and_waits_for_one() -> None:
+    pods = gang("g", 3, labels={"app": "x"}, spec=apart(term("x")))
+    cluster = Cluster(*NODES_OF_TWO_ZONES, *pods)
+    assert not places(cluster)
+    workload = cluster.reconciler.workloads[JobId(f"{SPACE}.group.g")]
+    assert "over zone, and there is no way" in workload.problem  # type: ignore[attr-defined]
+
+    cluster.put(zoned("c1", "c"))
+    (nodes,) = places(cluster).values()
+    assert sorted(name[0] for name in nodes.split()) == list("abc")
+
+
+def test_a_gang_waits_for_room_in_the_zones_that_it_needs() -> None:
+    full = pod("full", gpus=8, node="b1")
+    pods = gang("g", 2, gpus=5, labels={"app": "x"}, spec=apart(term("x")))
+    cluster = Cluster(*NODES_OF_TWO_ZONES, full, *pods)
+    assert not places(cluster)
+    assert JobId(f"{SPACE}.group.g") in cluster.core.jobs, "it waits for what others hold"
+
+    cluster.remove(full)
+    (nodes,) = places(cluster).values()
+    assert sorted(name[0] for name in nodes.split()) == list("ab")

@@ -88,7 +88,7 @@ class NeighbourFilter:
         if node is not None:
             self._facts[name] = facts_of(node)
         if node is not None and before is not None and before.labels == labels:
-            return before.taints != self._facts[name].taints
+            return before != self._facts[name]  # more room may be what a gang waits for
         if node is None:
             self._census.nodes.pop(name, None)
         else:
