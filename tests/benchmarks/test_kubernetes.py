@@ -30,6 +30,7 @@ from roost_bench.kubernetes.binding import (
     peak_rss_mib,
 )
 from roost_bench.kubernetes.command import (
+    ARRIVING,
     CLIENT,
     CREATED,
     GANGS,
@@ -47,9 +48,16 @@ Asked = list[tuple[list[str], BindingSizes]]
 
 
 def row(
-    scheduler: str, shape: str, rate: float, *, nodes: int = 1000, rss: float = 100.0
+    scheduler: str,
+    shape: str,
+    rate: float,
+    *,
+    nodes: int = 1000,
+    rss: float = 100.0,
+    cpu_s: float = 5.0,
 ) -> BindingRow:
-    return BindingRow(scheduler, nodes, shape, 2000, rate, 2000 / rate, rss)
+    cpu_s = 1.0 if scheduler == ROOST else cpu_s
+    return BindingRow(scheduler, nodes, shape, 2000, rate, 2000 / rate, rss, cpu_s, 3.0)
 
 
 WELL = [
@@ -94,6 +102,8 @@ def test_rows_come_as_a_list(measured: Callable[[list[BindingRow]], Asked]) -> N
             "pods_per_s": 400.0,
             "seconds_to_last": 5.0,
             "peak_rss_mib": 100.0,
+            "cpu_s": 1.0,
+            "server_cpu_s": 3.0,
         }
     ]
 
@@ -106,17 +116,18 @@ def test_the_table_ends_with_a_verdict_for_each_goal(
 
     assert told.status == 0
     assert told.out.splitlines() == [
-        "SCHEDULER       NODES  SHAPE     PODS  PODS/S  S TO LAST  RSS MIB",
-        "roost           1,000  single   2,000     400       5.00      100",
-        "kube-scheduler  1,000  single   2,000     200      10.00      100",
-        "roost           1,000  gangs    2,000     320       6.25      100",
-        "kube-scheduler  1,000  gangs    2,000     210       9.52      100",
-        "roost           1,000  jobs     2,000     200      10.00      100",
-        "client          1,000  created  2,000     280       7.14        0",
-        "roost           1,000  memory   2,000     300       6.67      300",
+        "SCHEDULER       NODES  SHAPE     PODS  PODS/S  S TO LAST  CPU S  SERVER CPU S  RSS MIB",
+        "roost           1,000  single   2,000     400       5.00   1.00          3.00      100",
+        "kube-scheduler  1,000  single   2,000     200      10.00   5.00          3.00      100",
+        "roost           1,000  gangs    2,000     320       6.25   1.00          3.00      100",
+        "kube-scheduler  1,000  gangs    2,000     210       9.52   5.00          3.00      100",
+        "roost           1,000  jobs     2,000     200      10.00   1.00          3.00      100",
+        "client          1,000  created  2,000     280       7.14   5.00          3.00        0",
+        "roost           1,000  memory   2,000     300       6.67   1.00          3.00      300",
         "",
         "MEASURE         VALUE         GOAL  PASSED",
         "rate-1000     2 times   >= 2 times  yes",
+        "cpu-1000      2 times   >= 2 times  yes",
         "gangs-1000       80 %      >= 80 %  yes",
         "jobs        1.4 times  < 1.5 times  yes",
         "memory         315 MB     < 400 MB  yes",
@@ -127,6 +138,7 @@ def test_the_table_ends_with_a_verdict_for_each_goal(
     ("worse", "name"),
     [
         (row(KUBE, SINGLE, 201.0), "rate-1000"),
+        (row(KUBE, SINGLE, 200.0, cpu_s=4.9), "cpu-1000"),
         (row(ROOST, GANGS, 319.0), "gangs-1000"),
         (row(ROOST, JOBS, 180.0), "jobs"),
         (row(ROOST, MEMORY, 300.0, rss=382.0), "memory"),
@@ -150,15 +162,17 @@ def test_each_cluster_has_goals_of_its_own() -> None:
 
     assert found == {
         "rate-1000": True,
+        "cpu-1000": True,
         "gangs-1000": True,
         "rate-5000": False,
+        "cpu-5000": True,
         "jobs": True,
         "memory": True,
     }
 
 
 def test_the_round_with_the_median_rate_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = iter([1.0, 300.0, 200.0, 30.0, 100.0, 20.0, 7.0])
+    rates = iter([1.0, 300.0, 4.0, 200.0, 30.0, 5.0, 100.0, 20.0, 6.0, 7.0])
     phases: list[tuple[str, str, int]] = []
 
     async def prepare(_course: BindingRace, _count: int) -> None: ...
@@ -181,8 +195,9 @@ def test_the_round_with_the_median_rate_counts(monkeypatch: pytest.MonkeyPatch) 
         ]
 
     found = [(one.shape, one.pods_per_s) for one in asyncio.run(rows())]
-    assert found == [(SINGLE, 100.0), (GANGS, 30.0), (JOBS, 3.0), (MEMORY, 7.0)]
-    assert phases == [*[(ROOST, SINGLE, 5), (ROOST, GANGS, 16)] * 3, (ROOST, MEMORY, 9)]
+    assert found == [(SINGLE, 100.0), (GANGS, 30.0), (ARRIVING, 5.0), (JOBS, 3.0), (MEMORY, 7.0)]
+    each = [(ROOST, SINGLE, 5), (ROOST, GANGS, 16), (ROOST, ARRIVING, 5)]
+    assert phases == [*each * 3, (ROOST, MEMORY, 9)]
 
 
 def test_what_was_not_measured_is_not_judged() -> None:

@@ -36,6 +36,8 @@ def test_both_schedulers_bind_everything_and_nothing_is_left(
         ("kube-scheduler", "single", 40),
         ("roost", "gangs", 40),
         ("kube-scheduler", "gangs", 40),
+        ("roost", "arriving", 40),
+        ("kube-scheduler", "arriving", 40),
         ("roost", "jobs", 9),
         ("client", "created", 9),
         ("roost", "memory", 80),

@@ -5,8 +5,9 @@ it has bound a first pod. Then the process is stopped (SIGSTOP), all pods are cr
 on: from that moment to the last binding, as a watch tells it, is what is measured. Nothing but the
 scheduler and the API server is at work meanwhile: creating a pod costs the server as much as
 binding it, and on a small machine a rate that counts from the first pod created says more of the
-client that creates them than of the scheduler. KWOK leaves the pods alone (``pretend: stays``),
-except where memory is measured, for running pods are larger.
+client that creates them than of the scheduler. That is measured, too (``arriving``): the scheduler
+is never stopped, and the time counts from the first pod created. KWOK leaves the pods alone
+(``pretend: stays``), except where memory is measured, for running pods are larger.
 
 Roost's own Jobs are measured against the API server: pods like theirs are created once more by a
 client that does nothing else, with as many connections as the operator has.
@@ -43,6 +44,7 @@ from roost.kubernetes.crds import definitions
 from roost.kubernetes.objects.gang_refs import JOB as JOB_LABEL
 from roost.kubernetes.objects.pods import devices_of, is_running
 from roost_bench.kubernetes.command import (
+    ARRIVING,
     CLIENT,
     CREATED,
     GANGS,
@@ -108,7 +110,11 @@ class BindingRace:
             await self._prepare(count)
             found: dict[tuple[str, str], list[BindingRow]] = {}
             for _ in range(sizes.rounds):
-                for shape, pods in ((SINGLE, sizes.pods), (GANGS, sizes.gangs * GANG)):
+                for shape, pods in (
+                    (SINGLE, sizes.pods),
+                    (GANGS, sizes.gangs * GANG),
+                    (ARRIVING, sizes.pods),
+                ):
                     for scheduler in schedulers:
                         row = await self._row(scheduler, shape, pods)
                         found.setdefault((shape, scheduler), []).append(row)
@@ -162,15 +168,19 @@ class BindingRace:
         self, scheduler: str, shape: str, count: int, bound: Bound, process: Process
     ) -> BindingRow:
         what = f"{self._nodes:,} nodes, {shape}, {scheduler}"
-        with paused(process):
-            if shape == JOBS:
-                await created(self._api, JOB_OBJECTS, jobs(count))
-            else:
-                await created(self._api, PODS, made(shape, count, scheduler))
-        used, began = cpu_s(process), time.monotonic()
+        if shape != ARRIVING:
+            with paused(process):
+                if shape == JOBS:
+                    await created(self._api, JOB_OBJECTS, jobs(count))
+                else:
+                    await created(self._api, PODS, made(shape, count, scheduler))
+        servers = self._plane.servers
+        used, began = [cpu_s(process), sum(map(cpu_s, servers))], time.monotonic()
+        if shape == ARRIVING:
+            await created(self._api, PODS, made(shape, count, scheduler))
         await bound.until(1 + count, process, lambda text: self._say(f"{what}: {text}"))
         took = bound.last_at - began
-        used = cpu_s(process) - used
+        used = [cpu_s(process) - used[0], sum(map(cpu_s, servers)) - used[1]]
         if shape == MEMORY:
             await bound.until_running(count, process)
         if shape == JOBS:
@@ -186,10 +196,13 @@ class BindingRace:
             pods_per_s=round(count / took, 1),
             seconds_to_last=round(took, 3),
             peak_rss_mib=round(peak_rss_mib(process), 1),
+            cpu_s=round(used[0], 2),
+            server_cpu_s=round(used[1], 2),
         )
         self._say(
             f"{what}: {row.pods:,} pods in {took:.2f} s, {row.pods_per_s:.0f} a second; "
-            f"{used:.1f} s of CPU, {row.peak_rss_mib:.0f} MiB"
+            f"{row.cpu_s:.1f} s of CPU, {row.server_cpu_s:.1f} of the server's, "
+            f"{row.peak_rss_mib:.0f} MiB"
         )
         return row
 

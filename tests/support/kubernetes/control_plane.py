@@ -99,6 +99,11 @@ class ControlPlane:
         return self._processes["kwok"]
 
     @property
+    def servers(self) -> tuple[Process, Process]:
+        """What keeps the objects: etcd and the API server."""
+        return self._processes["etcd"], self._processes["apiserver"]
+
+    @property
     def binaries(self) -> Binaries:
         """The programs; built on first use if they are missing."""
         if self._binaries is None:
