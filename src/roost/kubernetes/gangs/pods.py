@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from roost.core import WORKER, JobId, JobSpec, NodeId
+from roost.core import WORKER, JobId, JobSpec, NodeId, Resources
 from roost.core.allocation import Allocation, Seat
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
@@ -26,7 +26,7 @@ from roost.kubernetes.kueue.admission import (
 )
 from roost.kubernetes.kueue.promises import is_of_kueue
 from roost.kubernetes.objects.gang_refs import gang_of, index_of, role_of
-from roost.kubernetes.objects.needs import Need
+from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.neighbours import is_alone_on_node
 from roost.kubernetes.objects.nodes import APART
 from roost.kubernetes.objects.pods import is_bound, is_gated, is_leaving, is_over
@@ -148,8 +148,31 @@ class GangPods:
     def _need(self, uid: str) -> Need:
         found = self._needs.get(uid)
         if found is None:
-            found = self._needs[uid] = self._need_of(self.pods[uid])
+            found = self._like(uid) or self._need_of(self.pods[uid])
+            self._needs[uid] = found
         return found
+
+    def _like(self, uid: str) -> Need | None:
+        """What a pod that has its place needs, if it is like this one; None: there is none.
+
+        A pod that comes after another takes a seat of their role, wherever filters would let it go
+        by now: they are asked when it is bound.
+        """
+        if len(self.pods) == 1 or self._is_placed(uid):
+            return None
+        placed = [other for other in self.pods if self._is_placed(other)]
+        wanted = needs(self.pods[uid]).resources if placed else None
+        found = next((other for other in placed if self._asks(other) == wanted), None)
+        return None if found is None else self._need(found)
+
+    def _is_placed(self, uid: str) -> bool:
+        return uid in self.seats or is_bound(self.pods[uid])
+
+    def _asks(self, uid: str) -> Resources | None:
+        try:
+            return needs(self.pods[uid]).resources
+        except InvalidSpec:
+            return None
 
     def _share_out(self, uids: Sequence[str]) -> None:
         """Work out together what pods need that keep each other from their places."""

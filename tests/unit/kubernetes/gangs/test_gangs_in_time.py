@@ -19,6 +19,7 @@ from roost import placement, policies
 from roost.errors import NotFound
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
+from roost.kubernetes.filters import NODE_FILTERS
 from roost.kubernetes.objects.pods import is_bound
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.leadership import Leadership
@@ -87,6 +88,7 @@ class Late(SmallCluster):
             api=self,  # type: ignore[arg-type]
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]
             lost_s=60,
+            filters=NODE_FILTERS,
         )
         self.leadership = leadership
         task = asyncio.create_task(leadership.run())
@@ -137,5 +139,48 @@ def test_a_gang_that_lost_a_node_comes_back_whole(
                 where = {one["spec"]["nodeName"] for one in cluster.objects(PODS).values()}
                 assert victim not in where
                 cluster.put(NODES, ("", victim), lost)
+
+    asyncio.run(scenario())
+
+
+def zoned(*zones: str) -> Mapping[str, Object]:
+    return {f"node-{zone}": node(f"node-{zone}", labels={"zone": zone}) for zone in zones}
+
+
+_X = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
+_APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_X]}}}
+_SPREAD = {
+    "topologySpreadConstraints": [{**_X, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+}
+
+
+@pytest.mark.parametrize("spec", [_APART, _SPREAD])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pod_of_a_gang_that_keeps_apart_gets_the_seat_of_the_one_before(
+    spec: Object, *, restarted: bool
+) -> None:
+    async def scenario() -> None:
+        cluster = Late(1, faults=0.0, lag_s=0.02)
+        for name, one in zoned("a", "b", "c", "d").items():
+            cluster.put(NODES, ("", name), one)
+        made = gang("wide", 3, labels={"app": "x"}, spec=spec)
+        first = made[0]["metadata"]["name"]
+
+        async def again() -> None:
+            before = cluster.objects(PODS)["lab", first]["spec"]["nodeName"]
+            with cluster.quiet():
+                await cluster.delete(PODS, first, "lab")
+            await cluster.make(made[0])
+            await cluster.until(lambda: cluster.bound() == 3)
+            assert cluster.objects(PODS)["lab", first]["spec"]["nodeName"] == before
+
+        async with cluster.led():
+            await cluster.make(*made)
+            await cluster.until(lambda: cluster.bound() == 3)
+            if not restarted:
+                await again()
+        if restarted:
+            async with cluster.led():
+                await again()
 
     asyncio.run(scenario())
