@@ -12,7 +12,7 @@ from roost.kubernetes.client.kinds import Object
 
 #: Labels that look like numbers, and such that only nearly do.
 RANKS = ("0", "1", "5", "07", "x", "9223372036854775807", "9223372036854775808")
-_BOUNDS = ("0", "1", "5", "-1", "05", "9223372036854775807")
+_BOUNDS = ("0", "1", "5", "x", "05", "9223372036854775807")
 _OFTEN = 0.3
 
 

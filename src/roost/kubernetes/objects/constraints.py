@@ -23,6 +23,8 @@ from roost.kubernetes.objects.values import integer, listed, quoted, section, se
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"}
 _NODE_NAME = "metadata.name"
+#: Where a term has its tests of labels, and of the node itself.
+_TESTS = ("matchExpressions", "matchFields")
 _HIGHEST = (1 << 63) - 1
 
 Matches = Callable[[NodeFacts], bool]
@@ -153,11 +155,20 @@ def _terms(spec: Object) -> tuple[SelectorTerm, ...] | None:
     terms = sections(
         section(affinity, "requiredDuringSchedulingIgnoredDuringExecution"), "nodeSelectorTerms"
     )
-    read = (
-        SelectorTerm(expressions_of(term, "matchExpressions"), expressions_of(term, "matchFields"))
-        for term in terms
-    )
-    return tuple(sorted({term for term in read if term.labels or term.fields}))
+    found: set[SelectorTerm] = set()
+    wrong: InvalidSpec | None = None
+    for term in terms:
+        try:
+            read = SelectorTerm(*(expressions_of(term, name) for name in _TESTS))
+        except InvalidSpec as error:
+            wrong = wrong or error
+            continue
+        if read.labels or read.fields:
+            found.add(read)
+    # One term is enough: what is wrong with another one matters only where none is left.
+    if wrong is not None and not found:
+        raise wrong
+    return tuple(sorted(found))
 
 
 def _preferred(spec: Object) -> tuple[PreferredTerm, ...]:
@@ -169,9 +180,7 @@ def _preferred(spec: Object) -> tuple[PreferredTerm, ...]:
     for given in listed(affinity, "preferredDuringSchedulingIgnoredDuringExecution"):
         try:
             weight, term = integer(given, "weight"), section(given, "preference")
-            labels, fields = (
-                expressions_of(term, name) for name in ("matchExpressions", "matchFields")
-            )
+            labels, fields = (expressions_of(term, name) for name in _TESTS)
         except (InvalidSpec, AttributeError, TypeError):
             continue
         if weight > 0 and (labels or fields):

@@ -497,3 +497,16 @@ def test_a_label_says_whether_devices_are_given_out_whole(
     admitted = {name: bool(pools[pool]) for name, pool in found.items()}
     assert admitted == {"whole": whole, "share": share, "none": True}
     assert node_spec(on).mixed is (given_as == "both")
+
+
+def test_a_term_that_makes_no_sense_matters_only_where_no_other_is_left() -> None:
+    def spec(*tests: object) -> Object:
+        terms = [{"matchExpressions": [test]} for test in tests]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {"affinity": {"nodeAffinity": required}}
+
+    odd = {"key": "rank", "operator": "Gt", "values": ["x"]}
+    good = {"key": "rank", "operator": "Exists"}
+    assert constraints_of(spec(odd, good)) == constraints_of(spec(good))
+    with pytest.raises(InvalidSpec, match="Gt needs one whole number"):
+        constraints_of(spec(odd))
