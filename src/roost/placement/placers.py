@@ -62,14 +62,14 @@ class _Placer(ABC):
         if need.pool in ledger.contingents and (parts := ledger.divided(need.pool, workers)):
             chosen = self._divided(ledger, need, parts)
         else:
-            chosen = self._best(ledger, need, workers)
+            chosen = self._favoured(ledger, need, workers)
         if chosen is None:
             return None
         if len(chosen) == 1:
             return ledger.pick(chosen[0][0], need, chosen[0][1], role)
         return [part for node, count in chosen for part in ledger.pick(node, need, count, role)]
 
-    def _best(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+    def _favoured(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
         chosen = self._arrange(ledger, need, workers)
         if chosen is None or need.pool not in ledger.preferred:
             return chosen
@@ -82,7 +82,7 @@ class _Placer(ABC):
         chosen: Arrangement = []
         for nodes, workers in contingents:
             with ledger.only(ledger.up & nodes):
-                found = self._best(ledger, need, workers)
+                found = self._favoured(ledger, need, workers)
             if found is None:
                 return None
             chosen += found
