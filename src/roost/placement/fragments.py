@@ -470,9 +470,9 @@ class FragmentPlacer(Pack):
 
     def _role(self, ledger: Ledger, need: Resources, workers: int, role: str) -> list[Part] | None:
         if workers == 1:
-            place = self._best(ledger, need)
+            place = self._best_preferred(ledger, need)
             return None if place is None else self._on(ledger, place, need, role)
-        if need.share_milli < WHOLE:
+        if need.share_milli < WHOLE and need.pool not in ledger.contingents:
             return self._one_by_one(ledger, need, workers, role)
         return super()._role(ledger, need, workers, role)
 
@@ -504,6 +504,16 @@ class FragmentPlacer(Pack):
             for part in reversed(parts):
                 ledger.release(part, need)
         return parts if len(parts) == workers else None
+
+    def _best_preferred(self, ledger: Ledger, need: Resources) -> tuple[Node, int] | None:
+        """The best of the most preferred nodes with room, for a worker that is alone."""
+        for group in ledger.preferred_nodes(need.pool):
+            if ledger.up & group:
+                with ledger.only(ledger.up & group):
+                    place = self._best(ledger, need)
+                if place is not None:
+                    return place
+        return self._best(ledger, need)
 
     @staticmethod
     def _on(ledger: Ledger, place: tuple[Node, int], need: Resources, role: str) -> list[Part]:
