@@ -77,6 +77,13 @@ LEASES = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES = ResourceKind(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
+RESOURCE_CLAIMS = ResourceKind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_SLICES = ResourceKind(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False
+)
+DEVICE_CLASSES = ResourceKind(
+    "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False
+)
 BATCH_JOBS = ResourceKind("batch", "v1", "jobs", "Job")
 
 POD_GROUPS = ResourceKind("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")

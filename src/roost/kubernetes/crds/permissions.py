@@ -89,6 +89,12 @@ CLUSTER = (
     ClusterGrant("policy", ("poddisruptionbudgets",), _FOLLOW),
     # What the class that a Job names is worth; of a pod the API server has worked it out.
     ClusterGrant("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
+    # Devices that pods claim; since Kubernetes 1.36 to give them out is a right of its own.
+    ClusterGrant("resource.k8s.io", ("resourceslices", "deviceclasses"), _FOLLOW),
+    ClusterGrant("resource.k8s.io", ("resourceclaims",), (*_READ, "patch")),
+    ClusterGrant(
+        "resource.k8s.io", ("resourceclaims/status", "resourceclaims/binding"), ("patch",)
+    ),
     ClusterGrant("roost.dev", ("jobs",), (*_READ, "patch", "delete")),
     ClusterGrant("roost.dev", ("queues", "clusterqueues"), _FOLLOW),
     ClusterGrant("roost.dev", ("jobs/status", "queues/status", "clusterqueues/status"), ("patch",)),

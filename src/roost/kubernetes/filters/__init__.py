@@ -9,10 +9,13 @@ does what has to be done before the pod is bound.
 from __future__ import annotations
 
 from roost.kubernetes.client.kinds import NAMESPACES
+from roost.kubernetes.filters.claims import KINDS as CLAIM_KINDS
+from roost.kubernetes.filters.claims import ClaimsFilter
 from roost.kubernetes.filters.neighbours import NeighbourFilter
 from roost.kubernetes.filters.turns import FilterFactory
 
 #: The filters of an operator, in the order in which they are asked; one line for each.
 NODE_FILTERS: tuple[FilterFactory, ...] = (
     FilterFactory((NAMESPACES,), lambda _context: NeighbourFilter()),
+    FilterFactory(CLAIM_KINDS, ClaimsFilter),
 )

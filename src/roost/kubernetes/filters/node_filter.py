@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from roost.core import NodeId
 
@@ -92,4 +92,21 @@ class GangFilter(Protocol):
 
     def demands(self, pods: Sequence[Object]) -> Demands | None:
         """What pods that wait ask of each other, all of them the same; None: nothing."""
+        ...
+class PodRoom(NamedTuple):
+    """For how many pods of one sort there is room on nodes, as things stand."""
+
+    sort: str
+    rooms: Mapping[NodeId, int]
+
+
+@runtime_checkable
+class CountingFilter(Protocol):
+    """A filter that has only so much of something on each node: a gang is told how much."""
+
+    def room(self, pod: Object, nodes: Iterable[Object], most: int) -> PodRoom | None:
+        """For how many pods like this one there is room on each node; None: it is not counted.
+
+        More than ``most`` need not be told.
+        """
         ...

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roost.core import JobId, NodeId
 from roost.kubernetes.client.kinds import PODS, Object, ResourceKind
-from roost.kubernetes.filters.node_filter import GangFilter, NodeFilter, PreferredNodes
+from roost.kubernetes.filters.node_filter import (
+    CountingFilter,
+    GangFilter,
+    NodeFilter,
+    PodRoom,
+    PreferredNodes,
+)
 from roost.kubernetes.objects.pods import is_bound, is_over
 
 if TYPE_CHECKING:
@@ -115,6 +121,15 @@ class NodeFilters:
     def together(self, pod: Object) -> str:
         """The label in which the nodes of all pods like this one must be alike; empty: none."""
         return next((key for one in self._filters if (key := one.together(pod))), "")
+
+    def room(self, pod: Object, nodes: Sequence[Object], most: int) -> PodRoom | None:
+        """For how many pods like this one there is room on each node; None: nothing is counted."""
+        for one in self._filters:
+            if isinstance(one, CountingFilter) and one.concerns(pod):
+                found = one.room(pod, nodes, most)
+                if found is not None:
+                    return found
+        return None
 
     def admit(self, places: Iterable[tuple[Object, Object]]) -> str:
         """Count pods as being on nodes, in an order in which each can go there; or none, and why.

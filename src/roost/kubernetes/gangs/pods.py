@@ -204,7 +204,7 @@ class GangPods:
             # The core knows nothing of affinity, but it counts what a node has one of.
             alone = ((self._apart, 1),) if is_alone_on_node(pod) else ()
             asked = pod if is_bound(pod) else restricted(pod, self.admission.choices)
-            return self._context.need_of(asked, self.shunned, alone)
+            return self._context.need_of(asked, self.shunned, alone, likes=len(self.pods))
         except InvalidSpec:
             if not is_bound(pod):
                 raise

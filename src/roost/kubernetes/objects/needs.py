@@ -10,8 +10,9 @@ Devices, and parts of them, are read in ``shares``, ports of the node in ``ports
 that a pod may ask for (slices of devices, network devices, huge pages, local disk) is counted by
 its name: the core subtracts it from what the node has of that name.
 
-What Roost cannot do it refuses in a sentence, and never leaves out silently: claims of devices
-(``resourceClaims``). What pods demand of each other is for filters.
+What Roost cannot do it refuses in a sentence, and never leaves out silently. What pods demand of
+each other is for filters, as are devices that a pod claims (``resourceClaims``): they are none of
+those that it asks for here.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ class Need(NamedTuple):
 def needs(pod: Object) -> Need:
     """What a pod needs; InvalidSpec with a sentence if it cannot be had here."""
     spec = section(pod, "spec")
-    _refuse(spec)
     wishes_of(pod)  # what makes no sense is refused here; the rest is for filters
     requests = _requests(spec)
     asked = devices_asked(annotations_of(pod), requests)
@@ -98,11 +98,6 @@ def priority_of(spec: Object) -> int:
     if abs(found) > _MOST_PRIORITY + 1:
         raise InvalidSpec(f"priority must fit in 32 bits, got {found}")
     return found
-
-
-def _refuse(spec: Object) -> None:
-    if spec.get("resourceClaims"):
-        raise InvalidSpec("resourceClaims are not supported; ask for devices with nvidia.com/gpu")
 
 
 def _requests(spec: Object) -> dict[str, int]:

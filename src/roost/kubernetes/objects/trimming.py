@@ -77,7 +77,7 @@ _POD_SPEC = (
 )
 _POD_STATUS = (
     *("phase", "reason", "message", "startTime", "podIP", "conditions"),
-    *("containerStatuses", "initContainerStatuses"),
+    *("containerStatuses", "initContainerStatuses", "resourceClaimStatuses"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy")
 _PORT = ("hostPort", "hostIP", "protocol")

@@ -11,10 +11,12 @@ until the workloads that have no room there found some.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
-from roost.core import Core, Event, NodeChanged, NodeId, NodeJoined, NodeLost, NodeSpec, PoolChanged
+from roost.core import Core, Event, JobId, NodeChanged, NodeId, NodeJoined, NodeLost, NodeSpec, PoolChanged
+from roost.core.transitions import MOVING
 from roost.errors import InvalidSpec, RoostError
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.constraints import Pools
@@ -27,6 +29,8 @@ _log = logging.getLogger(__name__)
 LOST_S = 300.0
 #: Why a node is closed that has other hardware than what is in use there.
 _HARDWARE = "hardware"
+#: How that is called of which filters have so much on a node for one workload alone.
+CLAIMED = "devices claimed by "
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
@@ -50,6 +54,11 @@ class ClusterNodes:
         self._unready: dict[NodeId, float] = {}
         #: Closed nodes, and the workloads that closed them.
         self._closed: dict[NodeId, set[str]] = {}
+        #: What is counted for a workload alone, by name; and the same by node.
+        self._counts: dict[JobId, dict[str, Mapping[NodeId, int]]] = {}
+        self._counted: dict[NodeId, dict[str, int]] = {}
+        #: Nodes that are to have less of it as soon as that can be.
+        self._late: dict[NodeId, None] = {}
 
     @property
     def dirty(self) -> bool:
@@ -93,6 +102,28 @@ class ClusterNodes:
         """How many nodes are closed now."""
         return len(self._closed)
 
+    def count(self, job: JobId, name: str, amounts: Mapping[NodeId, int]) -> None:
+        """Let a workload have so much of something on each node, in place of what it had."""
+        before = self._counts.get(job, {}).get(name, {})
+        if before == amounts:
+            return
+        self._counts.setdefault(job, {})[name] = amounts
+        for node in before.keys() | amounts.keys():
+            amount = amounts.get(node, 0)
+            if amount == before.get(node, 0):
+                continue
+            known = self._counted.setdefault(node, {})
+            known.pop(name, None)
+            if amount:
+                known[name] = amount
+            self._dirty[node] = None
+
+    def forget_counts(self, job: JobId) -> None:
+        """A workload is no more."""
+        for name in list(self._counts.get(job, ())):
+            self.count(job, name, {})
+        self._counts.pop(job, None)
+
     def events(self, now: float) -> Iterator[Event]:
         """What the core has to hear of nodes; each before its pools."""
         dirty, self._dirty = self._dirty, {}
@@ -126,6 +157,8 @@ class ClusterNodes:
         for name, reasons in self._closed.items():
             if _HARDWARE in reasons:
                 self._dirty[name] = None
+        self._dirty |= self._late
+        self._late = {}
         due = {name: since + self._lost_s for name, since in self._unready.items()}
         for name, at in due.items():
             if at <= now and self._is_up(name):
@@ -138,6 +171,7 @@ class ClusterNodes:
             self._pools.forget(name)
             self._unready.pop(name, None)
             self._closed.pop(name, None)
+            self._counted.pop(name, None)
             self._pools.unbar(name)
             self.unknown.pop(name, None)
             yield from self._lost(name, now)
@@ -159,7 +193,22 @@ class ClusterNodes:
         if _is_out_of_service(found):
             yield from self._lost(name, now)
             return
-        yield from self._present(node_spec(found), now)
+        spec = node_spec(found)
+        if counted := self._counts_on(name):
+            spec = replace(spec, extras=tuple(sorted((*spec.extras, *counted.items()))))
+        yield from self._present(spec, now)
+
+    def _counts_on(self, name: NodeId) -> dict[str, int]:
+        """What is counted on a node for workloads; it has not less while runs come or go there."""
+        counted = dict(self._counted.get(name, ()))
+        known = self._core.ledger.nodes.get(name)
+        if known is None or not known.here or not any(r.phase in MOVING for r in known.runs):
+            return counted
+        for extra, amount in known.spec.extras:
+            if extra.startswith(CLAIMED) and counted.get(extra, 0) < amount:
+                counted[extra] = amount
+                self._late[name] = None
+        return counted
 
     def _leave_alone(self, name: NodeId, error: InvalidSpec) -> None:
         """Let nothing go there; what runs there from before stays."""

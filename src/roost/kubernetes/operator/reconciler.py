@@ -44,7 +44,7 @@ from roost.kubernetes.objects.values import labels_of
 from roost.kubernetes.operator import gang_shares
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.gang_shares import Kind, Share
-from roost.kubernetes.operator.nodes import LOST_S, ClusterNodes
+from roost.kubernetes.operator.nodes import CLAIMED, LOST_S, ClusterNodes
 from roost.kubernetes.operator.scope import NamespaceScope
 from roost.kubernetes.operator.workload import PodWorkload, SourceFactory, WorkloadSource
 from roost.kubernetes.operator.writer import Writer
@@ -155,6 +155,7 @@ class Reconciler:
         *,
         is_placed: bool = False,
         share: Share | None = None,
+        likes: int = 1,
     ) -> Need:
         """What a pod needs, from a pool that the core knows from now on; raises InvalidSpec."""
         need = needs(pod)
@@ -168,6 +169,8 @@ class Reconciler:
         if not (is_placed or is_bound(pod)) and self.filters.concerns(pod):
             need = self._filtered(pod, need, pool)
             pool = self.pools.add(need.constraints)
+            if likes > 1 and self._asking is not None:
+                extras = (*extras, *self._counted(pod, pool, likes, self._asking))
         if self._asking is not None:
             self._asked_for.setdefault(self._asking, set()).add(pool)
         resources = need.resources
@@ -236,6 +239,22 @@ class Reconciler:
             kept_off=summary(refusals),
         )
 
+    def _counted(self, pod: Object, pool: str, likes: int, job: JobId) -> Extras:
+        """What a pod of a gang takes of what filters have only so much of, by a name of its own.
+
+        The core knows how much of it each node has from the next batch on.
+        """
+        known = self.core.jobs.get(job)
+        if known is not None and known.run is not None:
+            return ()
+        there = self.nodes.objects
+        found = self.filters.room(pod, [there[n] for n in self.pools[pool] if n in there], likes)
+        if found is None:
+            return ()
+        name = f"{CLAIMED}{job}/{found.sort}"
+        self.nodes.count(job, name, found.rooms)
+        return ((name, 1),)
+
     def _elsewhere(self, key: str, nodes: Mapping[NodeId, Object], need: Resources) -> set[NodeId]:
         """All nodes but those of one domain: of what has to stay together, wherever that is.
 
@@ -243,7 +262,8 @@ class Reconciler:
         """
         domains: dict[str, set[NodeId]] = {}
         for name, node in nodes.items():
-            domains.setdefault(labels_of(node)[key], set()).add(name)
+            if (domain := labels_of(node).get(key)) is not None:
+                domains.setdefault(domain, set()).add(name)
         last = self._gathering.get(key)
         if last is not None and last[0] == self._asking and last[1] in domains:
             best = last[1]
@@ -429,6 +449,7 @@ class Reconciler:
         self.workloads.pop(job_id, None)
         self._owner.pop(job_id, None)
         self._asked_for.pop(job_id, None)
+        self.nodes.forget_counts(job_id)
         self.filters.forget(job_id)
 
     def _is_littered(self) -> bool:

@@ -160,11 +160,13 @@ class OperatorContext(Protocol):
         *,
         is_placed: bool = False,
         share: Share | None = None,
+        likes: int = 1,
     ) -> Need:
         """What a pod needs, with more extras, on other nodes than those; raises InvalidSpec.
 
         The core knows the pool of its resources. Filters are not asked about one that is placed.
-        ``share`` is its share of a gang that is shared out.
+        ``share`` is its share of a gang that is shared out; ``likes``: how many pods of the
+        workload may be like this one.
         """
         ...
 
