@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from roost.core import NodeId
 
 if TYPE_CHECKING:
+    from roost.core.extras import Extras
     from roost.kubernetes.client.kinds import Object, ResourceKind
     from roost.kubernetes.filters.division import Demands
     from roost.kubernetes.objects.preferences import NodePoints
@@ -109,4 +110,8 @@ class CountingFilter(Protocol):
 
         More than ``most`` need not be told.
         """
+        ...
+
+    def amounts(self, pod: Object) -> Extras:
+        """What a pod takes of it, by the names under which queues count it."""
         ...

@@ -29,6 +29,7 @@ from roost.kubernetes.objects.pods import is_bound, is_over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roost.core.extras import Extras
     from roost.kubernetes.filters.division import Demands
     from roost.kubernetes.objects.preferences import NodePoints
     from roost.kubernetes.operator.workload import OperatorContext
@@ -130,6 +131,15 @@ class NodeFilters:
                 if found is not None:
                     return found
         return None
+
+    def amounts(self, pod: Object) -> Extras:
+        """What a pod takes of what filters count, by the names under which queues count it."""
+        return tuple(
+            amount
+            for one in self._filters
+            if isinstance(one, CountingFilter) and one.concerns(pod)
+            for amount in one.amounts(pod)
+        )
 
     def admit(self, places: Iterable[tuple[Object, Object]]) -> str:
         """Count pods as being on nodes, in an order in which each can go there; or none, and why.

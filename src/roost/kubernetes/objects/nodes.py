@@ -68,6 +68,9 @@ _BLOCK = (
 _ZONE = ("roost.dev/zone", "topology.kubernetes.io/zone")
 #: Of every name that begins so a node has one: for pods that keep away from others of their gang.
 APART = "pods apart/"
+#: Of devices of every class so a node has more than anybody claims: filters know how many there
+#: are, and queues count them.
+CLASSES, _ALL_DEVICES = "deviceclass.resource.k8s.io/", 1 << 40
 #: How the devices of a node are given out: whole, in shares, or both.
 _GPUS_AS = "roost.dev/gpus-as"
 _SHARING = "nvidia.com/gpu.sharing-strategy"
@@ -202,6 +205,7 @@ def _extras(offered: Object) -> Extras:
     }
     found.update(EVERY_PORT)
     found[f"{APART}*"] = 1
+    found[f"{CLASSES}*"] = _ALL_DEVICES
     return _one(tuple(sorted((name, amount) for name, amount in found.items() if amount)))
 
 

@@ -15,7 +15,17 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from roost.core import Core, Event, JobId, NodeChanged, NodeId, NodeJoined, NodeLost, NodeSpec, PoolChanged
+from roost.core import (
+    Core,
+    Event,
+    JobId,
+    NodeChanged,
+    NodeId,
+    NodeJoined,
+    NodeLost,
+    NodeSpec,
+    PoolChanged,
+)
 from roost.core.transitions import MOVING
 from roost.errors import InvalidSpec, RoostError
 from roost.kubernetes.client.kinds import Object

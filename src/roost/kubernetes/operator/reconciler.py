@@ -171,6 +171,7 @@ class Reconciler:
             pool = self.pools.add(need.constraints)
             if likes > 1 and self._asking is not None:
                 extras = (*extras, *self._counted(pod, pool, likes, self._asking))
+        extras = (*extras, *self.filters.amounts(pod))
         if self._asking is not None:
             self._asked_for.setdefault(self._asking, set()).add(pool)
         resources = need.resources

@@ -353,15 +353,8 @@ def test_only_one_container_may_have_a_part_of_a_device() -> None:
         needs(pod(spec={"containers": [part], "initContainers": [part]}))
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims"),
-    ],
-)
-def test_what_roost_cannot_do_is_refused_and_not_forgotten(spec: Object, why: str) -> None:
-    with pytest.raises(InvalidSpec, match=why):
-        needs(pod(spec=spec))
+def test_devices_that_are_claimed_are_for_a_filter() -> None:
+    assert needs(pod(spec={"resourceClaims": [{"name": "gpu"}]})) == needs(pod())
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from roost.kubernetes.objects.constraints import Pools, constraints_of
 from roost.kubernetes.objects.nodes import facts_of, is_open, is_ready, node_spec
 from roost.kubernetes.objects.ports import EVERY_PORT
 
+#: Of devices of every class there are as many as filters find.
+EVERY_CLASS = (("deviceclass.resource.k8s.io/*", 1 << 40),)
+
 
 def test_a_node_of_the_usual_sort() -> None:
     labels = {
@@ -34,7 +37,7 @@ def test_a_node_of_the_usual_sort() -> None:
         memory_mib=2047,
         zone="eu-1a",
         workers=110,
-        extras=(*EVERY_PORT.items(), ("pods apart/*", 1)),
+        extras=(*EVERY_CLASS, *EVERY_PORT.items(), ("pods apart/*", 1)),
         mixed=False,
     )
 
@@ -251,6 +254,7 @@ def test_a_node_counts_all_else_that_it_offers_by_name() -> None:
     found = node_spec(node(allocatable=offered))
 
     assert found.extras == (
+        *EVERY_CLASS,
         ("ephemeral-storage", 1536),
         ("host port SCTP/*", 1000),
         ("host port TCP/*", 1000),

@@ -1,4 +1,4 @@
-"""Allocations as claims carry them: which devices, set up how, and from which nodes they are used."""
+"""Allocations as claims carry them: which devices, set up how, used from which nodes."""
 
 from __future__ import annotations
 

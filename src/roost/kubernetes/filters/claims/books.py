@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
@@ -89,7 +90,7 @@ class ClaimBooks:
         given_back = Counter(
             device for key in freed for device in _devices(allocation(self.claims[key]))
         )
-        taken = self._taken.keys()
+        taken: AbstractSet[DeviceId] = self._taken.keys()
         if given_back:
             taken = {one for one in taken if self._taken[one] > given_back[one]}
         left: dict[CounterId, Fraction] = {}

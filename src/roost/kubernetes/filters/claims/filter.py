@@ -1,12 +1,13 @@
 """Claims of devices: on which nodes a pod can have those that it asks for, and giving them out.
 
 A claim that has devices binds its pods to the nodes from which these can be used. One that has none
-is given some on the node that its first pod goes to. What was decided counts at once, and is written
-before the pod is bound.
+is given some on the node that its first pod goes to. What was decided counts at once, and is
+written before the pod is bound.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,14 +25,16 @@ from roost.kubernetes.client.kinds import (
 )
 from roost.kubernetes.filters.claims.books import ClaimBooks, Decision, Key
 from roost.kubernetes.filters.claims.inventory import Inventory
-from roost.kubernetes.filters.claims.verdicts import Verdict, decisions_of
+from roost.kubernetes.filters.claims.requests import counts_of
+from roost.kubernetes.filters.claims.verdicts import Verdict, claimed, decisions_of
 from roost.kubernetes.filters.claims.writing import ClaimWriter, quietly
 from roost.kubernetes.filters.node_filter import PodRoom
-from roost.kubernetes.objects.nodes import NodeFacts, facts_of
+from roost.kubernetes.objects.nodes import CLASSES, NodeFacts, facts_of
 from roost.kubernetes.objects.pods import is_bound, is_over
 from roost.kubernetes.objects.values import sections, text
 
 if TYPE_CHECKING:
+    from roost.core.extras import Extras
     from roost.kubernetes.operator.workload import OperatorContext
 
 #: The kinds that it looks at.
@@ -178,6 +181,13 @@ class ClaimsFilter:
             rooms[facts.name] = known[facts.name]
         return PodRoom(verdict.sort, rooms)
 
+    def amounts(self, pod: Object) -> Extras:
+        """How many devices of each class its claims ask for; one that is not there, for none."""
+        counts: Counter[str] = Counter()
+        for claim in claimed(pod, self._books):
+            counts.update(counts_of(claim))
+        return tuple(sorted((f"{CLASSES}{name}", n) for name, n in counts.items() if n > 0))
+
     def _verdict(self, pod: Object) -> Verdict:
         return Verdict(pod, self._books, self._inventory, self._classes)
 
@@ -227,9 +237,7 @@ class ClaimsFilter:
             again = self._plans.get(key)
             if again is not None and claim in again.claims:
                 continue  # it is used once more
-            work = self._writer.give_back(
-                claim, plan.claims[claim], plan.pod_uid, devices=devices
-            )
+            work = self._writer.give_back(claim, plan.claims[claim], plan.pod_uid, devices=devices)
             await quietly(work, f"claim {claim[1]}")
 
     async def prepare(self, pod: Object, node: NodeId) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from roost.core import NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.filters.claims.expressions import (
@@ -281,7 +280,7 @@ def node_matcher(selector: Object) -> Callable[[NodeFacts], bool]:
 
 
 def _device(found: Object, pool: PoolId, slice_name: str, reach: Reach) -> Device:
-    attributes: dict[str, Value] = Domains()
+    attributes = Domains()
     unusable = ""
     given = section(found, "attributes")
     for name in given:
@@ -289,7 +288,7 @@ def _device(found: Object, pool: PoolId, slice_name: str, reach: Reach) -> Devic
             _put(attributes, name, pool.driver, _value(section(given, name)))
         except EvaluationError as error:
             unusable = f"attribute {quoted(name)}: {error}"
-    capacity: dict[str, Value] = Domains()
+    capacity = Domains()
     amounts = section(found, "capacity")
     for name in amounts:
         amount = quantity_of(str(section(amounts, name).get("value")))
@@ -314,7 +313,7 @@ def _device(found: Object, pool: PoolId, slice_name: str, reach: Reach) -> Devic
     )
 
 
-def _put(into: dict[str, Value], name: str, driver: str, value: Value) -> None:
+def _put(into: Domains, name: str, driver: str, value: Value) -> None:
     domain, slash, short = name.partition("/")
     if not slash:
         domain, short = driver, name
@@ -345,9 +344,7 @@ def _taints(found: Object) -> Iterator[DeviceTaint]:
             yield DeviceTaint(text(taint, "key"), text(taint, "value"), effect)
 
 
-def _consumed(
-    found: Object, pool: PoolId, slice_name: str
-) -> Iterator[tuple[CounterId, Fraction]]:
+def _consumed(found: Object, pool: PoolId, slice_name: str) -> Iterator[tuple[CounterId, Fraction]]:
     for one in sections(found, "consumesCounters"):
         for counter, value in section(one, "counters").items():
             yield CounterId(pool, slice_name, text(one, "counterSet"), counter), _amount(value)

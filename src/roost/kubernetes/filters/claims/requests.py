@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -42,14 +43,14 @@ class Selector(NamedTuple):
 class Alternative(NamedTuple):
     """One way to satisfy a request.
 
-    ``name`` is what its devices are listed under. ``count`` is None where all devices are asked
+    ``name`` is what its devices are listed under. ``number`` is None where all devices are asked
     for that are meant. ``admin``: besides whoever else has them.
     """
 
     name: str
     device_class: str
     selectors: tuple[Selector, ...]
-    count: int | None
+    number: int | None
     admin: bool
     tolerations: tuple[DeviceToleration, ...]
 
@@ -92,16 +93,35 @@ def request_of(claim: Object, classes: Mapping[str, Object]) -> ClaimRequest:
         )
     except InvalidSpec as error:
         raise InvalidSpec(f"claim {name}: {error}") from None
-    least = sum(min(one.count or 0 for one in each.alternatives) for each in found.requests)
+    least = sum(min(one.number or 0 for one in each.alternatives) for each in found.requests)
     if least > MOST_DEVICES:
         raise InvalidSpec(f"claim {name} asks for {least} devices; it can have {MOST_DEVICES}")
     return found
 
 
+def counts_of(claim: Object) -> Counter[str]:
+    """How many devices of each class a claim asks for at most; all of them count as the most."""
+    counts: Counter[str] = Counter()
+    try:
+        for one in sections(section(section(claim, "spec"), "devices"), "requests"):
+            ways = (
+                [section(one, "exactly")] if "exactly" in one else sections(one, "firstAvailable")
+            )
+            most: Counter[str] = Counter()
+            for way in ways:
+                every = text(way, "allocationMode") == "All"
+                number = MOST_DEVICES if every else min(integer(way, "count", 1), MOST_DEVICES)
+                most |= Counter({text(way, "deviceClassName"): number})
+            counts += most
+    except InvalidSpec:
+        return Counter()  # whoever looks for its devices says what is wrong
+    return counts
+
+
 def _request(found: Object, classes: Mapping[str, Object]) -> DeviceRequest:
     name = text(found, "name")
     if found.get("exactly") is not None:
-        ways = (_alternative(section(found, "exactly"), name, classes),)
+        ways: tuple[Alternative, ...] = (_alternative(section(found, "exactly"), name, classes),)
     else:
         ways = tuple(
             _alternative(one, f"{name}/{text(one, 'name')}", classes)

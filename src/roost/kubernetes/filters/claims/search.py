@@ -57,7 +57,7 @@ class Steps:
             raise TooLong
 
 
-class TooLong(Exception):  # noqa: N818 - it is not wrong, it only takes too long
+class TooLong(Exception):
     """A search was given up."""
 
 
@@ -87,9 +87,7 @@ class Search:
         self, seen: Seen, claims: Sequence[ClaimRequest], books: Books, steps: Steps
     ) -> None:
         self._seen, self._claims, self._books, self._steps = seen, claims, books, steps
-        self._devices = [
-            device for pool, devices in seen if not pool.trouble for device in devices
-        ]
+        self._devices = [device for pool, devices in seen if not pool.trouble for device in devices]
         self._given: list[list[GivenDevice]] = [[] for _ in claims]
         #: Which claims have a device in this search; and what is used of counters in it.
         self._used: dict[DeviceId, set[int]] = {}
@@ -114,15 +112,13 @@ class Search:
         for c, claim in enumerate(self._claims):
             for r, request in enumerate(claim.requests):
                 for w, way in enumerate(request.alternatives):
-                    if way.count is None:
+                    if way.number is None:
                         self._all[c, r, w] = self._meant(claim, way)
 
     def _meant(self, claim: ClaimRequest, way: Alternative) -> list[Device]:
         for pool, _ in self._seen:
             if pool.trouble:
-                raise InvalidSpec(
-                    f"claim {claim.name} asks for all devices, but {pool.trouble}"
-                )
+                raise InvalidSpec(f"claim {claim.name} asks for all devices, but {pool.trouble}")
         return [device for device in self._devices if self._is_meant(claim, way, device)]
 
     def _go(self, at: _Place) -> bool:
@@ -134,12 +130,10 @@ class Search:
             return self._go(_Place(at.claim + 1, 0))
         request = claim.requests[at.request]
         if at.way is None:
-            return any(
-                self._go(at._replace(way=way)) for way in range(len(request.alternatives))
-            )
+            return any(self._go(at._replace(way=way)) for way in range(len(request.alternatives)))
         way = request.alternatives[at.way]
         every = self._all.get((at.claim, at.request, at.way))
-        wanted = way.count if every is None else len(every)
+        wanted = way.number if every is None else len(every)
         if every is not None and not every:
             return False
         assert wanted is not None  # noqa: S101 - it is counted where all are asked for
@@ -223,9 +217,7 @@ class Search:
                 return False
         return True
 
-    def _put(
-        self, at: _Place, request: DeviceRequest, way: Alternative, device: Device
-    ) -> bool:
+    def _put(self, at: _Place, request: DeviceRequest, way: Alternative, device: Device) -> bool:
         """Give it out, unless a constraint speaks against it."""
         values = list(self._values[at.claim])
         for number, alike in enumerate(self._claims[at.claim].alike):

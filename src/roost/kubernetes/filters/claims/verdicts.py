@@ -53,8 +53,7 @@ def claims_of(pod: Object, books: ClaimBooks) -> tuple[PodClaim, ...]:
     meta = pod["metadata"]
     namespace = str(meta.get("namespace") or "")
     made = {
-        text(one, "name"): one
-        for one in sections(section(pod, "status"), "resourceClaimStatuses")
+        text(one, "name"): one for one in sections(section(pod, "status"), "resourceClaimStatuses")
     }
     found: dict[Key, PodClaim] = {}
     for one in sections(pod["spec"], "resourceClaims"):
@@ -76,6 +75,22 @@ def claims_of(pod: Object, books: ClaimBooks) -> tuple[PodClaim, ...]:
     for each in found.values():
         _check(pod, each, books)
     return tuple(found.values())
+
+
+def claimed(pod: Object, books: ClaimBooks) -> Iterator[Object]:
+    """Those claims of a pod that are there, whatever is wrong with them."""
+    namespace = str(pod["metadata"].get("namespace") or "")
+    made = {
+        str(one.get("name")): str(one.get("resourceClaimName"))
+        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    names = (
+        str(one.get("resourceClaimName") or made.get(str(one.get("name"))))
+        for one in pod["spec"].get("resourceClaims") or ()
+    )
+    for name in dict.fromkeys(names):
+        if (namespace, name) in books.claims:
+            yield books.claims[namespace, name]
 
 
 def _missing(name: str, books: ClaimBooks) -> str:
@@ -189,7 +204,9 @@ class Verdict:
     @property
     def sort(self) -> str:
         """What pods have in common whose own claims ask for the same; empty: it has none to ask."""
-        asked = [self._requests[one.key] for one in self.claims if one.own and one.key in self._requests]
+        asked = [
+            self._requests[one.key] for one in self.claims if one.own and one.key in self._requests
+        ]
         if not asked:
             return ""
         written = repr([one._replace(name="") for one in asked]).encode()

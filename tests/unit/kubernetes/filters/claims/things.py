@@ -77,7 +77,10 @@ def allocated(found: Object, *devices: str, node: str = "", by: tuple[str, ...] 
 def claiming(name: str, *claims: str, own: bool = False, **given: Any) -> Object:
     """A pod that claims devices: by name, or by claims that were made of a template for it."""
     asked = [
-        {"name": f"c{n}", **({"resourceClaimTemplateName": "t"} if own else {"resourceClaimName": one})}
+        {
+            "name": f"c{n}",
+            **({"resourceClaimTemplateName": "t"} if own else {"resourceClaimName": one}),
+        }
         for n, one in enumerate(claims)
     ]
     made = pod(name, gpus=0, spec={"resourceClaims": asked}, **given)

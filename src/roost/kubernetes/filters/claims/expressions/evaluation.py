@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from roost.errors import InvalidSpec
 from roost.kubernetes.filters.claims.expressions.functions import (
@@ -19,14 +19,13 @@ from roost.kubernetes.filters.claims.expressions.functions import (
     is_whole,
     no_overload,
 )
-from roost.kubernetes.filters.claims.expressions.parsing import MACROS, Node, parse
+from roost.kubernetes.filters.claims.expressions.parsing import MACROS, Node, Unsigned, parse
 from roost.kubernetes.filters.claims.expressions.patterns import pattern
 from roost.kubernetes.filters.claims.expressions.values import (
     Domains,
     EvaluationError,
     Key,
     Optional,
-    Unsigned,
     Value,
 )
 from roost.kubernetes.objects.values import quoted
@@ -105,37 +104,13 @@ class _Evaluation:
     def value(self, node: Node, names: Names) -> Value:
         """The value of a part of the expression."""
         self._spend(1)
-        what = node.what
-        if what == "literal":
-            return node.value
-        if what == "name":
-            return names[str(node.value)]
-        if what == "select":
-            return self._selected(node, names)
-        if what in ("&&", "||"):
-            return self._joined(node, names)
-        if what == "call":
-            return self._called(node, names)
-        if what == "bind":
-            bound = self.value(node.parts[0], names)
-            return self.value(node.parts[1], {**names, str(node.value): bound})
-        if what in MACROS:
-            return self._macro(node, names)
-        if what == "?:":
-            chosen = node.parts[1 if self._truth(node.parts[0], names) else 2]
-            return self.value(chosen, names)
-        if what == "has":
-            return self._has(node, names)
-        if what == "entries":
-            return self._made(self._entries(node, names))
+        how = self._HOW.get(node.what)
+        if how is not None:
+            return how(self, node, names)
         given = [self.value(part, names) for part in node.parts]
-        if what == "list":
-            return self._made(given)
-        if what == "index":
-            return self._indexed(given[0], given[1], optional=bool(node.value))
         if len(given) == 1:
-            return _of_one(what, given[0])
-        return self._of_two(what, given[0], given[1])
+            return _of_one(node.what, given[0])
+        return self._of_two(node.what, given[0], given[1])
 
     def _spend(self, steps: int) -> None:
         self._left -= steps
@@ -146,6 +121,18 @@ class _Evaluation:
         """A new list or map: a list of twice the same list, and so on, would grow without bound."""
         self._spend(_weight(found))
         return found
+
+    def _list(self, node: Node, names: Names) -> Value:
+        return self._made([self.value(part, names) for part in node.parts])
+
+    def _bound(self, node: Node, names: Names) -> Value:
+        """An expression in which a name stands for a value."""
+        value, inside = node.parts
+        return self.value(inside, {**names, str(node.value): self.value(value, names)})
+
+    def _chosen(self, node: Node, names: Names) -> Value:
+        condition, then, otherwise = node.parts
+        return self.value(then if self._truth(condition, names) else otherwise, names)
 
     def _truth(self, node: Node, names: Names) -> bool:
         found = self.value(node, names)
@@ -191,8 +178,9 @@ class _Evaluation:
             raise no_overload("has", of)
         return isinstance(of, Domains) or name in of
 
-    @staticmethod
-    def _indexed(of: Value, at: Value, *, optional: bool) -> Value:
+    def _indexed(self, node: Node, names: Names) -> Value:
+        of, at = (self.value(part, names) for part in node.parts)
+        optional = bool(node.value)
         if isinstance(of, Optional):
             if not of.has:
                 return of
@@ -205,9 +193,9 @@ class _Evaluation:
             raise no_overload("_[_]", of, at)
         if not 0 <= at < len(of):
             if optional:
-                return Optional(has=False)
+                return Optional(None, has=False)
             raise EvaluationError(f"index out of bounds: {at}")
-        return Optional(True, of[at]) if optional else of[at]
+        return Optional(of[at]) if optional else of[at]
 
     def _entries(self, node: Node, names: Names) -> Value:
         found: dict[Key, Value] = {}
@@ -218,7 +206,7 @@ class _Evaluation:
             if name in found:
                 raise EvaluationError("a map has a key twice")
             found[name] = self.value(value, names)
-        return found
+        return self._made(found)
 
     # -- functions and macros --------------------------------------------------------------------
 
@@ -263,7 +251,9 @@ class _Evaluation:
             case "exists_one":
                 return sum(over.truths()) == 1
             case "filter":
-                return [one for one, holds in zip(over.elements, over.truths(), strict=True) if holds]
+                return [
+                    one for one, holds in zip(over.elements, over.truths(), strict=True) if holds
+                ]
             case _:
                 return self._made(over.mapped())
 
@@ -300,6 +290,22 @@ class _Evaluation:
             raise no_overload("in", one, other)
         self._spend(_weight(other))
         return any(is_equal(one, each) for each in other)
+
+    #: How parts of an expression are worked out that are no operators.
+    _HOW: ClassVar[dict[str, Callable[[_Evaluation, Node, Names], Value]]] = {
+        "literal": lambda _self, node, _names: node.value,
+        "name": lambda _self, node, names: names[str(node.value)],
+        "select": _selected,
+        "index": _indexed,
+        "has": _has,
+        "list": _list,
+        "entries": _entries,
+        "call": _called,
+        "bind": _bound,
+        "?:": _chosen,
+        **dict.fromkeys(("&&", "||"), _joined),
+        **dict.fromkeys(MACROS, _macro),
+    }
 
 
 class _Comprehension:
@@ -362,10 +368,10 @@ def _found(of: Value, key: Value, *, optional: bool) -> Value:
     elif isinstance(of, Domains):
         found = {}
     elif optional:
-        return Optional(has=False)
+        return Optional(None, has=False)
     else:
         raise EvaluationError(f"no such key: {quoted(key)}")
-    return Optional(True, found) if optional else found
+    return Optional(found) if optional else found
 
 
 def _is_key(key: Key, of: Mapping[Key, Value]) -> bool:
@@ -393,7 +399,9 @@ def _order(sign: str, one: Value, other: Value) -> int | None:
     if not numbers and not (isinstance(one, str) and isinstance(other, str)):
         raise no_overload(sign, one, other)
     left, right = cast("Any", one), cast("Any", other)
-    return next((n for n, so in ((-1, left < right), (0, left == right), (1, left > right)) if so), None)
+    return next(
+        (n for n, so in ((-1, left < right), (0, left == right), (1, left > right)) if so), None
+    )
 
 
 def _arithmetic(sign: str, one: Value, other: Value) -> Value:
@@ -422,7 +430,11 @@ def _arithmetic(sign: str, one: Value, other: Value) -> Value:
 
 def _floating(sign: str, one: float, other: float) -> float:
     if sign == "/" and not other:
-        return math.nan if not one or math.isnan(one) else math.copysign(math.inf, one) * math.copysign(1, other)
+        return (
+            math.nan
+            if not one or math.isnan(one)
+            else math.copysign(math.inf, one) * math.copysign(1, other)
+        )
     return {"+": one + other, "-": one - other, "*": one * other, "/": one / (other or 1.0)}[sign]
 
 

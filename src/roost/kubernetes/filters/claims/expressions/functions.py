@@ -12,12 +12,12 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from roost.errors import InvalidSpec
+from roost.kubernetes.filters.claims.expressions.parsing import Unsigned
 from roost.kubernetes.filters.claims.expressions.patterns import pattern
 from roost.kubernetes.filters.claims.expressions.values import (
     EvaluationError,
     Optional,
     Quantity,
-    Unsigned,
     Value,
     Version,
     quantity_of,
@@ -45,7 +45,7 @@ def is_equal(one: Value, other: Value) -> bool:
         )
     if isinstance(one, Optional) and isinstance(other, Optional):
         return one.has == other.has and is_equal(one.value, other.value)
-    return type(one) is type(other) and one == other or _is_same_number(one, other)
+    return (type(one) is type(other) and one == other) or _is_same_number(one, other)
 
 
 def _is_same_number(one: Value, other: Value) -> bool:
@@ -150,7 +150,9 @@ def _bool(of: Value) -> bool:
         return of
     known = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
     text = _is(str, "bool", of)
-    found = known.get(text.lower() if text in ("True", "TRUE", "T", "F", "False", "FALSE") else text)
+    found = known.get(
+        text.lower() if text in ("True", "TRUE", "T", "F", "False", "FALSE") else text
+    )
     if found is None:
         raise EvaluationError("bool() of what is neither true nor false")
     return found
@@ -238,16 +240,20 @@ def _quantity(of: Value) -> Quantity:
     return found
 
 
-def _version(of: Value, loosely: Value = False) -> Version:
-    found = version_of(_is(str, "semver", of), loosely=_is(bool, "semver", loosely))
+def _version(of: Value, *given: Value) -> Version:
+    found = version_of(_is(str, "semver", of), loosely=_loosely("semver", given))
     if found is None:
         raise EvaluationError("semver() of what is none")
     return found
 
 
-def _is_version(of: Value, loosely: Value = False) -> bool:
+def _is_version(of: Value, *given: Value) -> bool:
     text = _is(str, "isSemver", of)
-    return version_of(text, loosely=_is(bool, "isSemver", loosely)) is not None
+    return version_of(text, loosely=_loosely("isSemver", given)) is not None
+
+
+def _loosely(name: str, given: tuple[Value, ...]) -> bool:
+    return bool(given) and _is(bool, name, given[0])
 
 
 def _compared(name: str, result: Callable[[int], Value]) -> Callable[[Value, Value], Value]:
@@ -417,8 +423,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Value], int, int]] = {
     "sets.contains": (_contains_all, 2, 2),
     "sets.intersects": (_intersects, 2, 2),
     "sets.equivalent": (lambda a, b: _contains_all(a, b) and _contains_all(b, a), 2, 2),
-    "optional.of": (lambda of: Optional(True, of), 1, 1),
-    "optional.none": (lambda: Optional(False), 0, 0),
+    "optional.of": (Optional, 1, 1),
+    "optional.none": (lambda: Optional(None, has=False), 0, 0),
     ".hasValue": (lambda of: _is(Optional, "hasValue", of).has, 1, 1),
     ".value": (_value, 1, 1),
     ".or": (_or, 2, 2),

@@ -10,6 +10,8 @@ expression of ten thousand brackets is a sentence, too.
 from __future__ import annotations
 
 import re
+import sys
+import unicodedata
 from typing import NamedTuple, TypeAlias
 
 from roost.errors import InvalidSpec
@@ -27,7 +29,7 @@ _TOKEN = re.compile(
     |(?P<bytes>[bB][rR]?["'])
     |(?P<text>[rR]?(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''
         |"(?:\\.|[^"\\\r\n])*"|'(?:\\.|[^'\\\r\n])*'))
-    |(?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
+    |(?P<float>[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
     |(?P<int>0x[0-9a-fA-F]+[uU]?|[0-9]+[uU]?)
     |(?P<name>[_a-zA-Z][_a-zA-Z0-9]*)
     |(?P<sign>&&|\|\||[=!<>]=|[-+*/%<>!?:.,()\[\]{}])""",
@@ -42,12 +44,30 @@ _ESCAPE = re.compile(
 _ESCAPES = dict(zip("abfnrtv\\?\"'`", "\a\b\f\n\r\t\v\\?\"'`", strict=True))
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(
-    "as break const continue else for function if import let loop package namespace return var"
-    " void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 #: How tightly operators bind; those of one line from left to right.
 _TIGHTNESS = {
-    **{"||": 1, "&&": 2},
+    "||": 1,
+    "&&": 2,
     **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in"), 3),
     **dict.fromkeys(("+", "-"), 4),
     **dict.fromkeys(("*", "/", "%"), 5),
@@ -64,8 +84,8 @@ class Node(NamedTuple):
     """A part of an expression.
 
     ``what`` is one of: literal, name, select, has, index, call, list, entries, not, negate, ``?:``,
-    bind, an operator or a macro. ``value`` is the literal or the name; of an optional selection it ends with
-    a question mark.
+    bind, an operator or a macro. ``value`` is the literal or the name; of an optional selection it
+    ends with a question mark.
     """
 
     what: str
@@ -337,6 +357,6 @@ def _escaped(match: re.Match[str]) -> str:
     if match["octal"] is not None:
         return chr(int(match["octal"], 8))
     code = int(next(match[name] for name in "xXuU" if match[name] is not None), 16)
-    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+    if code > sys.maxunicode or unicodedata.category(chr(code)) == "Cs":
         raise InvalidSpec(f"{quoted(match.group())} is no character")
     return chr(code)

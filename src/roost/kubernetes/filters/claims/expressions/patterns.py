@@ -274,10 +274,9 @@ class _Reader:
             if not name.isidentifier():
                 raise self._wrong("looks around, which RE2 does not")
             self._at += len(name) + 1
-        elif self._has("?"):
-            if self._flags():
-                state = self._state()
-                return state, state
+        elif self._has("?") and self._flags():
+            state = self._state()
+            return state, state
         found = self._either()
         if not self._has(")"):
             raise self._wrong("lacks a bracket")

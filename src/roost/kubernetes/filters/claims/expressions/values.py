@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, total_ordering
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from roost.errors import RoostError
-from roost.kubernetes.filters.claims.expressions.parsing import Unsigned as Unsigned
 
 
 class EvaluationError(RoostError):
@@ -55,17 +54,26 @@ class Version:
 class Optional:
     """A value that may be missing."""
 
-    has: bool
-    value: Value = None
+    value: Value
+    has: bool = True
 
 
-class Domains(dict[str, "Value"]):
+class Domains(dict["Key", "Value"]):
     """A map by domain: one that is not there is empty when it is asked for."""
 
 
-Value: TypeAlias = Union[
-    bool, int, float, str, None, Quantity, Version, Optional, list["Value"], Mapping["Key", "Value"]
-]
+Value: TypeAlias = (
+    bool
+    | int
+    | float
+    | str
+    | Quantity
+    | Version
+    | Optional
+    | list["Value"]
+    | Mapping["Key", "Value"]
+    | None
+)
 #: What a map can have as its key.
 Key: TypeAlias = bool | int | str
 
