@@ -245,8 +245,8 @@ def test_the_next_leader_goes_on(
     async def all_of_it() -> None:
         await devices(server, one=1, two=1)
         await claim(server, "x")
-        selector = {"nodeSelector": {"kubernetes.io/hostname": "two"}}
-        p = await server.create(PODS, pod("p", gpus=0, **by_name("x"), **selector))
+        host = {"kubernetes.io/hostname": "two"}
+        p = await server.create(PODS, pod("p", gpus=0, **by_name("x"), nodeSelector=host))
         by_node = {"key": "metadata.name", "operator": "In", "values": ["one"]}
         results = [{"request": "gpus", "driver": DRIVER, "pool": "one", "device": "gpu-0"}]
         consumer = {"resource": "pods", "name": "p", "uid": p["metadata"]["uid"]}

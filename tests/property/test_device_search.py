@@ -19,7 +19,7 @@ from roost.kubernetes.objects.nodes import NodeFacts
 
 DRIVER = "gpu.example.com"
 NODE = NodeFacts("n", {}, (), {}, usable=True, whole=True, split=True, sized=True)  # type: ignore[arg-type]
-CLASSES = {
+CLASSES: dict[str, Object] = {
     "any": {"metadata": {"name": "any"}, "spec": {}},
     "big": {
         "metadata": {"name": "big"},
@@ -61,17 +61,15 @@ class Case:
         counters = pick((False, False, True))
         devices = []
         for number in range(pick((2, 3, 4, 5))):
-            made: Object = {
-                "name": f"d{number}",
-                "attributes": {"size": {"int": pick((1, 2, 3))}, "half": {"string": pick("ab")}},
-            }
+            attributes: Object = {"size": {"int": pick((1, 2, 3))}, "half": {"string": pick("ab")}}
+            made: Object = {"name": f"d{number}", "attributes": attributes}
             if pick((True, False, False)):
-                made["attributes"]["numa"] = {"int": pick((0, 1))}
+                attributes["numa"] = {"int": pick((0, 1))}
             if pick((True, False, False, False)):
                 made["taints"] = [{"key": "worn", "value": "v", "effect": "NoSchedule"}]
             if counters and pick((True, True, False)):
-                amount = {"value": pick(("1", "2", "500m"))}
-                made["consumesCounters"] = [{"counterSet": "set", "counters": {"part": amount}}]
+                used: Object = {"part": {"value": pick(("1", "2", "500m"))}}
+                made["consumesCounters"] = [{"counterSet": "set", "counters": used}]
             devices.append(made)
         spec: Object = {
             "driver": DRIVER,
@@ -98,8 +96,8 @@ class Case:
         devices: Object = {"requests": requests}
         if pick((True, False)):
             about = self._chance.sample(names, pick((0, 1, len(names))))
-            attribute = f"{DRIVER}/{pick(('half', 'half', 'numa'))}"
-            devices["constraints"] = [{"matchAttribute": attribute, "requests": about}]
+            alike: Object = {"matchAttribute": f"{DRIVER}/{pick(('half', 'half', 'numa'))}"}
+            devices["constraints"] = [{**alike, "requests": about}]
         return {"metadata": {"name": name}, "spec": {"devices": devices}}
 
     def _way(self) -> Object:

@@ -129,7 +129,9 @@ class ClaimBooks:
 
 def allocation(claim: Object) -> Object | None:
     """The allocation that is written on a claim."""
-    return section(claim, "status").get("allocation")
+    status = claim.get("status")
+    found = status.get("allocation") if isinstance(status, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def consumers(claim: Object) -> list[Object]:

@@ -260,8 +260,11 @@ def _is_local(given: Object) -> bool:
 def _shared(pod: Object) -> list[Key]:
     """The claims that it names itself: others may, too."""
     namespace = str(pod["metadata"].get("namespace") or "")
-    names = (text(one, "resourceClaimName") for one in sections(pod["spec"], "resourceClaims"))
-    return [(namespace, name) for name in names if name]
+    try:
+        asked = sections(pod["spec"], "resourceClaims")
+        return [(namespace, name) for one in asked if (name := text(one, "resourceClaimName"))]
+    except InvalidSpec:  # ``refusals`` says so
+        return []
 
 
 def _claimed(pod: Object) -> object:

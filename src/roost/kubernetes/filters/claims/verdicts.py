@@ -50,47 +50,43 @@ class Placed(NamedTuple):
 
 def claims_of(pod: Object, books: ClaimBooks) -> tuple[PodClaim, ...]:
     """The claims of a pod; InvalidSpec says which is not there, or cannot be used."""
-    meta = pod["metadata"]
-    namespace = str(meta.get("namespace") or "")
-    made = {
-        text(one, "name"): one for one in sections(section(pod, "status"), "resourceClaimStatuses")
-    }
+    namespace = str(pod["metadata"].get("namespace") or "")
     found: dict[Key, PodClaim] = {}
-    for one in sections(pod["spec"], "resourceClaims"):
-        name, own = text(one, "resourceClaimName"), False
+    for name, template in _names(pod):
         if not name:
-            template = text(one, "resourceClaimTemplateName")
-            if not template:
-                raise InvalidSpec(f"its claim {text(one, 'name')} is of a sort that is not known")
-            status = made.get(text(one, "name"))
-            if status is None:
-                raise InvalidSpec(f"waits for the claim to be made of template {template}")
-            name, own = text(status, "resourceClaimName"), True
-            if not name:
-                continue  # there is nothing to claim
+            continue  # there is nothing to claim
         claim = books.claims.get((namespace, name))
         if claim is None:
             raise InvalidSpec(_missing(name, books))
-        found[namespace, name] = PodClaim((namespace, name), claim, own)
+        found[namespace, name] = PodClaim((namespace, name), claim, bool(template))
     for each in found.values():
         _check(pod, each, books)
     return tuple(found.values())
 
 
-def claimed(pod: Object, books: ClaimBooks) -> Iterator[Object]:
+def claimed(pod: Object, books: ClaimBooks) -> list[Object]:
     """Those claims of a pod that are there, whatever is wrong with them."""
     namespace = str(pod["metadata"].get("namespace") or "")
+    try:
+        names = dict.fromkeys(name for name, _ in _names(pod) if name)
+    except InvalidSpec:
+        return []
+    return [books.claims[namespace, n] for n in names if (namespace, n) in books.claims]
+
+
+def _names(pod: Object) -> Iterator[tuple[str, str]]:
+    """The names of its claims, each with the template of which it is made; without name: none."""
     made = {
-        str(one.get("name")): str(one.get("resourceClaimName"))
-        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        text(one, "name"): text(one, "resourceClaimName")
+        for one in sections(section(pod, "status"), "resourceClaimStatuses")
     }
-    names = (
-        str(one.get("resourceClaimName") or made.get(str(one.get("name"))))
-        for one in pod["spec"].get("resourceClaims") or ()
-    )
-    for name in dict.fromkeys(names):
-        if (namespace, name) in books.claims:
-            yield books.claims[namespace, name]
+    for one in sections(pod["spec"], "resourceClaims"):
+        name, template = text(one, "resourceClaimName"), text(one, "resourceClaimTemplateName")
+        if not name and not template:
+            raise InvalidSpec(f"its claim {text(one, 'name')} is of a sort that is not known")
+        if not name and text(one, "name") not in made:
+            raise InvalidSpec(f"waits for the claim to be made of template {template}")
+        yield (name, "") if name else (made[text(one, "name")], template)
 
 
 def _missing(name: str, books: ClaimBooks) -> str:

@@ -286,7 +286,7 @@ def test_devices_that_must_be_alike() -> None:
 
 
 def away(asks: Object, **things: list[Object]) -> str:
-    found = filter_of(N1, **{"slices": TWO, **things})
+    found = filter_of(N1, server=None, **{"slices": TWO, **things})
     with pytest.raises(InvalidSpec) as told:
         found.refusals(asks, [node(N1, gpus=0)])
     return str(told.value)
