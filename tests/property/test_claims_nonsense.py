@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -35,20 +36,76 @@ from roost.kubernetes.client.kinds import (
     Object,
 )
 from roost.kubernetes.filters.claims import ClaimsFilter
-from roost.kubernetes.filters.claims.expressions import EvaluationError, compiled
+from roost.kubernetes.filters.claims.expressions import EvaluationError, Value, compiled
 
 JUNK: tuple[Any, ...] = (
     *(None, "", "x", 0, -1, 1 << 70, 1.5, True, [], {}, [None], ["x"], {"x": 1}, [[]], [{}]),
     *("0/1", "a/b/c", "1.2", "Gi", "\x00", "🦆", "All", {"value": "1e999"}, {"cel": None}),
 )
 _WORDS = (
-    *("device", ".", "attributes", "capacity", "driver", "[", "]", "(", ")", "{", "}", '"a"', "'b'"),
-    *("&&", "||", "!", "-", "+", "*", "/", "%", "==", "!=", "<", ">=", "in", "?", ":", ",", "1", "2.5"),
-    *("0x1f", "3u", "true", "null", "x", "has", "size", "all", "exists", "map", "filter", "cel"),
-    *("bind", "quantity", "semver", "matches", "split", "optional", "of", "none", "orValue", "sum"),
-    *("substring", "compareTo", "isGreaterThan", "[1, 2]", '{"k": 1}', 'r"\\d+"', "string", "int"),
-)  # fmt: skip
-DEVICE = {
+    "device",
+    ".",
+    "attributes",
+    "capacity",
+    "driver",
+    "[",
+    "]",
+    "(",
+    ")",
+    "{",
+    "}",
+    '"a"',
+    "'b'",
+    "&&",
+    "||",
+    "!",
+    "-",
+    "+",
+    "*",
+    "/",
+    "%",
+    "==",
+    "!=",
+    "<",
+    ">=",
+    "in",
+    "?",
+    ":",
+    ",",
+    "1",
+    "2.5",
+    "0x1f",
+    "3u",
+    "true",
+    "null",
+    "x",
+    "has",
+    "size",
+    "all",
+    "exists",
+    "map",
+    "filter",
+    "cel",
+    "bind",
+    "quantity",
+    "semver",
+    "matches",
+    "split",
+    "optional",
+    "of",
+    "none",
+    "orValue",
+    "sum",
+    "substring",
+    "compareTo",
+    "isGreaterThan",
+    "[1]",
+    '{"k":1}',
+    'r"\\d+"',
+    "string",
+    "int",
+)
+DEVICE: Value = {
     "driver": "d",
     "attributes": {"d": {"a": 1, "b": "x"}},
     "capacity": {},
@@ -74,9 +131,10 @@ def test_every_pattern_has_an_answer_or_a_sentence(pattern: str, text: str) -> N
 
 def _evaluate(text: str) -> None:
     try:
-        assert compiled(text).holds(DEVICE) in (True, False)  # type: ignore[arg-type]
+        found: object = compiled(text).holds(DEVICE)
     except (InvalidSpec, EvaluationError) as error:
-        assert str(error)
+        found = str(error)
+    assert isinstance(found, bool) or found
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -100,10 +158,8 @@ def test_whatever_stands_in_objects_nothing_breaks(block: int) -> None:
             lambda: found.room(pod, [node("n1", 0)], 3),  # noqa: B023
             lambda: found.together(pod),  # noqa: B023
         ):
-            try:
+            with suppress(InvalidSpec):
                 ask()
-            except InvalidSpec as error:
-                assert str(error), f"case {seed}"
         found.amounts(pod)
         found.reserve(pod, NodeId("n1"))
         found.release(pod)
