@@ -170,7 +170,10 @@ class Reconciler:
             need = self._filtered(pod, need, pool)
             pool = self.pools.add(need.constraints)
             if likes > 1 and self._asking is not None:
-                extras = (*extras, *self._counted(pod, pool, likes, self._asking))
+                counted, why = self._counted(pod, pool, likes, self._asking)
+                extras = (*extras, *counted)
+                told = "; ".join(filter(None, (need.kept_off, why)))
+                need = need._replace(kept_off=told)
         extras = (*extras, *self.filters.amounts(pod))
         if self._asking is not None:
             self._asked_for.setdefault(self._asking, set()).add(pool)
@@ -240,21 +243,25 @@ class Reconciler:
             kept_off=summary(refusals),
         )
 
-    def _counted(self, pod: Object, pool: str, likes: int, job: JobId) -> Extras:
+    def _counted(self, pod: Object, pool: str, likes: int, job: JobId) -> tuple[Extras, str]:
         """What a pod of a gang takes of what filters have only so much of, by a name of its own.
+
+        And a sentence where that is not enough for all that may be like it.
 
         The core knows how much of it each node has from the next batch on.
         """
         known = self.core.jobs.get(job)
         if known is not None and known.run is not None:
-            return ()
+            return (), ""
         there = self.nodes.objects
         found = self.filters.room(pod, [there[n] for n in self.pools[pool] if n in there], likes)
         if found is None:
-            return ()
+            return (), ""
         name = f"{CLAIMED}{job}/{found.sort}"
         self.nodes.count(job, name, found.rooms)
-        return ((name, 1),)
+        total = sum(found.rooms.values())
+        short = f"the devices that are free are enough for {total} pods like it"
+        return ((name, 1),), short if total < likes else ""
 
     def _elsewhere(self, key: str, nodes: Mapping[NodeId, Object], need: Resources) -> set[NodeId]:
         """All nodes but those of one domain: of what has to stay together, wherever that is.

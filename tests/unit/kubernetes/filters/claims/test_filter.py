@@ -591,6 +591,8 @@ def test_a_gang_with_too_few_devices_waits_until_there_are_more() -> None:
     slices = [slice_of("n1", "a", "b"), slice_of("n2", "c")]
     found = cluster(node("n1", 0), node("n2", 0), *pods, claims=claims, slices=slices)
     assert not places(found)
+    (waits,) = found.reconciler.workloads.values()
+    assert "devices that are free are enough for 3 pods" in waits.kept_off  # type: ignore[attr-defined]
     more = slice_of("n2", "c", "d")
     found.reconciler.observe(RESOURCE_SLICES, slices[1], more)
     (nodes_of,) = places(found).values()
