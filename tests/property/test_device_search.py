@@ -85,13 +85,13 @@ class Case:
     def _claim(self, name: str) -> Object:
         pick = self._chance.choice
         names = [f"r{number}" for number in range(pick((1, 1, 2, 3)))]
-        requests = []
+        requests: list[Object] = []
         for each in names:
             if pick((True, False, False)):
                 ways = [{"name": f"w{n}", **self._way()} for n in range(pick((1, 2)))]
                 requests.append({"name": each, "firstAvailable": ways})
             else:
-                admin = {"adminAccess": True} if pick((True, *[False] * 7)) else {}
+                admin: Object = {"adminAccess": True} if pick((True, *[False] * 7)) else {}
                 requests.append({"name": each, "exactly": {**self._way(), **admin}})
         devices: Object = {"requests": requests}
         if pick((True, False)):
