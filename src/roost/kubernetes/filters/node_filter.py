@@ -94,6 +94,8 @@ class GangFilter(Protocol):
     def demands(self, pods: Sequence[Object]) -> Demands | None:
         """What pods that wait ask of each other, all of them the same; None: nothing."""
         ...
+
+
 class PodRoom(NamedTuple):
     """For how many pods of one sort there is room on nodes, as things stand."""
 

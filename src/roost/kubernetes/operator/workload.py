@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from roost.kubernetes.filters.turns import NodeFilters
     from roost.kubernetes.objects.needs import Need
     from roost.kubernetes.operator.binding import Binder
-    from roost.kubernetes.operator.scope import NamespaceScope
     from roost.kubernetes.operator.gang_shares import Share
+    from roost.kubernetes.operator.scope import NamespaceScope
 
 
 class DecisionBatch(NamedTuple):
