@@ -32,7 +32,8 @@ from roost.core.demand import Typical
 from roost.core.ledger import Ledger
 from roost.core.node import Node
 from roost.core.spec import WHOLE, Resources, Way
-from roost.placement.placers import Arrangement, Pack
+from roost.placement.exchange import Arrangement
+from roost.placement.placers import Pack
 from roost.placement.share_prices import SharePrices
 
 #: More milli-CPUs than any node has: where they are not counted there are always enough.

@@ -147,7 +147,7 @@ class Reconciler:
         """Mirrored objects by namespace and name."""
         return self._objects(kind)
 
-    def need_of(
+    def need_of(  # noqa: PLR0913 - what is known of a pod, a fact each
         self,
         pod: Object,
         shunned: tuple[NodeId, ...] = (),

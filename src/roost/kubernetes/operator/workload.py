@@ -152,7 +152,7 @@ class OperatorContext(Protocol):
         """Mirrored objects by namespace and name; empty where the server has no such kind."""
         ...
 
-    def need_of(
+    def need_of(  # noqa: PLR0913 - what is known of a pod, a fact each
         self,
         pod: Object,
         shunned: tuple[NodeId, ...] = (),
