@@ -43,6 +43,7 @@ test-torch: $(VENV)/.with-torch
 # A real kubelet needs root, containerd, runc and CNI's bridge; its tests are skipped without.
 test-kubernetes: $(VENV)/.with-kubernetes
 	$(BIN)/python -m tests.support.kubernetes.binaries
+	$(BIN)/python -m tests.support.kubernetes.controller_programs
 	$(BIN)/python -m pytest -n2 --dist=loadfile tests/kubernetes
 
 # Needs Chromium.

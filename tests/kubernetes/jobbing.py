@@ -52,13 +52,15 @@ async def jobbing(
     site: Site | None = None,
     meeting_port: int | None = None,
     server: str = "",
+    user: str = "admin",
     **options: Any,
 ) -> AsyncIterator[Operator]:
     """An operator that leads and knows Jobs, with a connection of its own, maybe by a proxy."""
-    way = plane.kubeconfig_of("admin", server=server) if server else plane.kubeconfig
+    way = plane.kubeconfig_of(user, server=server)
     asks = bool(options.pop("asks_for_nodes", False))
     known = JobOptions(site or Site("roost-train"), meeting_port=meeting_port, asks_for_nodes=asks)
-    opening = SourceFactory(JobController.kinds, lambda context: JobController(context, known))
+    kinds = (*JobController.kinds, *JobController.asking_kinds)
+    opening = SourceFactory(kinds, lambda context: JobController(context, known))
     given = {"lease_s": 2.0, **options}
     async with operating(plane, [opening], Path(way), **given) as operator:
         yield operator

@@ -59,8 +59,18 @@ Examples:
     default="",
     help="Those that the operator is confined to.  [default: none, it serves all]",
 )
+@option(
+    "--ask-for-nodes",
+    section="Which",
+    type=click.Choice(["off", "placeholders", "provisioning-requests"]),
+    default="off",
+    show_default=True,
+    help="How the operator is to ask; the kinds that it needs for that are looked for, too.",
+)
 @click.pass_context
-def check(ctx: click.Context, namespace: str, user: str | None, namespaces: str) -> None:
+def check(
+    ctx: click.Context, namespace: str, user: str | None, namespaces: str, ask_for_nodes: str
+) -> None:
     """Say which permissions the operator lacks, and what else is wrong; exit 1 if anything is.
 
     Permissions are those of the current context, unless --user names somebody. Where there are
@@ -68,6 +78,7 @@ def check(ctx: click.Context, namespace: str, user: str | None, namespaces: str)
     """
     _needs_extra()
     from roost.kubernetes.administration.checkup import ClusterCheckup, checkup
+    from roost.kubernetes.client.kinds import PROVISIONING_REQUESTS
     from roost.kubernetes.crds.audit import kueue_lines, lacking
     from roost.kubernetes.operator.scope import namespaces_of
 
@@ -77,6 +88,11 @@ def check(ctx: click.Context, namespace: str, user: str | None, namespaces: str)
         return await lacking(api, namespace, user or "", served), await checkup(api, namespace)
 
     missing, found = _with_api(ctx, act)
+    if ask_for_nodes == "provisioning-requests":
+        kind = PROVISIONING_REQUESTS
+        if not _with_api(ctx, lambda api: api.discover(kind)):
+            named = f"{kind.resource}/{kind.version}"
+            click.echo(f"note   the cluster has no {named}: Jobs will ask by placeholders")
     for permission in missing:
         place = namespace if permission.local else permission.namespace
         where = f"in namespace {place}" if place else "in the whole cluster"

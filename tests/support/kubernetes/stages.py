@@ -4,7 +4,7 @@ A pod that is bound runs at once; one with the annotation ``roost.dev/pretend`` 
 ``succeeds``, or ``fails`` (exit code 1). One that is deleted is gone as soon as KWOK sees it. With
 ``roost.dev/pretend: stays`` it keeps Pending, and when it is deleted it never goes: a node that
 does not answer. Annotations may be added to a running pod. Nodes bring their own status with them
-(``nodes``).
+(``nodes``); one that an autoscaler made says nothing, and becomes ready.
 """
 
 from __future__ import annotations
@@ -37,6 +37,15 @@ containerStatuses:
   state: {running: {startedAt: {{ $now | Quote }}}}
 {{ end }}
 """
+_READY = """
+{{ $now := Now }}
+conditions:
+- type: Ready
+  status: "True"
+  reason: Registered
+  lastTransitionTime: {{ $now | Quote }}
+  lastHeartbeatTime: {{ $now | Quote }}
+"""
 _ENDED = """
 {{ $now := Now }}
 phase: %(phase)s
@@ -68,12 +77,13 @@ def stages() -> str:
         _stage("succeed", [gone, _RUNS, ("In", _ANNOTATION, "succeeds")], succeeded),
         _stage("fail", [gone, _RUNS, ("In", _ANNOTATION, "fails")], failed),
         _stage("delete", [stays, ("Exists", ".metadata.deletionTimestamp")], None),
-        _stage("join", [("In", ".status.phase", "never")], "phase: Running", kind="Node"),
+        _stage("join", [("DoesNotExist", _CONDITIONS)], _READY, kind="Node"),
     ]
     return "\n---\n".join(json.dumps(stage) for stage in made)
 
 
 _RUNS = ("In", ".status.phase", "Running")
+_CONDITIONS = ".status.conditions.[].type"
 
 
 def _stage(

@@ -1,33 +1,36 @@
 """Asks for nodes on behalf of Jobs that wait for room, and withdraws what is asked no longer.
 
-Every few seconds it compares what should be asked with the placeholders that there are. All that
-it knows it can read from them, but for how often it asked in vain.
+Every few seconds it compares what should be asked with what is there: placeholders, or a
+ProvisioningRequest. All that it knows it can read from them, but for how often it asked in vain.
 
-    asked      placeholders of the whole gang are there, since the oldest of them was made
-    in vain    the Job did not start within ``PATIENCE_S``: they are withdrawn, and the Job rests
-               for a minute, twice as long each time, up to half an hour
-    launched   they go at once, before the Job's own pods ask for the same room
+    asked      they are there for the whole gang, since the oldest of them was made
+    in vain    the autoscaler says that no nodes will come, or the Job did not start within
+               ``PATIENCE_S``: they are withdrawn, and the Job rests for a minute, twice as long
+               each time, up to half an hour
+    launched   placeholders go at once, before the Job's own pods ask for the same room; a
+               ProvisioningRequest goes when the Job waits no longer
+
+Where the server has no ProvisioningRequests, Jobs ask by placeholders until it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from roost.core import Core, JobId, QueueId
-from roost.errors import Fatal, RoostError
-from roost.kubernetes.autoscaling.placeholders import job_name, placeholders
-from roost.kubernetes.client.kinds import JOBS, PODS, Object
+from roost.core.quota_tree import Account, Amounts
+from roost.core.spec import JobSpec
+from roost.errors import Fatal, NotFound, RoostError
+from roost.kubernetes.autoscaling.provisioning import ProvisioningRequests
+from roost.kubernetes.autoscaling.ways import AskingWay, NodeWish, Placeholders
+from roost.kubernetes.client.kinds import JOBS, PROVISIONING_REQUESTS, Object
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.jobs.blueprint import JobOwner, Site
-from roost.kubernetes.jobs.pods import ensure
-from roost.kubernetes.jobs.request import JobRequest, id_of
 from roost.kubernetes.objects.pods import created_at, is_leaving
-from roost.kubernetes.operator.status import stamp
 from roost.kubernetes.operator.workload import OperatorContext
 
 _log = logging.getLogger(__name__)
@@ -40,14 +43,8 @@ _REST_S = (60.0, 1800.0)
 _LOOK_S = 1.0
 #: The most placeholders of all Jobs together; those that wait behind ask later.
 _MOST = 1000
-
-
-class NodeWish(NamedTuple):
-    """A Job that lacks room for so many workers."""
-
-    job: JobId
-    asked: JobRequest
-    workers: int
+#: How often it is looked whether the server has ProvisioningRequests by now, in seconds.
+_DISCOVER_S = 30.0
 
 
 @dataclass(slots=True)
@@ -58,10 +55,12 @@ class _Asking:
     since: float = 0.0
     in_vain: int = 0
     rests_until: float = 0.0
+    #: What the autoscaler says of it.
+    answer: str = ""
 
 
 class NodeRequests:
-    """The placeholders of all Jobs; ``wishes`` tells who lacks room, the first in line first."""
+    """What all Jobs ask for; ``wishes`` tells who lacks room, the first in line first."""
 
     def __init__(
         self,
@@ -70,27 +69,62 @@ class NodeRequests:
         wishes: Callable[[], Iterable[NodeWish]],
         changed: Callable[[JobId], None],
     ) -> None:
-        self._context, self._site, self._wishes = context, site, wishes
+        self._context, self._wishes = context, wishes
+        self._placeholders: AskingWay = Placeholders(context, site)
+        self._requests: AskingWay = ProvisioningRequests(context, site)
+        self._site = site
+        self._way: AskingWay = self._placeholders
+        #: When the server was last asked for ProvisioningRequests, and whether they lacked then.
+        self._discovered_at, self._lacks = -_DISCOVER_S, False
         #: Called with a Job of which something else is told now.
         self._changed = changed
         self._said: dict[JobId, str] = {}
         self._asking: dict[JobId, _Asking] = {}
         self._launched: set[JobId] = set()
         self._decided = asyncio.Event()
-        #: Jobs with placeholders that nobody wanted the last time: one may only not be read yet.
+        #: Jobs for which is asked what nobody wanted the last time: one may only not be read yet.
         self._unwanted: set[JobId] = set()
 
     async def run(self) -> None:
         """Compare for as long as this process leads, once the core knows who waits."""
         await self._decided.wait()
         while True:
+            await self._choose_way()
             await self._compare()
             await asyncio.sleep(_LOOK_S)
 
     async def withdraw_all(self) -> None:
         """Nothing is asked any more: remove what an operator left that did ask."""
-        for job in self._there():
-            await self._guarded(job, self._withdraw(job))
+        for way in (self._placeholders, self._requests):
+            await self._withdraw_of(way)
+
+    async def _withdraw_of(self, way: AskingWay) -> None:
+        for job, there in way.there().items():
+            await self._guarded(job, way.withdraw(there))
+
+    async def _choose_way(self) -> None:
+        """Ask by ProvisioningRequests if that is wanted and the server has them."""
+        if not self._site().provisioning:
+            await self._withdraw_of(self._requests)
+            return
+        now = self._context.now()
+        if now - self._discovered_at >= _DISCOVER_S:
+            try:
+                has = await self._context.api.discover(PROVISIONING_REQUESTS)
+            except RoostError as error:
+                _log.info("ProvisioningRequests: %s", error)
+                return
+            self._discovered_at = now
+            if not has and not self._lacks:
+                _log.warning(
+                    "the cluster has no %s/%s: Jobs ask for nodes by placeholders until it has",
+                    PROVISIONING_REQUESTS.resource,
+                    PROVISIONING_REQUESTS.version,
+                )
+            self._lacks = not has
+        self._way = self._placeholders if self._lacks else self._requests
+        if not self._lacks:
+            await self._withdraw_of(self._placeholders)
 
     def decided(self, launched: Iterable[JobId]) -> None:
         """Some Jobs have their nodes: what stood for them goes before their pods come."""
@@ -98,7 +132,8 @@ class NodeRequests:
         for job in launched:
             if job in self._asking:
                 self._launched.add(job)
-                self._context.spawn(self._withdraw(job), f"placeholders of {job}")
+                if self._way.gives_way:
+                    self._context.spawn(self._withdraw(job), f"placeholders of {job}")
 
     def told(self, job: JobId) -> str:
         """What is asked for a Job, for people; empty if nothing is."""
@@ -106,17 +141,18 @@ class NodeRequests:
         if asking is None:
             return ""
         if asking.rests_until:
-            again = _clock(asking.rests_until)
-            return f"no nodes came for it, they are asked for again at {again}"
+            again = f"they are asked for again at {_clock(asking.rests_until)}"
+            return f"{asking.answer or 'no nodes came for it'}, {again}"
         if not asking.since:
             return ""
         workers = "1 worker" if asking.workers == 1 else f"{asking.workers} workers"
-        return f"nodes for {workers} were asked for at {_clock(asking.since)}"
+        said = f"nodes for {workers} were asked for at {_clock(asking.since)}"
+        return f"{said}, {asking.answer}" if asking.answer else said
 
     async def _compare(self) -> None:
         """Ask for what is wanted, and withdraw the rest."""
         wanted = {wish.job: wish for wish in affordable(self._context.core, self._wishes())}
-        there = self._there()
+        there = self._way.there()
         for job in [job for job in self._asking if job not in wanted]:
             del self._asking[job]
         self._launched &= wanted.keys()
@@ -139,15 +175,10 @@ class NodeRequests:
         except (Deposed, Fatal):
             raise
         except RoostError as error:
+            if isinstance(error, NotFound):  # perhaps the kind is no more
+                self._discovered_at = -_DISCOVER_S
             _log.warning("nodes for %s: %s", job, error)
             self._rest(job, str(error))
-
-    def _there(self) -> dict[JobId, dict[str, Object]]:
-        found: dict[JobId, dict[str, Object]] = {}
-        for (namespace, name), pod in self._context.objects(PODS).items():
-            if owner := job_name(pod):
-                found.setdefault(id_of(namespace, owner), {})[name] = pod
-        return found
 
     # -- one Job ---------------------------------------------------------------------------------
 
@@ -162,42 +193,23 @@ class NodeRequests:
         made = [created_at(pod) or now for pod in there.values() if not is_leaving(pod)]
         asking.since = min(made, default=0.0)
         if made and now - asking.since > PATIENCE_S:
+            asking.answer = ""
             self._rest(wish.job, "")
             await self._withdraw(wish.job)
             return
-        bodies = placeholders(wish.asked, wish.workers, self._site())
-        names = {body["metadata"]["name"] for body in bodies}
-        for name in there.keys() - names:
-            await self._context.binder.remove(there[name])
-        await self._make(wish, bodies, there)
+        answer = self._way.answer(there)
+        asking.answer = answer.sentence
+        if answer.refused:
+            self._rest(wish.job, "")
+            await self._withdraw(wish.job)
+            return
+        await self._way.ask(wish, there, lambda: wish.job in self._launched)
         if not asking.since:
             asking.since = now
             self._tell(wish.asked.owner, self.told(wish.job))
 
-    async def _make(self, wish: NodeWish, bodies: list[Object], there: dict[str, Object]) -> None:
-        """Make those that are missing; only when all are there does any say that it waits."""
-        owner, ready = wish.asked.owner, []
-        for body in bodies:
-            name = body["metadata"]["name"]
-            found = there.get(name)
-            if found is None or not owner.owns(found):
-                found = await ensure(self._context, owner, PODS, body)
-            if wish.job in self._launched:
-                return
-            if not _waits(found):
-                ready.append(name)
-        told = {"status": {"conditions": [_condition(self._context.now())]}}
-        for name in ready:
-            await self._context.binder.write(
-                lambda name=name: self._context.api.patch(  # type: ignore[misc]
-                    PODS, name, told, owner.namespace, sub="status"
-                )
-            )
-
     async def _withdraw(self, job: JobId) -> None:
-        for pod in self._there().get(job, {}).values():
-            if not is_leaving(pod):
-                await self._context.binder.remove(pod)
+        await self._way.withdraw(self._way.there().get(job, {}))
 
     def _rest(self, job: JobId, why: str) -> None:
         asking = self._asking.get(job)
@@ -221,41 +233,50 @@ class NodeRequests:
             self._context.write_event(found, "AskedForNodes", text)
 
 
-def affordable(core: Core, wishes: Iterable[NodeWish]) -> Iterator[NodeWish]:
+def affordable(core: Core, wishes: Iterable[NodeWish]) -> list[NodeWish]:
     """Of those in line, the ones that their queues would let run if they had nodes, up to a bound.
 
     A node for a Job that its queue then holds would be paid for and stand empty.
     """
     asked: dict[QueueId, int] = {}
+    booked: list[tuple[Account, Amounts]] = []
+    found: list[NodeWish] = []
     pods = 0
-    for wish in wishes:
-        spec = wish.asked.spec
-        pods += wish.workers + sum(role.workers for role in spec.roles)
-        if pods > _MOST:
-            return
-        queue = core.queues.get(spec.queue)
-        limit = None if queue is None else queue.spec.limit_milli
-        used = asked.get(spec.queue, 0 if queue is None else queue.used_milli)
-        wanted = used + spec.gpu_milli(wish.workers)
-        if limit is None or wanted <= limit:
+    try:
+        for wish in wishes:
+            spec = wish.asked.spec
+            pods += wish.workers + sum(role.workers for role in spec.roles)
+            if pods > _MOST:
+                break
+            queue = core.queues.get(spec.queue)
+            limit = None if queue is None else queue.spec.limit_milli
+            used = asked.get(spec.queue, 0 if queue is None else queue.used_milli)
+            wanted = used + spec.gpu_milli(wish.workers)
+            if limit is not None and wanted > limit:
+                continue
+            account = None if queue is None else queue.account
+            if account is not None:
+                claim = _claim(account, spec)
+                if claim is None:
+                    continue
+                account.book(claim)
+                booked.append((account, claim))
             asked[spec.queue] = wanted
-            yield wish
+            found.append(wish)
+    finally:
+        # Those before others in line count as if they ran, but only for this question.
+        for account, claim in booked:
+            account.book(claim, -1)
+    return found
 
 
-def _waits(pod: Object) -> bool:
-    """Whether a pod says already that no node has room for it."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "PodScheduled" for one in conditions)
+def _claim(account: Account, spec: JobSpec) -> Amounts | None:
+    """What a Job would take of the quotas of its queue's tree; None if there is no room for it.
 
-
-def _condition(now: float) -> Object:
-    return {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "it stands for a worker of a Job that waits for nodes",
-        "lastTransitionTime": stamp(now),
-    }
+    What its queue was promised it gets back from those that borrowed it.
+    """
+    claims = list(account.claims(spec)) or [account.asked(spec, spec.workers.min)]
+    return next((each for each in claims if account.admits(each) or account.promised(each)), None)
 
 
 def _clock(at: float) -> str:

@@ -86,6 +86,12 @@ DEVICE_CLASSES = ResourceKind(
 )
 BATCH_JOBS = ResourceKind("batch", "v1", "jobs", "Job")
 
+POD_TEMPLATES = ResourceKind("", "v1", "podtemplates", "PodTemplate")
+#: What Cluster Autoscaler is asked by for the nodes of a whole gang.
+PROVISIONING_REQUESTS = ResourceKind(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest"
+)
+
 POD_GROUPS = ResourceKind("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 VOLCANO_POD_GROUPS = ResourceKind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 KAI_POD_GROUPS = ResourceKind("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup")

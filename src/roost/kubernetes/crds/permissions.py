@@ -82,6 +82,9 @@ CLUSTER = (
     # The end of what a failed worker printed says what went wrong.
     ClusterGrant("", ("pods/log",), ("get",)),
     ClusterGrant("", ("services",), ("get", "create", "delete")),
+    # With --ask-for-nodes provisioning-requests: what Jobs ask for nodes by.
+    ClusterGrant("", ("podtemplates",), ("get", "create", "delete")),
+    ClusterGrant("autoscaling.x-k8s.io", ("provisioningrequests",), (*_READ, "create", "delete")),
     ClusterGrant("", ("configmaps",), ("get", "create", "patch", "delete")),
     # No right to read one: tokens of runs are written, and kept as digests.
     ClusterGrant("", ("secrets",), ("create", "delete")),

@@ -36,7 +36,7 @@ from roost.engines.rank_environment import (
 from roost.errors import InvalidSpec
 from roost.jobfile.model import JobFile
 from roost.jobfile.program import Program
-from roost.kubernetes.autoscaling.disruption import STAY
+from roost.kubernetes.autoscaling.disruption import STAY, consuming
 from roost.kubernetes.client.kinds import JOBS, Object
 from roost.kubernetes.jobs import sent_folder
 from roost.kubernetes.jobs.containers import (
@@ -108,6 +108,8 @@ class Site:
     loopback: int = 0
     #: The resource that stands for a GPU of a node.
     vendors: Mapping[NodeId, str] = field(default_factory=dict)
+    #: The class of ProvisioningRequests by which Jobs ask for nodes; empty if they do not.
+    provisioning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,10 @@ class Blueprint:
         metadata = self._metadata(name)
         metadata["labels"] |= {**self.overrides.labels, **self._labels(seat), **metadata["labels"]}
         notes = self._notes(seat, need, plan)
-        metadata["annotations"] = {**STAY, **self.overrides.annotations, **notes}
+        stay = STAY
+        if self.site.provisioning:
+            stay = STAY | consuming(request_name(self.owner.name), self.site.provisioning)
+        metadata["annotations"] = {**stay, **self.overrides.annotations, **notes}
         program = self.file.program()
         elastic = self.elastic and seat.role == WORKER
         return {
@@ -472,6 +477,11 @@ class Blueprint:
 def digest_of(token: str) -> str:
     """What is kept of a token where others can read it."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def request_name(job: str) -> str:
+    """What the ProvisioningRequest of a Job is called."""
+    return short(f"{job}-nodes")
 
 
 def short(name: str) -> str:

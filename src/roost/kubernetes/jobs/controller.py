@@ -30,7 +30,8 @@ from roost.jobs.explain import impossible
 from roost.jobs.record import JobRecord
 from roost.jobs.reports import ReportTranslator
 from roost.jobs.views import view_of
-from roost.kubernetes.autoscaling.node_requests import NodeRequests, NodeWish
+from roost.kubernetes.autoscaling.node_requests import NodeRequests
+from roost.kubernetes.autoscaling.ways import NodeWish
 from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
     DISRUPTION_BUDGETS,
@@ -40,6 +41,7 @@ from roost.kubernetes.client.kinds import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
     QUEUES,
     Object,
     ResourceKind,
@@ -91,7 +93,8 @@ class JobOptions:
     placer: str = "topology"
     #: Where pods of elastic jobs call; None: nowhere, and they start anew to change their size.
     meeting_port: int | None = None
-    #: Whether Jobs that wait for room ask an autoscaler for nodes, by placeholders.
+    #: Whether Jobs that wait for room ask an autoscaler for nodes: by ProvisioningRequests if
+    #: their site names a class of them, else by placeholders.
     asks_for_nodes: bool = False
 
 
@@ -99,6 +102,8 @@ class JobController:
     """The source of Roost Jobs."""
 
     kinds = (JOBS, QUEUES, CLUSTER_QUEUES, PRIORITY_CLASSES, DISRUPTION_BUDGETS, *_KUEUE)
+    #: Those that the operator wants mirrored to ask for nodes; who only reads does not.
+    asking_kinds = (PROVISIONING_REQUESTS,)
 
     def __init__(self, context: OperatorContext, options: JobOptions | None = None) -> None:
         self.context = context

@@ -134,6 +134,35 @@ def test_a_queue_s_limit_bounds_what_is_asked() -> None:
     play(scenario())
 
 
+def test_what_a_tree_of_queues_has_room_for_bounds_what_is_asked() -> None:
+    async def scenario() -> None:
+        cluster = asking(SmallCluster())
+        promised = {"quota": 4, "parent": "all"}
+        for name, spec in (("all", {}), ("lab", promised), ("other", promised)):
+            await cluster.create(CLUSTER_QUEUES, {"metadata": {"name": name}, "spec": spec}, "")
+        door = {"metadata": {"name": "lab"}, "spec": {"clusterQueue": "lab"}}
+        await cluster.create(QUEUES, door, "default")
+        async with cluster.led():
+            for name in ("one", "two", "three"):
+                await cluster.submit(name, gpus=4, queue="lab")
+            await cluster.until(lambda: len(placeholders(cluster)) == 2)
+            await asyncio.sleep(0.1)
+            # What it was promised, and what the other queue leaves unused.
+            assert sorted(pod["metadata"]["name"] for pod in placeholders(cluster)) == [
+                "one-nodes-worker-0",
+                "two-nodes-worker-0",
+            ]
+            await cluster.remove(JOBS, "one")
+            await cluster.until(
+                lambda: (
+                    {pod["metadata"]["name"] for pod in placeholders(cluster)}
+                    == {"two-nodes-worker-0", "three-nodes-worker-0"}
+                )
+            )
+
+    play(scenario())
+
+
 def test_what_brings_nothing_is_withdrawn_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         # In the past: placeholders of this cluster are made on the first of January.

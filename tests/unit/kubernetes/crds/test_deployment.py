@@ -65,7 +65,7 @@ def test_every_permission_is_for_a_kind_that_roost_uses() -> None:
 
 def test_the_operator_follows_what_it_may_follow() -> None:
     sources = (GangSource.kinds, ForeignPods.kinds, JobController.kinds, (kinds.NODES, kinds.PODS))
-    followed = (*sources, *(one.kinds for one in NODE_FILTERS))
+    followed = (*sources, JobController.asking_kinds, *(one.kinds for one in NODE_FILTERS))
     mirrored = {(kind.group, kind.plural) for some in followed for kind in some}
     allowed = {(one.group, one.resource) for one in needed() if one.verb == "watch"}
     assert allowed == mirrored

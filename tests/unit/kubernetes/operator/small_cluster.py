@@ -42,6 +42,8 @@ class SmallCluster:
         self.requests = 0
         self.runs = True
         self._numbers = itertools.count(1)
+        #: Kinds that the server does not know.
+        self.unserved: set[ResourceKind] = set()
         self.opening = SourceFactory(JobController.kinds, JobController)
         self.clock = WallClock().now
 
@@ -54,8 +56,14 @@ class SmallCluster:
         await asyncio.sleep(0)
         return copy.deepcopy(self._found(kind, name, namespace))
 
+    async def discover(self, kind: ResourceKind) -> bool:
+        await asyncio.sleep(0)
+        return kind not in self.unserved
+
     async def create(self, kind: ResourceKind, body: Object, namespace: str = "") -> Object:
         await self._asked()
+        if kind in self.unserved:
+            raise NotFound(f"the server has no {kind.resource}")
         key = (namespace, body["metadata"]["name"])
         if key in self.objects(kind):
             raise Conflict(f"{kind.kind} {key[1]} already exists")
