@@ -151,7 +151,8 @@ async def define(plane: ControlPlane, folder: Path) -> None:
 
     async def known() -> bool:
         for name in names:
-            conditions = (await plane.request("GET", f"{path}/{name}"))["status"]["conditions"]
+            told = (await plane.request("GET", f"{path}/{name}")).get("status") or {}
+            conditions = told.get("conditions") or ()
             if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
                 return False
         return True
