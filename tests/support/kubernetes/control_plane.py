@@ -145,6 +145,15 @@ class ControlPlane:
         self._processes["apiserver"].kill()
         self._processes["etcd"].kill()
 
+    def start_manager(self, controllers: Sequence[str]) -> None:
+        """Start kube-controller-manager with these, where it was not asked for at first."""
+        self._controllers = controllers
+        self._start_manager()
+
+    def stop_manager(self) -> None:
+        """End kube-controller-manager alone."""
+        self._processes["manager"].kill()
+
     def stop_scheduler(self) -> None:
         """End kube-scheduler alone."""
         self._processes["scheduler"].kill()

@@ -84,6 +84,19 @@ RESOURCE_SLICES = ResourceKind(
 DEVICE_CLASSES = ResourceKind(
     "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False
 )
+VOLUME_CLAIMS = ResourceKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = ResourceKind("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES = ResourceKind(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False
+)
+STORAGE_CAPACITIES = ResourceKind(
+    "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"
+)
+CSI_DRIVERS = ResourceKind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+CSI_NODES = ResourceKind("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+VOLUME_ATTACHMENTS = ResourceKind(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+)
 BATCH_JOBS = ResourceKind("batch", "v1", "jobs", "Job")
 
 POD_TEMPLATES = ResourceKind("", "v1", "podtemplates", "PodTemplate")

@@ -76,6 +76,16 @@ _KUEUE = ClusterGrant(
 CLUSTER = (
     # Pods may want to be near or far from pods of namespaces with certain labels.
     ClusterGrant("", ("nodes", "namespaces"), _FOLLOW),
+    # Claims that wait for their first pod: a volume is given to them, or a node is written on them.
+    ClusterGrant("", ("persistentvolumeclaims", "persistentvolumes"), (*_FOLLOW, "patch")),
+    ClusterGrant(
+        "storage.k8s.io",
+        (
+            *("storageclasses", "csidrivers", "csinodes", "csistoragecapacities"),
+            "volumeattachments",
+        ),
+        _FOLLOW,
+    ),
     ClusterGrant("", ("pods",), ("get", *_FOLLOW, "create", "delete")),
     ClusterGrant("", ("pods/binding", "pods/eviction"), ("create",)),
     ClusterGrant("", ("pods/status",), ("patch",)),

@@ -13,9 +13,11 @@ from roost.kubernetes.filters.claims import KINDS as CLAIM_KINDS
 from roost.kubernetes.filters.claims import ClaimsFilter
 from roost.kubernetes.filters.neighbours import NeighbourFilter
 from roost.kubernetes.filters.turns import FilterFactory
+from roost.kubernetes.filters.volumes import VolumeFilter
 
 #: The filters of an operator, in the order in which they are asked; one line for each.
 NODE_FILTERS: tuple[FilterFactory, ...] = (
     FilterFactory((NAMESPACES,), lambda _context: NeighbourFilter()),
     FilterFactory(CLAIM_KINDS, ClaimsFilter),
+    FilterFactory(VolumeFilter.kinds, VolumeFilter),
 )

@@ -6,12 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from roost.core import NodeId
+from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from roost.core.extras import Extras
     from roost.kubernetes.client.kinds import Object, ResourceKind
     from roost.kubernetes.filters.division import Demands
     from roost.kubernetes.objects.preferences import NodePoints
+
+
+class NotReady(InvalidSpec):
+    """What a pod needs wherever it goes is not there yet; it is asked about again when it may be.
+
+    Other than what makes no sense it ends no Job.
+    """
 
 
 class NodeFilter(Protocol):
@@ -40,7 +48,8 @@ class NodeFilter(Protocol):
     def refusals(self, pod: Object, nodes: Iterable[Object]) -> Mapping[NodeId, str]:
         """Of these nodes those that a pod must not go to now, each with why.
 
-        InvalidSpec with a sentence if it can go nowhere, whatever node comes.
+        InvalidSpec with a sentence if it can go nowhere, whatever node comes; NotReady if that may
+        pass without a change of the pod.
         """
         ...
 

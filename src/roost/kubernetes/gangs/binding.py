@@ -92,6 +92,10 @@ class GangBinder:
         # The first time at once: most likely something else has just been placed there.
         pause_s = min(_FIRST_S * 2.0**self._strikes, _LONGEST_S) if self._strikes else 0.0
         self._strikes += 1
+        if len(found) > 1:
+            # Its own pods may be in each other's way, which the core does not know: where one node
+            # had several of them none has now, and the other way round the next time.
+            self._pods.apart = not self._pods.apart
         self.not_before = self._context.now() + pause_s
         self._context.requeue_at(self._pods.id, self.not_before)
         return False

@@ -49,7 +49,7 @@ class GangPods:
 
     __slots__ = (
         *("assumed", "busy", "dead", "_context", "done", "last", "_needs", "seats"),
-        *("admission", "id", "pods", "shunned", "_wish"),
+        *("admission", "apart", "id", "pods", "shunned", "_wish"),
     )
 
     def __init__(self, context: OperatorContext, job: JobId) -> None:
@@ -63,6 +63,8 @@ class GangPods:
         self._wish: QueueWish | None = None
         #: Nodes on which no pod of it is placed for now.
         self.shunned: tuple[NodeId, ...] = ()
+        #: Whether no two of its pods are to be on one node: filters did not let them be.
+        self.apart = False
         self.seats: dict[str, Seat] = {}
         #: The seat that a role and number had last, for those that come after them.
         self.last: dict[tuple[str, int], str] = {}
@@ -179,7 +181,7 @@ class GangPods:
         if len(uids) == 1 or all(uid in self._needs for uid in uids):
             return
         pods = [restricted(self.pods[uid], self.admission.choices) for uid in uids]
-        shares = self._context.share_out(pods, self.shunned, self._apart)
+        shares = self._context.share_out(pods, self.shunned, self._one_each)
         for uid, pod, share in zip(uids, pods, shares or (), strict=shares is not None):
             self._needs[uid] = self._context.need_of(pod, self.shunned, share=share)
 
@@ -195,14 +197,15 @@ class GangPods:
         return sorted(found, key=order.__getitem__)
 
     @property
-    def _apart(self) -> str:
+    def _one_each(self) -> str:
         """What every node has one of for this gang."""
         return f"{APART}{self.id}"
 
     def _need_of(self, pod: Object) -> Need:
         try:
             # The core knows nothing of affinity, but it counts what a node has one of.
-            alone = ((self._apart, 1),) if is_alone_on_node(pod) else ()
+            is_alone = (self.apart and not is_bound(pod)) or is_alone_on_node(pod)
+            alone = ((self._one_each, 1),) if is_alone else ()
             asked = pod if is_bound(pod) else restricted(pod, self.admission.choices)
             return self._context.need_of(asked, self.shunned, alone, likes=len(self.pods))
         except InvalidSpec:

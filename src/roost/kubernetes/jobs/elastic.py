@@ -27,7 +27,7 @@ from roost.engines.seating import Seating
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import Blueprint, RunSeats
-from roost.kubernetes.jobs.generation import EndReason, Generation
+from roost.kubernetes.jobs.generation import Displaced, EndReason, Generation
 from roost.kubernetes.jobs.member_state import (
     beside,
     crew,
@@ -378,11 +378,12 @@ class ElasticGeneration(Generation):
             try:
                 await self._create(body)
                 self._awaited.discard(member)
+                await self._ready((name,))
                 return await self._seat(name)
             except Retryable as error:
                 await pause(error, tried)
                 tried += 1
-            except (InvalidSpec, Forbidden, Conflict, NotFound) as error:
+            except (InvalidSpec, Forbidden, Conflict, NotFound, Displaced) as error:
                 self._seen.add(member)
                 how = f"pod {name} cannot be made: {error}"
                 return self._go_on(self._members.ended(self._context.now(), member, 1, how))

@@ -32,6 +32,7 @@ from roost.failpoints import hit
 from roost.jobs.reports import TAILS
 from roost.kubernetes.client.kinds import CONFIG_MAPS, PODS, SECRETS, SERVICES, Object
 from roost.kubernetes.client.lease import Deposed
+from roost.kubernetes.filters.node_filter import NotReady
 from roost.kubernetes.jobs.blueprint import Blueprint
 from roost.kubernetes.jobs.log_keeper import LogKeeper
 from roost.kubernetes.jobs.pod_ends import PodEnd, end_of, stuck, tails_of, why_deleted
@@ -49,6 +50,10 @@ START_S = 1800.0
 _LOOK_S = 2.0
 #: After so many tries to make pods the pause grows by a second each time, up to so many seconds.
 _SOON, _LATER_S = 5, 30
+
+
+class Displaced(RoostError):
+    """Pods cannot go where they were meant to, and have to be placed anew."""
 
 
 class EndReason(NamedTuple):
@@ -84,6 +89,8 @@ class Generation:
         self._making: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._removed: set[str] = set()
+        #: Pods for which filters still do something before they are bound.
+        self._waiting_to_bind: list[Object] = []
         #: The eviction by which it leaves; None: it ends whatever budgets say.
         self._departure: RunEviction | None = None
 
@@ -131,6 +138,7 @@ class Generation:
         if self.why is None:
             self.why, self._departure = EndReason(cause, detail), departure
             self._news.set()
+            self._give_back()
             self._context.spawn(self._wind_up(), f"the end of {self.plan.run}")
             if departure is None:
                 self._part()
@@ -256,6 +264,8 @@ class Generation:
                     await self._pods()
                     await self._bind()
                     break
+                except Displaced as error:
+                    self.end("lost", str(error))
                 except Retryable as error:
                     self._hinder(str(error))
                     await pause(error, tried)
@@ -354,7 +364,42 @@ class Generation:
             self.pod_changed(name, found)
 
     async def _bind(self) -> None:
+        await self._ready(self.seats)
         await _all(self._seat(name) for name in self.seats)
+
+    async def _ready(self, names: Iterable[str]) -> None:
+        """Have done what filters want done before any of these pods is bound.
+
+        Raises Displaced if they do not let them go there, by now.
+        """
+        filters = self._context.filters
+        found = [
+            (pod, self.seats[name].node)
+            for name in names
+            if (pod := self.pods.get(name)) is not None
+            and not (node_of(pod) or is_over(pod))
+            and filters.concerns(pod)
+        ]
+        if not found or self.why is not None:
+            return
+        self._waiting_to_bind += [pod for pod, _ in found]
+        try:
+            why = self._context.admit(found)
+            if not why:
+                await asyncio.gather(*(filters.prepare(pod, node) for pod, node in found))
+                self._waiting_to_bind.clear()
+                return
+        except (Retryable, NotReady) as error:
+            why = str(error)
+        self._give_back()
+        filters.forget(self._job)  # where it may go is looked at anew as soon as it waits again
+        raise Displaced(why)
+
+    def _give_back(self) -> None:
+        """Let filters forget pods that are not bound yet; what they wait for is not wanted."""
+        for pod in self._waiting_to_bind:
+            self._context.filters.release(pod)
+        self._waiting_to_bind.clear()
 
     async def _seat(self, name: str) -> None:
         pod, seat = self.pods.get(name), self.seats[name]

@@ -33,6 +33,7 @@ from roost.core import (
 from roost.errors import InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.kinds import JOBS, PRIORITY_CLASSES, Object
 from roost.kubernetes.crds import ttl_s
+from roost.kubernetes.filters.node_filter import NotReady
 from roost.kubernetes.jobs.context import JobsContext
 from roost.kubernetes.jobs.elastic import recalled
 from roost.kubernetes.jobs.pod_ends import attempt_of
@@ -58,6 +59,8 @@ _log = logging.getLogger(__name__)
 
 #: Attempts before the one under way that keep their pods, for the logs.
 _KEPT = 2
+#: How soon it is looked whether a status was written by now, in seconds.
+_SOON_S = 0.5
 
 
 class JobWorkload:
@@ -86,6 +89,8 @@ class JobWorkload:
         self.kept = ""
         self._uid = ""
         self._is_known = self._is_done = False
+        #: Whether filters had a say about its pods when they were asked last.
+        self._is_filtered = False
         self._run = JobRun(self._jobs, self.id)
         #: The wish to move that was heard last, until it is taken off.
         self._heard: str | None = None
@@ -158,9 +163,7 @@ class JobWorkload:
         if not self._is_known:
             return self._arrive(found, now)
         self._sweep(self._is_stray)
-        if self._is_readmitted() or (
-            self._context.filters.is_stale(self.id) and self._is_moved(found)
-        ):
+        if self._is_readmitted() or (self._has_turn(now) and self._is_moved(found)):
             self._is_known = False
             again: list[Event] = [CancelRequested(now, self.id), Deleted(now, self.id)]
             return [*again, *self._arrive(found, now)]
@@ -185,6 +188,21 @@ class JobWorkload:
     def _admitted(self, asked: JobRequest, *, stands: bool) -> Admission | Obstacle:
         return self._jobs.admitted(asked.owner.namespace, asked.wish, stands=stands)
 
+    def _has_turn(self, now: float) -> bool:
+        """Whether it is its turn to ask filters anew where it may go."""
+        if not self._is_filtered:
+            return False
+        job = self._context.core.jobs.get(self.id)
+        waits = job is not None and job.run is None and not job.state.over
+        if waits and not self._jobs.is_status_written(self.id):
+            # What it is taken over from must tell of all that has been.
+            self._context.requeue_at(self.id, now + _SOON_S)
+            return False
+        filters = self._context.filters
+        if filters.is_standing(self.id):
+            return filters.is_stale(self.id)
+        return waits and self._context.take_turn(self.id)
+
     def _is_moved(self, found: Object) -> bool:
         """Whether filters let it go to other nodes by now than when it began to wait."""
         job = self._context.core.jobs.get(self.id)
@@ -192,6 +210,7 @@ class JobWorkload:
             self._context.filters.forget(self.id)
             return False
         placed = self._placed(self._asked(found), None)
+        self.trouble = None  # it is told once it is taken over
         return placed is None or placed.spec != self.asked.spec
 
     def refused(self, event: Event, error: RoostError) -> None:
@@ -274,15 +293,8 @@ class JobWorkload:
             sentence = f"there is no PriorityClass {asked.priority_class!r}"
             self.trouble = Obstacle("unknown-priority-class", sentence)
             return None
-        filtered = False
-
-        def needs(pod: Object) -> Resources:
-            nonlocal filtered
-            filtered = filtered or (run is None and self._context.filters.concerns(pod))
-            return self._context.need_of(pod, is_placed=run is not None).resources
-
-        placed = asked.placed(self._jobs.site(), admission, needs)
-        if filtered and not self._context.take_turn(self.id):
+        placed = self._pooled(asked, admission, is_placed=run is not None)
+        if placed is None:
             return None
         why = "" if run is not None else self._jobs.why_impossible(placed)
         if why:
@@ -291,6 +303,25 @@ class JobWorkload:
         elif why is None:
             self._context.requeue(self.id)
         return None if why or why is None else placed
+
+    def _pooled(
+        self, asked: JobRequest, admission: Admission, *, is_placed: bool
+    ) -> JobRequest | None:
+        """What is asked with its nodes; None: it is not its turn, or what it needs is not there."""
+        self._is_filtered = False
+
+        def needs(pod: Object) -> Resources:
+            if not is_placed and self._context.filters.concerns(pod):
+                self._is_filtered = True
+            return self._context.need_of(pod, is_placed=is_placed).resources
+
+        try:
+            placed = asked.placed(self._jobs.site(), admission, needs)
+        except NotReady as error:
+            if self._context.take_turn(self.id):  # it is asked again when something changes
+                self.trouble = Obstacle("not-ready", str(error))
+            return None
+        return None if self._is_filtered and not self._context.take_turn(self.id) else placed
 
     def _failed(self, found: Object, now: float) -> Sequence[Event]:
         """It is over before it began."""

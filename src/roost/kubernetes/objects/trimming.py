@@ -9,6 +9,7 @@ replacing an object by a mirrored one would lose what was left out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from sys import intern
 from typing import Any
 
@@ -83,6 +84,34 @@ _CONTAINER = ("name", "resources", "restartPolicy")
 _PORT = ("hostPort", "hostIP", "protocol")
 _CONDITIONS = ("Ready", "PodScheduled", "DisruptionTarget")
 _CONTAINER_STATUS = ("name", "state", "ready", "restartCount")
+#: Volumes that pods do not find on every node.
+_VOLUMES = frozenset(
+    {"persistentVolumeClaim", "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"}
+)
+#: Of objects of storage, the parts of their specs that are looked at, and of their statuses.
+_STORAGE: dict[ResourceKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    kinds.VOLUME_CLAIMS: (
+        (
+            *("accessModes", "resources", "selector", "storageClassName", "volumeMode"),
+            *("volumeName", "volumeAttributesClassName"),
+        ),
+        ("phase",),
+    ),
+    kinds.VOLUMES: (
+        (
+            *("accessModes", "capacity", "claimRef", "nodeAffinity", "storageClassName"),
+            *("volumeMode", "volumeAttributesClassName", "csi", "awsElasticBlockStore"),
+            *("gcePersistentDisk", "azureDisk", "azureFile", "cinder", "vsphereVolume"),
+            "portworxVolume",
+        ),
+        ("phase",),
+    ),
+    kinds.CSI_DRIVERS: (("storageCapacity",), ()),
+    kinds.CSI_NODES: (("drivers",), ()),
+    kinds.VOLUME_ATTACHMENTS: (("attacher", "nodeName", "source"), ()),
+}
+#: Of the source of a volume, the names by which it is known.
+_CSI = ("driver", "volumeHandle")
 #: Annotations of others that are longer say nothing to us.
 _LONGEST_NOTE, _OURS = 4096, "roost.dev/"
 #: Parts longer than this are one of a kind.
@@ -96,6 +125,8 @@ def trimmer(kind: ResourceKind) -> Callable[[Object], Object] | None:
         return Shared().pod
     if kind is kinds.NODES:
         return Shared().node
+    if kind in _STORAGE:
+        return partial(_storage, kind, Shared())
     return _without_templates if kind in kinds.GANG_OWNERS else None
 
 
@@ -112,10 +143,10 @@ class Shared:
         for name in ("containers", "initContainers"):
             if spec.get(name):
                 small[name] = self._one([_container(each) for each in spec[name]])
-        claims = [each for each in spec.get("volumes") or () if "persistentVolumeClaim" in each]
-        if claims:
-            small["volumes"] = claims
-        return self._made(pod, small, self._status(status))
+        mounts = [small for each in spec.get("volumes") or () if (small := _mount(each))]
+        if mounts:
+            small["volumes"] = self._one(mounts)
+        return self.made(pod, small, self._status(status))
 
     def _status(self, status: Object) -> Object:
         small = _kept(status, _POD_STATUS)
@@ -139,9 +170,10 @@ class Shared:
         small = {"allocatable": self._one(status.get("allocatable") or {})}
         small["conditions"] = self._conditions(status.get("conditions") or [])
         spec = _kept(node.get("spec") or {}, ("unschedulable", "taints", "providerID"))
-        return self._made(node, spec, small)
+        return self.made(node, spec, small)
 
-    def _made(self, found: Object, spec: Object, status: Object) -> Object:
+    def made(self, found: Object, spec: Object, status: Object) -> Object:
+        """An object of these parts, with the metadata that is looked at."""
         meta = _kept(found["metadata"], _META)
         if "annotations" in meta:
             meta["annotations"] = _short(meta["annotations"])
@@ -179,6 +211,13 @@ def _short(notes: Object) -> Object:
     }
 
 
+def _mount(volume: Object) -> Object:
+    """A volume that a pod cannot have everywhere; nothing for one that it can."""
+    if "ephemeral" in volume:  # of its template a claim is made
+        return {"name": volume.get("name"), "ephemeral": {}}
+    return volume if not _VOLUMES.isdisjoint(volume) else {}
+
+
 def _container(container: Object) -> Object:
     small = _kept(container, _CONTAINER)
     ports = [_kept(port, _PORT) for port in container.get("ports") or () if port.get("hostPort")]
@@ -187,6 +226,16 @@ def _container(container: Object) -> Object:
 
 def _kept(of: Object, names: tuple[str, ...]) -> Object:
     return {name: of[name] for name in names if name in of}
+
+
+def _storage(kind: ResourceKind, shared: Shared, found: Object) -> Object:
+    """An object of storage without what its drivers keep in it."""
+    of_spec, of_status = _STORAGE[kind]
+    spec = _kept(found.get("spec") or {}, of_spec)
+    if spec.get("csi"):
+        spec["csi"] = _kept(spec["csi"], _CSI)
+    status = _kept(found.get("status") or {}, of_status)
+    return shared.made(found, spec, status)
 
 
 def _without_templates(found: Object) -> Object:

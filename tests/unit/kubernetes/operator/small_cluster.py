@@ -11,7 +11,7 @@ import contextlib
 import copy
 import itertools
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from tests.support.kubernetes.nodes import node
@@ -20,6 +20,7 @@ from roost import placement, policies
 from roost.errors import Conflict, NotFound, Retryable
 from roost.jobs.clock import WallClock
 from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object, ResourceKind
+from roost.kubernetes.filters.turns import FilterFactory
 from roost.kubernetes.jobs.controller import JobController
 from roost.kubernetes.operator.binding import Binder
 from roost.kubernetes.operator.leadership import Leadership
@@ -46,6 +47,7 @@ class SmallCluster:
         self.unserved: set[ResourceKind] = set()
         self.opening = SourceFactory(JobController.kinds, JobController)
         self.clock = WallClock().now
+        self.filters: Sequence[FilterFactory] = ()
 
     def objects(self, kind: ResourceKind) -> Mapping[Key, Object]:
         return self.stored.setdefault(kind, {})
@@ -239,6 +241,7 @@ class SmallCluster:
             api=self,  # type: ignore[arg-type]
             binder=Binder(self, lambda: None),  # type: ignore[arg-type]
             lost_s=0.2,
+            filters=self.filters,
         )
         self.leadership = leadership
         task = asyncio.create_task(leadership.run())
