@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from tests.kubernetes.random_selectors import NodeTerms
+from tests.kubernetes.random_volumes import RandomVolumes
 from tests.support.kubernetes.nodes import node, pod
 
 from roost.kubernetes.client.kinds import Object
@@ -47,6 +48,7 @@ class SmallCluster:
         self._wanted = self._pod()
         self._fellows = _Fellows(seed, len(self._there))
         self._node_terms = NodeTerms(seed, count)
+        self._volumes = RandomVolumes(seed, count, len(self._there))
 
     def nodes(self, copy_of: str) -> list[Object]:
         """Its nodes, in a copy of the cluster."""
@@ -54,6 +56,7 @@ class SmallCluster:
         for at, (labels, taints, has) in enumerate(self._nodes):
             own = {**labels, "cluster": f"{self.name}-{copy_of}", "at": str(at)}
             own |= self._node_terms.labels(at)
+            own |= self._volumes.labels(at)
             made.append(node(f"{self.name}-{copy_of}-{at}", gpus=0, labels=own, taints=taints))
             made[-1]["status"]["allocatable"] = dict(has)
             made[-1]["status"]["capacity"] = dict(has)
@@ -70,6 +73,7 @@ class SmallCluster:
                 nodeName=f"{self.name}-{copy_of}-{at}",
                 containers=[container],
                 **self._fellows.resident(number, f"{self.name}-{copy_of}"),
+                **self._volumes.resident(number, f"{self.name}-{copy_of}"),
             )
             for number, (at, container) in enumerate(self._there)
         ]
@@ -87,8 +91,20 @@ class SmallCluster:
             required = affinity.setdefault("nodeAffinity", {_REQUIRED: {"nodeSelectorTerms": []}})
             required[_REQUIRED]["nodeSelectorTerms"] += terms
         more = {"affinity": affinity} if affinity else {}
-        spec = {**spec, **wishes, **more, "nodeSelector": selector}
+        # Its claims are its own: what the first one took is not there for the second.
+        volumes = self._volumes.wanted(f"{self.name}-{'p' if at else copy_of}")
+        spec = {**spec, **wishes, **more, **volumes, "nodeSelector": selector}
         return pod(name, gpus=0, scheduler=scheduler, labels=labels, **spec)
+
+    def storage(self, copy_of: str) -> list[Object]:
+        """Claims, volumes and limits of a copy of the cluster."""
+        name = f"{self.name}-{copy_of}"
+        made = [*self._volumes.limits(name), *self._volumes.of_residents(name)]
+        return made + self._volumes.of_wanted(name)
+
+    def storage_again(self) -> list[Object]:
+        """The same once more for a pod that is to go to one node, wherever the first one went."""
+        return self._volumes.of_wanted(f"{self.name}-p")
 
     def _node(self) -> tuple[dict[str, str], list[dict[str, str]], dict[str, str]]:
         pick = self._chance.choice

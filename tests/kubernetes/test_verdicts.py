@@ -19,9 +19,12 @@ from collections.abc import Iterable, Iterator
 import pytest
 from tests.kubernetes.operating import operating, pods
 from tests.kubernetes.random_clusters import SmallCluster
+from tests.kubernetes.random_volumes import drivers, names_bound
+from tests.kubernetes.volumes import CONTROLLERS, are_bound, forget_storage, provisioning, store
 from tests.support.effort import examples
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.nodes import create, node, pod, until
+from tests.support.kubernetes.storage import claim, mounting, volume
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, PODS, Object
@@ -36,11 +39,13 @@ FIRST = time.time_ns() % 1_000_000_000 if os.environ.get("ROOST_FRESH") else 0
 
 @pytest.fixture
 def scheduled(cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane with a kube-scheduler."""
-    if cluster.binaries.scheduler is None:
-        pytest.skip("there is no kube-scheduler here")
+    """The control plane with a kube-scheduler, and with the controllers of volumes."""
+    if cluster.binaries.scheduler is None or cluster.binaries.controller_manager is None:
+        pytest.skip("there is no kube-scheduler here, or no kube-controller-manager")
     cluster.start_scheduler()
+    cluster.start_manager(CONTROLLERS)
     yield cluster
+    cluster.stop_manager()
     cluster.stop_scheduler()
 
 
@@ -49,7 +54,7 @@ def test_roost_finds_a_node_where_kube_scheduler_does(
 ) -> None:
     async def all_of_it() -> tuple[int, list[str]]:
         found, wrong = 0, list[str]()
-        async with operating(scheduled):
+        async with operating(scheduled), provisioning(api):
             for first in range(FIRST, FIRST + CASES, AT_ONCE):
                 seeds = range(first, min(first + AT_ONCE, FIRST + CASES))
                 placed, differences = await compared(api, [SmallCluster(seed) for seed in seeds])
@@ -66,6 +71,7 @@ def test_roost_finds_a_node_where_kube_scheduler_does(
 
 async def compared(api: Api, cases: list[SmallCluster]) -> tuple[int, list[str]]:
     """How many pods kube-scheduler places, and what Roost does otherwise."""
+    await stored(api, [*drivers(), *(o for case in cases for c in "kr" for o in case.storage(c))])
     await create(api, NODES, [one for case in cases for c in "kr" for one in case.nodes(c)])
     await create(api, PODS, [one for case in cases for c in "kr" for one in case.residents(c)])
     await both_know(api)
@@ -85,20 +91,28 @@ async def compared(api: Api, cases: list[SmallCluster]) -> tuple[int, list[str]]
         case.wanted("k", KUBE, judged[name_of(case.wanted("r", ROOST))][-1])
         for case in doubtful.values()
     ]
+    await stored(api, [one for case in doubtful.values() for one in case.storage_again()])
     await create(api, PODS, pinned)
     again = await until(lambda: verdicts(api, list(doubtful))) if doubtful else {}
     refused = [name for name in again if not again[name]]
     return placed, wrong + [f"{name}: Roost's alone: {told(doubtful[name])}" for name in refused]
 
 
+async def stored(api: Api, objects: list[Object]) -> None:
+    """Create storage, and wait until what is meant for each other is bound."""
+    await store(api, objects)
+    await until(lambda: are_bound(api, names_bound(objects)))
+
+
 async def both_know(api: Api) -> None:
     """Wait until both schedulers have seen all that was made: they place what was made last."""
+    asks = claim("last")
+    asks["spec"]["volumeName"] = "v-last"
+    await stored(api, [asks, volume("v-last", claimed_by=asks)])
     await create(api, NODES, [node("last", gpus=0, labels={"cluster": "last"})])
     each = (KUBE, ROOST)
-    select = {"cluster": "last"}
-    await create(
-        api, PODS, [pod(f"last-{by}", gpus=0, scheduler=by, nodeSelector=select) for by in each]
-    )
+    given = {"nodeSelector": {"cluster": "last"}, **mounting("last")}
+    await create(api, PODS, [pod(f"last-{by}", gpus=0, scheduler=by, **given) for by in each])
     judged = await until(lambda: verdicts(api, [f"last-{by}" for by in each]))
     assert set(judged.values()) == {"last"}
 
@@ -129,6 +143,7 @@ async def cleared(api: Api) -> None:
         await api.delete(PODS, name_of(one), "default", grace_s=0)
     for one in (await api.list(NODES))[0]:
         await api.delete(NODES, name_of(one))
+    await forget_storage(api)
     await until(lambda: _empty(api))
 
 
@@ -147,4 +162,4 @@ def told(case: SmallCluster) -> str:
         for one in case.nodes("r")
     ]
     there = [(one["spec"]["nodeName"], one["spec"]["containers"]) for one in case.residents("r")]
-    return json.dumps([nodes, there, case.wanted("r", ROOST)["spec"]])
+    return json.dumps([nodes, there, case.wanted("r", ROOST)["spec"], case.storage("r")])

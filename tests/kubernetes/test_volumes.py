@@ -175,9 +175,11 @@ def test_local_volumes_are_given_to_a_gang_one_on_each_node(
 def test_an_ephemeral_volume_is_made_with_its_pod(
     storing: ControlPlane, api: Api, runner: asyncio.Runner
 ) -> None:
-    asks = {"storageClassName": "wffc", "accessModes": ["ReadWriteOnce"]}
-    asks["resources"] = {"requests": {"storage": "1Gi"}}  # type: ignore[assignment]
-    scratch = {"volumes": [{"name": "s", "ephemeral": {"volumeClaimTemplate": {"spec": asks}}}]}
+    asks: Object = {"storageClassName": "wffc", "accessModes": ["ReadWriteOnce"]}
+    asks["resources"] = {"requests": {"storage": "1Gi"}}
+    scratch: Object = {
+        "volumes": [{"name": "s", "ephemeral": {"volumeClaimTemplate": {"spec": asks}}}]
+    }
 
     async def story() -> None:
         await define(api)

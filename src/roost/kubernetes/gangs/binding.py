@@ -42,7 +42,7 @@ _PLANS = 64
 class GangBinder:
     """Binds and evicts the pods of a gang."""
 
-    __slots__ = ("_context", "_pods", "_source", "_strikes", "evicting", "not_before")
+    __slots__ = ("_context", "_pods", "_source", "_strikes", "evicting", "not_before", "trouble")
 
     def __init__(self, context: OperatorContext, pods: GangPods, source: GangSource) -> None:
         self._context, self._pods, self._source = context, pods, source
@@ -50,6 +50,8 @@ class GangBinder:
         self.evicting = False
         #: No pod is bound before this time.
         self.not_before = 0.0
+        #: What stood against its seats the last time; empty: nothing.
+        self.trouble = ""
         #: How often filters did not let it go to its seats, one time after the other.
         self._strikes = 0
 
@@ -86,10 +88,11 @@ class GangBinder:
         except InvalidSpec as error:
             why = str(error)
         if not why:
-            self._strikes = 0
+            self._strikes, self.trouble = 0, ""
             return True
         _log.info("%s is placed anew: %s", self._pods.id, why)
         # The first time at once: most likely something else has just been placed there.
+        self.trouble = why
         pause_s = min(_FIRST_S * 2.0**self._strikes, _LONGEST_S) if self._strikes else 0.0
         self._strikes += 1
         if len(found) > 1:
@@ -130,6 +133,7 @@ class GangBinder:
                 raise
             _log.info("%s is placed anew: %s", self._pods.id, error)
             self.not_before = self._context.now() + AGAIN_S
+            self.trouble = str(error)
             for uid, pod in known.items():
                 filters.release(pod)
                 self._pods.seats.pop(uid, None)

@@ -176,6 +176,7 @@ class PodGang:
         if not waits or self._members.busy:
             return []
         if now < self._binder.not_before:
+            self.problem = self._binder.trouble
             self._context.requeue_at(self.id, self._binder.not_before)
             return []
         pause = self.pause(waits, now)

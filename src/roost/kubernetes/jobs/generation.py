@@ -90,7 +90,7 @@ class Generation:
         self._news = asyncio.Event()
         self._removed: set[str] = set()
         #: Pods for which filters still do something before they are bound.
-        self._waiting_to_bind: list[Object] = []
+        self._held_up: dict[str, Object] = {}
         #: The eviction by which it leaves; None: it ends whatever budgets say.
         self._departure: RunEviction | None = None
 
@@ -138,7 +138,7 @@ class Generation:
         if self.why is None:
             self.why, self._departure = EndReason(cause, detail), departure
             self._news.set()
-            self._give_back()
+            self._give_back(self._held_up)
             self._context.spawn(self._wind_up(), f"the end of {self.plan.run}")
             if departure is None:
                 self._part()
@@ -382,24 +382,31 @@ class Generation:
         ]
         if not found or self.why is not None:
             return
-        self._waiting_to_bind += [pod for pod, _ in found]
+        # As it was planned with: of what is made for a pod that is there not all is there yet.
+        bodies = {body["metadata"]["name"]: body for body in self.plan.pods()}
+        held_up = {pod["metadata"]["name"]: pod for pod, _ in found}
+        self._held_up |= held_up
         try:
-            why = self._context.admit(found)
+            why = self._context.admit(
+                [(bodies[pod["metadata"]["name"]], node) for pod, node in found]
+            )
             if not why:
                 await asyncio.gather(*(filters.prepare(pod, node) for pod, node in found))
-                self._waiting_to_bind.clear()
+                for name in held_up:
+                    self._held_up.pop(name, None)
                 return
         except (Retryable, NotReady) as error:
             why = str(error)
-        self._give_back()
+        self._give_back(held_up)
         filters.forget(self._job)  # where it may go is looked at anew as soon as it waits again
         raise Displaced(why)
 
-    def _give_back(self) -> None:
+    def _give_back(self, names: Iterable[str]) -> None:
         """Let filters forget pods that are not bound yet; what they wait for is not wanted."""
-        for pod in self._waiting_to_bind:
-            self._context.filters.release(pod)
-        self._waiting_to_bind.clear()
+        for name in list(names):
+            pod = self._held_up.pop(name, None)
+            if pod is not None:
+                self._context.filters.release(pod)
 
     async def _seat(self, name: str) -> None:
         pod, seat = self.pods.get(name), self.seats[name]

@@ -89,8 +89,9 @@ class JobWorkload:
         self.kept = ""
         self._uid = ""
         self._is_known = self._is_done = False
-        #: Whether filters had a say about its pods when they were asked last.
+        #: Whether filters had a say about its pods when they were asked last, and what they said.
         self._is_filtered = False
+        self._kept_off = ""
         self._run = JobRun(self._jobs, self.id)
         #: The wish to move that was heard last, until it is taken off.
         self._heard: str | None = None
@@ -298,7 +299,8 @@ class JobWorkload:
             return None
         why = "" if run is not None else self._jobs.why_impossible(placed)
         if why:
-            self.trouble = Obstacle("can-never-fit", f"it can never run here: {why}")
+            beside = f"; {self._kept_off}" if self._kept_off else ""
+            self.trouble = Obstacle("can-never-fit", f"it can never run here: {why}{beside}")
             self.homeless = placed
         elif why is None:
             self._context.requeue(self.id)
@@ -308,12 +310,14 @@ class JobWorkload:
         self, asked: JobRequest, admission: Admission, *, is_placed: bool
     ) -> JobRequest | None:
         """What is asked with its nodes; None: it is not its turn, or what it needs is not there."""
-        self._is_filtered = False
+        self._is_filtered, self._kept_off = False, ""
 
         def needs(pod: Object) -> Resources:
             if not is_placed and self._context.filters.concerns(pod):
                 self._is_filtered = True
-            return self._context.need_of(pod, is_placed=is_placed).resources
+            need = self._context.need_of(pod, is_placed=is_placed)
+            self._kept_off = self._kept_off or need.kept_off
+            return need.resources
 
         try:
             placed = asked.placed(self._jobs.site(), admission, needs)

@@ -40,7 +40,9 @@ _ZONES = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
+HOST = "kubernetes.io/hostname"
 ONE_POD = "ReadWriteOncePod"
+_OF_MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 #: A namespace and a name.
 ClaimKey: TypeAlias = tuple[str, str]
@@ -78,6 +80,11 @@ class VolumeClaim(NamedTuple):
         """Its name in its namespace."""
         return self.key[1]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether pods of several nodes may use it at a time."""
+        return not _OF_MANY.isdisjoint(self.asked.access)
+
 
 class ClaimRef(NamedTuple):
     """The claim that a volume is for; without a uid any of that name."""
@@ -112,6 +119,14 @@ class Volume(NamedTuple):
     #: The CSI driver, or the plug-in that one took the place of, and the name it knows it by.
     driver: str
     handle: str
+
+    @property
+    def host(self) -> str:
+        """The only host that it can be reached from, as for a local disk; empty: it has none."""
+        if self.terms is None or len(self.terms) != 1:
+            return ""
+        named = (one for one in self.terms[0].labels if one.key == HOST and one.operator == "In")
+        return next((one.values[0] for one in named if len(one.values) == 1), "")
 
     def is_near(self, labels: Labels) -> bool:
         """Whether its node affinity lets it be used from a node with these labels."""

@@ -143,7 +143,7 @@ class Shared:
         for name in ("containers", "initContainers"):
             if spec.get(name):
                 small[name] = self._one([_container(each) for each in spec[name]])
-        mounts = [small for each in spec.get("volumes") or () if (small := _mount(each))]
+        mounts = [mount for mount in map(_mount, spec.get("volumes") or ()) if mount]
         if mounts:
             small["volumes"] = self._one(mounts)
         return self.made(pod, small, self._status(status))

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.kubernetes.storage import (
     NOBODY,
     attachment,
@@ -20,6 +22,7 @@ from tests.support.kubernetes.storage import (
     volume,
 )
 from tests.unit.kubernetes.filters.test_neighbours import places
+from tests.unit.kubernetes.kube_objects import some
 from tests.unit.kubernetes.operator.objects import SPACE, Cluster, gang, node, pod
 from tests.unit.kubernetes.operator.small_cluster import SmallCluster, merged
 
@@ -72,7 +75,7 @@ class Storage:
             write_event=self._tell,
             objects=lambda kind: self.objects.get(kind, {}),
         )
-        self.filter = VolumeFilter(context, bind_s)  # type: ignore[arg-type]
+        self.filter = VolumeFilter(context, bind_s)
         for one in (A1, A2, B1, *given):
             self.put(one)
 
@@ -96,7 +99,7 @@ class Storage:
 
     def refused(self, asks: Object) -> dict[NodeId, str]:
         found = [self.objects[NODES]["", name] for name in ("a1", "a2", "b1")]
-        return self.filter.refusals(asks, found)  # type: ignore[return-value]
+        return self.filter.refusals(asks, found)
 
     # -- what an operator offers
 
@@ -151,8 +154,7 @@ def wants(*claims: str, name: str = "p", **given: Any) -> Object:
 def bound(name: str, at: str = "", **spec: Any) -> tuple[Object, Object]:
     """A claim and its volume, in a zone if that is said."""
     asks = claim(name, volume=f"v-{name}", **spec)
-    where = {"at": {"zone": at}} if at else {}
-    return asks, volume(f"v-{name}", claimed_by=asks, **where)
+    return asks, volume(f"v-{name}", at={"zone": at} if at else None, claimed_by=asks)
 
 
 def one_local() -> tuple[Object, Object]:
@@ -410,6 +412,25 @@ def test_what_is_decided_about_a_claim_counts_for_others() -> None:
     assert not storage.refused(wants("z"))
 
 
+@given(
+    kind=st.sampled_from(VolumeFilter.kinds),
+    found=some(
+        "spec",
+        "status",
+        "provisioner",
+        "nodeTopology",
+        "capacity",
+        "allowedTopologies",
+        "storageClassName",
+    ),
+)
+def test_whatever_stands_in_an_object_is_borne(kind: ResourceKind, found: Object) -> None:
+    filter_ = VolumeFilter(SimpleNamespace())  # type: ignore[arg-type]
+    made = {**found, "metadata": {"name": "x", "namespace": SPACE}, "kind": kind.kind}
+    filter_.object_changed(kind, None, made)
+    filter_.object_changed(kind, made, None)
+
+
 def test_nonsense_is_left_out_or_told() -> None:
     storage = Storage(LOCAL, claim("x", storage_class="local"))
     odd = volume("v", storage_class="local")
@@ -467,6 +488,26 @@ def test_a_provisioner_is_told_the_node_and_waited_for() -> None:
         assert not task.done()  # nothing is known of the volume yet
         storage.put(volume("v", at={"zone": "b"}, claimed_by=claim("x")))
         await task
+
+    asyncio.run(story())
+
+
+def test_pods_of_several_nodes_share_a_claim_that_is_made_for_one() -> None:
+    async def story() -> None:
+        shared = claim("x", storage_class="wffc", accessModes=["ReadWriteMany"])
+        storage = Storage(WFFC, shared)
+        assert not storage.refused(wants("x"))
+        first = await begun(storage, wants("x", name="p1"), "a1")
+        assert not storage.refused(wants("x"))
+        second = await begun(storage, wants("x", name="p2"), "a2")
+        third = await begun(storage, wants("x", name="p3"), "b1")
+        assert len(storage.patches) == 1
+        storage.bind("x", "v")
+        storage.put(volume("v", at={"zone": "a"}, claimed_by=shared))
+        await first
+        await second
+        with pytest.raises(Retryable, match="made where b1 is not"):
+            await third
 
     asyncio.run(story())
 

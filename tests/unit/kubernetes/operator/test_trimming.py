@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.kubernetes.operator.objects import pod
 
-from roost.kubernetes.client.kinds import BATCH_JOBS, NODES, PODS, QUEUES
+from roost.kubernetes.client.kinds import BATCH_JOBS, NODES, PODS, QUEUES, VOLUMES
 from roost.kubernetes.objects.needs import needs
 from roost.kubernetes.objects.trimming import trimmer
 
@@ -36,6 +36,29 @@ def test_nodes_keep_what_they_offer() -> None:
     small = trim({"metadata": {"name": "n"}, "spec": {"podCIDR": "x"}, "status": status})
     assert small["status"]["allocatable"] == {"cpu": "1"}
     assert [one["type"] for one in small["status"]["conditions"]] == ["Ready"]
+
+
+def test_pods_keep_volumes_that_are_not_everywhere() -> None:
+    trim = trimmer(PODS)
+    assert trim is not None
+    claim = {"name": "c", "persistentVolumeClaim": {"claimName": "data"}}
+    own = {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    small = trim(pod("a", spec={"volumes": [claim, {"name": "m", "configMap": {}}, own]}))
+    assert small["spec"]["volumes"] == [claim, {"name": "e", "ephemeral": {}}]
+    assert small["spec"]["containers"]
+
+
+def test_volumes_lose_what_their_drivers_keep_in_them() -> None:
+    trim = trimmer(VOLUMES)
+    assert trim is not None
+    source = {"driver": "d", "volumeHandle": "h", "volumeAttributes": {"secret": "x"}}
+    spec = {"csi": source, "capacity": {"storage": "1Gi"}, "mountOptions": ["hard"]}
+    small = trim({"metadata": {"name": "v"}, "spec": spec, "status": {"phase": "Bound", "x": 1}})
+    assert small["spec"] == {
+        "csi": {"driver": "d", "volumeHandle": "h"},
+        "capacity": {"storage": "1Gi"},
+    }
+    assert small["status"] == {"phase": "Bound"}
 
 
 def test_other_kinds_are_left_alone() -> None:

@@ -7,7 +7,7 @@ there. Volumes that are free are found by their class: in most clusters nearly a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from roost.core import NodeId
@@ -25,6 +25,7 @@ from roost.kubernetes.client.kinds import (
 )
 from roost.kubernetes.objects.storage import (
     DRIVERS,
+    HOST,
     ONE_POD,
     AttachLimits,
     Attachment,
@@ -65,8 +66,8 @@ class StorageCatalog:
         self._capacity_of: dict[tuple[str, str], str] = {}
         #: Drivers that say how much storage is left.
         self._counting: set[str] = set()
-        #: Volumes of a class that are for no claim, and volumes that are for one.
-        self._free: dict[str, dict[str, Volume]] = {}
+        #: Volumes of a class and a host that are for no claim, and volumes that are for one.
+        self._free: dict[tuple[str, str], dict[str, Volume]] = {}
         self._meant: dict[ClaimKey, dict[str, Volume]] = {}
         self._limited: frozenset[str] = frozenset()
         self._node_of: dict[str, NodeId] = {}
@@ -102,10 +103,11 @@ class StorageCatalog:
         wanting.sort(key=lambda one: one.name)
         return max(wanting, key=lambda one: one.created_at).name if wanting else ""
 
-    def candidates(self, claim: VolumeClaim) -> Iterable[Volume]:
-        """Volumes that are for a claim, and volumes of its class that are for none."""
+    def candidates(self, claim: VolumeClaim, labels: Labels) -> Iterator[Volume]:
+        """Volumes that are for a claim, and those of its class for none that a node may reach."""
         yield from self._meant.get(claim.key, {}).values()
-        yield from self._free.get(claim.asked.storage_class, {}).values()
+        for host in {"", str(labels.get(HOST, ""))}:
+            yield from self._free.get((claim.asked.storage_class, host), {}).values()
 
     def has_room(self, found: StorageClass, size: int | None, labels: Labels) -> bool:
         """Whether a volume of a class can be made for a node, as far as its driver says."""
@@ -154,7 +156,7 @@ class StorageCatalog:
     def _shelf(self, volume: Volume) -> tuple[dict[Any, dict[str, Volume]], Any]:
         if volume.claim is not None:
             return self._meant, volume.claim.key
-        return self._free, volume.storage_class
+        return self._free, (volume.storage_class, volume.host)
 
     def _put_capacity(self, key: tuple[str, str], new: StorageCapacity | None) -> bool:
         before = self._capacity_of.pop(key, None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from roost.core import NodeId
 from roost.kubernetes.filters.volumes.matching import VolumeChoice
@@ -20,6 +21,9 @@ class VolumeDecisions:
         self.choices: dict[ClaimKey, VolumeChoice] = {}
         self._held: dict[PodKey, tuple[VolumeChoice, ...]] = {}
         self._holders: dict[ClaimKey, set[PodKey]] = {}
+        #: Writes for claims, one at a time, and the versions that they made.
+        self._locks: dict[ClaimKey, asyncio.Lock] = {}
+        self._written: dict[ClaimKey, int] = {}
         self._failed: dict[ClaimKey, set[NodeId]] = {}
 
     def hold(self, pod: PodKey, choices: Sequence[VolumeChoice]) -> None:
@@ -41,8 +45,20 @@ class VolumeDecisions:
             holders.discard(pod)
             if not holders:
                 del self._holders[choice.claim.key]
-                del self.choices[choice.claim.key]
+                for known in (self.choices, self._locks, self._written):
+                    known.pop(choice.claim.key, None)
         return held is not None
+
+    async def once(self, choice: VolumeChoice, write: Callable[[], Awaitable[int]]) -> int:
+        """Make the write that a choice takes, however many pods share it; the version it made."""
+        key = choice.claim.key
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            found = self._written.get(key)
+            if found is None:
+                found = await write()
+                if self.choices.get(key) is choice:
+                    self._written[key] = found
+        return found
 
     def fail(self, claim: ClaimKey, node: NodeId) -> None:
         """A volume could not be made for a node."""

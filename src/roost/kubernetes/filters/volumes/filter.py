@@ -166,9 +166,7 @@ class VolumeFilter:
 
     async def prepare(self, pod: Object, node: NodeId) -> None:
         """Have its claims bound, and wait until they are."""
-        del node  # it was settled when a place was reserved
-        self._asking(pod, claimed=True)
-        await self._preparation.bind(pod)
+        await self._preparation.bind(pod, node)
 
     # -- what a pod asks for ---------------------------------------------------------------------
 
@@ -199,7 +197,7 @@ class VolumeFilter:
         if claim is None:
             why = "is not made yet for its ephemeral volume" if is_own else "is not there"
             raise NotReady(f"claim {key[1]!r} {why}")
-        if is_own and claim.owner != uid_of(pod):
+        if is_own and uid_of(pod) and claim.owner != uid_of(pod):
             raise NotReady(f"claim {claim.name} has the name of its ephemeral volume, and is not")
         if claim.is_leaving:
             raise NotReady(f"claim {claim.name} is being deleted")
@@ -280,10 +278,10 @@ class VolumeFilter:
 
     def _count(self, key: PodKey) -> bool:
         user = self._there.get(key) or self._reserved.get(key)
-        if not self._users.put(key, user):
-            return False
-        self._attached.clear()
-        return True
+        changed = self._users.put(key, user)
+        for node in changed:
+            self._attached.pop(node, None)
+        return bool(changed)
 
 
 def _user(pod: Object) -> VolumeUser | None:

@@ -60,8 +60,11 @@ def chosen(
 def _away(catalog: StorageCatalog, choice: VolumeChoice, place: NodePlace) -> str:
     """Why what was decided for a claim cannot be used from a node; empty: it can."""
     if not choice.volume:
+        found = catalog.classes.get(choice.claim.asked.storage_class)
         if choice.node == place.name:
             return ""
+        if choice.claim.is_shared and found is not None and found.reaches(place.labels):
+            return ""  # whether it does is seen when it is made
         return f"claim {choice.claim.name} is being provisioned for another node"
     volume = catalog.volumes.get(choice.volume)
     if volume is not None and volume.is_near(place.labels):
@@ -74,7 +77,7 @@ def _smallest(
 ) -> Volume | None:
     """The smallest volume for a claim that a node reaches; one that is meant for it comes first."""
     best: Volume | None = None
-    for volume in catalog.candidates(claim):
+    for volume in catalog.candidates(claim, labels):
         if volume.name in taken or not _suits(volume, claim):
             continue
         if volume.claim is not None:

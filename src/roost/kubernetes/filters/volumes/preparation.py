@@ -18,6 +18,7 @@ from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.filters.volumes.catalog import StorageCatalog
 from roost.kubernetes.filters.volumes.decisions import VolumeDecisions
 from roost.kubernetes.filters.volumes.matching import VolumeChoice
+from roost.kubernetes.objects.pods import uid_of
 from roost.kubernetes.objects.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -54,7 +55,7 @@ class VolumePreparation:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def bind(self, pod: Object) -> None:
+    async def bind(self, pod: Object, node: NodeId) -> None:
         """Bind all claims of a pod; raises Retryable if that cannot be, now or there."""
         meta = pod["metadata"]
         key = str(meta.get("namespace") or ""), str(meta["name"])
@@ -70,7 +71,7 @@ class VolumePreparation:
 
         try:
             async with asyncio.timeout(self._bind_s):
-                await asyncio.gather(*(self._bind_one(pod, one, still) for one in choices))
+                await asyncio.gather(*(self._bind_one(pod, node, one, still) for one in choices))
         except Conflict as error:
             if isinstance(error, Deposed):
                 raise
@@ -81,28 +82,33 @@ class VolumePreparation:
             self._context.write_event(pod, "VolumesNotBound", why, warning=True)
             raise Retryable(why, _AGAIN_S) from None
 
-    async def _bind_one(self, pod: Object, choice: VolumeChoice, still: Callable[[], None]) -> None:
-        claim = await self._made(choice.claim, still)
+    async def _bind_one(
+        self, pod: Object, node: NodeId, choice: VolumeChoice, still: Callable[[], None]
+    ) -> None:
+        claim = await self._made(choice.claim, uid_of(pod), still)
         if claim.is_bound:
             return
         if choice.volume:
-            await self._give(choice.volume, claim)
+            await self._decisions.once(choice, lambda: self._give(choice.volume, claim))
             await self._until_given(choice.volume, claim, still)
             return
         written = 0
         if claim.selected_node != choice.node:
-            written = await self._select(claim, choice.node)
+            written = await self._decisions.once(choice, lambda: self._select(claim, choice.node))
             text = f"waits for the volume of claim {claim.name}, which is made for {choice.node}"
             self._context.write_event(pod, "WaitsForVolumes", text)
-        await self._until_made(pod, choice, written, still)
+        made = await self._until_made(pod, choice, written, still)
+        await self._check_reach(made, node, still)
 
-    async def _made(self, wanted: VolumeClaim, still: Callable[[], None]) -> VolumeClaim:
+    async def _made(self, wanted: VolumeClaim, pod: str, still: Callable[[], None]) -> VolumeClaim:
         """A claim as it is now; that of an ephemeral volume is made after its pod."""
         while True:
             still()
             news = self._news
             found = self._catalog.claims.get(wanted.key)
-            if found is not None and wanted.uid in ("", found.uid):
+            if found is not None and (
+                found.uid == wanted.uid if wanted.uid else found.owner == pod
+            ):
                 return found
             if wanted.uid:
                 raise Retryable(f"claim {wanted.name} is gone", _AGAIN_S)
@@ -110,10 +116,10 @@ class VolumePreparation:
 
     # -- a volume that is there ------------------------------------------------------------------
 
-    async def _give(self, name: str, claim: VolumeClaim) -> None:
+    async def _give(self, name: str, claim: VolumeClaim) -> int:
         volume = self._volume(name, claim)
         if volume.claim is not None and volume.claim.uid:
-            return
+            return _number(volume.version)
         reference = {
             "apiVersion": VOLUME_CLAIMS.api_version,
             "kind": VOLUME_CLAIMS.kind,
@@ -127,7 +133,8 @@ class VolumePreparation:
         meta = {"uid": volume.uid, "resourceVersion": volume.version, "annotations": notes}
         body = {"metadata": meta, "spec": {"claimRef": reference}}
         context = self._context
-        await context.binder.write(lambda: context.api.patch(VOLUMES, name, body))
+        found = await context.binder.write(lambda: context.api.patch(VOLUMES, name, body))
+        return _number(found["metadata"].get("resourceVersion"))
 
     async def _until_given(self, name: str, claim: VolumeClaim, still: Callable[[], None]) -> None:
         began = self._volume(name, claim)
@@ -173,7 +180,7 @@ class VolumePreparation:
 
     async def _until_made(
         self, pod: Object, choice: VolumeChoice, written: int, still: Callable[[], None]
-    ) -> None:
+    ) -> VolumeClaim:
         claim = self._present(choice.claim) if choice.claim.uid else choice.claim
         while True:
             still()
@@ -182,8 +189,8 @@ class VolumePreparation:
             if now is None or now.is_leaving or claim.uid not in ("", now.uid):
                 raise Retryable(f"claim {claim.name} is gone, or about to go", _AGAIN_S)
             is_known = _number(now.version) >= written
-            if is_known and now.is_bound and self._is_reached(now, choice.node):
-                return
+            if is_known and now.is_bound:
+                return now
             if is_known and now.selected_node != choice.node:
                 self._decisions.fail(claim.key, choice.node)
                 why = f"no volume could be made for claim {claim.name} and node {choice.node}"
@@ -191,15 +198,16 @@ class VolumePreparation:
                 raise Retryable(why, _AGAIN_S)
             await news.wait()
 
-    def _is_reached(self, claim: VolumeClaim, node: NodeId) -> bool:
-        """Whether a volume was made, and where it was asked for; False: it is not known yet."""
-        volume = self._catalog.volumes.get(claim.volume)
-        if volume is None:
-            return False
+    async def _check_reach(
+        self, claim: VolumeClaim, node: NodeId, still: Callable[[], None]
+    ) -> None:
+        """Whether a volume can be had where its pod goes; not all are made for a single node."""
+        while (volume := self._catalog.volumes.get(claim.volume)) is None:
+            still()
+            await self._news.wait()
         found = self._context.objects(NODES).get(("", node))
         if found is None or not volume.is_near(labels_of(found)):
             raise Retryable(f"volume {volume.name} was made where {node} is not", _AGAIN_S)
-        return True
 
 
 def _number(version: object) -> int:

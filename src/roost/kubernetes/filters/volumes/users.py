@@ -33,13 +33,13 @@ class VolumeUsers:
         self._on: dict[NodeId, dict[PodKey, VolumeUser]] = {}
         self._of: dict[ClaimKey, set[PodKey]] = {}
 
-    def put(self, key: PodKey, user: VolumeUser | None) -> bool:
-        """A pod is there, or is not any more; whether that changes anything."""
+    def put(self, key: PodKey, user: VolumeUser | None) -> set[NodeId]:
+        """A pod is there, or is not any more; the nodes on which that changes anything."""
         before = self._pods.pop(key, None)
         if user is not None:
             self._pods[key] = user
         if before == user:
-            return False
+            return set()
         if before is not None:
             self._on[before.node].pop(key)
             if not self._on[before.node]:
@@ -52,7 +52,7 @@ class VolumeUsers:
             self._on.setdefault(user.node, {})[key] = user
             for claim in user.claims:
                 self._of.setdefault(claim, set()).add(key)
-        return True
+        return {one.node for one in (before, user) if one is not None}
 
     def on(self, node: NodeId) -> Iterable[VolumeUser]:
         """Pods on a node."""
