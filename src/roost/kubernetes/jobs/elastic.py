@@ -27,7 +27,7 @@ from roost.engines.seating import Seating
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.jobs.blueprint import Blueprint, RunSeats
-from roost.kubernetes.jobs.generation import Displaced, EndReason, Generation
+from roost.kubernetes.jobs.generation import EndReason, Generation, PlaceRefused
 from roost.kubernetes.jobs.member_state import (
     beside,
     crew,
@@ -383,7 +383,7 @@ class ElasticGeneration(Generation):
             except Retryable as error:
                 await pause(error, tried)
                 tried += 1
-            except (InvalidSpec, Forbidden, Conflict, NotFound, Displaced) as error:
+            except (InvalidSpec, Forbidden, Conflict, NotFound, PlaceRefused) as error:
                 self._seen.add(member)
                 how = f"pod {name} cannot be made: {error}"
                 return self._go_on(self._members.ended(self._context.now(), member, 1, how))

@@ -52,7 +52,7 @@ _LOOK_S = 2.0
 _SOON, _LATER_S = 5, 30
 
 
-class Displaced(RoostError):
+class PlaceRefused(RoostError):
     """Pods cannot go where they were meant to, and have to be placed anew."""
 
 
@@ -264,7 +264,7 @@ class Generation:
                     await self._pods()
                     await self._bind()
                     break
-                except Displaced as error:
+                except PlaceRefused as error:
                     self.end("lost", str(error))
                 except Retryable as error:
                     self._hinder(str(error))
@@ -370,7 +370,7 @@ class Generation:
     async def _ready(self, names: Iterable[str]) -> None:
         """Have done what filters want done before any of these pods is bound.
 
-        Raises Displaced if they do not let them go there, by now.
+        Raises PlaceRefused if they do not let them go there, by now.
         """
         filters = self._context.filters
         found = [
@@ -399,7 +399,7 @@ class Generation:
             why = str(error)
         self._give_back(held_up)
         filters.forget(self._job)  # where it may go is looked at anew as soon as it waits again
-        raise Displaced(why)
+        raise PlaceRefused(why)
 
     def _give_back(self, names: Iterable[str]) -> None:
         """Let filters forget pods that are not bound yet; what they wait for is not wanted."""

@@ -49,7 +49,7 @@ ClaimKey: TypeAlias = tuple[str, str]
 Labels: TypeAlias = Mapping[str, str]
 
 
-class Asked(NamedTuple):
+class StorageNeed(NamedTuple):
     """What a claim asks for; ``size`` is None where it says none."""
 
     storage_class: str
@@ -66,7 +66,7 @@ class VolumeClaim(NamedTuple):
     key: ClaimKey
     uid: str
     version: str
-    asked: Asked
+    asked: StorageNeed
     volume: str
     selected_node: str
     is_bound: bool
@@ -177,7 +177,7 @@ class StorageCapacity(NamedTuple):
         return self.nodes.matches(labels)
 
 
-class AttachLimits(NamedTuple):
+class VolumeLimits(NamedTuple):
     """How many volumes of each driver a node takes, and which old plug-ins are drivers there."""
 
     counts: Mapping[str, int]
@@ -212,13 +212,13 @@ def claim_of(found: Object) -> VolumeClaim:
     )
 
 
-def asked_of(found: Object, default_class: str = "") -> Asked:
+def asked_of(found: Object, default_class: str = "") -> StorageNeed:
     """What a claim, or a template of one, asks for; raises InvalidSpec."""
     spec = section(found, "spec")
     notes = section(section(found, "metadata"), "annotations")
     requests = section(section(spec, "resources"), "requests")
     size = requests.get("storage")
-    return Asked(
+    return StorageNeed(
         str(notes.get(OLD_CLASS, text(spec, "storageClassName", default_class))),
         None if size is None else quantities.whole(size, "storage of a claim"),
         tuple(map(str, listed(spec, "accessModes"))),
@@ -275,7 +275,7 @@ def capacity_of(found: Object) -> StorageCapacity:
     )
 
 
-def limits_of(found: Object) -> AttachLimits:
+def limits_of(found: Object) -> VolumeLimits:
     """How many volumes a node takes, as its CSINode says; raises InvalidSpec."""
     counts = {}
     for driver in sections(section(found, "spec"), "drivers"):
@@ -283,7 +283,7 @@ def limits_of(found: Object) -> AttachLimits:
         if allocatable.get("count") is not None:
             counts[text(driver, "name")] = integer(allocatable, "count")
     migrated = str(annotations_of(found).get(MIGRATED) or "")
-    return AttachLimits(counts, frozenset(filter(None, migrated.split(","))))
+    return VolumeLimits(counts, frozenset(filter(None, migrated.split(","))))
 
 
 def attachment_of(found: Object) -> Attachment:

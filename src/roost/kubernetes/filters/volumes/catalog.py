@@ -27,7 +27,6 @@ from roost.kubernetes.objects.storage import (
     DRIVERS,
     HOST,
     ONE_POD,
-    AttachLimits,
     Attachment,
     ClaimKey,
     Labels,
@@ -35,6 +34,7 @@ from roost.kubernetes.objects.storage import (
     StorageClass,
     Volume,
     VolumeClaim,
+    VolumeLimits,
     attachment_of,
     capacity_of,
     claim_of,
@@ -50,7 +50,7 @@ KINDS: tuple[ResourceKind, ...] = (
     *(VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES, STORAGE_CAPACITIES),
     *(CSI_DRIVERS, CSI_NODES, VOLUME_ATTACHMENTS),
 )
-_UNLIMITED = AttachLimits({}, frozenset())
+_UNLIMITED = VolumeLimits({}, frozenset())
 
 
 class StorageCatalog:
@@ -60,7 +60,7 @@ class StorageCatalog:
         self.claims: dict[ClaimKey, VolumeClaim] = {}
         self.volumes: dict[str, Volume] = {}
         self.classes: dict[str, StorageClass] = {}
-        self.limits: dict[NodeId, AttachLimits] = {}
+        self.limits: dict[NodeId, VolumeLimits] = {}
         self.attachments: dict[NodeId, dict[str, Attachment]] = {}
         self._capacities: dict[str, dict[tuple[str, str], StorageCapacity]] = {}
         self._capacity_of: dict[tuple[str, str], str] = {}
@@ -116,7 +116,7 @@ class StorageCatalog:
         capacities = self._capacities.get(found.name, {}).values()
         return any(one.holds(size, labels) for one in capacities)
 
-    def limits_at(self, node: NodeId) -> AttachLimits:
+    def limits_at(self, node: NodeId) -> VolumeLimits:
         """How many volumes a node takes of each driver."""
         return self.limits.get(node, _UNLIMITED)
 
@@ -176,7 +176,7 @@ class StorageCatalog:
         (self._counting.add if counts else self._counting.discard)(name)
         return True
 
-    def _put_limits(self, node: NodeId, new: AttachLimits | None) -> bool:
+    def _put_limits(self, node: NodeId, new: VolumeLimits | None) -> bool:
         changed = _replace(self.limits, node, new)
         if changed:
             every = (one.counts for one in self.limits.values())

@@ -13,10 +13,10 @@ from roost.core import NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import NODES, PODS
 from roost.kubernetes.filters.node_filter import NotReady
+from roost.kubernetes.filters.volumes.binding import BIND_S, VolumeBinder
 from roost.kubernetes.filters.volumes.catalog import KINDS, StorageCatalog
 from roost.kubernetes.filters.volumes.decisions import VolumeDecisions
 from roost.kubernetes.filters.volumes.matching import NodePlace, chosen
-from roost.kubernetes.filters.volumes.preparation import BIND_S, VolumePreparation
 from roost.kubernetes.filters.volumes.users import (
     PodKey,
     VolumeUser,
@@ -52,7 +52,7 @@ class VolumeFilter:
     def __init__(self, context: OperatorContext, bind_s: float = BIND_S) -> None:
         self._catalog, self._users = StorageCatalog(), VolumeUsers()
         self._decisions = VolumeDecisions()
-        self._preparation = VolumePreparation(context, self._catalog, self._decisions, bind_s)
+        self._binder = VolumeBinder(context, self._catalog, self._decisions, bind_s)
         self._labels: dict[NodeId, Labels] = {}
         #: Pods that the server says are on a node, and pods that are counted there before.
         self._there: dict[PodKey, VolumeUser] = {}
@@ -69,7 +69,7 @@ class VolumeFilter:
         if not self._catalog.put(kind, old, new):
             return False
         self._attached.clear()
-        self._preparation.news()
+        self._binder.news()
         return True
 
     def _pod_changed(self, pod: Object | None, *, is_there: bool) -> bool:
@@ -162,11 +162,11 @@ class VolumeFilter:
         if self._reserved.pop(key, None) is not None:
             self._count(key)
         if self._decisions.drop(key):
-            self._preparation.news()
+            self._binder.news()
 
     async def prepare(self, pod: Object, node: NodeId) -> None:
         """Have its claims bound, and wait until they are."""
-        await self._preparation.bind(pod, node)
+        await self._binder.bind(pod, node)
 
     # -- what a pod asks for ---------------------------------------------------------------------
 

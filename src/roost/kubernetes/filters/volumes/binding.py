@@ -36,7 +36,7 @@ BIND_S = 600.0
 _AGAIN_S = 1.0
 
 
-class VolumePreparation:
+class VolumeBinder:
     """Has the claims of pods bound, and waits for it."""
 
     def __init__(
