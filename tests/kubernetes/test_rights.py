@@ -17,8 +17,10 @@ from tests.kubernetes.helm import helm
 from tests.kubernetes.operating import bound, gang, operating
 from tests.kubernetes.recording import recording
 from tests.kubernetes.test_manifests import CRDS, MONITORS, OPERATOR, Kubectl
+from tests.kubernetes.volumes import CONTROLLERS, are_bound, provisioning, store
 from tests.support.kubernetes.control_plane import ControlPlane
-from tests.support.kubernetes.nodes import create, nodes, until
+from tests.support.kubernetes.nodes import create, nodes, pod, until
+from tests.support.kubernetes.storage import NOBODY, claim, mounting, storage_class, volume
 
 from roost import __version__
 from roost.errors import Forbidden
@@ -107,6 +109,36 @@ def test_the_rights_of_the_base_are_enough(
     (sent,) = asked
     assert set(sent) <= {str(one) for one in needed()}
     assert {"create pods/binding", "patch jobs.roost.dev/status", "create services"} <= set(sent)
+
+
+def test_the_rights_of_the_base_are_enough_for_volumes(
+    kubectl: Kubectl,
+    api: Api,
+    runner: asyncio.Runner,
+    cluster: ControlPlane,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kubectl.does("create", "namespace", "roost-system")
+    kubectl.does("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "deploy" / "base"))
+    there = volume("v", storage_class="local")
+    made = [storage_class("local", NOBODY), there, claim("disk", storage_class="local")]
+    made += [storage_class("wffc"), claim("data", storage_class="wffc")]
+
+    async def story() -> None:
+        await nodes(api, 1, gpus=4, labels={"zone": "a"})
+        await store(api, made)
+        async with limited(cluster), provisioning(api):
+            await create(api, PODS, [pod("train", **mounting("disk", "data"))])
+            await until(lambda: bound(api, 1))
+            assert await are_bound(api, ["disk", "data"])
+
+    cluster.start_manager(CONTROLLERS)
+    try:
+        with caplog.at_level(logging.WARNING):
+            runner.run(story())
+    finally:
+        cluster.stop_manager()
+    assert "permission" not in caplog.text
 
 
 async def _told(api: Api) -> bool:
