@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from roost.core import NodeId
-from roost.errors import Conflict, Retryable
+from roost.errors import Conflict, NotFound, Retryable
 from roost.kubernetes.client.kinds import NODES, VOLUME_CLAIMS, VOLUMES, Object
 from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.filters.volumes.catalog import StorageCatalog
@@ -72,7 +72,7 @@ class VolumeBinder:
         try:
             async with asyncio.timeout(self._bind_s):
                 await asyncio.gather(*(self._bind_one(pod, node, one, still) for one in choices))
-        except Conflict as error:
+        except (Conflict, NotFound) as error:
             if isinstance(error, Deposed):
                 raise
             raise Retryable(f"a volume was changed meanwhile: {error}", _AGAIN_S) from error
@@ -86,19 +86,12 @@ class VolumeBinder:
         self, pod: Object, node: NodeId, choice: VolumeChoice, still: Callable[[], None]
     ) -> None:
         claim = await self._made(choice.claim, uid_of(pod), still)
-        if claim.is_bound:
-            return
-        if choice.volume:
+        if choice.volume and not claim.is_bound:
             await self._decisions.once(choice, lambda: self._give(choice.volume, claim))
-            await self._until_given(choice.volume, claim, still)
-            return
-        written = 0
-        if claim.selected_node != choice.node:
-            written = await self._decisions.once(choice, lambda: self._select(claim, choice.node))
-            text = f"waits for the volume of claim {claim.name}, which is made for {choice.node}"
-            self._context.write_event(pod, "WaitsForVolumes", text)
-        made = await self._until_made(pod, choice, written, still)
-        await self._check_reach(made, node, still)
+            claim = await self._until_given(choice.volume, claim, still)
+        elif not claim.is_bound:
+            claim = await self._provisioned(pod, claim, choice, still)
+        await self._check_reach(claim, node, still)
 
     async def _made(self, wanted: VolumeClaim, pod: str, still: Callable[[], None]) -> VolumeClaim:
         """A claim as it is now; that of an ephemeral volume is made after its pod."""
@@ -136,14 +129,16 @@ class VolumeBinder:
         found = await context.binder.write(lambda: context.api.patch(VOLUMES, name, body))
         return _number(found["metadata"].get("resourceVersion"))
 
-    async def _until_given(self, name: str, claim: VolumeClaim, still: Callable[[], None]) -> None:
+    async def _until_given(
+        self, name: str, claim: VolumeClaim, still: Callable[[], None]
+    ) -> VolumeClaim:
         began = self._volume(name, claim)
         while True:
             still()
             news = self._news
             now = self._present(claim)
             if now.is_bound and now.volume == name:
-                return
+                return now
             if now.volume not in ("", name):
                 raise Retryable(f"claim {claim.name} was bound to another volume", _AGAIN_S)
             volume = self._volume(name, claim)
@@ -167,6 +162,28 @@ class VolumeBinder:
 
     # -- a volume that has to be made ------------------------------------------------------------
 
+    async def _provisioned(
+        self, pod: Object, claim: VolumeClaim, choice: VolumeChoice, still: Callable[[], None]
+    ) -> VolumeClaim:
+        written = 0
+        if claim.selected_node != choice.node:
+            written = await self._decisions.once(choice, lambda: self._select(claim, choice.node))
+            text = f"waits for the volume of claim {claim.name}, which is made for {choice.node}"
+            self._context.write_event(pod, "WaitsForVolumes", text)
+        while True:
+            still()
+            news = self._news
+            now = self._present(claim)
+            is_known = _number(now.version) >= written
+            if is_known and now.is_bound:
+                return now
+            if is_known and now.selected_node != choice.node:
+                self._decisions.fail(claim.key, choice.node)
+                why = f"no volume could be made for claim {claim.name} and node {choice.node}"
+                self._context.write_event(pod, "VolumeNotMade", why, warning=True)
+                raise Retryable(why, _AGAIN_S)
+            await news.wait()
+
     async def _select(self, claim: VolumeClaim, node: NodeId) -> int:
         """Say for which node a volume is wanted; the version of the claim that says so."""
         # Another scheduler may have told the provisioner of another node: the version tells.
@@ -177,26 +194,6 @@ class VolumeBinder:
             lambda: context.api.patch(VOLUME_CLAIMS, name, body, namespace)
         )
         return _number(found["metadata"].get("resourceVersion"))
-
-    async def _until_made(
-        self, pod: Object, choice: VolumeChoice, written: int, still: Callable[[], None]
-    ) -> VolumeClaim:
-        claim = self._present(choice.claim) if choice.claim.uid else choice.claim
-        while True:
-            still()
-            news = self._news
-            now = self._catalog.claims.get(claim.key)
-            if now is None or now.is_leaving or claim.uid not in ("", now.uid):
-                raise Retryable(f"claim {claim.name} is gone, or about to go", _AGAIN_S)
-            is_known = _number(now.version) >= written
-            if is_known and now.is_bound:
-                return now
-            if is_known and now.selected_node != choice.node:
-                self._decisions.fail(claim.key, choice.node)
-                why = f"no volume could be made for claim {claim.name} and node {choice.node}"
-                self._context.write_event(pod, "VolumeNotMade", why, warning=True)
-                raise Retryable(why, _AGAIN_S)
-            await news.wait()
 
     async def _check_reach(
         self, claim: VolumeClaim, node: NodeId, still: Callable[[], None]
