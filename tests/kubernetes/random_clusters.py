@@ -49,6 +49,10 @@ class SmallCluster:
         self._fellows = _Fellows(seed, len(self._there))
         self._node_terms = NodeTerms(seed, count)
         self._volumes = RandomVolumes(seed, count, len(self._there))
+        if self._volumes.decide:  # and nothing else: of all at once hardly any pod finds a place
+            asked = [_container({"cpu": 1}, [])]
+            self._wanted = {"containers": asked, "nodeSelector": {}}
+            self._fellows = _Fellows(seed, len(self._there), shy=False)
 
     def nodes(self, copy_of: str) -> list[Object]:
         """Its nodes, in a copy of the cluster."""
@@ -186,14 +190,15 @@ class SmallCluster:
 class _Fellows:
     """What the pods of a cluster want of each other, drawn apart from all else."""
 
-    def __init__(self, seed: int, residents: int) -> None:
+    def __init__(self, seed: int, residents: int, *, shy: bool = True) -> None:
         self._chance = Random(seed + 0.5)
         self._apps = [self._chance.choice("xy") for _ in range(residents + 1)]
-        shy = (True, False, False)
-        self._terms = [self._terms_of(shy, "podAntiAffinity") for _ in range(residents)]
-        self._near = self._terms_of(shy, "podAffinity")
-        self._apart = self._terms_of(shy, "podAntiAffinity")
-        self._spread = [self._constraint() for _ in range(self._chance.choice((0, 0, 1, 2)))]
+        often = (shy, False, False)
+        self._terms = [self._terms_of(often, "podAntiAffinity") for _ in range(residents)]
+        self._near = self._terms_of(often, "podAffinity")
+        self._apart = self._terms_of(often, "podAntiAffinity")
+        count = self._chance.choice((0, 0, 1, 2)) if shy else 0
+        self._spread = [self._constraint() for _ in range(count)]
 
     def resident(self, number: int, cluster: str) -> Object:
         """Labels and wishes of a pod that is there."""

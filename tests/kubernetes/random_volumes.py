@@ -45,10 +45,12 @@ class RandomVolumes:
     def __init__(self, seed: int, nodes: int, residents: int) -> None:
         self._chance = Random(seed + 0.25)
         pick = self._chance.choice
+        #: Whether volumes decide where the pod goes: in every other cluster, which has some.
+        self.decide = seed % 2 == 1
         self._zoned = [pick(("", "a", "b", "c")) for _ in range(nodes)]
         self._limits = [pick((None, None, 0, 1, 2, 3)) for _ in range(nodes)]
         self._mounted = [pick((0, 0, 1, 2)) for _ in range(residents)]
-        self._wishes = [self._wish() for _ in range(pick((0, 0, 1, 1, 2)))]
+        self._wishes = [self._wish() for _ in range(pick((1, 1, 2)) if self.decide else 0)]
         #: Whether the pod that is there first has a claim of the pod that looks for a place.
         self._shared = bool(residents) and pick((True, False))
 
