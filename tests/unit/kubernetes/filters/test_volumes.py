@@ -425,7 +425,7 @@ def test_what_is_decided_about_a_claim_counts_for_others() -> None:
     ),
 )
 def test_whatever_stands_in_an_object_is_borne(kind: ResourceKind, found: Object) -> None:
-    filter_ = VolumeFilter(SimpleNamespace())  # type: ignore[arg-type]
+    filter_ = VolumeFilter(SimpleNamespace())
     made = {**found, "metadata": {"name": "x", "namespace": SPACE}, "kind": kind.kind}
     filter_.object_changed(kind, None, made)
     filter_.object_changed(kind, made, None)
