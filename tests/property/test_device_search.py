@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from tests.support.effort import examples
 
+from roost.core import NodeId
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.filters.claims.inventory import CounterId, Device, Inventory
@@ -18,7 +19,9 @@ from roost.kubernetes.filters.claims.search import Books, Given, GivenDevice, Se
 from roost.kubernetes.objects.nodes import NodeFacts
 
 DRIVER = "gpu.example.com"
-NODE = NodeFacts("n", {}, (), {}, usable=True, whole=True, split=True, sized=True)  # type: ignore[arg-type]
+NODE = NodeFacts(
+    NodeId("n"), {}, (), (), {}, usable=True, whole=True, split=True, sized=True
+)
 CLASSES: dict[str, Object] = {
     "any": {"metadata": {"name": "any"}, "spec": {}},
     "big": {
