@@ -19,9 +19,7 @@ from roost.kubernetes.filters.claims.search import Books, Given, GivenDevice, Se
 from roost.kubernetes.objects.nodes import NodeFacts
 
 DRIVER = "gpu.example.com"
-NODE = NodeFacts(
-    NodeId("n"), {}, (), (), {}, usable=True, whole=True, split=True, sized=True
-)
+NODE = NodeFacts(NodeId("n"), {}, (), (), {}, usable=True, whole=True, split=True, sized=True)
 CLASSES: dict[str, Object] = {
     "any": {"metadata": {"name": "any"}, "spec": {}},
     "big": {
