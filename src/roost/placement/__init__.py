@@ -5,7 +5,7 @@ from __future__ import annotations
 from roost.core.plan import Placer
 from roost.errors import unknown
 from roost.placement.even import Even
-from roost.placement.fragments import Fgd, Usable
+from roost.placement.fragment_placers import Fgd, Usable
 from roost.placement.placers import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
 
 __all__ = ["PLACERS", "SUMMARIES", "placer"]

@@ -11,7 +11,7 @@ from roost.core import Ledger, Level, NodeId, NodeSpec, Part, Resources, Shape
 from roost.core.demand import Demand, Typical
 from roost.core.spec import Way
 from roost.placement import placer
-from roost.placement.fragments import Fragmentation, GradientRule, UsableRule, fragmented_milli
+from roost.placement.fragments import Fragmentation, GradientRule, ValueRule, fragmented_milli
 from roost.testing.builders import node, worker
 
 
@@ -200,7 +200,7 @@ def test_hidden_nodes_are_not_chosen() -> None:
 
 def test_rules_are_not_afraid_of_no_workload() -> None:
     nothing = Demand().typical()
-    for rule in (GradientRule, UsableRule):
+    for rule in (GradientRule, ValueRule):
         assert rule(nothing) is not None
     assert Fragmentation(nothing) is not None
     ledger = ledger_of(node("n0", 1))
