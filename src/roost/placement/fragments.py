@@ -27,16 +27,16 @@ from abc import ABC, abstractmethod
 from roost.core.demand import Typical
 from roost.core.ledger import Ledger
 from roost.core.spec import WHOLE, Resources
-from roost.placement.leftovers import ENDLESS, Leftover, leftover_of
+from roost.placement.leftovers import ENDLESS, Leftover, Leftovers, leftover_of
 from roost.placement.share_prices import SharePrices
 
 #: Weights of ``ValueRule``, and how finely it tells nodes apart.
 _SHORT, _FRAGMENTED, _SCARCE = 0.2, 0.1, 1 / 3
 _SPARE = 0.85
 _GRID = 300
-#: After how many changes of nodes the demand for kinds is worked out anew, and the most it counts.
-_PRICED = 10
+#: The most that the demand for a kind counts, and how many bits of what is free count for it.
 _DEAREST = 2.0
+_BITS = 5
 #: How many measures are kept.
 _KEPT = 1 << 17
 
@@ -103,7 +103,7 @@ class NodeRule(ABC):
         """The more the better."""
 
     @abstractmethod
-    def price(self, kind: str, ledger: Ledger, need: Resources) -> int:
+    def price(self, kind: str, leftovers: Leftovers, need: Resources) -> int:
         """What is taken off for a kind of GPU."""
 
 
@@ -118,9 +118,9 @@ class GradientRule(NodeRule):
         less = self._fragmentation.fragmented(before) - self._fragmentation.fragmented(after)
         return int(100.0 / (1.0 + math.exp(-less / WHOLE)))
 
-    def price(self, kind: str, ledger: Ledger, need: Resources) -> int:
+    def price(self, kind: str, leftovers: Leftovers, need: Resources) -> int:
         """No kind is dearer than another."""
-        del kind, ledger, need
+        del kind, leftovers, need
         return 0
 
 
@@ -146,11 +146,11 @@ class ValueRule(NodeRule):
         """How much of its value a node keeps."""
         return math.floor((self._value(after) - self._value(before)) * _GRID + 1e-6)
 
-    def price(self, kind: str, ledger: Ledger, need: Resources) -> int:
+    def price(self, kind: str, leftovers: Leftovers, need: Resources) -> int:
         """By how much a kind of GPU is in demand."""
         if not need.gpus:
             return 0
-        scarce = self._scarcity.of(kind, ledger)
+        scarce = self._scarcity.of(kind, leftovers)
         return math.ceil(_SCARCE * scarce * need.gpu_milli / WHOLE * _GRID) if scarce else 0
 
     def _value(self, left: Leftover) -> float:
@@ -187,23 +187,21 @@ class _Scarcity:
                 self._asked.append((need.kinds, gpus))
         # Needs that have the least choice are served first.
         self._asked.sort(key=lambda each: (len(each[0]), -each[1], each[0]))
-        self._at = -1
+        self._free: dict[str, float] = {}
         self._scarce: dict[str, float] = {}
 
-    def of(self, kind: str, ledger: Ledger) -> float:
+    def of(self, kind: str, leftovers: Leftovers) -> float:
         """Of one kind, at most 2."""
         if not self._asked:
             return 0.0
-        if self._at < 0 or not 0 <= ledger.stamp - self._at < _PRICED:
-            self._at = ledger.stamp
-            self._scarce = self._work_out(ledger)
+        # Coarsely, so that it need not be worked out anew for every worker, and by nothing but
+        # what is free now: what is remembered must not change a choice.
+        free = {kind: _rounded(milli) / WHOLE for kind, milli in leftovers.free_milli.items()}
+        if free != self._free:
+            self._free, self._scarce = free, self._work_out(free)
         return self._scarce.get(kind, 0.0)
 
-    def _work_out(self, ledger: Ledger) -> dict[str, float]:
-        free: dict[str, float] = {}
-        for node in ledger.order:
-            if node.shown_milli:
-                free[node.spec.kind] = free.get(node.spec.kind, 0.0) + node.shown_milli / WHOLE
+    def _work_out(self, free: dict[str, float]) -> dict[str, float]:
         scale = sum(free.values()) / self._mean  # as many workers as fill all that is free
         load: dict[str, float] = {}
         for kinds, gpus in self._asked:
@@ -212,3 +210,9 @@ class _Scarcity:
                 best = min(there, key=lambda kind: (load.get(kind, 0.0) / free[kind], kind))
                 load[best] = load.get(best, 0.0) + scale * gpus
         return {kind: min(much / free[kind], _DEAREST) for kind, much in load.items()}
+
+
+def _rounded(milli: int) -> int:
+    """The first bits of a number."""
+    shift = max(milli.bit_length() - _BITS, 0)
+    return milli >> shift << shift

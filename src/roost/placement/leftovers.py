@@ -60,6 +60,8 @@ class Leftovers:
 
     def __init__(self) -> None:
         self.of: list[NodeRest] = []
+        #: What is free of each kind of GPU, in milli-GPUs.
+        self.free_milli: dict[str, int] = {}
         self._numbers: dict[Leftover, int] = {}
         self._stamp, self._rewinds = -1, -1
 
@@ -75,10 +77,17 @@ class Leftovers:
         changed = ledger.changed_since(self._stamp) if self._rewinds == ledger.rewinds else None
         for node in ledger.order[len(self.of) :]:
             self.of.append(self._rest(node))
+            self._add(self.of[-1].leftover, 1)
         all_of = ledger.order if changed is None or self._stamp < 0 else dict.fromkeys(changed)
         for node in all_of:
+            self._add(self.of[node.index].leftover, -1)
             self.of[node.index] = self._rest(node)
+            self._add(self.of[node.index].leftover, 1)
         self._stamp, self._rewinds = ledger.stamp, ledger.rewinds
+
+    def _add(self, left: Leftover, times: int) -> None:
+        free = sum(left.free)
+        self.free_milli[left.kind] = self.free_milli.get(left.kind, 0) + times * free
 
     def _rest(self, node: Node) -> NodeRest:
         leftover, spec = leftover_of(node), node.spec

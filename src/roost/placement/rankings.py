@@ -58,7 +58,7 @@ class Ranking:
         for kind, heap in self._heaps.items():
             top = self._top(heap, mask, memory_mib)
             if top is not None:
-                rank = top[0] + self._rule.price(kind, ledger, need), top[1]
+                rank = top[0] + self._rule.price(kind, self._leftovers, need), top[1]
                 if best is None or rank < best:
                     best = rank
         if best is None:
@@ -71,7 +71,7 @@ class Ranking:
         for node in ledger.select(mask):
             fit = self._look(ledger, node)
             if fit.score > _NEVER and self._leftovers.of[node.index].memory_mib >= memory_mib:
-                score = fit.score - self._rule.price(node.spec.kind, ledger, self._need)
+                score = fit.score - self._rule.price(node.spec.kind, self._leftovers, self._need)
                 if best is None or score > best[0]:
                     best = score, node, fit.gpu
         return None if best is None else (best[1], best[2])

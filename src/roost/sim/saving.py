@@ -39,6 +39,7 @@ def save(simulation: Simulation, path: str | os.PathLike[str]) -> None:
             f"a run of policy {name!r} cannot be saved: it is from {kind.__module__!r}, "
             f"which no entry point of {GROUP!r} names"
         )
+    simulation.core.ledger.notes.clear()  # what placers remember follows from the rest
     try:
         body = f"{home}\n{dumps(simulation)}".encode()
     except (InvalidSpec, AttributeError, TypeError) as error:

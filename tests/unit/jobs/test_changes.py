@@ -45,6 +45,8 @@ from roost.testing.builders import node
 class Hands:
     """A clock that is turned by hand, and otherwise stands still."""
 
+    trouble = ""
+
     def __init__(self) -> None:
         self.time = 1000.0
 

@@ -40,8 +40,9 @@ OF_PODS = {
 }
 #: Where the kind is a variable: by module, what it can be.
 VARIABLES = {"queue_status": ("QUEUES", "CLUSTER_QUEUES"), "pods": (), "loop": ()}
-#: Checked by the API server itself: Jobs own their pods, and block their own deletion.
-UNSENT = {"update jobs.roost.dev/finalizers"}
+#: Checked by the API server itself: Jobs own their pods, and block their own deletion; to write an
+#: allocation takes a right of its own since Kubernetes 1.36.
+UNSENT = {"update jobs.roost.dev/finalizers", "patch resourceclaims.resource.k8s.io/binding"}
 
 
 def calls(path: Path) -> Iterator[str]:
@@ -93,7 +94,8 @@ def requests() -> set[str]:
     found = {one for path in paths if path.stem != "announcement" for one in calls(path)}
     lease = set(calls(SOURCE / "client" / "lease.py"))
     followed = (
-        *(GangSource.kinds, JobController.kinds, (kinds.NODES, kinds.PODS)),
+        *(GangSource.kinds, JobController.kinds, JobController.asking_kinds),
+        (kinds.NODES, kinds.PODS),
         *(one.kinds for one in NODE_FILTERS),
     )
     mirrored = {
@@ -131,7 +133,9 @@ def spread(grants: tuple[ClusterGrant, ...]) -> set[tuple[str, str, str]]:
 def test_a_confined_operator_has_the_same_in_two_parts() -> None:
     whole, apart, near = spread(CLUSTER), spread(UNCONFINED), spread(NAMESPACED)
     assert apart | near == whole
-    assert apart & near == {("", "pods", "list"), ("", "pods", "watch")}
+    # Pods of all namespaces are on the nodes, and hold devices that are claimed.
+    everywhere = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
+    assert apart & near == {(*kind, verb) for kind in everywhere for verb in ("list", "watch")}
     assert not any(verb in ("create", "delete", "update") for _, _, verb in apart)
     served = [one for one in needed(("a", "b")) if one.namespace]
     assert {one.namespace for one in served} == {"a", "b"}

@@ -85,7 +85,7 @@ class ClaimWriter:
         if gives and has is not None:
             if not is_free_but_for(found, pod_uid):
                 raise Retryable(f"claim {meta['name']} was given other devices", _AGAIN_S)
-            found = await self._patch(found, {"status": _without(found, [])}, "status")
+            found = await self._patch_status(found, _without(found, []))
         there = consumers(found)
         if not gives and any(text(one, "uid") == pod_uid for one in there):
             return False
@@ -95,7 +95,7 @@ class ClaimWriter:
                 names = [*(found["metadata"].get("finalizers") or ()), FINALIZER]
                 found = await self._patch(found, {"metadata": {"finalizers": names}})
             status = {"allocation": decision.allocation, "reservedFor": [_consumer(pod)]}
-        await self._patch(found, {"status": status}, "status")
+        await self._patch_status(found, status)
         return gives
 
     async def _unreserved(self, found: Object, pod_uid: str, devices: bool) -> bool:  # noqa: FBT001 - told by name
@@ -105,25 +105,34 @@ class ClaimWriter:
             return False
         takes = devices and not left
         status = _without(found, left) if takes else {"reservedFor": left}
-        await self._patch(found, {"status": status}, "status")
+        await self._patch_status(found, status)
         return True
 
-    async def _patch(self, found: Object, change: Object, sub: str = "") -> Object:
+    async def _patch(self, found: Object, change: Object) -> Object:
         """The claim after a change of this very version of it."""
-        meta = found["metadata"]
-        body = {
-            **change,
-            "metadata": {
-                **change.get("metadata", {}),
-                "uid": meta["uid"],
-                "resourceVersion": meta["resourceVersion"],
-            },
-        }
-        answer = await self._context.binder.write(
-            lambda: self._context.api.patch(
-                RESOURCE_CLAIMS, meta["name"], body, meta["namespace"], sub=sub
+        meta, body = found["metadata"], _of_version(found, change)
+        return self._learnt(
+            await self._context.binder.write(
+                lambda: self._context.api.patch(
+                    RESOURCE_CLAIMS, meta["name"], body, meta["namespace"]
+                )
             )
         )
+
+    async def _patch_status(self, found: Object, status: Object) -> Object:
+        """The same of its status."""
+        meta, body = found["metadata"], _of_version(found, {"status": status})
+        return self._learnt(
+            await self._context.binder.write(
+                lambda: self._context.api.patch(
+                    RESOURCE_CLAIMS, meta["name"], body, meta["namespace"], sub="status"
+                )
+            )
+        )
+
+    def _learnt(self, answer: Object) -> Object:
+        """A claim as the server has it now; the books know it from here on."""
+        meta = answer["metadata"]
         self._books.learn((meta["namespace"], meta["name"]), answer)
         return answer
 
@@ -196,3 +205,10 @@ def _results(given: Object) -> list[tuple[object, ...]]:
     names = ("request", "driver", "pool", "device")
     results = (given.get("devices") or {}).get("results") or ()
     return [tuple(one.get(name) for name in names) for one in results]
+
+
+def _of_version(found: Object, change: Object) -> Object:
+    """A change that is made to this version of an object alone."""
+    meta = found["metadata"]
+    own = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+    return {**change, "metadata": {**change.get("metadata", {}), **own}}

@@ -89,7 +89,7 @@ class StorageCatalog:
             case STORAGE_CAPACITIES.plural:
                 return self._put_capacity(key, _read(capacity_of, new))
             case CSI_DRIVERS.plural:
-                return self._put_driver(key[1], new)
+                return self._put_driver(key[1], counts=bool(_read(_counts_storage, new)))
             case CSI_NODES.plural:
                 return self._put_limits(NodeId(key[1]), _read(limits_of, new))
             case VOLUME_ATTACHMENTS.plural:
@@ -169,8 +169,7 @@ class StorageCatalog:
             self._capacities.setdefault(new.storage_class, {})[key] = new
         return old != new
 
-    def _put_driver(self, name: str, new: Object | None) -> bool:
-        counts = new is not None and section(new, "spec").get("storageCapacity") is True
+    def _put_driver(self, name: str, *, counts: bool) -> bool:
         if counts == (name in self._counting):
             return False
         (self._counting.add if counts else self._counting.discard)(name)
@@ -193,6 +192,11 @@ class StorageCatalog:
             node = self._node_of[name] = NodeId(new.node)
             self.attachments.setdefault(node, {})[name] = new
         return old != new
+
+
+def _counts_storage(driver: Object) -> bool:
+    """Whether a driver says how much storage is left."""
+    return section(driver, "spec").get("storageCapacity") is True
 
 
 def _read(reader: Callable[[Object], Any], found: Object | None) -> Any:

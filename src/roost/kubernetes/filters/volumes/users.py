@@ -97,10 +97,10 @@ def clash(one: Object, other: Object) -> bool:
     """Whether two pods on a node cannot both have these disks; raises InvalidSpec."""
     for field in DISKS:
         if field in one and field in other:
-            mine, theirs = section(one, field), section(other, field)
-            if _is_same(field, mine, theirs):
+            first, second = section(one, field), section(other, field)
+            if _is_same(field, first, second):
                 shared = field != "awsElasticBlockStore"
-                return not (shared and mine.get("readOnly") and theirs.get("readOnly"))
+                return not (shared and first.get("readOnly") and second.get("readOnly"))
     return False
 
 
