@@ -197,8 +197,11 @@ def test_kinds_that_are_missing_or_may_not_be_read(
     kinds = len(one.mirrors)
     assert kinds < made.asked < 6 * kinds, made.asked
     assert "Traceback" not in caplog.text
-    for line in caplog.messages:  # MPIJobs are mirrored in two versions
-        assert caplog.messages.count(line) <= 1 + ("mpijobs" in line), line
+    for (
+        line
+    ) in caplog.messages:  # MPIJobs are mirrored in two versions, kinds of Kueue in up to three
+        most = 3 if "kueue" in line else 2 if "mpijobs" in line else 1
+        assert caplog.messages.count(line) <= most, line
 
 
 def test_two_schedulers_of_one_name_do_not_fight() -> None:
