@@ -88,6 +88,8 @@ class PolicyWatch:
         self._least_memory, self._memory_part = least_memory, memory_part
         self._decisions: dict[int, DecisionRecord] = {}
         self._thread: threading.Thread | None = None
+        #: Whether somebody may be deciding: otherwise the watch sleeps until somebody does.
+        self._begun = threading.Event()
         #: Held while a thread is looked at: until it has let go, its decision has not ended.
         self._lock = threading.Lock()
 
@@ -104,6 +106,8 @@ class PolicyWatch:
                 known.renew()
             return False
         self._decisions[me] = DecisionRecord(me, patience_s, on_stuck)
+        if not self._begun.is_set():
+            self._begun.set()
         if self._thread is None or not self._thread.is_alive():  # it is in no forked process
             self._start()
         return True
@@ -136,8 +140,14 @@ class PolicyWatch:
             self._thread.start()
 
     def _run(self) -> None:
+        tick = threading.Event()  # never set
         while True:
-            time.sleep(self._tick_s)
+            self._begun.wait()
+            tick.wait(self._tick_s)
+            # Cleared before it looks: who begins to decide after that sets it again.
+            self._begun.clear()
+            if self._decisions:
+                self._begun.set()
             for decision in list(self._decisions.values()):
                 stuck = False
                 with self._lock:
