@@ -17,9 +17,11 @@ from tests.kubernetes.jobbing import (
     reaches,
     status,
 )
+from tests.kubernetes.volumes import store
 from tests.support.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes.kubelet import Kubelet
 from tests.support.kubernetes.nodes import until
+from tests.support.kubernetes.storage import claim, volume
 
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import JOBS, Object
@@ -94,7 +96,7 @@ def test_a_suspended_script_hears_of_it_and_goes_on_from_its_checkpoint(
     cluster: ControlPlane, api: Api, runner: asyncio.Runner, tmp_path: Path
 ) -> None:
     saved = tmp_path / "claims" / SPACE / "state"
-    volume = {
+    mounts = {
         "volumes": [{"name": "keep", "persistentVolumeClaim": {"claimName": "state"}}],
         "volumeMounts": [{"name": "keep", "mountPath": "/state"}],
     }
@@ -106,8 +108,10 @@ def test_a_suspended_script_hears_of_it_and_goes_on_from_its_checkpoint(
 
     async def scenario() -> None:
         await define(api)
+        held = claim("state", namespace=SPACE, volume="kept")
+        await store(api, [held, volume("kept", claimed_by=held)])
         async with Kubelet(api, "node-a", tmp_path, gpus=1), jobbing(cluster):
-            await api.create(JOBS, script("train", text, pod=volume), SPACE)
+            await api.create(JOBS, script("train", text, pod=mounts), SPACE)
             await reaches(api, "train", "running", 30)
             await until(lambda: _has(saved, ["start"]))
             await patched(api, "train", spec={"suspend": True})

@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from tests.kubernetes.operating import operating, pods
@@ -74,7 +75,7 @@ async def compared(api: Api, cases: list[SmallCluster]) -> tuple[int, list[str]]
     await stored(api, [*drivers(), *(o for case in cases for c in "kr" for o in case.storage(c))])
     await create(api, NODES, [one for case in cases for c in "kr" for one in case.nodes(c)])
     await create(api, PODS, [one for case in cases for c in "kr" for one in case.residents(c)])
-    await both_know(api)
+    await both_know(api, storage=True)
     wanted = [(case.wanted("k", KUBE), case.wanted("r", ROOST)) for case in cases]
     await create(api, PODS, [one for pair in wanted for one in pair])
     judged = await until(lambda: verdicts(api, [name_of(one) for pair in wanted for one in pair]))
@@ -104,14 +105,19 @@ async def stored(api: Api, objects: list[Object]) -> None:
     await until(lambda: are_bound(api, names_bound(objects)))
 
 
-async def both_know(api: Api) -> None:
-    """Wait until both schedulers have seen all that was made: they place what was made last."""
-    asks = claim("last")
-    asks["spec"]["volumeName"] = "v-last"
-    await stored(api, [asks, volume("v-last", claimed_by=asks)])
+async def both_know(api: Api, *, storage: bool = False) -> None:
+    """Wait until both schedulers have seen all that was made: they place what was made last.
+
+    With ``storage`` also claims and volumes, which takes controllers that bind them.
+    """
+    given: dict[str, Any] = {"nodeSelector": {"cluster": "last"}}
+    if storage:
+        asks = claim("last")
+        asks["spec"]["volumeName"] = "v-last"
+        await stored(api, [asks, volume("v-last", claimed_by=asks)])
+        given |= mounting("last")
     await create(api, NODES, [node("last", gpus=0, labels={"cluster": "last"})])
     each = (KUBE, ROOST)
-    given = {"nodeSelector": {"cluster": "last"}, **mounting("last")}
     await create(api, PODS, [pod(f"last-{by}", gpus=0, scheduler=by, **given) for by in each])
     judged = await until(lambda: verdicts(api, [f"last-{by}" for by in each]))
     assert set(judged.values()) == {"last"}
