@@ -54,7 +54,11 @@ import sys
 from mypyc.build import mypycify
 from setuptools import setup
 
-options = ["--ignore-missing-imports", "--explicit-package-bases", "--namespace-packages"]
+# Other modules are read for their types alone: what they import need not be installed yet.
+options = [
+    *("--ignore-missing-imports", "--follow-imports=silent"),
+    *("--explicit-package-bases", "--namespace-packages"),
+]
 setup(
     name="roost-compiled",
     packages=[],

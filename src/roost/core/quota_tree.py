@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from roost.core.allocation import WORKER, Allocation
 from roost.core.extras import extra_text
+from roost.core.ledger import Ledger
 from roost.core.quota import CPU, GPU, KIND, MEMORY, OTHER_KINDS, Quota
 from roost.core.spec import WHOLE, JobSpec, NodeId, QueueId, QueueSpec, Resources
 
+# What is a field here is imported in earnest: compiled, a dataclass asks for the classes of its own.
 if TYPE_CHECKING:
-    from roost.core.ledger import Ledger
     from roost.core.state import Job
 
 #: Amounts by resource.
