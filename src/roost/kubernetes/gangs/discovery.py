@@ -145,15 +145,20 @@ class GangSource:
         ref = self._refs[gang.id]
         if ref.part.startswith("!"):
             raise InvalidSpec(ref.part[1:])
-        size = ref.size
+        size = self.size(gang)
         if size is None:
-            owner = self._owner(ref)
-            if owner is None:
-                return self._unknown(ref)
-            size = completed(ref, owner).size or 1
+            return self._unknown(ref)
         if pods >= size:
             return ""
         return f"waits for the whole gang: {pods} of {size} pods can be placed"
+
+    def size(self, gang: PodGang) -> int | None:
+        """How many of its pods start together; None while nobody knows. Raises InvalidSpec."""
+        ref = self._refs[gang.id]
+        if ref.size is not None:
+            return ref.size
+        owner = self._owner(ref)
+        return None if owner is None else completed(ref, owner).size or 1
 
     def _owner(self, ref: GangRef) -> Object | None:
         owner = ref.owner

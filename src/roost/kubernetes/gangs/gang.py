@@ -189,6 +189,7 @@ class PodGang:
             return []
         try:
             lacks = self._source.lacks(self, len(waits))
+            waits = self._together(waits)
             if not lacks and self._members.is_filtered(waits):
                 self._members.forget_needs()
                 if not self._context.take_turn(self.id):
@@ -213,9 +214,10 @@ class PodGang:
             pause = self.pause(waits, now)
             fresh = now >= pause.until and pause.shunned == self._members.shunned
             if not held and fresh and not self._source.lacks(self, len(waits)):
-                stale = self._is_stale(waits) or self._members.is_readmitted()
-                if (not stale and _same(job.spec, len(waits))) or (
-                    self._members.spec(waits) == job.spec
+                chosen = self._together(waits)
+                stale = self._is_stale(chosen) or self._members.is_readmitted()
+                if (not stale and _same(job.spec, len(chosen))) or (
+                    self._members.spec(chosen) == job.spec
                 ):
                     return []
         except InvalidSpec as error:
@@ -225,6 +227,11 @@ class PodGang:
             Deleted(now, self.id),
             *self._enter(held, waits, now),
         ]
+
+    def _together(self, waits: list[str]) -> list[str]:
+        """Those that start together; more of them are placed when these have their seats."""
+        size = self._source.size(self) if len(waits) > 1 else None
+        return waits if size is None else self._members.first(waits, size)
 
     def _is_stale(self, waits: list[str]) -> bool:
         """Whether it is its turn to ask filters anew where it may go."""
@@ -389,7 +396,10 @@ class PodGang:
         if isinstance(action, Launch):
             self._source.waits(self, 0.0)
             self._context.filters.forget(self.id)
-            self._binder.fill(run, self._members.split()[1])
+            waits = self._members.split()[1]
+            chosen = self._members.first(waits, sum(p.workers for p in run.allocation.parts))
+            self._source.spill(self, [uid for uid in waits if uid not in chosen])
+            self._binder.fill(run, chosen)
             if not self._members.busy:
                 self._context.requeue(self.id)
         else:

@@ -225,6 +225,13 @@ class GangPods:
             for uid in (self.pods if uids is None else uids)
         )
 
+    def first(self, uids: list[str], count: int) -> list[str]:
+        """So many of them, those that lead others first."""
+        if len(uids) <= count:
+            return uids
+        likes = [member for likes in self.roles(uids).roles.values() for member in likes]
+        return [member.uid for member in sorted(likes, key=lambda member: member.rank)[:count]]
+
     def spec(self, uids: Iterable[str]) -> JobSpec:
         """The job that these pods make; raises InvalidSpec."""
         self._wish = None  # its owner may be another by now, or have other labels

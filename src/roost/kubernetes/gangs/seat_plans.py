@@ -203,7 +203,7 @@ def pick(node: Node, need: Resources, taken: int = 0) -> tuple[int, ...] | None:
 
 
 #: Roles that lead others, and so come first.
-_FIRST = ("master", "chief", "launcher", "driver", "head")
+_FIRST = ("master", "chief", "launcher", "driver", "head", "headgroup")
 
 
 class GangMember(NamedTuple):

@@ -184,3 +184,29 @@ def test_a_pod_of_a_gang_that_keeps_apart_gets_the_seat_of_the_one_before(
                 await again()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_where_there_is_room_for_those_that_start_together_they_start(*, late: bool) -> None:
+    async def scenario() -> None:
+        cluster = Late(1, faults=0.0, lag_s=0.02)
+        cluster.put(NODES, ("", "a"), node("a", gpus=4))
+        made = gang("some", 4, gpus=2)
+        for number, one in enumerate(made):
+            one["metadata"]["annotations"]["roost.dev/group-size"] = "2"
+            one["metadata"]["labels"] = {"roost.dev/role": "worker" if number else "head"}
+        there = made[:2] if late else made
+        await cluster.make(*reversed(there))
+        await cluster.until(lambda: len(cluster.known[PODS]) == len(there))
+        async with cluster.led():
+            await cluster.until(lambda: cluster.bound() == 2)
+            if late:
+                await cluster.make(*made[2:])
+            # The one that leads the others is among them, though it came last.
+            assert is_bound(cluster.objects(PODS)["lab", "some-0"])
+            cluster.put(NODES, ("", "b"), node("b", gpus=2))
+            await cluster.until(lambda: cluster.bound() == 3)
+            cluster.put(NODES, ("", "c"), node("c", gpus=2))
+            await cluster.until(lambda: cluster.bound() == 4)
+
+    asyncio.run(scenario())
