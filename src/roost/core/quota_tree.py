@@ -27,7 +27,7 @@ from roost.core.ledger import Ledger
 from roost.core.quota import CPU, GPU, KIND, MEMORY, OTHER_KINDS, Quota
 from roost.core.spec import WHOLE, JobSpec, NodeId, QueueId, QueueSpec, Resources
 
-# What is a field here is imported in earnest: compiled, a dataclass asks for the classes of its own.
+# The classes of fields are imported in earnest: a compiled dataclass asks for them.
 if TYPE_CHECKING:
     from roost.core.state import Job
 
