@@ -1,0 +1,16 @@
+"""The node agent, ``roost agent``: one on each node with GPUs.
+
+It announces GPUs and shares of them to the kubelet, gives containers the devices that the scheduler
+decided, and holds shares with the code of the local engine. It decides nothing.
+
+    messages     what is said on the kubelet's sockets, in protobuf
+    kubelet      the kubelet as the agent calls it: registration, and who has which devices
+    plugin       the device plug-in of one resource, as the kubelet calls the agent
+    devices      the GPUs of the node, and the names under which they are announced
+    allocation   which pod an allocation is for, and what its container is told
+    containers   the processes of a pod on the node
+    tenants      pods become tenants of the sharing daemon; suspending and resuming them
+    health       GPUs that fail: Xid, ECC, off the bus
+    report       what is told of the node: conditions, a taint, figures
+    agent        all of it together
+"""
