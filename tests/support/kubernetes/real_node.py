@@ -95,6 +95,16 @@ class RealNode:
         for folder in self._cgroups():
             _remove_cgroups(folder)
 
+    @property
+    def kubelet_folder(self) -> Path:
+        """What the kubelet calls ``/var/lib/kubelet``, with the sockets of plug-ins."""
+        return self._folder / "kubelet"
+
+    def restart_kubelet(self) -> None:
+        """Start another kubelet in place of the one that runs; containers go on."""
+        self._kubelet.kill()
+        self._start_kubelet()
+
     def log(self) -> str:
         """The last words of the kubelet and of containerd."""
         return f"{self._kubelet.tail()}\n{self._containerd.tail()}"

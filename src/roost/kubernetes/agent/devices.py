@@ -46,8 +46,8 @@ class AnnouncedResource:
 
     @property
     def socket(self) -> str:
-        """The name of its socket in the kubelet's folder."""
-        return f"roost-{self.name.replace('/', '-')}.sock"
+        """The name of its socket in the kubelet's folder: such paths have to be short."""
+        return f"roost-{self.name.rpartition('/')[2]}.sock"
 
 
 class NodeDevices:

@@ -224,9 +224,9 @@ def _one(extras: Extras) -> Extras:
 def has_agent(node: Object) -> bool:
     """Whether Roost's agent gives out its devices.
 
-    By its capacity: what can be allocated is nothing while an agent is replaced.
+    While an agent is replaced there are none to be had, and the kubelet still names them.
     """
-    return SHARED_GPUS in section(section(node, "status"), "capacity")
+    return SHARED_GPUS in section(section(node, "status"), "allocatable")
 
 
 def _is_mixed(node: Object, labels: Object) -> bool:

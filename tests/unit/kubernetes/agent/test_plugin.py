@@ -233,9 +233,7 @@ def test_a_pod_that_was_taken_for_another_is_not_begun(play: Play) -> None:
 def test_containers_of_a_pod_share_its_gpus_out(play: Play) -> None:
     async def story(node: Node) -> None:
         two = whole("two", "3,1")
-        two["spec"]["containers"].append(
-            {"name": "side", "resources": {"limits": {WHOLE: "1"}}}
-        )
+        two["spec"]["containers"].append({"name": "side", "resources": {"limits": {WHOLE: "1"}}})
         node.see(two)
         found = await node.fake.admit(two)
         assert {name: one.variables["ROOST_GPUS"] for name, one in found.items()} == {
