@@ -108,6 +108,8 @@ def agent(ctx: click.Context, /, **given: Any) -> None:
     _check_installed()
     level = getattr(logging, given["log_level"].upper())
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Absolute, with its links: containers mount parts of it by this name.
+    given["home"] = Path(os.path.abspath(given["home"]))  # noqa: PTH100 - see above
     asyncio.run(_attend(given))
 
 
@@ -129,8 +131,7 @@ async def _attend(given: dict[str, Any]) -> None:
 
     options = AgentOptions(
         node=given["node"] or socket.gethostname(),
-        # A folder of its own: others' shares are theirs.
-        home=Path(os.path.abspath(given["home"])),  # noqa: PTH100 - links stay
+        home=given["home"],
         kubelet=Path(given["kubelet"]),
         resource=given["resource"],
         split_count=given["split_count"],

@@ -180,6 +180,7 @@ class NodeAgent:
             for plugin in self.plugins:
                 await plugin.start()  # a kubelet that begins removes all sockets
                 await self.kubelet.register(plugin.socket.name, plugin.resource.name)
+                await plugin.heard()
             self._registered = found
             _log.info("the kubelet knows %d GPUs", len(self.devices.gpus))
         await asyncio.sleep(_LOOK_S)

@@ -1,7 +1,8 @@
 """Which pod an allocation is for, and what its container is told of its devices.
 
 The kubelet does not say for which pod it allocates. It says a resource and a number; so the pod is
-the one on this node, in the order in which they came, that asks for as many and has none yet. Which
+the first on this node that asks for as many and has none yet: it admits pods in the order in which
+they were bound, and a watch tells both of us of them in this order. Which
 GPUs it is to have the scheduler wrote on it (``roost.dev/gpus``). Before the container is made the
 kubelet asks again, and by then it tells whose the devices are: if two pods were taken for each
 other the container is not made, and the reason stands in the pod's events.
@@ -159,7 +160,8 @@ class NodeAllocations:
     def waiting(self, resource: str, count: int, given: Given) -> list[ContainerWish]:
         """Containers that ask for so many and have none yet, in the order of their coming."""
         found = []
-        for pod in self._pods.values():
+        # The time in whole seconds is for pods that were listed; of one second as they came.
+        for pod in sorted(self._pods.values(), key=bound_at):
             for wish in self._wishes(pod):
                 if (wish.resource, wish.count) != (resource, count):
                     continue
@@ -252,6 +254,14 @@ class NodeAllocations:
         except InvalidSpec as error:
             self._troubles[uid_of(pod)] = str(error)
             return []
+
+
+def bound_at(pod: Object) -> str:
+    """When a pod was bound, in a form that sorts."""
+    for one in sections(section(pod, "status"), "conditions"):
+        if one.get("type") == "PodScheduled" and one.get("status") == "True":
+            return text(one, "lastTransitionTime")
+    return ""
 
 
 def _as(wish: ContainerWish) -> str:

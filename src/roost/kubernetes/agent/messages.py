@@ -196,7 +196,7 @@ class RegisterRequest(Message):
     version: str = _text(1)
     endpoint: str = _text(2)
     resource_name: str = _text(3)
-    options: DevicePluginOptions | None = _one(4, DevicePluginOptions)
+    options: DevicePluginOptions | None = _one(4, DevicePluginOptions)  # noqa: RUF009 - a field
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class AnnouncedDevice(Message):
 
     id: str = _text(1)
     health: str = _text(2)
-    topology: TopologyInfo | None = _one(3, TopologyInfo)
+    topology: TopologyInfo | None = _one(3, TopologyInfo)  # noqa: RUF009 - a field
 
 
 @dataclass(frozen=True, slots=True)

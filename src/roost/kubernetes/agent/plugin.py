@@ -43,6 +43,7 @@ from roost.kubernetes.agent.messages import (
 _log = logging.getLogger(__name__)
 _SERVICE = f"{VERSION}.DevicePlugin"
 _GRACE_S = 1.0
+_HEARD_S = 10.0
 
 
 class Allocator(Protocol):
@@ -72,14 +73,15 @@ class DevicePlugin:
         self._server: grpc.aio.Server | None = None
         #: Set and replaced when the devices changed: every stream waits for the one that it saw.
         self._changed = asyncio.Event()
-        #: Streams of kubelets that listen.
-        self.listeners = 0
+        #: Set once a kubelet has taken the devices in.
+        self._taken = asyncio.Event()
 
     async def start(self) -> None:
         """Listen; what an earlier process left at this place goes."""
         await self.stop()
         with suppress(FileNotFoundError):
             self.socket.unlink()
+        self._taken = asyncio.Event()
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((self._handlers(),))
         try:
@@ -96,6 +98,16 @@ class DevicePlugin:
             server, self._server = self._server, None
             self.changed()
             await server.stop(_GRACE_S)
+
+    async def heard(self) -> None:
+        """Wait until a kubelet has asked for the devices; Retryable if none does."""
+        try:
+            async with asyncio.timeout(_HEARD_S):
+                await self._taken.wait()
+        except TimeoutError:
+            raise Retryable(
+                f"the kubelet does not ask for the devices of {self.resource.name}", after=1.0
+            ) from None
 
     def changed(self) -> None:
         """Tell the kubelet anew how the devices are."""
@@ -128,15 +140,12 @@ class DevicePlugin:
         return OPTIONS
 
     async def _watch(self, _: Empty, __: object) -> AsyncIterator[ListAndWatchResponse]:
-        self.listeners += 1
-        try:
-            while self._server is not None:
-                changed = self._changed
-                found = self._devices.announced(self.resource, HEALTHY, UNHEALTHY)
-                yield ListAndWatchResponse(tuple(found))
-                await changed.wait()
-        finally:
-            self.listeners -= 1
+        while self._server is not None:
+            changed = self._changed
+            found = self._devices.announced(self.resource, HEALTHY, UNHEALTHY)
+            yield ListAndWatchResponse(tuple(found))
+            self._taken.set()
+            await changed.wait()
 
     async def _prefer(self, request: PreferredAllocationRequest) -> Message:
         answers = [DeviceIds(await self._preferred(one)) for one in request.containers]

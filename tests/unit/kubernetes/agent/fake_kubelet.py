@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -56,7 +56,7 @@ class FakeKubelet:
         self._servers: list[grpc.aio.Server] = []
         self._watching: dict[str, asyncio.Task[None]] = {}
 
-    async def __aenter__(self) -> FakeKubelet:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

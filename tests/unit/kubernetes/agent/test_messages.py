@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,8 @@ from roost.kubernetes.agent.messages import (
     TopologyInfo,
 )
 
-REGISTER = RegisterRequest("v1beta1", "a.sock", "x/y", DevicePluginOptions(False, True))
+OPTIONS = DevicePluginOptions(get_preferred_allocation_available=True)
+REGISTER = RegisterRequest("v1beta1", "a.sock", "x/y", OPTIONS)
 #: By hand from the encoding's definition: tag = number << 3 | kind, length, bytes.
 REGISTERED = b"\x0a\x07v1beta1\x12\x06a.sock\x1a\x03x/y\x22\x02\x10\x01"
 
@@ -59,18 +62,12 @@ def test_fields_of_later_versions_are_skipped() -> None:
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_message_or_refused(body: bytes) -> None:
-    try:
+    with contextlib.suppress(InvalidSpec):
         RegisterRequest.decode(body)
+    with contextlib.suppress(InvalidSpec):
         ListAndWatchResponse.decode(body)
-    except InvalidSpec:
-        pass
 
 
 def test_a_message_that_is_cut_short_is_refused() -> None:
-    for end in range(1, len(REGISTERED)):
-        try:
-            RegisterRequest.decode(REGISTERED[:end])
-        except InvalidSpec as error:
-            assert "message" in str(error)
     with pytest.raises(InvalidSpec, match="cut short"):
         RegisterRequest.decode(REGISTERED[:5])
