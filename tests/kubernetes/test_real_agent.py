@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.kubernetes.operating import operating
+from tests.kubernetes.jobbing import define, job, jobbing, pods, reaches
 from tests.support.images import busybox_root, write_image
 from tests.support.kubernetes.control_plane import CONTROLLERS, ControlPlane
 from tests.support.kubernetes.nodes import until
@@ -27,12 +27,20 @@ from roost.engines.local.shim import process_tree
 from roost.errors import NotFound
 from roost.kubernetes.agent.containers import first_processes, running
 from roost.kubernetes.client.api import Api
-from roost.kubernetes.client.kinds import NODES, PODS, Object
+from roost.kubernetes.client.kinds import JOBS, NODES, PODS, Object, ResourceKind
+from roost.kubernetes.crds.permissions import agent_role
 
 IMAGE = "roost.test/work:1"
 SPACE = "default"
 WHOLE, SHARED = "nvidia.com/gpu", "roost.dev/shared-gpu"
 SLOTS = 4
+ACCOUNT = "system:serviceaccount:roost-system:roost-agent"
+ROLES = ResourceKind(
+    "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False
+)
+BINDINGS = ResourceKind(
+    ROLES.group, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
 _SLOW_S = 120.0
 #: Says what it was given, and works on.
 SCRIPT = 'echo "$NVIDIA_VISIBLE_DEVICES $ROOST_GPUS"; while :; do :; done'
@@ -45,13 +53,27 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         kwok=False,
         controller_manager=True,
         controllers=CONTROLLERS,
+        users={ACCOUNT: ()},
     )
     try:
-        asyncio.run(made.start())
+        asyncio.run(_prepare(made))
     except NotFound as error:
         pytest.skip(str(error))
     yield made
     asyncio.run(made.stop())
+
+
+async def _prepare(plane: ControlPlane) -> None:
+    """Start it, and let the agent do what its role allows and no more."""
+    await plane.start()
+    api = await Api.connect(kubeconfig=str(plane.kubeconfig))
+    await api.create(ROLES, agent_role())
+    to = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": "roost-agent"}
+    user = {"apiGroup": ROLES.group, "kind": "User", "name": ACCOUNT}
+    body = {"metadata": {"name": "roost-agent"}, "roleRef": to, "subjects": [user]}
+    await api.create(BINDINGS, body)
+    await define(api)
+    await api.close()
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +102,7 @@ class AgentProcess:
         self.home, self.log = folder / "home", folder / "agent.log"
         self.kubelet = folder / "kubelet"  # the names of sockets have to be short
         self.kubelet.symlink_to(node.kubelet_folder)
-        self._kubeconfig = node.plane.kubeconfig
+        self._kubeconfig = node.plane.kubeconfig_of(ACCOUNT)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -148,10 +170,12 @@ async def ready(plane: ControlPlane, api: Api, agent: AgentProcess) -> AsyncIter
     """An operator, and a node that offers what the agent announces; pods are gone afterwards."""
 
     await offered(api, agent, 1)
-    async with operating(plane, lease_s=2.0):
+    async with jobbing(plane):
         try:
             yield
         finally:
+            for one in (await api.list(JOBS, SPACE))[0]:
+                await api.delete(JOBS, one["metadata"]["name"], SPACE)
             for one in (await api.list(PODS, SPACE))[0]:
                 await api.delete(PODS, one["metadata"]["name"], SPACE, grace_s=0)
 
@@ -194,10 +218,10 @@ def whole(name: str) -> Object:
 async def runs(api: Api, name: str) -> Object:
     """The pod once its container runs."""
 
-    async def there() -> Object | None:
+    async def there() -> Object:
         found = await api.get(PODS, name, SPACE)
         assert found["status"].get("phase") != "Failed", found["status"]
-        return found if running(found) else None
+        return found if running(found) else {}
 
     return await until(there, _SLOW_S)
 
@@ -217,7 +241,7 @@ async def given(api: Api, name: str) -> tuple[str, str]:
 
 async def process(api: Api, name: str) -> int:
     """The first process of a pod's container, by its number on this machine."""
-    container = running(await runs(api, name))["main"]
+    (container,) = running(await runs(api, name)).values()
 
     async def found() -> int:
         return first_processes([container]).get(container, (0, 0))[0]
@@ -349,5 +373,23 @@ def test_a_kubelet_that_is_started_anew_is_told_again(
             assert after["late"] not in {*before.values()}
             assert await process(api, "left") == pid
             await are_by_turns(pid, await process(api, "right"))
+
+    runner.run(story())
+
+
+def test_jobs_of_roost_get_their_shares_from_the_agent(
+    plane: ControlPlane, api: Api, agent: AgentProcess, runner: asyncio.Runner
+) -> None:
+    async def story() -> None:
+        async with ready(plane, api, agent):
+            await api.create(PODS, whole("one"))
+            share = job("half", image=IMAGE, command=["/bin/sh", "-c", SCRIPT], gpus=0.5)
+            await api.create(JOBS, share)
+            await reaches(api, "half", "running", _SLOW_S)
+            (found,) = await pods(api, "half")
+            assert found["spec"]["containers"][0]["resources"]["limits"][SHARED] == "1"
+            decided = (await given(api, found["metadata"]["name"]))[1]
+            assert decided != (await given(api, "one"))[1]
+            await are_by_turns(await process(api, found["metadata"]["name"]))
 
     runner.run(story())

@@ -37,6 +37,7 @@ from roost.kubernetes.agent.obstacles import obstacles
 from roost.kubernetes.agent.plugin import DevicePlugin
 from roost.kubernetes.agent.report import NodeFindings, NodeReport
 from roost.kubernetes.agent.tenants import PodTenants
+from roost.kubernetes.agent.use import UseMeter
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import PODS, Object
 from roost.kubernetes.client.mirror import Mirror
@@ -45,6 +46,7 @@ from roost.kubernetes.objects import trimming
 _log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _AGAIN_S = 0.2
+_MEASURE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class NodeAgent:
             trim=partial(trimming.trim, PODS),
         )
         self.tenants = PodTenants(self._sharing, self._annotate)
+        self._meter = UseMeter(machine)
         self._report = NodeReport(api, options.node, time.time)
         self._health: GpuHealth | None = None
         self._woken = asyncio.Event()
@@ -111,6 +114,7 @@ class NodeAgent:
             tasks += [
                 asyncio.create_task(self._again("the kubelet", self._keep_registered)),
                 asyncio.create_task(self._again("tenants", self._hold)),
+                asyncio.create_task(self._again("use", self._measure)),
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -192,6 +196,11 @@ class NodeAgent:
         await self._report.tell(self.findings())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), _LOOK_S)
+
+    async def _measure(self) -> None:
+        """See what pods make of their shares."""
+        await asyncio.sleep(_MEASURE_S)
+        await self.tenants.tell_use(self.allocations.pods(), self._meter, time.monotonic())
 
     def findings(self) -> NodeFindings:
         """What there is to tell of this node."""

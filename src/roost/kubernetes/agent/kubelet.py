@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -67,7 +68,7 @@ class Kubelet:
     @staticmethod
     async def _call(socket: Path, method: str, body: bytes) -> bytes:
         async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-            call = channel.unary_unary(method, request_serializer=None, response_deserializer=None)
+            call: Any = channel.unary_unary(method)
             try:
                 answer: bytes = await call(body, timeout=_ANSWER_S)
             except grpc.aio.AioRpcError as error:

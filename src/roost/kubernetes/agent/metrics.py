@@ -82,9 +82,19 @@ class AgentServer(Collector):
         problem = GaugeMetricFamily(
             "roost_agent_problem", "Whether a share of a pod is not held.", labels=_POD
         )
+        busy = GaugeMetricFamily(
+            "roost_agent_busy", "The part of the time in which a pod has its GPU work.", labels=_POD
+        )
+        memory = GaugeMetricFamily(
+            "roost_agent_memory_mib", "GPU memory that a pod holds.", labels=_POD
+        )
         for one in self._agent.tenants.standings():
             labels = [one.namespace, one.pod, ",".join(map(str, one.gpus))]
             share.add_metric(labels, one.share_milli / WHOLE)
             suspended.add_metric(labels, int(one.suspended))
             problem.add_metric(labels, int(bool(one.problem)))
-        yield from (share, suspended, problem)
+            if one.use is not None:
+                busy.add_metric(labels, one.use.busy)
+                if one.use.memory_mib is not None:
+                    memory.add_metric(labels, one.use.memory_mib)
+        yield from (share, suspended, problem, busy, memory)

@@ -114,7 +114,7 @@ class DevicePlugin:
         before, self._changed = self._changed, asyncio.Event()
         before.set()
 
-    def _handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
+    def _handlers(self) -> grpc.GenericRpcHandler:
         answers: dict[str, tuple[type[Message], Callable[[Any], Awaitable[Message]]]] = {
             "GetDevicePluginOptions": (Empty, self._options),
             "GetPreferredAllocation": (PreferredAllocationRequest, self._prefer),

@@ -22,6 +22,7 @@ from roost.engines.local.shim import process_tree
 from roost.errors import Retryable, RoostError
 from roost.kubernetes.agent.allocation import ContainerWish
 from roost.kubernetes.agent.containers import first_processes, running
+from roost.kubernetes.agent.use import PodUse, UseMeter
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects.pods import uid_of
 from roost.kubernetes.objects.values import annotations_of
@@ -29,6 +30,9 @@ from roost.kubernetes.objects.values import annotations_of
 _log = logging.getLogger(__name__)
 
 SUSPEND, SUSPENDED = "roost.dev/suspend", "roost.dev/suspended"
+USE = "roost.dev/gpu-use"
+#: The use of a pod is written on it so often at most.
+TELL_S = 60.0
 #: Writes annotations on a pod; None takes one away.
 Annotate = Callable[[Object, dict[str, str | None]], Awaitable[None]]
 
@@ -43,6 +47,7 @@ class TenantStanding:
     share_milli: int
     suspended: bool
     problem: str
+    use: PodUse | None
 
 
 @dataclass(slots=True)
@@ -57,6 +62,9 @@ class _PodTenant:
     asked: bool = False
     #: Suspends or resumes it: that takes as long as its memory is large.
     underway: asyncio.Task[None] | None = None
+    use: PodUse | None = None
+    #: What was last written of its use, and when.
+    told: tuple[float, str] = (float("-inf"), "")
 
 
 class PodTenants:
@@ -90,6 +98,21 @@ class PodTenants:
                 await self._take_in(uid, wish, gpus, process)
                 self._heed(known[uid], self._tenants[uid])
 
+    async def tell_use(self, pods: Sequence[Object], meter: UseMeter, now: float) -> None:
+        """See what pods make of their shares, and write it on them now and then."""
+        awake = {uid: one for uid, one in self._tenants.items() if not one.suspended}
+        asked = {uid: (one.process[0], one.gpus) for uid, one in awake.items()}
+        found = await asyncio.to_thread(meter.look, asked, now)
+        known = {uid_of(pod): pod for pod in pods}
+        for uid, use in found.items():
+            tenant = self._tenants[uid]
+            tenant.use = use
+            text = json.dumps({"busy": round(use.busy, 1), "memory_mib": use.memory_mib})
+            at, before = tenant.told
+            if text != before and now - at >= TELL_S and uid in known:
+                await self._annotate(known[uid], {USE: text})
+                tenant.told = now, text
+
     def standings(self) -> list[TenantStanding]:
         """How each tenant stands."""
         return [
@@ -100,6 +123,7 @@ class PodTenants:
                 one.wish.need.share_milli,
                 one.suspended,
                 self._sharing.problem(_run(uid)),
+                one.use,
             )
             for uid, one in self._tenants.items()
         ]

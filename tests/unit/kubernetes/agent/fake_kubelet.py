@@ -138,7 +138,7 @@ class FakeKubelet:
     async def call(self, resource: str, name: str, request: Message, answer: type[Any]) -> Any:
         """Call a plug-in."""
         async with self._channel(resource) as channel:
-            method = channel.unary_unary(f"/{VERSION}.DevicePlugin/{name}")
+            method: Any = channel.unary_unary(f"/{VERSION}.DevicePlugin/{name}")
             try:
                 return answer.decode(await method(request.encode(), timeout=60))
             except grpc.aio.AioRpcError as error:
@@ -210,7 +210,7 @@ class FakeKubelet:
 
 
 def _stream(channel: grpc.aio.Channel) -> AsyncIterator[bytes]:
-    call = channel.unary_stream(f"/{VERSION}.DevicePlugin/ListAndWatch")
+    call: Any = channel.unary_stream(f"/{VERSION}.DevicePlugin/ListAndWatch")
     found: AsyncIterator[bytes] = call(b"")
     return found
 

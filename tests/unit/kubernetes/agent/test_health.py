@@ -22,8 +22,8 @@ class FakeNvml:
     """As much of ``pynvml`` as is used: GPUs are their own handles."""
 
     NVMLError = NVMLError
-    nvmlEventTypeXidCriticalError = XID
-    nvmlEventTypeDoubleBitEccError = ECC
+    nvmlEventTypeXidCriticalError = XID  # noqa: N815 - its name there, as below
+    nvmlEventTypeDoubleBitEccError = ECC  # noqa: N815
 
     def __init__(self, missing: str = "") -> None:
         self.missing = missing
@@ -31,7 +31,7 @@ class FakeNvml:
         self.lost: set[str] = set()
         self.kinds: dict[str, int] = {}
 
-    def nvmlInit(self) -> None:  # noqa: N802 - its name there, as below
+    def nvmlInit(self) -> None:  # noqa: N802
         if self.missing:
             raise NVMLError(12, self.missing)
 
