@@ -321,7 +321,7 @@ def test_queues(api: Api, runner: asyncio.Runner, kubectl: Kubectl) -> None:
 
 KUSTOMIZATIONS = {
     "base": "resources: [../base]",
-    "everything": "namespace: roost-system\nresources: [../base]\n"
+    "everything": "namespace: roost-system\nresources: [../base, ../agent]\n"
     "components: [../components/monitoring, ../components/network-policy]",
 }
 

@@ -47,6 +47,8 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _AGAIN_S = 0.2
 _MEASURE_S = 5.0
+#: Every process of the node is looked at for them.
+_OBSTACLES_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class NodeAgent:
         self._report = NodeReport(api, options.node, time.time)
         self._health: GpuHealth | None = None
         self._woken = asyncio.Event()
+        self._obstacles: tuple[str, ...] = ()
+        self._looked_at = float("-inf")
         #: The kubelet that knows the plug-ins.
         self._registered: tuple[int, int] | None = None
 
@@ -192,6 +196,10 @@ class NodeAgent:
     async def _hold(self) -> None:
         """Make tenants be as pods are, and tell what is found."""
         self._woken.clear()
+        if time.monotonic() - self._looked_at > _OBSTACLES_S:
+            self._looked_at = time.monotonic()
+            found = await asyncio.to_thread(obstacles, self._machine, self.options.home)
+            self._obstacles = tuple(found)
         await self.tenants.look(self.allocations.pods(), list(self.allocations.holders()))
         await self._report.tell(self.findings())
         with suppress(TimeoutError):
@@ -204,7 +212,7 @@ class NodeAgent:
 
     def findings(self) -> NodeFindings:
         """What there is to tell of this node."""
-        unheld = list(obstacles(self._machine, self.options.home))
+        unheld = list(self._obstacles)
         if self._health is not None and self._health.why:
             unheld.append(self._health.why)
         if unseen := sorted(self.tenants.unseen.values()):

@@ -15,10 +15,12 @@ _CONTROL = b"nvidia-cuda-mps-control"
 _PIPES = b"CUDA_MPS_PIPE_DIRECTORY="
 
 
-def obstacles(machine: Machine, home: Path) -> Iterator[str]:
+def obstacles(machine: Machine, home: Path) -> list[str]:
     """What on this machine is in the way of holding shares."""
-    if not machine.real:
-        return
+    return list(_obstacles(home)) if machine.real else []
+
+
+def _obstacles(home: Path) -> Iterator[str]:
     if why := CudaDriver.missing():
         yield f"no turns: {why}"
     if lacks_ptrace():
