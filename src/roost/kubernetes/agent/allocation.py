@@ -20,6 +20,7 @@ from roost.core.spec import WHOLE, NodeId, Resources
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.objects import quantities
+from roost.kubernetes.objects.nodes import SHARED_GPUS
 from roost.kubernetes.objects.pods import GPUS, devices_of, is_over, uid_of
 from roost.kubernetes.objects.shares import devices_asked
 from roost.kubernetes.objects.values import annotations_of, section, sections, text
@@ -64,6 +65,12 @@ def wishes_of(pod: Object, names: Iterable[str], node: NodeId) -> Iterator[Conta
     meta = section(pod, "metadata")
     begin = 0
     for container, name, count, stays in asked:
+        if name == SHARED_GPUS and (need.share_milli >= WHOLE or count > 1):
+            raise InvalidSpec(
+                f"{text(meta, 'namespace')}/{text(meta, 'name')} asks for {count} of {name}: it "
+                "has to ask for 1, and to say how much of a GPU by the annotation "
+                "roost.dev/gpu-share"
+            )
         gpus = decided
         if decided is not None and need.share_milli >= WHOLE:
             gpus = decided[begin : begin + count]

@@ -317,6 +317,13 @@ def test_a_pod_that_is_not_known_is_named_as_such(play: Play) -> None:
     async def story(node: Node) -> None:
         with pytest.raises(Rejected, match="is known to wait for 1 of"):
             await node.fake.admit(whole("unheard", "0"))
+        unsaid = pod("unsaid", "", {SHARED_GPUS: "1"})
+        node.see(unsaid)
+        with pytest.raises(
+            Rejected, match=r"unsaid asks for 1 of .* annotation roost\.dev/gpu-share"
+        ):
+            await node.fake.admit(unsaid)
+        node.allocations.see(unsaid, None)
         wrong = whole("wrong", "0,x")
         node.see(wrong)
         with pytest.raises(Rejected, match=r"annotation roost\.dev/gpus"):
