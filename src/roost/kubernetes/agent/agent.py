@@ -29,13 +29,13 @@ from roost.engines.local.devices import Machine
 from roost.engines.local.gpu import GpuSharing
 from roost.errors import Conflict, Fatal, InvalidSpec, NotFound, Retryable, RoostError
 from roost.kubernetes.agent.allocation import NodeAllocations
-from roost.kubernetes.agent.allocator import KubeletAllocator
+from roost.kubernetes.agent.allocator import NodeAllocator
 from roost.kubernetes.agent.devices import NodeDevices, announced
 from roost.kubernetes.agent.health import GpuHealth
 from roost.kubernetes.agent.kubelet import Kubelet
 from roost.kubernetes.agent.obstacles import obstacles
 from roost.kubernetes.agent.plugin import DevicePlugin
-from roost.kubernetes.agent.report import NodeFindings, NodeReport
+from roost.kubernetes.agent.report import NodeHealth, NodeReport
 from roost.kubernetes.agent.tenants import PodTenants
 from roost.kubernetes.agent.use import UseMeter
 from roost.kubernetes.client.api import Api
@@ -74,7 +74,7 @@ class NodeAgent:
         self.kubelet = Kubelet(options.kubelet)
         self.allocations = NodeAllocations(node, [one.name for one in resources])
         self._sharing = GpuSharing(options.home, machine, sys.executable)
-        self._allocator = KubeletAllocator(
+        self._allocator = NodeAllocator(
             self.devices,
             self.allocations,
             self._sharing,
@@ -210,7 +210,7 @@ class NodeAgent:
         await asyncio.sleep(_MEASURE_S)
         await self.tenants.tell_use(self.allocations.pods(), self._meter, time.monotonic())
 
-    def findings(self) -> NodeFindings:
+    def findings(self) -> NodeHealth:
         """What there is to tell of this node."""
         unheld = list(self._obstacles)
         if self._health is not None and self._health.why:
@@ -219,7 +219,7 @@ class NodeAgent:
             unheld.append(
                 f"no processes of {', '.join(unseen)} are seen here: the agent needs hostPID"
             )
-        return NodeFindings(len(self.devices.gpus), self.devices.faults, tuple(unheld))
+        return NodeHealth(len(self.devices.gpus), self.devices.faults, tuple(unheld))
 
     async def _again(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
         """One step after the other; what fails is named once, and tried again."""

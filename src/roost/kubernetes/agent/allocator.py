@@ -18,7 +18,7 @@ from roost.engines.local.gpu import GpuSharing
 from roost.errors import InvalidSpec, Retryable
 from roost.kubernetes.agent.allocation import ContainerWish, Given, NodeAllocations
 from roost.kubernetes.agent.devices import NodeDevices
-from roost.kubernetes.agent.messages import AllocatedContainer, Mount
+from roost.kubernetes.agent.messages import ContainerAllocation, Mount
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -28,7 +28,7 @@ _PATIENCE_S = 5.0
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a place of the host, not a file of ours
 
 
-class KubeletAllocator:
+class NodeAllocator:
     """Decides for the plug-ins of a node; ``given`` asks the kubelet who has what."""
 
     def __init__(  # noqa: PLR0913 - what it puts together
@@ -63,7 +63,7 @@ class KubeletAllocator:
                 _log.info("%s: no preference: %s", resource, error)
                 return ()
 
-    async def allocate(self, resource: str, slots: tuple[str, ...]) -> AllocatedContainer:
+    async def allocate(self, resource: str, slots: tuple[str, ...]) -> ContainerAllocation:
         """Give these slots to the container that they are for."""
         async with self._mutex:
             gpus = self._devices.indices(slots)
@@ -158,7 +158,7 @@ class KubeletAllocator:
             if why := self._devices.faults.get(gpu):
                 raise InvalidSpec(f"{wish} was to have GPU {gpu}, which is unhealthy: {why}")
 
-    async def _answer(self, wish: ContainerWish, gpus: tuple[int, ...]) -> AllocatedContainer:
+    async def _answer(self, wish: ContainerWish, gpus: tuple[int, ...]) -> ContainerAllocation:
         """What a container needs to use its devices and to keep to its part."""
         seat = replace(wish.seat, gpus=gpus)
         # On a thread: a daemon of CUDA MPS may have to start first.
@@ -168,7 +168,7 @@ class KubeletAllocator:
             "ROOST_GPUS": _listed(gpus),
             **limits,
         }
-        return AllocatedContainer(variables, tuple(self._mounts(wish, limits)))
+        return ContainerAllocation(variables, tuple(self._mounts(wish, limits)))
 
     def _mounts(self, wish: ContainerWish, limits: dict[str, str]) -> list[Mount]:
         found = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from roost.engines.local.devices import Machine
 from roost.errors import InvalidSpec
-from roost.kubernetes.agent.messages import AnnouncedDevice, NumaNode, TopologyInfo
+from roost.kubernetes.agent.messages import DeviceSlot, NumaNode, TopologyInfo
 from roost.kubernetes.objects.nodes import SHARED_GPUS
 
 #: Whole GPUs, where nothing else is said.
@@ -38,7 +38,7 @@ class GpuDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnouncedResource:
+class SlotResource:
     """A resource of the kubelet, and how many slots each GPU has of it."""
 
     name: str
@@ -66,12 +66,10 @@ class NodeDevices:
         numa = machine.numa or (-1,) * count
         return cls([GpuDevice(*one) for one in zip(range(count), uuids, numa, strict=True)])
 
-    def announced(
-        self, resource: AnnouncedResource, healthy: str, sick: str
-    ) -> list[AnnouncedDevice]:
+    def announced(self, resource: SlotResource, healthy: str, sick: str) -> list[DeviceSlot]:
         """Every slot of a resource."""
         return [
-            AnnouncedDevice(
+            DeviceSlot(
                 slot_id(gpu.uuid, slot),
                 sick if gpu.index in self.faults else healthy,
                 TopologyInfo((NumaNode(gpu.numa),)) if gpu.numa >= 0 else None,
@@ -101,10 +99,10 @@ def slot_id(uuid: str, slot: int) -> str:
     return f"{uuid}{_BETWEEN}{slot}"
 
 
-def announced(whole: str, split_count: int) -> tuple[AnnouncedResource, ...]:
+def announced(whole: str, split_count: int) -> tuple[SlotResource, ...]:
     """All resources of a node; ``split_count``: how many places a GPU has under ``whole``."""
     shared = (SHARED_GPUS, *OTHER_NAMES)
     return (
-        AnnouncedResource(whole, split_count),
-        *(AnnouncedResource(name, SLOTS) for name in shared),
+        SlotResource(whole, split_count),
+        *(SlotResource(name, SLOTS) for name in shared),
     )

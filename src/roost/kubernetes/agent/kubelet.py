@@ -16,11 +16,11 @@ import grpc
 from roost.errors import Retryable
 from roost.kubernetes.agent.messages import (
     VERSION,
+    ContainerDevices,
     DevicePluginOptions,
-    DevicesOfContainer,
-    Empty,
+    EmptyMessage,
     PodResourcesResponse,
-    RegisterRequest,
+    RegistrationRequest,
 )
 
 _REGISTER = f"/{VERSION}.Registration/Register"
@@ -49,7 +49,7 @@ class Kubelet:
 
     async def register(self, endpoint: str, resource: str) -> None:
         """Make a plug-in known that listens; Retryable while the kubelet does not answer."""
-        request = RegisterRequest(VERSION, endpoint, resource, OPTIONS)
+        request = RegistrationRequest(VERSION, endpoint, resource, OPTIONS)
         await self._call(self._registry, _REGISTER, request.encode())
 
     async def given(self) -> dict[tuple[str, str], dict[str, dict[str, tuple[str, ...]]]]:
@@ -57,7 +57,7 @@ class Kubelet:
 
         Retryable while the kubelet does not answer.
         """
-        answer = await self._call(self._resources, _LIST, Empty().encode())
+        answer = await self._call(self._resources, _LIST, EmptyMessage().encode())
         return {
             (pod.namespace, pod.name): {
                 container.name: _summed(container.devices) for container in pod.containers
@@ -78,7 +78,7 @@ class Kubelet:
         return answer
 
 
-def _summed(devices: Iterable[DevicesOfContainer]) -> dict[str, tuple[str, ...]]:
+def _summed(devices: Iterable[ContainerDevices]) -> dict[str, tuple[str, ...]]:
     """Slots by resource: the kubelet may say them in several rows."""
     found: dict[str, tuple[str, ...]] = {}
     for one in devices:

@@ -170,7 +170,7 @@ class _Entry(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Empty(Message):
+class EmptyMessage(Message):
     """Nothing to say."""
 
 
@@ -190,7 +190,7 @@ class DevicePluginOptions(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterRequest(Message):
+class RegistrationRequest(Message):
     """A plug-in makes itself known; ``endpoint`` is the name of its socket, without a folder."""
 
     version: str = _text(1)
@@ -214,7 +214,7 @@ class TopologyInfo(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class AnnouncedDevice(Message):
+class DeviceSlot(Message):
     """One device as the kubelet counts it."""
 
     id: str = _text(1)
@@ -223,14 +223,14 @@ class AnnouncedDevice(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class ListAndWatchResponse(Message):
+class DeviceList(Message):
     """All devices of a resource, as they are now."""
 
-    devices: tuple[AnnouncedDevice, ...] = _each(1, AnnouncedDevice)
+    devices: tuple[DeviceSlot, ...] = _each(1, DeviceSlot)
 
 
 @dataclass(frozen=True, slots=True)
-class PreferenceOfContainer(Message):
+class ContainerPreference(Message):
     """Which devices are free for a container, and how many it needs."""
 
     available: tuple[str, ...] = _texts(1)
@@ -242,7 +242,7 @@ class PreferenceOfContainer(Message):
 class PreferredAllocationRequest(Message):
     """Asks which of the free devices it shall be."""
 
-    containers: tuple[PreferenceOfContainer, ...] = _each(1, PreferenceOfContainer)
+    containers: tuple[ContainerPreference, ...] = _each(1, ContainerPreference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class PreferredAllocationResponse(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateRequest(Message):
+class AllocationRequest(Message):
     """The kubelet gives these devices to a container."""
 
     containers: tuple[DeviceIds, ...] = _each(1, DeviceIds)
@@ -285,7 +285,7 @@ class DeviceNode(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocatedContainer(Message):
+class ContainerAllocation(Message):
     """What a container needs to use its devices."""
 
     variables: dict[str, str] = field(default_factory=dict, metadata={"number": 1, "form": "map"})
@@ -294,14 +294,14 @@ class AllocatedContainer(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateResponse(Message):
+class AllocationResponse(Message):
     """What the containers are told."""
 
-    containers: tuple[AllocatedContainer, ...] = _each(1, AllocatedContainer)
+    containers: tuple[ContainerAllocation, ...] = _each(1, ContainerAllocation)
 
 
 @dataclass(frozen=True, slots=True)
-class PreStartContainerRequest(Message):
+class StartRequest(Message):
     """A container with these devices is about to be made."""
 
     ids: tuple[str, ...] = _texts(1)
@@ -311,7 +311,7 @@ class PreStartContainerRequest(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class DevicesOfContainer(Message):
+class ContainerDevices(Message):
     """Devices of one resource that a container has."""
 
     resource: str = _text(1)
@@ -319,24 +319,24 @@ class DevicesOfContainer(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class ResourcesOfContainer(Message):
+class ContainerResources(Message):
     """All devices of a container."""
 
     name: str = _text(1)
-    devices: tuple[DevicesOfContainer, ...] = _each(2, DevicesOfContainer)
+    devices: tuple[ContainerDevices, ...] = _each(2, ContainerDevices)
 
 
 @dataclass(frozen=True, slots=True)
-class ResourcesOfPod(Message):
+class PodResources(Message):
     """All devices of a pod."""
 
     name: str = _text(1)
     namespace: str = _text(2)
-    containers: tuple[ResourcesOfContainer, ...] = _each(3, ResourcesOfContainer)
+    containers: tuple[ContainerResources, ...] = _each(3, ContainerResources)
 
 
 @dataclass(frozen=True, slots=True)
 class PodResourcesResponse(Message):
     """Who has which devices."""
 
-    pods: tuple[ResourcesOfPod, ...] = _each(1, ResourcesOfPod)
+    pods: tuple[PodResources, ...] = _each(1, PodResources)

@@ -21,23 +21,23 @@ import grpc
 
 from roost.errors import InvalidSpec, Retryable, RoostError
 from roost.kubernetes.agent.allocation import ContainerWish
-from roost.kubernetes.agent.devices import AnnouncedResource, NodeDevices
+from roost.kubernetes.agent.devices import NodeDevices, SlotResource
 from roost.kubernetes.agent.kubelet import OPTIONS
 from roost.kubernetes.agent.messages import (
     HEALTHY,
     UNHEALTHY,
     VERSION,
-    AllocatedContainer,
-    AllocateRequest,
-    AllocateResponse,
+    AllocationRequest,
+    AllocationResponse,
+    ContainerAllocation,
+    ContainerPreference,
     DeviceIds,
-    Empty,
-    ListAndWatchResponse,
+    DeviceList,
+    EmptyMessage,
     Message,
-    PreferenceOfContainer,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
-    PreStartContainerRequest,
+    StartRequest,
 )
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Allocator(Protocol):
         """The GPUs that the next container which asks for so many is to have."""
         ...
 
-    async def allocate(self, resource: str, slots: tuple[str, ...]) -> AllocatedContainer:
+    async def allocate(self, resource: str, slots: tuple[str, ...]) -> ContainerAllocation:
         """Give these slots to the container that they are for."""
         ...
 
@@ -66,7 +66,7 @@ class DevicePlugin:
     """Serves one resource on a socket."""
 
     def __init__(
-        self, resource: AnnouncedResource, devices: NodeDevices, allocator: Allocator, folder: Path
+        self, resource: SlotResource, devices: NodeDevices, allocator: Allocator, folder: Path
     ) -> None:
         self.resource, self.socket = resource, folder / resource.socket
         self._devices, self._allocator = devices, allocator
@@ -116,10 +116,10 @@ class DevicePlugin:
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         answers: dict[str, tuple[type[Message], Callable[[Any], Awaitable[Message]]]] = {
-            "GetDevicePluginOptions": (Empty, self._options),
+            "GetDevicePluginOptions": (EmptyMessage, self._options),
             "GetPreferredAllocation": (PreferredAllocationRequest, self._prefer),
-            "Allocate": (AllocateRequest, self._allocate),
-            "PreStartContainer": (PreStartContainerRequest, self._before_start),
+            "Allocate": (AllocationRequest, self._allocate),
+            "PreStartContainer": (StartRequest, self._before_start),
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
@@ -131,19 +131,19 @@ class DevicePlugin:
         }
         handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
             self._watch,
-            request_deserializer=Empty.decode,
-            response_serializer=ListAndWatchResponse.encode,
+            request_deserializer=EmptyMessage.decode,
+            response_serializer=DeviceList.encode,
         )
         return grpc.method_handlers_generic_handler(_SERVICE, handlers)
 
-    async def _options(self, _: Empty) -> Message:
+    async def _options(self, _: EmptyMessage) -> Message:
         return OPTIONS
 
-    async def _watch(self, _: Empty, __: object) -> AsyncIterator[ListAndWatchResponse]:
+    async def _watch(self, _: EmptyMessage, __: object) -> AsyncIterator[DeviceList]:
         while self._server is not None:
             changed = self._changed
             found = self._devices.announced(self.resource, HEALTHY, UNHEALTHY)
-            yield ListAndWatchResponse(tuple(found))
+            yield DeviceList(tuple(found))
             self._taken.set()
             await changed.wait()
 
@@ -151,7 +151,7 @@ class DevicePlugin:
         answers = [DeviceIds(await self._preferred(one)) for one in request.containers]
         return PreferredAllocationResponse(tuple(answers))
 
-    async def _preferred(self, asked: PreferenceOfContainer) -> tuple[str, ...]:
+    async def _preferred(self, asked: ContainerPreference) -> tuple[str, ...]:
         """Slots of the GPUs that were decided; none if they are not to be had: see ``Allocate``."""
         gpus = await self._allocator.prefer(self.resource.name, asked.size)
         found = list(asked.must_include)
@@ -164,8 +164,8 @@ class DevicePlugin:
                 found.append(slot)
         return tuple(found) if len(found) == asked.size else ()
 
-    async def _allocate(self, request: AllocateRequest) -> Message:
-        return AllocateResponse(
+    async def _allocate(self, request: AllocationRequest) -> Message:
+        return AllocationResponse(
             tuple(
                 [
                     await self._allocator.allocate(self.resource.name, one.ids)
@@ -174,9 +174,9 @@ class DevicePlugin:
             )
         )
 
-    async def _before_start(self, request: PreStartContainerRequest) -> Message:
+    async def _before_start(self, request: StartRequest) -> Message:
         await self._allocator.confirm(self.resource.name, request.ids)
-        return Empty()
+        return EmptyMessage()
 
 
 def _answering(

@@ -24,7 +24,7 @@ HEALTHY, HELD = "GpusHealthy", "GpuSharesHeld"
 TAINT = "roost.dev/gpu-unhealthy"
 
 
-class NodeFindings(NamedTuple):
+class NodeHealth(NamedTuple):
     """What there is to tell: unhealthy GPUs, and why shares are not held."""
 
     gpus: int
@@ -53,9 +53,9 @@ class NodeReport:
 
     def __init__(self, api: Api, node: str, now: Callable[[], float]) -> None:
         self._api, self._node, self._now = api, node, now
-        self._told: NodeFindings | None = None
+        self._told: NodeHealth | None = None
 
-    async def tell(self, findings: NodeFindings) -> None:
+    async def tell(self, findings: NodeHealth) -> None:
         """Write what is new; raises what the API raises, and is to be called again then."""
         if findings == self._told:
             return
@@ -69,7 +69,7 @@ class NodeReport:
         await self._taint(found, unhealthy=bool(findings.faults))
         self._told = findings._replace(faults=dict(findings.faults))
 
-    def _conditions(self, node: Object, findings: NodeFindings) -> list[Object]:
+    def _conditions(self, node: Object, findings: NodeHealth) -> list[Object]:
         now = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         known = {one.get("type"): one for one in sections(section(node, "status"), "conditions")}
         changed = []

@@ -38,7 +38,7 @@ Annotate = Callable[[Object, dict[str, str | None]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class TenantStanding:
+class TenantState:
     """How a pod with a share stands, for figures."""
 
     namespace: str
@@ -113,10 +113,10 @@ class PodTenants:
                 await self._annotate(known[uid], {USE: text})
                 tenant.told = now, text
 
-    def standings(self) -> list[TenantStanding]:
+    def standings(self) -> list[TenantState]:
         """How each tenant stands."""
         return [
-            TenantStanding(
+            TenantState(
                 one.wish.namespace,
                 one.wish.pod,
                 one.gpus,

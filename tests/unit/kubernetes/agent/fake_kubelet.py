@@ -17,23 +17,23 @@ import grpc
 from roost.kubernetes.agent.messages import (
     HEALTHY,
     VERSION,
-    AllocatedContainer,
-    AllocateRequest,
-    AllocateResponse,
+    AllocationRequest,
+    AllocationResponse,
+    ContainerAllocation,
+    ContainerDevices,
+    ContainerPreference,
+    ContainerResources,
     DeviceIds,
+    DeviceList,
     DevicePluginOptions,
-    DevicesOfContainer,
-    Empty,
-    ListAndWatchResponse,
+    EmptyMessage,
     Message,
+    PodResources,
     PodResourcesResponse,
-    PreferenceOfContainer,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
-    PreStartContainerRequest,
-    RegisterRequest,
-    ResourcesOfContainer,
-    ResourcesOfPod,
+    RegistrationRequest,
+    StartRequest,
 )
 
 Object = dict[str, Any]
@@ -48,7 +48,7 @@ class FakeKubelet:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.registered: dict[str, RegisterRequest] = {}
+        self.registered: dict[str, RegistrationRequest] = {}
         self.devices: dict[str, dict[str, str]] = {}
         #: Slots by namespace and name, container and resource.
         self.given: dict[tuple[str, str], dict[str, dict[str, list[str]]]] = {}
@@ -68,9 +68,9 @@ class FakeKubelet:
         plugins = self.folder / "device-plugins"
         for one in plugins.glob("*.sock") if plugins.exists() else ():
             one.unlink()
-        register = _unary(self._register, RegisterRequest)
+        register = _unary(self._register, RegistrationRequest)
         await self._serve(plugins / "kubelet.sock", f"{VERSION}.Registration", Register=register)
-        tell = _unary(self._list, Empty)
+        tell = _unary(self._list, EmptyMessage)
         where = self.folder / "pod-resources" / "kubelet.sock"
         await self._serve(where, "v1.PodResourcesLister", List=tell)
 
@@ -91,7 +91,7 @@ class FakeKubelet:
         (self.folder / "device-plugins" / "kubelet.sock").unlink(missing_ok=True)
         await self.start()
 
-    async def admit(self, pod: Object) -> dict[str, AllocatedContainer]:
+    async def admit(self, pod: Object) -> dict[str, ContainerAllocation]:
         """Give every container its devices; Rejected with the plug-in's sentence."""
         found = {}
         meta = pod["metadata"]
@@ -99,8 +99,8 @@ class FakeKubelet:
             for resource, amount in container["resources"]["limits"].items():
                 if resource in self.registered:
                     ids = await self._pick(resource, int(amount))
-                    request = AllocateRequest((DeviceIds(tuple(ids)),))
-                    answer = await self.call(resource, "Allocate", request, AllocateResponse)
+                    request = AllocationRequest((DeviceIds(tuple(ids)),))
+                    answer = await self.call(resource, "Allocate", request, AllocationResponse)
                     (found[container["name"]],) = answer.containers
                     of_pod = self.given.setdefault((meta["namespace"], meta["name"]), {})
                     of_pod.setdefault(container["name"], {})[resource] = ids
@@ -111,8 +111,8 @@ class FakeKubelet:
         meta = pod["metadata"]
         for has in self.given[meta["namespace"], meta["name"]].values():
             for resource, ids in has.items():
-                request = PreStartContainerRequest(tuple(ids))
-                await self.call(resource, "PreStartContainer", request, Empty)
+                request = StartRequest(tuple(ids))
+                await self.call(resource, "PreStartContainer", request, EmptyMessage)
 
     def free(self, resource: str) -> list[str]:
         """Healthy slots that no pod has."""
@@ -151,7 +151,7 @@ class FakeKubelet:
         options = self.registered[resource].options or DevicePluginOptions()
         assert options.get_preferred_allocation_available
         assert options.pre_start_required
-        asked = PreferenceOfContainer(tuple(free), (), size)
+        asked = ContainerPreference(tuple(free), (), size)
         answer = await self.call(
             resource,
             "GetPreferredAllocation",
@@ -173,33 +173,33 @@ class FakeKubelet:
         await server.start()
         self._servers.append(server)
 
-    async def _register(self, request: RegisterRequest) -> Message:
+    async def _register(self, request: RegistrationRequest) -> Message:
         assert request.version == VERSION
         self.registered[request.resource_name] = request
         task = asyncio.create_task(self._watch(request.resource_name))
         self._watching[request.resource_name] = task
-        return Empty()
+        return EmptyMessage()
 
     async def _watch(self, resource: str) -> None:
         async with self._channel(resource) as channel:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 async for body in _stream(channel):
-                    found = ListAndWatchResponse.decode(body).devices
+                    found = DeviceList.decode(body).devices
                     self.devices[resource] = {one.id: one.health for one in found}
                     self.told.set()
         self.devices[resource] = {}
         self.told.set()
 
-    async def _list(self, _: Empty) -> Message:
+    async def _list(self, _: EmptyMessage) -> Message:
         return PodResourcesResponse(
             tuple(
-                ResourcesOfPod(
+                PodResources(
                     name,
                     namespace,
                     tuple(
-                        ResourcesOfContainer(
+                        ContainerResources(
                             container,
-                            tuple(DevicesOfContainer(of, tuple(ids)) for of, ids in has.items()),
+                            tuple(ContainerDevices(of, tuple(ids)) for of, ids in has.items()),
                         )
                         for container, has in containers.items()
                     ),

@@ -10,45 +10,45 @@ from hypothesis import strategies as st
 
 from roost.errors import InvalidSpec
 from roost.kubernetes.agent.messages import (
-    AllocatedContainer,
-    AllocateResponse,
-    AnnouncedDevice,
+    AllocationResponse,
+    ContainerAllocation,
+    ContainerPreference,
+    DeviceList,
     DevicePluginOptions,
-    ListAndWatchResponse,
+    DeviceSlot,
     Message,
     Mount,
     NumaNode,
-    PreferenceOfContainer,
-    RegisterRequest,
+    RegistrationRequest,
     TopologyInfo,
 )
 
 OPTIONS = DevicePluginOptions(get_preferred_allocation_available=True)
-REGISTER = RegisterRequest("v1beta1", "a.sock", "x/y", OPTIONS)
+REGISTER = RegistrationRequest("v1beta1", "a.sock", "x/y", OPTIONS)
 #: By hand from the encoding's definition: tag = number << 3 | kind, length, bytes.
 REGISTERED = b"\x0a\x07v1beta1\x12\x06a.sock\x1a\x03x/y\x22\x02\x10\x01"
 
 
 def test_a_message_is_as_protobuf_defines_it() -> None:
     assert REGISTER.encode() == REGISTERED
-    assert RegisterRequest.decode(REGISTERED) == REGISTER
+    assert RegistrationRequest.decode(REGISTERED) == REGISTER
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        ListAndWatchResponse(
+        DeviceList(
             (
-                AnnouncedDevice("GPU-1::0", "Healthy", TopologyInfo((NumaNode(1),))),
-                AnnouncedDevice("GPU-2::0", "Unhealthy"),
+                DeviceSlot("GPU-1::0", "Healthy", TopologyInfo((NumaNode(1),))),
+                DeviceSlot("GPU-2::0", "Unhealthy"),
             )
         ),
-        AllocateResponse(
-            (AllocatedContainer({"A": "1", "B": ""}, (Mount("/c", "/h", read_only=True),)),)
+        AllocationResponse(
+            (ContainerAllocation({"A": "1", "B": ""}, (Mount("/c", "/h", read_only=True),)),)
         ),
-        PreferenceOfContainer(("a", "b"), (), 300),
+        ContainerPreference(("a", "b"), (), 300),
         TopologyInfo((NumaNode(-1),)),
-        AllocateResponse(),
+        AllocationResponse(),
     ],
 )
 def test_what_is_encoded_comes_back(message: Message) -> None:
@@ -57,17 +57,17 @@ def test_what_is_encoded_comes_back(message: Message) -> None:
 
 def test_fields_of_later_versions_are_skipped() -> None:
     later = REGISTERED + b"\xa2\x06\x02hi" + b"\xa8\x06\x07" + b"\xb1\x06" + b"8bytes!!"
-    assert RegisterRequest.decode(later) == REGISTER
+    assert RegistrationRequest.decode(later) == REGISTER
 
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_message_or_refused(body: bytes) -> None:
     with contextlib.suppress(InvalidSpec):
-        RegisterRequest.decode(body)
+        RegistrationRequest.decode(body)
     with contextlib.suppress(InvalidSpec):
-        ListAndWatchResponse.decode(body)
+        DeviceList.decode(body)
 
 
 def test_a_message_that_is_cut_short_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="cut short"):
-        RegisterRequest.decode(REGISTERED[:5])
+        RegistrationRequest.decode(REGISTERED[:5])

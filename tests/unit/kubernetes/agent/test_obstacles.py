@@ -30,7 +30,7 @@ def daemon(tmp_path: Path) -> Iterator[int]:
     shutil.copy(shutil.which("sleep") or "", program)
     env = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "home" / "mps-0")}
     with subprocess.Popen([program, "600"], env=env) as process:  # noqa: S603 - ours
-        while not os.readlink(f"/proc/{process.pid}/exe").endswith(program.name):  # noqa: PTH115
+        while b"CUDA_MPS" not in Path(f"/proc/{process.pid}/environ").read_bytes():
             os.sched_yield()
         yield process.pid
         process.kill()

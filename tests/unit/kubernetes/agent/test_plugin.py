@@ -19,7 +19,7 @@ from roost.engines.local.gpu import sharing
 from roost.engines.local.gpu.driver import CudaDriver
 from roost.engines.local.gpu.sharing import GpuSharing
 from roost.kubernetes.agent.allocation import NodeAllocations
-from roost.kubernetes.agent.allocator import KubeletAllocator
+from roost.kubernetes.agent.allocator import NodeAllocator
 from roost.kubernetes.agent.devices import NodeDevices, announced
 from roost.kubernetes.agent.kubelet import Kubelet
 from roost.kubernetes.agent.plugin import DevicePlugin
@@ -50,7 +50,7 @@ class Node:
         resources = announced(WHOLE, split_count)
         self.allocations = NodeAllocations(NODE, [one.name for one in resources])
         self.sharing = GpuSharing(folder, Machine(spec, (0,)), "")
-        self.allocator = KubeletAllocator(
+        self.allocator = NodeAllocator(
             self.devices,
             self.allocations,
             self.sharing,
@@ -334,7 +334,7 @@ def test_a_pod_that_is_not_known_is_named_as_such(play: Play) -> None:
 
 def test_the_agent_waits_a_moment_for_news_of_a_pod(play: Play) -> None:
     async def story(node: Node) -> None:
-        patient = KubeletAllocator(
+        patient = NodeAllocator(
             node.devices,
             node.allocations,
             node.sharing,

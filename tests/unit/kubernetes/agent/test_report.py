@@ -7,12 +7,12 @@ import copy
 from typing import Any, cast
 
 from roost.errors import Conflict
-from roost.kubernetes.agent.report import TAINT, NodeFindings, NodeReport
+from roost.kubernetes.agent.report import TAINT, NodeHealth, NodeReport
 from roost.kubernetes.client.api import Api
 
 OTHER = {"key": "team", "value": "a", "effect": "NoSchedule"}
-SOUND = NodeFindings(4, {}, ())
-SICK = NodeFindings(4, {1: "Xid 79: it fell off the bus"}, ("no turns: no driver",))
+SOUND = NodeHealth(4, {}, ())
+SICK = NodeHealth(4, {1: "Xid 79: it fell off the bus"}, ("no turns: no driver",))
 
 
 class OneNode:
@@ -51,7 +51,7 @@ class OneNode:
         return dict(found)
 
 
-def tell(server: OneNode, *findings: NodeFindings) -> None:
+def tell(server: OneNode, *findings: NodeHealth) -> None:
     times = iter(range(0, 6000, 60))
     report = NodeReport(cast("Api", server), "n1", lambda: float(next(times)))
 
