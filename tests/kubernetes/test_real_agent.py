@@ -16,11 +16,13 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.kubernetes.jobbing import define, job, jobbing, pods, reaches
 from tests.support.images import busybox_root, write_image
 from tests.support.kubernetes.control_plane import CONTROLLERS, ControlPlane
 from tests.support.kubernetes.nodes import until
+from tests.support.kubernetes.processes import free_ports
 from tests.support.kubernetes.real_node import NAME, NotAllowed, RealNode
 
 from roost.engines.local.shim import process_tree
@@ -43,6 +45,7 @@ BINDINGS = ResourceKind(
 )
 _SLOW_S = 120.0
 #: Says what it was given, and works on.
+IDLE = 'echo "$NVIDIA_VISIBLE_DEVICES $ROOST_GPUS"; exec sleep 600'
 SCRIPT = 'echo "$NVIDIA_VISIBLE_DEVICES $ROOST_GPUS"; while :; do :; done'
 
 
@@ -102,6 +105,7 @@ class AgentProcess:
         self.home, self.log = folder / "home", folder / "agent.log"
         self.kubelet = folder / "kubelet"  # the names of sockets have to be short
         self.kubelet.symlink_to(node.kubelet_folder)
+        (self.port,) = free_ports(1)
         self._kubeconfig = node.plane.kubeconfig_of(ACCOUNT)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -115,7 +119,7 @@ class AgentProcess:
             "--kubelet-dir": self.kubelet,
             "--home": self.home,
             "--slots": SLOTS,
-            "--metrics-port": 0,
+            "--metrics-port": self.port,
         }
         words = [str(word) for pair in options.items() for word in pair]
         with self.log.open("ab") as log:
@@ -128,6 +132,12 @@ class AgentProcess:
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(_SLOW_S)
+
+    def says(self, path: str) -> str:
+        """What it answers on its port; nothing while it does not listen."""
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"http://127.0.0.1:{self.port}/{path}", timeout=60).text
+        return ""
 
     def tenants(self) -> Object:
         """How the sharing daemon says that each tenant stands."""
@@ -276,6 +286,35 @@ def test_containers_see_what_the_scheduler_decided(
             await are_by_turns(await process(api, "left"), await process(api, "right"))
             labels = (await api.get(NODES, NAME))["metadata"]["labels"]
             assert labels["roost.dev/gpu-count"] == str(SLOTS)
+            assert agent.says("readyz") == "the kubelet knows the devices\n"
+
+            async def measured() -> bool:
+                return agent.says("metrics").count('roost_agent_busy{gpu="') == 2
+
+            await until(measured, _SLOW_S)
+            told = agent.says("metrics")
+            labelled = f'{{gpu="{found["left"]}",namespace="default",pod="left"}}'
+            assert f"roost_agent_share{labelled} 0.5" in told
+            assert "roost_agent_shares_held 1.0" in told
+
+    runner.run(story())
+
+
+def test_many_at_once_are_not_taken_for_each_other(
+    plane: ControlPlane, api: Api, agent: AgentProcess, runner: asyncio.Runner
+) -> None:
+    async def story() -> None:
+        async with ready(plane, api, agent):
+            wholes = [whole(f"whole-{n}") for n in range(2)]
+            quarters = [pod(f"part-{n}", {SHARED: "1"}, share="0.25") for n in range(8)]
+            made = [*wholes, *quarters]
+            for one in made:
+                one["spec"]["containers"][0]["command"][2] = IDLE
+            await asyncio.gather(*(api.create(PODS, one) for one in made))
+            names = [one["metadata"]["name"] for one in made]
+            found = dict([await given(api, name) for name in names])
+            held = {gpu: sum(on == gpu for on in found.values()) for gpu in found.values()}
+            assert sorted(held.values()) == [1, 1, 4, 4]
 
     runner.run(story())
 
