@@ -13,7 +13,7 @@ import json
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roost.core.allocation import WORKER
 from roost.core.spec import WHOLE, JobId, RunId
@@ -133,15 +133,27 @@ class PodTenants:
     ) -> None:
         known = self._tenants.get(uid)
         if known is not None and (known.process, known.gpus) == (process, gpus):
+            if known.wish.need == wish.need:
+                return
+            # Annotations changed: how it is held is changed, whatever is under way.
+            known.wish = wish
+            await self._attach(wish, gpus, process)
             return
-        name = f"{WORKER}-0"
-        try:
-            await self._sharing.attach(_run(uid), [wish.seat], {WORKER: wish.need}, {name: process})
-        except Retryable as error:
-            _log.warning("%s: its share is not held: %s", wish, error)
+        await self._attach(wish, gpus, process)
         suspended = self._sharing.is_parked(_run(uid))
         self._tenants[uid] = _PodTenant(wish, gpus, process, suspended, suspended)
         _log.info("%s: its share is held from process %d on", wish, process[0])
+
+    async def _attach(
+        self, wish: ContainerWish, gpus: tuple[int, ...], process: tuple[int, int]
+    ) -> None:
+        seat = replace(wish.seat, gpus=gpus)
+        try:
+            await self._sharing.attach(
+                _run(wish.uid), [seat], {WORKER: wish.need}, {seat.name: process}
+            )
+        except Retryable as error:
+            _log.warning("%s: its share is not held: %s", wish, error)
 
     def _heed(self, pod: Object, tenant: _PodTenant) -> None:
         """Suspend or resume, once for each time it is asked for."""
@@ -179,7 +191,8 @@ class PodTenants:
     async def _unpark(self, tenant: _PodTenant) -> ParkResult:
         # First this: the driver does not restore a process that a signal has stopped.
         _send(tenant, signal.SIGCONT)
-        return await self._sharing.unpark(_run(tenant.wish.uid), [tenant.wish.seat])
+        seat = replace(tenant.wish.seat, gpus=tenant.gpus)
+        return await self._sharing.unpark(_run(tenant.wish.uid), [seat])
 
 
 def _send(tenant: _PodTenant, number: int) -> None:
