@@ -30,7 +30,7 @@ from roost.engines.local.gpu import GpuSharing
 from roost.errors import Conflict, Fatal, InvalidSpec, NotFound, Retryable, RoostError
 from roost.kubernetes.agent.allocation import NodeAllocations
 from roost.kubernetes.agent.allocator import NodeAllocator
-from roost.kubernetes.agent.devices import NodeDevices, announced
+from roost.kubernetes.agent.devices import WHOLE_GPUS, NodeDevices, announced
 from roost.kubernetes.agent.health import GpuHealth
 from roost.kubernetes.agent.kubelet import Kubelet
 from roost.kubernetes.agent.obstacles import obstacles
@@ -58,7 +58,7 @@ class AgentOptions:
     node: str
     home: Path
     kubelet: Path = Path("/var/lib/kubelet")
-    resource: str = "nvidia.com/gpu"
+    resource: str = WHOLE_GPUS
     split_count: int = 1
     slots: int | None = None
 
