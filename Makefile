@@ -84,7 +84,7 @@ measure:
 constraints:
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
-	ROOST_COMPILE=no build/constraints/bin/pip install --quiet '.[kubernetes,postgres]'
+	ROOST_COMPILE=no build/constraints/bin/pip install --quiet '.[agent,kubernetes,postgres]'
 	(echo '# The versions of a release, written by `make constraints`: pip install -c constraints.txt roost'; \
 		build/constraints/bin/pip freeze --exclude roost) > constraints.txt
 
@@ -119,5 +119,5 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml benchmarks/pyproject.toml
 
 # One stamp for each group of packages in pyproject.toml.
 $(VENV)/.with-%: $(VENV)/.installed
-	ROOST_COMPILE=no $(BIN)/python -m pip install --quiet --editable '.[kubernetes,postgres]' --group $*
+	ROOST_COMPILE=no $(BIN)/python -m pip install --quiet --editable '.[agent,kubernetes,postgres]' --group $*
 	touch $@

@@ -321,6 +321,7 @@ def test_queues(api: Api, runner: asyncio.Runner, kubectl: Kubectl) -> None:
 
 KUSTOMIZATIONS = {
     "base": "resources: [../base]",
+    "agent": "resources: [../base, ../agent]",
     "everything": "namespace: roost-system\nresources: [../base]\n"
     "components: [../components/monitoring, ../components/network-policy]",
 }
@@ -338,7 +339,8 @@ def built(
     made = kubectl.does("kustomize", str(folder / "overlay"))
     kubectl.does("apply", "-f", "-", given=MONITORS)
     kubectl.does("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com")
-    kubectl.does("create", "namespace", "roost-system")
+    for name in ("roost-system", "roost-agent"):
+        kubectl.does("create", "namespace", name)
     yield made
     kubectl.does("delete", "-f", "-", given=MONITORS)
 
@@ -347,6 +349,18 @@ def built(
 def test_the_kustomize_base_can_be_applied(kubectl: Kubectl, built: str, way: str) -> None:
     told = kubectl.does("apply", f"--dry-run={way}", "--validate=strict", "-f", "-", given=built)
     assert "deployment.apps/roost-operator created" in told
+
+
+def test_the_agent_may_be_where_it_is(kubectl: Kubectl) -> None:
+    """Its namespace allows pods that see their node's processes; the operator's does not."""
+    made = kubectl.does("kustomize", str(DEPLOY / "agent"))
+    kubectl.does("apply", "--server-side", "-f", "-", given=made)
+    (found,) = (one for one in yaml.safe_load_all(made) if one["kind"] == "DaemonSet")
+    template = found["spec"]["template"]
+    named = {"name": "agent", "namespace": "roost-agent", "labels": template["metadata"]["labels"]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}
+    pod = json.dumps(body)
+    kubectl.does("apply", "--dry-run=server", "--validate=strict", "-f", "-", given=pod)
 
 
 def test_both_images_have_their_versions(built: str) -> None:

@@ -163,7 +163,10 @@ def test_the_operator_fits_into_its_restricted_namespace(
         runner.run(api.create(PODS, body))
 
 
-EVERYTHING = "serviceMonitor.enabled=true,dashboard.enabled=true,networkPolicy.enabled=true"
+EVERYTHING = (
+    "serviceMonitor.enabled=true,dashboard.enabled=true,networkPolicy.enabled=true,"
+    "agent.enabled=true"
+)
 
 
 def rendered(*more: str, chart: Path = CHART) -> str:
@@ -215,6 +218,21 @@ def test_the_chart_and_the_base_say_the_same(kubectl: Kubectl) -> None:
         assert one[name] == other[name], name
     told = set(base) - set(chart)
     assert {kind for kind, _ in told} == {"Namespace", "CustomResourceDefinition"}
+
+
+@pytest.mark.timeout(1800)
+def test_the_agent_is_the_same_in_the_chart(kubectl: Kubectl) -> None:
+    options = ("--namespace", "roost-agent", "--kube-version", "1.34")
+    chart = by_kind(rendered(*options, "--set", "agent.enabled=true"))
+    found = by_kind(kubectl.does("kustomize", str(ROOT / "deploy" / "agent")))
+    for key in (("ClusterRole", "roost-agent"), ("ClusterRoleBinding", "roost-agent")):
+        for part in ("rules", "roleRef", "subjects"):
+            assert chart[key].get(part) == found[key].get(part)
+    key = ("DaemonSet", "roost-agent")
+    ours, theirs = (one[key]["spec"]["template"]["spec"] for one in (chart, found))
+    (one,), (other,) = ours.pop("containers"), theirs.pop("containers")
+    assert set(other.pop("args")) < set(one.pop("args"))
+    assert (ours, one) == (theirs, other)
 
 
 @pytest.mark.timeout(1800)

@@ -87,6 +87,7 @@ _SECTIONS = {
     },
     "Kubernetes": {
         "operator": ("operator", "Schedule a Kubernetes cluster."),
+        "agent": ("agent", "Give out the GPUs of a Kubernetes node, and hold shares of them."),
         "kubernetes": ("kubernetes", "Install Roost on a cluster, check it, or take it away."),
     },
     "Simulator": {

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: In this order in the help.
 _SECTIONS = (
-    *("Workload", "Policy", "Cluster", "Costs", "Physics", "Failures"),
+    *("Workload", "Policy", "Cluster", "Node", "Costs", "Physics", "Failures"),
     *("Job", "Resources", "Limits", "Which", "Change", "Run", "Output", "Other"),
 )
 

@@ -29,6 +29,7 @@ from tests.support.images import busybox_root, write_image
 from tests.support.kubernetes.control_plane import KUBELET_CLIENT, ControlPlane
 from tests.support.kubernetes.processes import Process, free_ports
 
+from roost.engines.local.shim import process_tree
 from roost.errors import RoostError
 from roost.kubernetes.client.kinds import Object
 
@@ -94,6 +95,19 @@ class RealNode:
             _ran("ip", "link", "delete", self._bridge)
         for folder in self._cgroups():
             _remove_cgroups(folder)
+
+    @property
+    def kubelet_folder(self) -> Path:
+        """What the kubelet calls ``/var/lib/kubelet``, with the sockets of plug-ins."""
+        return self._folder / "kubelet"
+
+    def restart_kubelet(self) -> None:
+        """Start another kubelet in place of the one that runs; containers go on."""
+        # It is below the program that entered the namespaces, and would outlive that.
+        for process in process_tree.descendants(self._kubelet.pid or 0):
+            process_tree.send(process, signal.SIGKILL)
+        self._kubelet.kill()
+        self._start_kubelet()
 
     def log(self) -> str:
         """The last words of the kubelet and of containerd."""

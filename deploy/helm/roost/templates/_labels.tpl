@@ -19,3 +19,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "roost.clusterRole" -}}
 {{ ternary "roost-cluster" "roost-operator" (not (empty .Values.namespaces)) }}
 {{- end }}
+{{- define "roost.agentSelector" -}}
+app.kubernetes.io/name: roost
+app.kubernetes.io/component: agent
+{{- end }}
+{{- define "roost.agentLabels" -}}
+{{ include "roost.agentSelector" . }}
+app.kubernetes.io/part-of: roost
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}

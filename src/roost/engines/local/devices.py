@@ -31,10 +31,15 @@ _SERIES = frozenset({"RTX", "GTX"})
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine as a node, and the cores behind its devices."""
+    """This machine as a node, and the cores behind its devices.
+
+    ``uuids`` and ``numa`` are of its devices in order, where the driver told them.
+    """
 
     node: NodeSpec
     cores: tuple[int, ...]
+    uuids: tuple[str, ...] = ()
+    numa: tuple[int, ...] = ()
 
     @property
     def real(self) -> bool:
@@ -64,7 +69,9 @@ async def find(python: str, slots: int | None, probe: Sequence[str] | None = Non
     command = probe or (python, "-I", str(_PROBE))
     gpus = [] if slots is not None else await _gpus(command, asked=probe is not None)
     if gpus:
-        return Machine(_gpu_node(gpus, cores), cores)
+        uuids = tuple(str(gpu.get("uuid", "")) for gpu in gpus)
+        numa = tuple(int(gpu["numa"]) for gpu in gpus)
+        return Machine(_gpu_node(gpus, cores), cores, uuids, numa)
     count = len(cores) if slots is None else slots
     if count < 1:
         raise InvalidSpec(f"slots must be at least 1, got {count}")

@@ -1,6 +1,6 @@
 """Ask the NVIDIA driver what devices there are; run in a process of its own, for a driver may hang.
 
-Prints JSON: a list of devices with their name, memory in MiB and NUMA node (-1: not known).
+Prints JSON: a list of devices with their name, UUID, memory in MiB and NUMA node (-1: not known).
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ def main() -> None:
     for index in range(pynvml.nvmlDeviceGetCount()):
         device = pynvml.nvmlDeviceGetHandleByIndex(index)
         name = pynvml.nvmlDeviceGetName(device)
+        uuid = pynvml.nvmlDeviceGetUUID(device)
         bus = pynvml.nvmlDeviceGetPciInfo(device).busId
         found.append(
             {
                 # Older versions of pynvml give bytes.
                 "name": name if isinstance(name, str) else name.decode(),
+                "uuid": uuid if isinstance(uuid, str) else uuid.decode(),
                 "memory_mib": int(pynvml.nvmlDeviceGetMemoryInfo(device).total) >> 20,
                 "numa": _numa(bus if isinstance(bus, str) else bus.decode()),
             }

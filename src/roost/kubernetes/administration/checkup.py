@@ -24,7 +24,7 @@ from roost.kubernetes.client.kinds import JOBS, LEASES, NODES, PODS, Object
 from roost.kubernetes.crds.definitions import definitions
 from roost.kubernetes.objects.gang_refs import JOB
 from roost.kubernetes.objects.nodes import node_spec
-from roost.kubernetes.objects.values import labels_of
+from roost.kubernetes.objects.values import labels_of, section, sections
 from roost.kubernetes.operator.announcement import COMPONENT, NAMESPACES, SCHEDULER
 from roost.kubernetes.operator.scope import OTHERS, NamespaceScope
 
@@ -34,6 +34,8 @@ OLDEST = (1, 29)
 _SKEW_S = 5.0
 _UPDATE = "roost kubernetes upgrade"
 _GPUS_AS = "roost.dev/gpus-as"
+#: Conditions that the agent of a node tells.
+_OF_AGENTS = frozenset({"GpusHealthy", "GpuSharesHeld"})
 _WAYS = ("whole", "shares", "both")
 _HOOK = re.compile(r'failed calling webhook "([^"]+)": ?(.*)', re.DOTALL)
 _PULLING = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"})
@@ -151,6 +153,11 @@ def _node_faults(node: Object) -> list[ClusterFault]:
                 "shares by itself; remove one",
             )
         )
+    found += [
+        ClusterFault(about, f"its agent says: {one.get('message')}")
+        for one in sections(section(node, "status"), "conditions")
+        if one.get("type") in _OF_AGENTS and one.get("status") == "False"
+    ]
     try:
         node_spec(node)
         if OTHERS in (node["metadata"].get("annotations") or {}):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from roost.kubernetes.crds import as_yaml, definitions
 from roost.kubernetes.crds.permissions import (
+    AGENT,
     CLUSTER,
     LOCAL,
     NAMESPACED,
@@ -14,6 +15,7 @@ from roost.kubernetes.crds.permissions import (
     UNCONFINED,
     USERS,
     VIEWERS,
+    agent_role,
     confined_role,
     namespace_role,
     roles,
@@ -34,12 +36,14 @@ def files() -> dict[str, str]:
         "edit": USERS,
         "view": VIEWERS,
         "reader": READERS,
+        "agent": AGENT,
     }
     return {
         "crds/roost.dev.yaml": crds,
         # Twice: a chart cannot take files from outside of its folder.
         "helm/roost/crds/roost.dev.yaml": crds,
         "operator/roles.yaml": _HEAD + as_yaml(roles(NAMESPACE)),
+        "agent/role.yaml": _HEAD + as_yaml([agent_role()]),
         "components/confined/role.yaml": _HEAD + as_yaml([confined_role()]),
         "namespace/role.yaml": _HEAD + as_yaml([namespace_role()]),
         **{

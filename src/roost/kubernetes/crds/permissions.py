@@ -122,6 +122,14 @@ LOCAL = (
     # The leader marks its own pod, which the Service of the meeting looks for.
     ClusterGrant("", ("pods",), ("patch",)),
 )
+#: The agents of nodes. To which node it belongs cannot be said in a role.
+AGENT = (
+    # What is on its node; and on a pod it writes what became of a suspension.
+    ClusterGrant("", ("pods",), (*_FOLLOW, "patch")),
+    # A label, a taint while a GPU is unhealthy, and conditions.
+    ClusterGrant("", ("nodes",), ("get", "patch")),
+    ClusterGrant("", ("nodes/status",), ("patch",)),
+)
 #: Users of ``roost --context``: it shows the cluster as the operator sees it.
 READERS = (
     ClusterGrant("", ("nodes", "pods", "namespaces"), _READ),
@@ -212,6 +220,11 @@ def roles(namespace: str) -> list[Object]:
         _role("roost-edit", USERS, to=("edit", "admin")),
         _role("roost-view", VIEWERS, to=("view", "edit", "admin")),
     ]
+
+
+def agent_role() -> Object:
+    """What the agents of nodes may do."""
+    return _role("roost-agent", AGENT)
 
 
 def confined_role() -> Object:

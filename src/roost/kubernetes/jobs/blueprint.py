@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from roost.core.allocation import WORKER, Allocation, Seat
@@ -50,6 +50,7 @@ from roost.kubernetes.jobs.containers import (
 )
 from roost.kubernetes.jobs.pod_overrides import PodOverrides
 from roost.kubernetes.objects.gang_refs import INDEX, JOB, ROLE
+from roost.kubernetes.objects.nodes import SHARED_GPUS
 from roost.kubernetes.objects.pods import ATTEMPT, GPUS, PLAN, SEAT, encode_gpus, encode_plan
 
 GENERATION = "roost.dev/generation"
@@ -108,6 +109,8 @@ class Site:
     loopback: int = 0
     #: The resource that stands for a GPU of a node.
     vendors: Mapping[NodeId, str] = field(default_factory=dict)
+    #: Nodes with an agent, which gives containers their shares.
+    agents: Container[NodeId] = ()
     #: The class of ProvisioningRequests by which Jobs ask for nodes; empty if they do not.
     provisioning: str = ""
 
@@ -323,7 +326,7 @@ class Blueprint:
             **gang.ranks(seat, max(len(seat.gpus), 1)),
             **gang.clusters(seat),
             **program.env,
-            **device_variables(seat),
+            **device_variables(seat, has_agent=seat.node in self.site.agents),
             **run_variables(self.run, self.generation),
             "ROOST_ROLE": seat.role,
             **seat_variables(seat),
@@ -364,6 +367,8 @@ class Blueprint:
         if seat.share_milli >= WHOLE and seat.gpus:
             name = self.site.vendors.get(seat.node, "nvidia.com/gpu")
             requests[name] = limits[name] = str(len(seat.gpus))
+        elif seat.gpus and seat.node in self.site.agents:
+            requests[SHARED_GPUS] = limits[SHARED_GPUS] = "1"
         return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
 
     def _before(self, seat: Seat, need: Resources, *, elastic: bool) -> Object:

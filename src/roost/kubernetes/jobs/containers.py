@@ -34,14 +34,16 @@ def share_notes(need: Resources) -> dict[str, str]:
     return notes
 
 
-def device_variables(seat: Seat) -> dict[str, str]:
+def device_variables(seat: Seat, *, has_agent: bool = False) -> dict[str, str]:
     """Whole GPUs are the device plugin's; of a shared one, or of none, a container is told.
+
+    Where Roost's agent is the plugin it gives out both.
 
     An image that was made for GPUs would see all of the node's otherwise.
     """
     if not seat.gpus:
         return {"NVIDIA_VISIBLE_DEVICES": "void"}
-    if seat.share_milli >= WHOLE:
+    if seat.share_milli >= WHOLE or has_agent:
         return {}
     return {"NVIDIA_VISIBLE_DEVICES": encode_gpus(seat.gpus)}
 

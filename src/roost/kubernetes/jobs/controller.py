@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,7 +63,7 @@ from roost.kubernetes.jobs.request import (
 from roost.kubernetes.jobs.status_writer import JobStatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
 from roost.kubernetes.kueue.admission import Admission, QueueWish
-from roost.kubernetes.objects.nodes import DEVICES
+from roost.kubernetes.objects.nodes import DEVICES, has_agent
 from roost.kubernetes.operator.budgets import DisruptionBudgets
 from roost.kubernetes.operator.queues import admitted
 from roost.kubernetes.operator.status import Obstacle, status_of, status_without, word
@@ -122,7 +122,12 @@ class JobController:
         self.meeting = None if port is None else RendezvousServer(self._heard, self._polled)
         self._placer = placement.placer(self._options.placer)
         where = "" if port is None else self._options.site.meeting
-        self._site = replace(self._options.site, meeting=where, vendors=_Vendors(context))
+        self._site = replace(
+            self._options.site,
+            meeting=where,
+            vendors=_Vendors(context),
+            agents=_WithAgents(context),
+        )
         self._budgets = DisruptionBudgets(context)
         self._nodes = NodeRequests(context, self.site, self._lacking_room, self.mark_status)
         #: Jobs that the policy has just chosen to make room.
@@ -445,6 +450,17 @@ class _Vendors(Mapping[NodeId, str]):
 
     def __len__(self) -> int:
         return len(self._context.objects(NODES))
+
+
+class _WithAgents(Container[NodeId]):
+    """The nodes with an agent, looked up when it is asked for."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
+
+    def __contains__(self, node: object) -> bool:
+        found = self._context.objects(NODES).get(("", str(node)))
+        return found is not None and has_agent(found)
 
 
 def _generation(found: Object) -> Any:

@@ -13,7 +13,8 @@ that anybody writes; one that makes no sense is as good as none.
     switch         roost.dev/switch, a rack, the leaf switch that NVIDIA's Topograph found, or what
                    a cloud calls the innermost part of its network
     block, zone    roost.dev/block, a spine or what a cloud calls such; topology.kubernetes.io/zone
-    whole, shared  roost.dev/gpus-as: "whole", "shares" or "both"; without it, the first pod decides
+    whole, shared  roost.dev/gpus-as: "whole", "shares" or "both"; without it, both where Roost's
+                   agent gives out the devices (roost.dev/shared-gpu), else the first pod decides
     extras         everything else: slices of devices, network devices, huge pages, local disk; and
                    all of every port (``ports``)
 """
@@ -35,6 +36,11 @@ from roost.kubernetes.objects.values import digits, labels_of, section, sections
 
 #: A device as a time-slicing plug-in offers it: one of the turns on it.
 TURN = "nvidia.com/gpu.shared"
+#: Places on shared devices, as Roost's agent announces them. A node that has some gives the devices
+#: that the scheduler decided: whole ones and shared ones may be beside each other.
+SHARED_GPUS = "roost.dev/shared-gpu"
+#: How many devices a node has, where the agent counts several places on each.
+GPU_COUNT = "roost.dev/gpu-count"
 #: Resources that are whole devices, and of one maker.
 DEVICES = ("nvidia.com/gpu", TURN, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 _COUNTED = (*DEVICES, "aliyun.com/gpu-count", "alibabacloud.com/gpu-count")
@@ -111,7 +117,7 @@ def node_spec(node: Object) -> NodeSpec:
     """A node with what it offers."""
     labels = labels_of(node)
     offered = section(section(node, "status"), "allocatable")
-    gpus = _gpus(offered)
+    gpus = _gpus(offered, labels)
     return NodeSpec(
         id=name_of(node),
         gpus=gpus,
@@ -129,7 +135,7 @@ def node_spec(node: Object) -> NodeSpec:
         if "pods" in offered
         else 0,
         extras=_extras(offered),
-        mixed=labels.get(_GPUS_AS) == "both",
+        mixed=_is_mixed(node, labels),
         block=_first(labels, _BLOCK),
         zone=_first(labels, _ZONE),
     )
@@ -169,7 +175,7 @@ def facts_of(node: Object) -> NodeFacts:
     # A plug-in that slices time may count the turns under the plain name.
     turns = TURN in offered or labels.get(_SHARING, "none") != "none"
     given_as = labels.get(_GPUS_AS)
-    split = not turns and _gpus(offered) > 0 and given_as != "whole"
+    split = not turns and _gpus(offered, labels) > 0 and given_as != "whole"
     return NodeFacts(
         name=name_of(node),
         labels=labels,
@@ -215,7 +221,29 @@ def _one(extras: Extras) -> Extras:
     return extras
 
 
-def _gpus(offered: Object) -> int:
+def has_agent(node: Object) -> bool:
+    """Whether Roost's agent gives out its devices.
+
+    While an agent is replaced there are none to be had, and the kubelet still names them.
+    """
+    return SHARED_GPUS in section(section(node, "status"), "allocatable")
+
+
+def _is_mixed(node: Object, labels: Object) -> bool:
+    given_as = labels.get(_GPUS_AS)
+    return has_agent(node) if given_as is None else given_as == "both"
+
+
+def _gpus(offered: Object, labels: Object) -> int:
+    found = _counted(offered)
+    try:
+        # Of several places on each device there are fewer devices; of what is away there is none.
+        return min(found, digits(labels[GPU_COUNT], GPU_COUNT, MOST_DEVICES))
+    except (KeyError, InvalidSpec):
+        return found
+
+
+def _counted(offered: Object) -> int:
     for name in _COUNTED:
         if name in offered:
             found = quantities.whole(offered[name], name, down=True)

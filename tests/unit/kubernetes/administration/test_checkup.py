@@ -164,6 +164,17 @@ def test_labels_of_nodes_that_contradict(played: Played) -> None:
     assert told[3].startswith("node n3  cannot be used: nvidia.com/gpu must be a quantity")
 
 
+def test_what_the_agent_of_a_node_says_is_told(played: Played) -> None:
+    sick = node("n0")
+    sick["status"]["conditions"] += [
+        {"type": "GpusHealthy", "status": "False", "message": "GPU 1: Xid 79: it fell off the bus"},
+        {"type": "GpuSharesHeld", "status": "True", "message": "shares of GPUs are held"},
+    ]
+    played.objects[NODES] = [sick]
+    (told,) = played.told()
+    assert told == "node n0  its agent says: GPU 1: Xid 79: it fell off the bus"
+
+
 def test_many_nodes_are_counted(played: Played) -> None:
     played.objects[NODES] = [node(f"n{n}") for n in range(9)]
     for one in played.objects[NODES]:

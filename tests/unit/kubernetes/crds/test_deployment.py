@@ -18,7 +18,14 @@ from roost.cli import cli
 from roost.kubernetes.client import kinds
 from roost.kubernetes.client.kinds import Object, ResourceKind
 from roost.kubernetes.crds.__main__ import files
-from roost.kubernetes.crds.permissions import CLUSTER, LOCAL, ClusterPermission, needed
+from roost.kubernetes.crds.permissions import (
+    AGENT,
+    CLUSTER,
+    LOCAL,
+    ClusterGrant,
+    ClusterPermission,
+    needed,
+)
 from roost.kubernetes.filters import NODE_FILTERS
 from roost.kubernetes.gangs.discovery import GangSource
 from roost.kubernetes.gangs.foreign_pods import ForeignPods
@@ -51,9 +58,11 @@ def test_versions_are_that_of_the_package() -> None:
     chart = documents(CHART / "Chart.yaml")[0]
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     kustomization = documents(DEPLOY / "operator" / "kustomization.yaml")[0]
-    assert kustomization["images"] == [
+    images = [
         {"name": name, "newName": name, "newTag": __version__} for name in ("roost", "roost-train")
     ]
+    assert kustomization["images"] == images
+    assert documents(DEPLOY / "agent" / "kustomization.yaml")[0]["images"] == images[:1]
 
 
 def test_every_permission_is_for_a_kind_that_roost_uses() -> None:
@@ -111,6 +120,51 @@ def test_the_operator_is_confined() -> None:
     assert ports == {"meeting": 8611, "metrics": 8612}
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+
+
+def agent() -> Any:
+    (found,) = [
+        one for one in documents(DEPLOY / "agent" / "daemonset.yaml") if one["kind"] == "DaemonSet"
+    ]
+    return found["spec"]["template"]["spec"]
+
+
+def test_the_agent_may_do_what_it_has_to_and_no_more() -> None:
+    spec = agent()
+    (container,) = spec["containers"]
+    allowed = container["securityContext"]
+    assert allowed["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["DAC_OVERRIDE", "KILL", "SYS_PTRACE"],
+    }
+    assert "privileged" not in allowed
+    assert allowed["readOnlyRootFilesystem"] is True
+    assert {str(permission) for grant in AGENT for permission in _permissions(grant)} == {
+        *("list pods", "watch pods", "patch pods"),
+        *("get nodes", "patch nodes", "patch nodes/status"),
+    }
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    paths = {one["name"]: one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
+    # Containers mount parts of its home by the names that it has on the node.
+    assert mounts["home"] == paths["home"] == "/var/lib/roost-agent"
+
+
+def _permissions(grant: ClusterGrant) -> Iterator[ClusterPermission]:
+    for resource in grant.resources:
+        for verb in grant.verbs:
+            yield ClusterPermission(verb, grant.group, resource)
+
+
+def test_the_agent_understands_its_arguments() -> None:
+    (container,) = agent()["containers"]
+    verb, *arguments = container["args"]
+    roost = click.Context(cli, **cli.context_settings)
+    command = cli.get_command(roost, verb)
+    assert command is not None
+    params = command.make_context(verb, list(arguments), parent=roost).params
+    assert (params["metrics_port"], params["home"]) == (8613, "/var/lib/roost-agent")
+    assert params["kubelet"] == "/var/lib/kubelet"
+    assert "ROOST_NODE_NAME" in {name for param in command.params for name in _variables(param)}
 
 
 def test_the_operator_understands_its_arguments() -> None:

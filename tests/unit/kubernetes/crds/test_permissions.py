@@ -11,6 +11,7 @@ from tests.docs.pages import ROOT
 from roost.kubernetes.client import kinds
 from roost.kubernetes.client.kinds import ResourceKind
 from roost.kubernetes.crds.permissions import (
+    AGENT,
     CLUSTER,
     NAMESPACED,
     UNCONFINED,
@@ -22,8 +23,8 @@ from roost.kubernetes.gangs.discovery import GangSource
 from roost.kubernetes.jobs.controller import JobController
 
 SOURCE = ROOT / "src" / "roost" / "kubernetes"
-#: What users and administrators run; the requests are made with their rights.
-OTHERS = ("gateway", "administration", "crds", "client")
+#: What users, administrators and agents run; the requests are made with their rights.
+OTHERS = ("gateway", "administration", "crds", "client", "agent")
 #: What a call of a client needs.
 VERBS = {
     **{name: (name,) for name in ("get", "create", "patch", "delete", "list")},
@@ -112,6 +113,13 @@ def test_nothing_is_lacking_and_nothing_is_superfluous() -> None:
     asked = requests()
     assert asked - granted == set(), "requests without a permission"
     assert granted - asked == UNSENT, "permissions without a request"
+
+
+def test_agents_may_do_what_they_do() -> None:
+    asked = {one for path in (SOURCE / "agent").glob("*.py") for one in calls(path)}
+    followed = {f"{verb} pods" for verb in ("list", "watch")}
+    granted = {f"{verb} {name}" for _, names, verbs in AGENT for name in names for verb in verbs}
+    assert asked | followed == granted
 
 
 def test_the_check_would_notice() -> None:

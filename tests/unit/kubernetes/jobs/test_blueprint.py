@@ -134,6 +134,15 @@ def test_whole_gpus_are_the_device_plugins_and_shares_are_annotations() -> None:
     assert env(share)["NVIDIA_VISIBLE_DEVICES"] == "1"
 
 
+def test_where_there_is_an_agent_it_gives_out_shares() -> None:
+    made = plan(Part(A, (1,), 500), gpus=0.5)
+    held = replace(made, site=replace(made.site, agents={A})).pods()[0]
+
+    assert held["spec"]["containers"][0]["resources"]["limits"] == {"roost.dev/shared-gpu": "1"}
+    assert "NVIDIA_VISIBLE_DEVICES" not in env(held)
+    assert held["metadata"]["annotations"]["roost.dev/gpus"] == "1"
+
+
 def test_the_device_of_another_maker_is_asked_for_by_its_name() -> None:
     made = plan(Part(A, (0,)))
     amd = replace(made, site=replace(made.site, vendors={A: "amd.com/gpu"}))

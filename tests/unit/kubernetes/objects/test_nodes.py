@@ -264,3 +264,23 @@ def test_a_node_counts_all_else_that_it_offers_by_name() -> None:
         ("pods apart/*", 1),
     )
     assert node_spec(node("n1", allocatable=offered)).extras is found.extras
+
+
+def test_where_an_agent_gives_out_devices_whole_and_shared_are_beside_each_other() -> None:
+    offered = {"nvidia.com/gpu": "4", "roost.dev/shared-gpu": "192"}
+    made = node("a", allocatable=offered)
+    assert (node_spec(made).gpus, node_spec(made).mixed) == (4, True)
+    assert ("roost.dev/shared-gpu", 192) in node_spec(made).extras
+    assert (facts_of(made).whole, facts_of(made).split) == (True, True)
+    for said, mixed in (("shares", False), ("whole", False), ("both", True)):
+        labelled = node("a", allocatable=offered, labels={"roost.dev/gpus-as": said})
+        assert node_spec(labelled).mixed is mixed
+    away = node("a", allocatable={"nvidia.com/gpu": "0", "roost.dev/shared-gpu": "0"})
+    assert (node_spec(away).gpus, node_spec(away).mixed) == (0, True)
+
+
+@pytest.mark.parametrize(("said", "gpus"), [("4", 4), ("50", 40), ("x", 40), ("", 40)])
+def test_of_several_places_on_each_gpu_there_are_fewer_gpus(said: str, gpus: int) -> None:
+    offered = {"nvidia.com/gpu": "40", "roost.dev/shared-gpu": "192"}
+    made = node("a", allocatable=offered, labels={"roost.dev/gpu-count": said})
+    assert node_spec(made).gpus == gpus

@@ -27,9 +27,15 @@ class DaemonClient:
         """Have the daemon look at what is wanted; start one if there is none and it is needed."""
         self._reap()
         if self._files.has_daemon():
-            self._poke()
+            self._send(signal.SIGHUP)
         elif self._is_needed() and not self._child:
             self._child = self._spawn()
+
+    def end(self) -> None:
+        """Have the daemon end, which unlocks all tenants first; that may take a while."""
+        self._reap()
+        if self._files.has_daemon():
+            self._send(signal.SIGTERM)
 
     def is_missing(self) -> bool:
         """Whether there ought to be a sharing daemon and is none."""
@@ -63,7 +69,7 @@ class DaemonClient:
             setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
         )
 
-    def _poke(self) -> None:
+    def _send(self, number: int) -> None:
         # A number from a file may belong to another process by now: its command line is compared
         # before it gets a signal.
         pid = self._child or self._files.status().get("pid", 0)
@@ -72,7 +78,7 @@ class DaemonClient:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             ours = os.fsencode(_PROGRAM) in command and os.fsencode(self._files.folder) in command
             if ours and process is not None:
-                process_tree.send(process, signal.SIGHUP)
+                process_tree.send(process, number)
 
     def _reap(self) -> None:
         if self._child:

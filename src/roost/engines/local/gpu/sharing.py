@@ -130,6 +130,22 @@ class GpuSharing:
         with suppress(OSError, RoostError):
             await self._end_daemons(_CLOSING_S)
 
+    async def rest(self) -> None:
+        """After ``close``: have the sharing daemon end, so that nothing stays locked.
+
+        For an engine that takes all of its processes with it; the next one starts another daemon.
+        What is parked stays parked.
+        """
+        deadline = time.monotonic() + _PARK_S
+        while await asyncio.to_thread(self._files.has_daemon) and time.monotonic() < deadline:
+            self._client.end()
+            await asyncio.sleep(_LOOK_S)
+
+    def is_parked(self, run: RunId) -> bool:
+        """Whether a run is off its devices, or on its way."""
+        known = self._runs.get(run)
+        return known is not None and known.parked
+
     def check(self, need: Resources) -> str:
         """Why this machine cannot do what is asked; "" if it can."""
         if not need.gpus or need.share_milli >= WHOLE:
