@@ -141,7 +141,7 @@ def by_turns(
         _turn(rota, bench.seconds(4.0) / 2)
         after, spent = [job.get(COUNT) for job in jobs], time.monotonic() - begun
         bench.notes[f"{name}: rota"] = {
-            "NVML tells their work": [meter.sees([job.pid]) for job in jobs],
+            "NVML tells their work": [meter.tells([job.pid]) for job in jobs],
             "parts": [rota.slices.part(one) for one in rota.tenants],
             "unlocked s": [round(one.had_s, 3) for one in rota.tenants.values()],
         }

@@ -121,6 +121,7 @@ class Tenant:
     def park(self, held_mib: Callable[[], int]) -> ParkOutcome:
         """Off the device; on failure everything goes on as before, and the outcome says why."""
         begun, before = time.monotonic(), held_mib()
+        self.processes.settle()
         self.processes.refresh()
         pids = self.processes.pids
         turn = self.request.turn
