@@ -29,7 +29,13 @@ from typing import Any
 
 from roost.engines.local.gpu import memory_limit, memory_room, restorable
 from roost.engines.local.gpu.activity_meters import CpuMeter, GpuMeter
-from roost.engines.local.gpu.driver import CheckpointDriver, CudaDriver, DriverRefused, Move, NoDriver
+from roost.engines.local.gpu.driver import (
+    CheckpointDriver,
+    CudaDriver,
+    DriverRefused,
+    Move,
+    NoDriver,
+)
 from roost.engines.local.gpu.huge_pages import HugePages
 from roost.engines.local.gpu.signals import SignalDriver
 from roost.engines.local.gpu.slice_thread import SliceThread
@@ -360,7 +366,6 @@ class SharingDaemon:
             self._leave_slices(tenant)
             tenant.standing = "gone"
             return
-        tenant.problem = tenant.problem or tenant.processes.problem
         if tenant.request.means == "signals" or tenant.standing != "running":
             return
         if not tenant.request.sliced:  # it is on no thread that would look for its processes
@@ -454,7 +459,7 @@ class SharingDaemon:
                 key: {
                     "standing": tenant.standing,
                     "outcome": asdict(tenant.outcome),
-                    "problem": tenant.problem or tenant.waits_for,
+                    "problem": tenant.problem or tenant.waits_for or tenant.live_problem,
                     "processes": len(tenant.processes.pids),
                 }
                 for key, tenant in self._tenants.items()

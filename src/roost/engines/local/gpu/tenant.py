@@ -119,6 +119,11 @@ class Tenant:
         return Claim(self.request.share_milli, self.request.qos)
 
     @property
+    def live_problem(self) -> str:
+        """What is wrong with its processes now, while it has some."""
+        return self.processes.problem if self.standing != "gone" else ""
+
+    @property
     def how(self) -> str:
         """What parking is for it."""
         return "checkpoint" if self.request.means == "cuda" else "stopped"

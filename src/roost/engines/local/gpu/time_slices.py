@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from roost.engines.local.gpu.driver import (
+    NOT_INITIALIZED,
     NOT_READY,
     STOPPED,
     CheckpointDriver,
@@ -36,6 +37,8 @@ _LOOK_OFTEN_S = 0.25
 #: After how many times in a row that a tenant did not stop it is told, and tried less often.
 _RESISTS = 5
 _AGAIN_S = 60.0
+#: After how many refusals in a row for a process it is told.
+_REFUSALS = 3
 
 
 class ActivityMeter(Protocol):
@@ -76,14 +79,25 @@ class TenantProcesses:
         self._driver, self._find = driver, find
         self._looked_at = float("-inf")
         self.pids: list[int] = []
-        self.locked = False
-        self.problem = ""
+        self.locked = False  # all of it
+        self.touched = False  # some of it, perhaps
+        self._resists = ""
+        # By what was asked of which process: how often in a row it was refused, and why.
+        self._refusals: dict[tuple[str, int], tuple[int, str]] = {}
         self.had_s = 0.0
         self.free_s = self.used_s = 0.0  # what it paid for and used since it was last judged
         self.seen_s = 0.0  # what the meter counted
         self.stopping: Future[None] | None = None
         self.again_at = float("-inf")  # when to try to lock it
         self._resisted = 0
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from being held, now; a refusal alone may be one of its last moments."""
+        for (_, pid), (times, why) in list(self._refusals.items()):
+            if times >= _REFUSALS and pid in self.pids:
+                return why
+        return self._resists
 
     def look(self, now: float) -> bool:
         """See from time to time which processes there are; True if there are new ones."""
@@ -105,14 +119,16 @@ class TenantProcesses:
 
     def lock(self) -> None:
         """Stop its work."""
-        self.locked = True
+        self.locked = self.touched = True
         self._each(self._stop, self.pids)
 
     def tried(self, now: float) -> None:
         """It was to be locked; one that does not come to a stop costs the others their turns."""
         self._resisted = 0 if self.locked else self._resisted + 1
+        if self.locked:
+            self._resists = ""
         if self._resisted >= _RESISTS:
-            self.problem = "does not come to a stop: its share of the device is not held"
+            self._resists = "does not come to a stop: its share of the device is not held"
             self.again_at = now + _AGAIN_S
 
     @property
@@ -129,7 +145,7 @@ class TenantProcesses:
     def unlock(self) -> None:
         """Let it go on, whatever was done to it before."""
         self.settle()  # a lock that succeeds after this would stay
-        self.locked = False
+        self.locked = self.touched = False
         self._each(self._go_on, self.pids)
 
     def _stop(self, pid: int) -> None:
@@ -155,10 +171,15 @@ class TenantProcesses:
                 if refusal.code == NOT_READY:
                     self.locked = False  # it goes on; the next turn tries again
                     continue
-                if pid in self._find():
-                    self.problem = str(refusal)
-                else:
+                if refusal.code == NOT_INITIALIZED or pid not in self._find():
+                    # It ends just now: the driver says that it does not use CUDA.
                     self.pids = [one for one in self.pids if one != pid]
+                    continue
+                self.locked = False
+                times, _ = self._refusals.get((call.__name__, pid), (0, ""))
+                self._refusals[call.__name__, pid] = times + 1, str(refusal)
+            else:
+                self._refusals.pop((call.__name__, pid), None)
 
 
 class SliceRunner:
@@ -240,7 +261,7 @@ class SliceRunner:
         for tenant in stop.values():
             tenant.stopping = self._locks.begin(tenant.lock)
         for name in turn.free:
-            if self.tenants[name].locked and not self.tenants[name].is_stopping:
+            if self.tenants[name].touched and not self.tenants[name].is_stopping:
                 self.tenants[name].unlock()
         locks = [one.stopping for one in stop.values() if one.stopping is not None]
         if locks:

@@ -88,10 +88,9 @@ def test_what_cannot_be_locked_is_a_problem_of_its_tenant_alone() -> None:
     world = World(1, 2)
     bad, good = world.join(1, Claim(500)), world.join(2, Claim(500))
     world.driver.refuse["lock", 1] = NOT_SUPPORTED
-    world.run(2.0)
+    world.run(3.0)
     assert "will not lock 1" in bad.problem
     assert good.problem == ""
-    assert ("lock", 2) in world.driver.calls
 
 
 def test_a_process_that_does_not_stop_in_time_is_tried_again() -> None:
@@ -217,3 +216,41 @@ def test_a_lock_that_is_over_late_is_undone_before_it_goes_on() -> None:
     lock.set_result(None)
     thread.join(60)
     assert driver.stages[1] is Stage.RUNNING
+
+
+def test_what_is_refused_in_the_last_moments_of_a_process_is_no_problem() -> None:
+    world = World(1, 2)
+    ends = world.join(1, Claim(500))
+    world.join(2, Claim(500))
+    world.run(1.0)
+    world.driver.refuse["lock", 1] = 304  # the operating system refused
+    while world.driver.calls.count(("lock", 1)) < 2:
+        world.run(0.1)
+    del world.driver.stages[1]
+    world.run(2.0)
+    assert ends.problem == ""
+
+
+def test_a_problem_that_is_over_is_told_no_more() -> None:
+    world = World(1, 2)
+    bad = world.join(1, Claim(500))
+    world.join(2, Claim(500))
+    world.driver.refuse["lock", 1] = 999
+    world.run(5.0)
+    assert "will not lock 1" in bad.problem
+    world.driver.refuse.clear()
+    world.run(70.0)  # it is tried again once a minute
+    assert bad.problem == ""
+
+
+def test_one_process_that_does_not_stop_leaves_no_other_locked() -> None:
+    world = World(1, 2, 3)
+    both = TenantProcesses(world.driver, lambda: [1, 3])
+    world.runner.join("both", Claim(500), both)
+    world.join(2, Claim(500))
+    world.driver.refuse["lock", 3] = NOT_READY
+    world.run(4.0)
+    for _ in range(10):
+        world.runner.step(world.wait)
+        if world.driver.stages[2] is Stage.LOCKED:  # it is the turn of both
+            assert world.driver.stages[1] is Stage.RUNNING
