@@ -230,7 +230,7 @@ class Generations:
             await self.stop()
 
     async def hinder(self, record: RunRecord, why: str) -> bool:
-        """Note what keeps processes from going on; returns whether there is a checkpoint instead."""
+        """Note what keeps processes from going on; returns whether there is a checkpoint."""
         saved = await self._context.work(run_status.has_saved, self._context.runs, record)
         self.hindrance = why if saved else f"{why}; {NOTHING_SAVED}"
         return saved

@@ -107,6 +107,7 @@ class NoDriver:
 
     def lock(self, pid: int, timeout_ms: int) -> None:
         """Refused, as is all that would change it."""
+        del timeout_ms
         raise DriverRefused(f"process {pid} shares its GPU side by side", NOT_SUPPORTED)
 
     def checkpoint(self, pid: int) -> None:

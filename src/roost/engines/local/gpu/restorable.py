@@ -1,10 +1,10 @@
 """Whether the driver could bring a tenant back, seen before it is taken off its GPU.
 
-Memory that processes share by CUDA IPC is not restored by drivers before 610 (NVIDIA/cuda-checkpoint
-issue 56), although they bring it off the device without complaint. A process that uses IPC maps a
-file of the driver's; that is a sign, and no proof: so it counts only where several processes of a
-tenant use the GPU. A process that holds memory of a device, but that the driver does not know by
-its number, would stay behind.
+Memory that processes share by CUDA IPC is not restored by drivers before 610 (issue 56 of
+NVIDIA/cuda-checkpoint), although they bring it off the device without complaint. A process that
+uses IPC maps a file of the driver's; that is a sign, and no proof: so it counts only where several
+processes of a tenant use the GPU. A process that holds memory of a device, but that the driver does
+not know by its number, would stay behind.
 """
 
 from __future__ import annotations

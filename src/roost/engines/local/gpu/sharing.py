@@ -169,7 +169,12 @@ class GpuSharing:
                 daemon.start()
         except (DriverRefused, OSError) as error:
             raise Retryable(str(error), after=10.0) from None
-        found = daemon.env(seat.share_milli, limit, capped=need.qos is Qos.FIXED)
+        found = daemon.env(
+            seat.share_milli,
+            limit,
+            capped=need.qos is Qos.FIXED,
+            eager=need.qos is Qos.BEST_EFFORT,
+        )
         return {**found, framework_memory.VARIABLE: str(limit)}
 
     async def attach(

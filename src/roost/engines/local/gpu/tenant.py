@@ -43,8 +43,8 @@ class TenantRequest:
     """What the engine wants of a tenant: one worker on its devices.
 
     ``turn`` grows with every wish to park it or to bring it back; ``onto`` are the devices on which
-    it is to be. ``sliced``: it shares by turns. ``means``: ``cuda``, ``signals``, or ``mps`` for one
-    that is only watched. ``others`` are the numbers of the other workers of its run.
+    it is to be. ``sliced``: it shares by turns. ``means``: ``cuda``, ``signals``, or ``mps``, which
+    is only watched. ``others`` are the numbers of the other workers of its run.
     """
 
     key: str

@@ -103,6 +103,8 @@ def test_a_spatial_share_runs_under_the_daemon_of_its_gpu(shared: GpuSharing) ->
     assert env["CUDA_MPS_PIPE_DIRECTORY"] == str(shared._daemon(3).pipe)
     eager = shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL, qos=Qos.BEST_EFFORT))
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in eager
+    assert eager["CUDA_MPS_CLIENT_PRIORITY"] == "1"  # below those with a share of their own
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in env
 
 
 def test_a_daemon_that_does_not_start_is_tried_again_later(
