@@ -28,7 +28,7 @@ def lock(bench: GpuBench) -> Iterator[GpuFigure]:
     with workers_of(bench.scratch, "busy", [{}]) as (job,):
         job.tell(RUN)
         time.sleep(0.5)
-        for _ in range(20 if bench.quick else 100):
+        for _ in range(20 if bench.quick else 1000):
             begun = time.perf_counter()
             driver.lock(job.pid, 10_000)
             locked = time.perf_counter()
@@ -118,14 +118,18 @@ def _beside_idle(bench: GpuBench, jobs: list[MeasuredWorker], alone: float) -> I
             yield above(name, 100 * rate, "% of alone", 95.0)
 
 
-def by_turns(
+def by_turns(  # noqa: PLR0913 - what is measured, and how long
     bench: GpuBench,
     name: str,
     jobs: list[MeasuredWorker],
     claims: list[Claim],
     busy: int | None = None,
+    settle_s: float = _SETTLE_S,
 ) -> list[float]:
-    """What jobs get done in a second under a rota; the first ``busy`` of them run."""
+    """What jobs get done in a second under a rota; the first ``busy`` of them run.
+
+    It is measured once tenants are known for what they are, after ``settle_s``.
+    """
     driver, nvml = CudaDriver(), Nvml()
     meter = GpuMeter(nvml, 0)
     rota = SliceRunner(meter)
@@ -134,7 +138,7 @@ def by_turns(
     for job in jobs[:busy]:
         job.tell(RUN)
     try:
-        _turn(rota, _SETTLE_S if busy is None else _NOTICE_S)
+        _turn(rota, settle_s if busy is None else _NOTICE_S)
         begun, before = time.monotonic(), [job.get(COUNT) for job in jobs]
         _turn(rota, bench.seconds(4.0) / 2)
         bench.clock(nvml, name)()
