@@ -79,12 +79,12 @@ def _alone(
 def _against_the_driver(
     bench: GpuBench, jobs: list[MeasuredWorker], alone: float, load: str
 ) -> Iterator[GpuFigure]:
-    """Turns of 0.1 s against the whole device and against the driver's own slicing."""
+    """Turns against the whole device and against the driver's own slicing."""
     bench.say(f"{load}: two at once, as the driver slices")
     both = rates(jobs, jobs[:2], bench.seconds(4.0))
     driven = sum(both) / alone
     bench.notes[f"{load}, driver"] = [rate / alone for rate in both[:2]]
-    bench.say(f"{load}: two by turns of 0.1 s")
+    bench.say(f"{load}: two by turns")
     turned = by_turns(bench, f"{load} by turns", jobs[:2], [Claim(500, EQUAL)] * 2)
     ours = sum(turned) / alone
     bench.notes[f"{load}, turns"] = [rate / alone for rate in turned]

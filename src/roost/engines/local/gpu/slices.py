@@ -29,8 +29,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: The shortest turn. Changing turns costs 2 ms or so.
-BASE_S = 0.1
+#: The shortest turn. Changing turns costs 2 ms or so, and while a step of the last one is still
+#: under way the driver divides the device, which costs some percent. Who needs to answer at once is
+#: light, and does not wait for turns.
+BASE_S = 0.2
 #: The longest turn: what an unlucky tenant waits for another.
 LONGEST_S = 1.0
 #: How long nothing is looked at while one tenant has the device to itself.
@@ -48,7 +50,7 @@ _OVER_S = 0.25
 _SAVED_S = 0.5
 #: From which use on a device is crowded, and of which part of its part a tenant must make use there
 #: for how long to be thought kept from more: services have ups and downs.
-_CROWDED, _NEARLY, _KEPT_S = 0.9, 0.85, 4.0
+_CROWDED, _NEARLY, _KEPT_S = 0.85, 0.85, 4.0
 #: Over how long use is averaged, for how long a tenant with half-empty turns may be crowded, and
 #: how long one stays in turns that was over its part: twice as long each time.
 _MEAN_S = 1.0
@@ -86,7 +88,9 @@ class _Account:
     owed_s: float = 0.0
     light: bool = False
     rate: float = 0.0
-    kept_s: float = 0.0
+    absent: bool = False
+    seen_s: float = 0.0
+    used_s: float = 0.0
     light_since_s: float = 0.0
     turns_until_s: float = 0.0
     calm_until_s: float = 0.0
@@ -146,7 +150,15 @@ class Slices:
         """A tenant has nothing on the device that could use it."""
         account = self._accounts.get(tenant)
         if account is not None and not account.light:
+            account.absent = True
             self._lighten(account, 0.0)
+
+    def present(self, tenant: str) -> None:
+        """A tenant has something on the device now: it begins with turns, as others do."""
+        account = self._accounts.get(tenant)
+        if account is not None and account.absent:
+            account.absent = account.light = False
+            self._settle()
 
     def judged(self, tenant: str, used_s: float, free_s: float) -> None:
         """How much a tenant that has turns used of so much time of its own."""
@@ -188,7 +200,8 @@ class Slices:
             self._accounts[name].owed_s -= ran[name] * (1 - others_s / length_s)
         self._idle_owed_s -= (length_s - had_s) * (1 - others_s / length_s)
         weight = min(length_s / _MEAN_S, 1.0)
-        self._load += (max(had_s, others_s) / length_s - self._load) * weight
+        busy = max(had_s, others_s) / length_s
+        self._load += (busy - self._load) * min(length_s / _KEPT_S, 1.0)
         for name in self.light:
             self._use(name, length_s, used.get(name, 0.0), weight)
         self._bound(2 * max(LONGEST_S, length_s))
@@ -212,20 +225,26 @@ class Slices:
         level = self._level(name)
         account.rate += (used_s / length_s - account.rate) * weight
         account.owed_s = min(account.owed_s + level * length_s - used_s, _SAVED_S)
-        kept = self._load > _CROWDED and account.rate >= _NEARLY * level > 0
-        account.kept_s = account.kept_s + length_s if kept else 0.0
+        account.seen_s += length_s
+        account.used_s += used_s
+        kept = False
+        if account.seen_s >= _KEPT_S:
+            kept = account.used_s >= _NEARLY * level * account.seen_s > 0
+            kept = kept and self._load > _CROWDED and self._now_s >= account.calm_until_s
+            account.seen_s = account.used_s = 0.0
         if account.owed_s < -_OVER_S:
             long = self._now_s - account.light_since_s > _CALM_S
             account.patience_s = _PATIENCE_S if long else 2 * account.patience_s
             account.patience_s = min(account.patience_s, _LONGEST_PATIENCE_S)
             account.turns_until_s = self._now_s + account.patience_s
-        elif account.kept_s < _KEPT_S or self._now_s < account.calm_until_s:
+        elif not kept:
             return
-        account.light, account.kept_s = False, 0.0
+        account.light = False
         self._settle()
 
     def _lighten(self, account: _Account, rate: float) -> None:
         account.light, account.rate, account.light_since_s = True, rate, self._now_s
+        account.seen_s = account.used_s = 0.0
         self._settle()
 
     def _level(self, tenant: str) -> float:
@@ -251,7 +270,8 @@ class Slices:
         return entitled(claims, {name: self._accounts[name].rate for name in self.light})
 
     def _length(self, party: str | None) -> float:
-        least = max(min(self._parts.values()), _SMALLEST)
+        least = min((part for part in self._parts.values() if part > _LITTLE), default=1.0)
+        least = max(least, _SMALLEST)
         return min(max(self._base_s * self._parts[party] / least, self._base_s), LONGEST_S)
 
     def _owed(self, party: str | None) -> float:

@@ -241,7 +241,9 @@ class SliceRunner:
         """See which processes there are, and which locks are done."""
         for name, tenant in self.tenants.items():
             tenant.look(now)
-            if not tenant.pids:
+            if tenant.pids:
+                self.slices.present(name)
+            else:
                 self.slices.absent(name)
             if tenant.stopping is not None and tenant.stopping.done():
                 tenant.stopping = None

@@ -199,11 +199,15 @@ class Simulation:
         )
         self.locked: set[int] = set()
 
-    def join(self, program: Program, share_milli: int, qos: str) -> Program:
+    def join(self, program: Program, share_milli: int, qos: str, at_s: float = 0.0) -> Program:
+        """A program that comes to use the device at that time."""
         pid = len(self.device.programs) + 1
         self.device.programs[pid] = program
         self.device.stages[pid] = Stage.RUNNING
-        tenant = TenantProcesses(self.device, lambda: [pid] if pid in self.device.programs else [])
+        tenant = TenantProcesses(
+            self.device,
+            lambda: [pid] if pid in self.device.programs and self.device.now >= at_s else [],
+        )
         self.runner.join(str(pid), Claim(share_milli, qos), tenant)
         return program
 
