@@ -142,7 +142,8 @@ class SharingDaemon:
         self._tenants: dict[str, Tenant] = {}
         self._threads: dict[int, SliceThread] = {}
         self._pages = devices.pages(files.pages)
-        self._pool = ThreadPoolExecutor(8, "park")
+        # Many: those that wait for room must not keep one from leaving that would make it.
+        self._pool = ThreadPoolExecutor(64, "park")
         self._underway: dict[str, Future[ParkOutcome]] = {}
         self._seen: tuple[int, int] | None = None
         self._told: dict[str, Any] = {}
@@ -210,7 +211,8 @@ class SharingDaemon:
         for request in wanted:
             done = told.get(request.key, {}).get("outcome", {})
             tenant = self._take_in(request)
-            if tenant is not None and done.get("turn") == request.turn and request.turn:
+            # An older one is no answer to what is wanted, but tells what the tenant needs room for.
+            if tenant is not None and 0 < done.get("turn", 0) <= request.turn:
                 tenant.outcome = ParkOutcome.decode(done)
             if tenant is not None and tenant.stands_parked():
                 tenant.standing = "parked"
@@ -321,7 +323,7 @@ class SharingDaemon:
         """Wait for room, then come back: a restore that ran out of memory cannot be repeated."""
         onto = tenant.request.onto or tenant.devices
         deadline = time.monotonic() + self.room_s
-        while tenant.request.means == "cuda" and not self.stopping and tenant.request.alive:
+        while tenant.request.means == "cuda" and tenant.request.alive:
             try:
                 why = memory_room.gpu_lack(needs_mib, sum(map(self._devices.free_mib, onto)))
             except DriverRefused:  # nothing tells
@@ -329,6 +331,8 @@ class SharingDaemon:
             tenant.waits_for = why
             if not why:
                 break
+            if self.stopping:  # not answered: the next daemon goes on with it
+                return ParkOutcome(tenant.request.turn - 1, freed_mib=needs_mib, why=why)
             if time.monotonic() > deadline:
                 return ParkOutcome(tenant.request.turn, freed_mib=needs_mib, why=why)
             time.sleep(_LOOK_S)

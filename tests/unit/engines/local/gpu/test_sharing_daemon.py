@@ -326,3 +326,19 @@ def test_a_tenant_side_by_side_is_never_touched(world: World) -> None:
     assert process is not None
     assert process.state == "T"
     assert world.driver.calls == []
+
+
+def test_the_next_daemon_goes_on_waiting_for_room(world: World) -> None:
+    parked(world)
+    world.machinery.free = 2000
+    world.wants(world.request(want="run", turn=2))
+    world.until(lambda: "waits for" in world.told()["problem"])
+    world.daemon.stopping = True
+    world.daemon.close()
+    assert world.told()["outcome"]["turn"] < 2  # nothing was answered
+    world.daemon = SharingDaemon(world.files, world.machinery)
+    world.daemon._adopt()
+    world.until(lambda: "waits for 3000 MiB" in world.told()["problem"])
+    assert world.driver.stages[world.pids[0]] is Stage.CHECKPOINTED
+    world.machinery.free = 3000
+    world.until(lambda: world.told()["standing"] == "running")
