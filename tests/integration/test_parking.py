@@ -30,7 +30,7 @@ from roost.core.actions import Migrate, Resume, Suspend
 from roost.core.allocation import Allocation, Part, Seat
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import JobSpec, NodeSpec, Resources, RunId, Way
-from roost.engines import Assigned, Ended, RunOrder
+from roost.engines import NOTHING_SAVED, Assigned, Ended, RunOrder
 from roost.engines.local import devices
 from roost.engines.local.devices import Machine, node_name
 from roost.engines.local.gpu import ParkResult
@@ -94,6 +94,10 @@ class StandIn:
     def problem(self, run: RunId) -> str:
         del run
         return self.refuses.get("problem", "")
+
+    def beside(self, run: RunId) -> str:
+        del run
+        return self.refuses.get("beside", "")
 
     def _answer(self, what: str) -> ParkResult:
         why = self.refuses.get(what, "")
@@ -193,22 +197,43 @@ def test_who_cannot_leave_its_gpu_is_stopped_and_starts_again(home: Path) -> Non
         assert here.state(RUN).generation == 2
         here.end(RUN)
 
-    assert (suspended.done_s, suspended.why) == (0.0, "the driver is too old")
+    assert suspended.done_s == 0.0
+    assert suspended.why == f"the driver is too old; {NOTHING_SAVED}"
     assert started.why == ""
 
     assert StandIn.asked == [("attach", [(0,)]), "park", "detach", ("attach", [(1,)]), "detach"]
 
 
-def test_who_cannot_return_starts_again(home: Path) -> None:
+def saved(here: World) -> None:
+    """The job has written a checkpoint."""
+    folder = here.home / "runs" / RUN.job / "checkpoints"
+    (folder / "step-1").write_text("weights")
+
+
+def test_who_cannot_return_starts_again_from_its_checkpoint(home: Path) -> None:
+    StandIn.refuses["unpark"] = "no room"
+    with world(home) as here:
+        here.launch("job", shell(LOOP))
+        here.until(Started, RUN)
+        here.follow(RUN, "up")
+        saved(here)
+        assert suspend(here, shell(LOOP)).why == ""
+        assert resume(here, shell(LOOP), 0).why == "no room"
+        assert here.state(RUN).generation == 2
+        here.end(RUN)
+
+
+def test_who_cannot_return_and_saved_nothing_ends_with_the_reason(home: Path) -> None:
     StandIn.refuses["unpark"] = "no room"
     with world(home) as here:
         here.launch("job", shell(LOOP))
         here.until(Started, RUN)
         here.follow(RUN, "up")
         assert suspend(here, shell(LOOP)).why == ""
-        assert resume(here, shell(LOOP), 0).why == "no room"
-        assert here.state(RUN).generation == 2
-        here.end(RUN)
+        here.order(Resume(RUN, here.place(0)), shell(LOOP))
+        ended = here.until(Ended, RUN)
+        assert ended.problem == "it could not be brought back to its GPU: no room"
+        assert here.state(RUN).generation == 1
 
 
 def test_a_run_that_knows_nothing_of_it_is_moved(home: Path) -> None:
@@ -222,7 +247,7 @@ def test_a_run_that_knows_nothing_of_it_is_moved(home: Path) -> None:
         assert (here.state(RUN).generation, here.state(RUN).parked) == (1, False)
         StandIn.refuses["unpark"] = "no room"
         here.order(Migrate(RUN, here.place(0)), shell(LOOP))
-        assert here.until(Resized, RUN).why == "no room"
+        assert here.until(Resized, RUN).why == f"no room; {NOTHING_SAVED}"
         assert here.state(RUN).generation == 2
         here.end(RUN)
 

@@ -22,8 +22,9 @@ import pytest
 from roost.core.allocation import Seat
 from roost.core.spec import JobId, NodeId, NodeSpec, Qos, Resources, RunId, Way
 from roost.engines.local.devices import Machine
-from roost.engines.local.gpu.driver import DriverRefused
+from roost.engines.local.gpu.driver import CudaDriver, DriverRefused, Stage
 from roost.engines.local.gpu.mps import available
+from roost.engines.local.gpu.restorable import driver_version
 from roost.engines.local.gpu.sharing import GpuSharing
 from roost.engines.local.gpu.telemetry import Nvml
 from roost.engines.local.shim import process_tree
@@ -36,6 +37,7 @@ from roost_bench.gpu.programs import (
     OUT_OF_MEMORY,
     READY,
     RUN,
+    SECOND,
 )
 from roost_bench.gpu.workers import MeasuredWorker, rates
 
@@ -228,5 +230,56 @@ def test_side_by_side_both_run_and_a_lost_daemon_is_told(home: Path) -> None:
             assert process is not None
             os.kill(process.pid, signal.SIGKILL)
             await world.until(lambda: "MPS daemon" in world.sharing.problem(A))
+
+    asyncio.run(go())
+
+
+def test_side_by_side_a_limit_counts_all_processes_of_a_job(home: Path) -> None:
+    if why := available():
+        pytest.skip(why)
+
+    async def go() -> None:
+        async with shared(home) as world:
+            need = Resources(share_milli=250, way=Way.SPATIAL, gpu_memory_mib=8192)
+            job, _ = await world.job("take-three", A, need, 6 * 1024)
+            job.tell(RUN)
+            await world.until(lambda: "over its limit of 8192" in world.sharing.problem(A))
+            await world.until(lambda: job.process.poll() is not None)
+
+    asyncio.run(go())
+
+
+def test_memory_that_processes_share_is_not_taken_off_by_a_driver_that_cannot_bring_it_back(
+    home: Path,
+) -> None:
+    async def go() -> None:
+        async with shared(home) as world:
+            job, seat = await world.job("shared", A, Resources(share_milli=500))
+            assert (job.get(FIRST), job.get(SECOND)) == (0.0, 0.0)  # it does share
+            parked = await world.sharing.park(A)
+            if driver_version() >= 610:
+                assert parked.how == "checkpoint"
+                assert (await world.sharing.unpark(A, [seat])).how == "checkpoint"
+            else:
+                assert "CUDA IPC" in parked.why
+            assert job.process.poll() is None
+
+    asyncio.run(go())
+
+
+def test_a_service_below_its_share_is_never_locked(home: Path) -> None:
+    async def go() -> None:
+        async with shared(home) as world:
+            need = Resources(share_milli=300)
+            serve, _ = await world.job("serve", A, need)
+            busy, _ = await world.job("queue", B, Resources(share_milli=700, qos=Qos.BEST_EFFORT))
+            serve.tell(RUN)
+            busy.tell(RUN)
+            await asyncio.sleep(10.0)  # until it is known to be light
+            driver, stages = CudaDriver(), set()
+            for _ in range(200):
+                stages.add(driver.state(serve.pid))
+                await asyncio.sleep(0.01)
+            assert stages == {Stage.RUNNING}
 
     asyncio.run(go())

@@ -23,7 +23,10 @@ from roost_bench.live.command import chosen, measuring
 #: The folder as a program: it then needs none of Roost's dependencies.
 _PROGRAM = Path(__file__).resolve().parent
 #: The measures, in the order in which they run.
-MEASURES = ("lock", "turns", "shares", "spatial", "packing", "limits", "offload", "suspend")
+MEASURES = (
+    *("lock", "turns", "shares", "mixed", "latency"),
+    *("spatial", "packing", "limits", "offload", "suspend"),
+)
 
 
 @click.command(
@@ -37,8 +40,8 @@ Examples:
 def gpu(only: str, output: str, *, quick: bool) -> None:
     """Measure shares of this machine's first GPU; exit status 1 if a goal is missed.
 
-    Measures: lock, turns, shares, spatial, packing, limits, offload, suspend. They need PyTorch and
-    some minutes, in which nothing else may use the GPU. Nothing is left behind.
+    Measures: lock, turns, shares, mixed, latency, spatial, packing, limits, offload, suspend. They
+    need PyTorch and some minutes, in which nothing else may use the GPU. Nothing is left behind.
     """
     report = _measured(chosen(only, MEASURES), quick=quick)
     measures: dict[str, dict[str, Any]] = report["measures"]

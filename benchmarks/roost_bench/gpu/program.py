@@ -30,9 +30,11 @@ from roost_bench.gpu.memory import set_huge_pages
 
 #: How long each measure may take, in seconds: on an H200 they need about half.
 LIMITS = {
-    "lock": 45.0,
+    "lock": 90.0,
     "turns": 90.0,
     "shares": 120.0,
+    "mixed": 300.0,
+    "latency": 120.0,
     "spatial": 120.0,
     "packing": 75.0,
     "limits": 90.0,
@@ -46,6 +48,7 @@ def measures() -> dict[str, Measure]:
     """All measures, in the order in which they run."""
     from roost_bench.gpu import (
         memory,
+        mixed,
         spatial,
         turns,
     )
@@ -54,6 +57,8 @@ def measures() -> dict[str, Measure]:
         "lock": turns.lock,
         "turns": turns.turns,
         "shares": turns.shares,
+        "mixed": mixed.mixed,
+        "latency": mixed.latency,
         "spatial": spatial.spatial,
         "packing": spatial.packing,
         "limits": memory.limits,

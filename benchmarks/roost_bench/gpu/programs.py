@@ -95,6 +95,67 @@ while True:
     time.sleep(0.003)
 """
 
+# Eight steps are queued before it waits, as most trainers do that print a loss now and then.
+_QUEUE = """
+done = 0
+put(READY, 1)
+while True:
+    if get(GO) != RUN:
+        time.sleep(0.002)
+        continue
+    for _ in range(8 * 35): torch.matmul(a, b, out=c)
+    torch.cuda.synchronize()
+    done += 8 * 35
+    put(COUNT, done)
+"""
+
+_GRAPH = """
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    for _ in range(20): torch.matmul(a, b, out=c)
+events = [torch.cuda.Event(), torch.cuda.Event()]
+for event in events: event.record()
+done, turn = 0, 0
+put(READY, 1)
+while True:
+    if get(GO) != RUN:
+        torch.cuda.synchronize()
+        time.sleep(0.002)
+        continue
+    events[turn].synchronize()
+    put(COUNT, done)
+    graph.replay()
+    events[turn].record()
+    done += 20
+    turn = 1 - turn
+"""
+
+# Requests at random, 40 a second; when it is to rest it tells p50 and p99 of the last seconds (ms).
+_SERVE = """
+import random
+chance, took, done = random.Random(7), [], 0
+due = time.perf_counter()
+put(READY, 1)
+while True:
+    if get(GO) != RUN:
+        if took:
+            last = sorted(ms for at, ms in took if at > took[-1][0] - 6)
+            put(FIRST, last[len(last) // 2])
+            put(SECOND, last[int(0.99 * (len(last) - 1))])
+            took = []
+        time.sleep(0.002)
+        due = time.perf_counter()
+        continue
+    due += chance.expovariate(40.0)
+    while (now := time.perf_counter()) < due: time.sleep(min(0.0005, due - now))
+    for _ in range(25): torch.matmul(a, b, out=c)
+    torch.cuda.synchronize()
+    now = time.perf_counter()
+    took.append((now, 1000 * (now - due)))
+    done += 1
+    put(COUNT, done)
+"""
+
 _HOLD = """
 blocks = []
 for number in range(int(amount * 8)):
@@ -132,6 +193,55 @@ try:
 except torch.OutOfMemoryError as error:
     put(CODE, OUT_OF_MEMORY)
     print(str(error)[:300], flush=True)
+while True: time.sleep(0.1)
+"""
+
+_TAKE_THREE = """
+import subprocess
+child = '''
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(1, 9)
+import torch
+held = torch.empty(int(float(sys.argv[1])) << 20, device="cuda", dtype=torch.uint8)
+time.sleep(600)
+'''
+put(READY, 1)
+while get(GO) != RUN: time.sleep(0.002)
+children = [subprocess.Popen([sys.executable, "-c", child, str(amount)]) for _ in range(3)]
+while True: time.sleep(0.1)
+"""
+
+# Two processes and one piece of GPU memory: the second opens the handle of the first.
+_SHARED = """
+import subprocess, base64
+block = torch.zeros(2**20, device="cuda", dtype=torch.uint8)
+torch.cuda.synchronize()
+cuda = ctypes.CDLL("libcuda.so.1")
+class Handle(ctypes.Structure): _fields_ = [("bytes", ctypes.c_char * 64)]
+handle = Handle()
+base, size = ctypes.c_uint64(), ctypes.c_size_t()
+pointer = ctypes.c_uint64(block.data_ptr())
+cuda.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), pointer)
+code = cuda.cuIpcGetMemHandle(ctypes.byref(handle), base)
+child = '''
+import base64, ctypes, sys, time
+ctypes.CDLL(None).prctl(1, 9)
+import torch
+torch.zeros(1, device="cuda")
+class Handle(ctypes.Structure): _fields_ = [("bytes", ctypes.c_char * 64)]
+handle = Handle.from_buffer_copy(base64.b64decode(sys.argv[1]))
+cuda = ctypes.CDLL("libcuda.so.1")
+opened = ctypes.c_uint64()
+code = cuda.cuIpcOpenMemHandle_v2(ctypes.byref(opened), handle, 1)
+print(code, flush=True)
+time.sleep(600)
+'''
+other = subprocess.Popen(
+    [sys.executable, "-c", child, base64.b64encode(bytes(handle)).decode()], stdout=subprocess.PIPE
+)
+put(FIRST, code)
+put(SECOND, int(other.stdout.readline()))
+put(READY, 1)
 while True: time.sleep(0.1)
 """
 
@@ -192,8 +302,13 @@ PROGRAMS = {
     "busy": _HEAD + _BUSY,
     "chain": _HEAD + _CHAIN,
     "half-idle": _HEAD + _HALF_IDLE,
+    "queue": _HEAD + _QUEUE,
+    "graph": _HEAD + _GRAPH,
+    "serve": _HEAD + _SERVE,
     "hold": _HEAD + _HOLD,
     "take": _HEAD + _TAKE,
+    "shared": _HEAD + _SHARED,
+    "take-three": _HEAD + _TAKE_THREE,
     "take-raw": _HEAD + _TAKE_RAW,
     "offload": _HEAD + _OFFLOAD,
 }

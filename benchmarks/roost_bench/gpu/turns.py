@@ -28,7 +28,7 @@ def lock(bench: GpuBench) -> Iterator[GpuFigure]:
     with workers_of(bench.scratch, "busy", [{}]) as (job,):
         job.tell(RUN)
         time.sleep(0.5)
-        for _ in range(20 if bench.quick else 100):
+        for _ in range(20 if bench.quick else 1000):
             begun = time.perf_counter()
             driver.lock(job.pid, 10_000)
             locked = time.perf_counter()
@@ -79,12 +79,12 @@ def _alone(
 def _against_the_driver(
     bench: GpuBench, jobs: list[MeasuredWorker], alone: float, load: str
 ) -> Iterator[GpuFigure]:
-    """Turns of 0.1 s against the whole device and against the driver's own slicing."""
+    """Turns against the whole device and against the driver's own slicing."""
     bench.say(f"{load}: two at once, as the driver slices")
     both = rates(jobs, jobs[:2], bench.seconds(4.0))
     driven = sum(both) / alone
     bench.notes[f"{load}, driver"] = [rate / alone for rate in both[:2]]
-    bench.say(f"{load}: two by turns of 0.1 s")
+    bench.say(f"{load}: two by turns")
     turned = by_turns(bench, f"{load} by turns", jobs[:2], [Claim(500, EQUAL)] * 2)
     ours = sum(turned) / alone
     bench.notes[f"{load}, turns"] = [rate / alone for rate in turned]
@@ -118,14 +118,18 @@ def _beside_idle(bench: GpuBench, jobs: list[MeasuredWorker], alone: float) -> I
             yield above(name, 100 * rate, "% of alone", 95.0)
 
 
-def by_turns(
+def by_turns(  # noqa: PLR0913 - what is measured, and how long
     bench: GpuBench,
     name: str,
     jobs: list[MeasuredWorker],
     claims: list[Claim],
     busy: int | None = None,
+    settle_s: float = _SETTLE_S,
 ) -> list[float]:
-    """What jobs get done in a second under a rota; the first ``busy`` of them run."""
+    """What jobs get done in a second under a rota; the first ``busy`` of them run.
+
+    It is measured once tenants are known for what they are, after ``settle_s``.
+    """
     driver, nvml = CudaDriver(), Nvml()
     meter = GpuMeter(nvml, 0)
     rota = SliceRunner(meter)
@@ -134,14 +138,14 @@ def by_turns(
     for job in jobs[:busy]:
         job.tell(RUN)
     try:
-        _turn(rota, _SETTLE_S if busy is None else _NOTICE_S)
+        _turn(rota, settle_s if busy is None else _NOTICE_S)
         begun, before = time.monotonic(), [job.get(COUNT) for job in jobs]
         _turn(rota, bench.seconds(4.0) / 2)
         bench.clock(nvml, name)()
         _turn(rota, bench.seconds(4.0) / 2)
         after, spent = [job.get(COUNT) for job in jobs], time.monotonic() - begun
         bench.notes[f"{name}: rota"] = {
-            "NVML tells their work": [meter.sees([job.pid]) for job in jobs],
+            "NVML tells their work": [meter.tells([job.pid]) for job in jobs],
             "parts": [rota.slices.part(one) for one in rota.tenants],
             "unlocked s": [round(one.had_s, 3) for one in rota.tenants.values()],
         }

@@ -58,7 +58,11 @@ class MeasuredWorker:
 
     def tell(self, go: float) -> None:
         """Write what it is to do."""
-        struct.pack_into("d", self._board, 8 * GO, go)
+        self.put(GO, go)
+
+    def put(self, place: int, value: float) -> None:
+        """Write a number on the board."""
+        struct.pack_into("d", self._board, 8 * place, value)
 
     def until(self, place: int, within_s: float = _START_S) -> float:
         """Wait for a number of the board that is not 0."""

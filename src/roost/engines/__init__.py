@@ -37,6 +37,9 @@ if TYPE_CHECKING:  # what guards GPUs runs where nothing but the standard librar
 #: end that was not seen, or no begin.
 Ending = Literal["exit", "stopped", "timeout", "bound", "lost", "never-started"]
 
+#: Stands in the reason of an engine for a start that has no checkpoint to go on from.
+NOTHING_SAVED = "it had saved nothing that Roost knows of"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
@@ -97,7 +100,7 @@ class ProgressReport:
     noise: float | None = None
     world: int | None = None
     elastic: bool | None = None
-    note: str = ""
+    note: str | None = None
     busy: float | None = None
     sync_s: float | None = None
     local_batch: int | None = None

@@ -24,6 +24,7 @@ from roost.core import (
     Suspended,
 )
 from roost.core.transitions import RunPhase
+from roost.engines import NOTHING_SAVED
 from roost.jobs.record import JobRecord
 
 Kind = Literal["start", "resume", "suspend", "resize", "migrate", "shrink"]
@@ -176,7 +177,8 @@ def _done(asked: _PendingChange, event: Started | Resized | Suspended) -> JobCha
     after = asked.target.workers
     done = JobChange(asked.kind, "", event.time, event.took_s, before=asked.before, after=after)
     took = "" if event.took_s is None else f" in {seconds(event.took_s)}"
-    anew = f", started again from its last checkpoint ({event.why})" if event.why else ""
+    point = "from the beginning" if NOTHING_SAVED in event.why else "from its last checkpoint"
+    anew = f", started again {point} ({event.why})" if event.why else ""
     match event, asked.kind:
         case Started(), "start":
             return replace(done, text=f"started{took}{anew}", before=0)
@@ -184,7 +186,7 @@ def _done(asked: _PendingChange, event: Started | Resized | Suspended) -> JobCha
             return replace(done, text=f"resumed{took}{anew}")
         case Suspended(), "suspend":
             stays = "; its GPU memory stays taken" if asked.stays else ""
-            ended = f", to go on from its last checkpoint ({event.why})" if event.why else ""
+            ended = f", to go on {point} ({event.why})" if event.why else ""
             return replace(done, text=f"suspended{took}{stays}{ended}")
         case Resized(), "resize" | "migrate":
             what = (

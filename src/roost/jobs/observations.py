@@ -44,7 +44,7 @@ def observed(record: JobRecord, told: ProgressReport) -> None:
         record.resizable = bool(told.elastic)
     if told.busy is not None and 0 <= told.busy <= 1:
         record.busy = told.busy
-    if told.note:
+    if told.note is not None:
         record.note = told.note[:_MOST_LETTERS]
 
 

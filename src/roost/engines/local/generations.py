@@ -19,7 +19,7 @@ from roost.core.allocation import Allocation, seats
 from roost.core.events import Resized, Shrank, Started, Suspended
 from roost.core.spec import RunId
 from roost.elastic.protocol import checked
-from roost.engines import Ended, Ending, ProgressReport, RunOrder
+from roost.engines import NOTHING_SAVED, Ended, Ending, ProgressReport, RunOrder
 from roost.engines.local import run_status
 from roost.engines.local.job_wishes import JobWishes
 from roost.engines.local.parking import Parking
@@ -60,6 +60,7 @@ class Generations:
         self.asked_at = math.inf
         self.hindrance = ""
         self._problem = ""
+        self._beside = ""
         #: The move of the shim to its cgroup, which must be over before the cgroup is removed.
         self._moving: Awaitable[None] | None = None
 
@@ -148,6 +149,7 @@ class Generations:
             await self._moving
         await self._shim.remove_containers()
         self._problem = self._problem or self.parking.problem()
+        self._beside = self.parking.beside()
         await self.parking.end()
         await self._shim.look()
         status = self._shim.status
@@ -192,7 +194,9 @@ class Generations:
             self._context.runs.unmark(self._run)
             ended = run_status.ended(self._run, status.end, now)
             detail = "; ".join(filter(None, (self._problem, ended.detail)))
-            self._context.report(replace(ended, detail=detail, problem=self._problem))
+            failed = ended.cause == "exit" and any(one.code != 0 for one in ended.exits)
+            problem = self._problem or (self._beside if failed else "")
+            self._context.report(replace(ended, detail=detail, problem=problem))
         elif kind == "parked" or (kind == "alive" and phase == "frozen"):
             kept = 0.0 if kind == "parked" else math.inf
             self._context.report(Suspended(now, self._run, kept, took_s, self.hindered()))
@@ -224,6 +228,17 @@ class Generations:
             self._problem = f"its share of the GPU cannot be held: {why(error)}"
             _log.warning("run %s: %s", self._run, self._problem)
             await self.stop()
+
+    async def hinder(self, record: RunRecord, why: str) -> bool:
+        """Note what keeps processes from going on; returns whether there is a checkpoint."""
+        saved = await self._context.work(run_status.has_saved, self._context.runs, record)
+        self.hindrance = why if saved else f"{why}; {NOTHING_SAVED}"
+        return saved
+
+    async def lose(self, why: str) -> None:
+        """End a run that was suspended and cannot go on: its state is gone."""
+        self._problem = f"it could not be brought back to its GPU: {why}"
+        await self.stop()
 
     def hindered(self) -> str:
         """What came in the way of the gentler course; told once."""

@@ -319,7 +319,7 @@ class Keeper:
         problem = problem or await self._parking.come_back(moved)
         if problem:
             _log.info("run %s starts anew elsewhere: %s", self.run, problem)
-            self._generations.hindrance = problem
+            await self._generations.hinder(record, problem)
             return False
         record.parts, record.parked = allocation.parts, False
         await self._settle(record)
@@ -447,7 +447,7 @@ class Keeper:
         problem = await self._parking.leave(record)
         if problem:
             _log.info("run %s is stopped to suspend it: %s", self.run, problem)
-            self._generations.hindrance = problem
+            await self._generations.hinder(record, problem)
         return not problem
 
     async def _thaw(self, order: RunOrder, allocation: Allocation, record: RunRecord) -> None:
@@ -469,9 +469,11 @@ class Keeper:
         if not problem and not await self._offload(record, out=False):
             problem = "it cannot be told to return to its GPU"
         if problem:
-            _log.info("run %s starts anew: %s", self.run, problem)
-            self._generations.hindrance = problem
-            await self._generations.replace(*back)
+            _log.info("run %s cannot go on where it was: %s", self.run, problem)
+            if await self._generations.hinder(record, problem):
+                await self._generations.replace(*back)
+            else:  # it would start from nothing, and nobody would know
+                await self._generations.lose(problem)
             return
         record.parked = False
         await self._context.work(run_status.save, self._context.runs, record)

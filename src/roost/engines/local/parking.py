@@ -63,6 +63,10 @@ class SharingService(Protocol):
         """What went wrong for a run; "" if nothing did."""
         ...
 
+    def beside(self, run: RunId) -> str:
+        """With whom it shares faults; "" if with nobody."""
+        ...
+
 
 class Parking:
     """The shared devices of one run."""
@@ -141,3 +145,7 @@ class Parking:
             return self._sharing.problem(self._run)
         except (RoostError, OSError) as error:  # its end is to be told all the same
             return str(error)
+
+    def beside(self) -> str:
+        """With whom it shared a GPU so that a fault of one is one of all; "" if with nobody."""
+        return self._sharing.beside(self._run) if self._sharing and self._enrolled else ""

@@ -149,6 +149,16 @@ def told(runs: RunFolders, run: RunId) -> dict[str, Any] | None:
         return None
 
 
+def has_saved(runs: RunFolders, record: RunRecord) -> bool:
+    """Whether a job has written anything where its checkpoints belong."""
+    own = runs.path / record.run.job / "checkpoints"
+    try:
+        with os.scandir(record.checkpoints or own) as found:
+            return any(found)
+    except OSError:
+        return False
+
+
 def ended(run: RunId, end: dict[str, Any], now: float) -> Ended:
     """The report of an exit record. Its time is the time since, whatever the clock did."""
     when = float(end["time"])

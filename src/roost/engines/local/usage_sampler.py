@@ -1,7 +1,8 @@
 """What is seen of runs from outside: how busy they keep their devices, how much memory they hold.
 
 A program need not know of it. On CPU slots work is CPU time; on GPUs it is what NVML says of the
-processes of a run. Clients of MPS are not told apart there, so of those nothing is said.
+processes of a run. Where it tells the work of clients of MPS as that of their server, those runs
+that share a GPU so count as having done equal parts of it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,15 @@ class _Seen:
     told: bool = False
 
 
+class _Sight(NamedTuple):
+    """The processes of a run, and what is held, used, and served by MPS on each device."""
+
+    pids: set[int]
+    held: Mapping[int, Mapping[int, int]]
+    busy: Mapping[int, Mapping[int, float]]
+    served: Mapping[int, float]
+
+
 class UsageSampler:
     """Looks at runs now and then, and says what it saw."""
 
@@ -70,6 +80,8 @@ class UsageSampler:
         """What there is to tell at that time; suspended runs are not among ``runs``."""
         self._seen = {run: seen for run, seen in self._seen.items() if run in runs}
         held, busy = self._devices(runs.values()) if self._machine.real else ({}, {})
+        pids = {run: {one.pid for one in family(at.pid)} for run, at in runs.items() if held}
+        served = _served(runs, pids, busy)
         found = []
         for run, watched in runs.items():
             used_s = usage[run].cpu_s if run in usage else 0.0
@@ -78,7 +90,7 @@ class UsageSampler:
                 self._seen[run] = _Seen(watched.pid, now, used_s)
                 continue
             if self._machine.real:
-                self._on_gpus(watched, seen, held, busy)
+                self._on_gpus(watched, seen, _Sight(pids.get(run, set()), held, busy, served))
             else:
                 self._on_slots(watched.record, seen, used_s - seen.used_s, now - seen.at)
             seen.used_s, seen.at = used_s, now
@@ -94,20 +106,18 @@ class UsageSampler:
             seen.busy += min(1.0, max(0.0, used_s) / (cores * passed_s))
             seen.looks += 1
 
-    def _on_gpus(
-        self,
-        watched: SampledRun,
-        seen: _Seen,
-        held: Mapping[int, Mapping[int, int]],
-        busy: Mapping[int, Mapping[int, float]],
-    ) -> None:
+    def _on_gpus(self, watched: SampledRun, seen: _Seen, sight: _Sight) -> None:
         """The part of the time of its GPUs, and what its largest process holds on one."""
-        devices, pids = _devices(watched.record), {one.pid for one in family(watched.pid)}
-        if not devices or any(need.way is Way.SPATIAL for need in watched.record.needs.values()):
+        devices, pids = _devices(watched.record), sight.pids
+        if not devices:
             return
         on = {gpu for part in watched.record.parts for gpu in part.gpus}
-        used = sum(part for gpu in on for pid, part in busy.get(gpu, {}).items() if pid in pids)
-        sizes = [size for gpu in on for pid, size in held.get(gpu, {}).items() if pid in pids]
+        used = sum(
+            part for gpu in on for pid, part in sight.busy.get(gpu, {}).items() if pid in pids
+        )
+        if _is_spatial(watched.record):
+            used += sum(sight.served.get(gpu, 0.0) for gpu in on)
+        sizes = [size for gpu in on for pid, size in sight.held.get(gpu, {}).items() if pid in pids]
         seen.memory_mib = max([seen.memory_mib, *sizes])
         if sizes:  # it is on the GPU
             seen.busy += min(1.0, used / devices)
@@ -132,6 +142,32 @@ class UsageSampler:
 def _devices(record: RunRecord) -> float:
     """How many devices a run holds, shares counted as such."""
     return sum(len(part.gpus) * part.share_milli / WHOLE for part in record.parts)
+
+
+def _is_spatial(record: RunRecord) -> bool:
+    """Whether a run has a share side by side."""
+    spatial = any(need.way is Way.SPATIAL for need in record.needs.values())
+    return spatial and any(part.share_milli < WHOLE for part in record.parts)
+
+
+def _served(
+    runs: Mapping[RunId, SampledRun],
+    pids: Mapping[RunId, set[int]],
+    busy: Mapping[int, Mapping[int, float]],
+) -> dict[int, float]:
+    """What processes of no run did on each device, for each run that shares it side by side."""
+    known = {pid for one in pids.values() for pid in one}
+    found = {}
+    for gpu, samples in busy.items():
+        spatial = [
+            at
+            for at in runs.values()
+            if _is_spatial(at.record) and any(gpu in part.gpus for part in at.record.parts)
+        ]
+        strange = sum(part for pid, part in samples.items() if pid not in known)
+        if spatial:
+            found[gpu] = strange / len(spatial)
+    return found
 
 
 def _latest(samples: Iterable[BusySample], before: int) -> int:

@@ -29,6 +29,8 @@ __all__ = ["RetryDecision", "Verdict", "classify", "decide", "sentence"]
 #: Failures of the platform are not charged to the job; but they end somewhere.
 PLATFORM_MAX = 10
 DELAY_MAX_S = 600.0
+#: A job whose own fault it is takes its neighbours with it each time.
+SHARED_MAX = 3
 
 _SETUP, _WORKER, _FIRST = "setup", "worker", "worker-0"
 #: How much of a line stands in a sentence.
@@ -89,7 +91,8 @@ def classify(
             if first is None:
                 return None
             theirs = KINDS[first.found.kind].whose == "user"
-            known = None if theirs else _by_problem(ended, hidden, first.exit)
+            fault = first.found.kind
+            known = None if theirs else _by_problem(ended, hidden, first.exit, fault)
             return known or _told(first, hidden)
 
 
@@ -105,7 +108,8 @@ def decide(
     if failed.whose == "platform":
         if failed.retry == "never":
             return RetryDecision(final=True, charged=False)
-        if platform_failures >= PLATFORM_MAX:
+        most = SHARED_MAX if failed.kind == "shared-fault" else PLATFORM_MAX
+        if platform_failures >= most:
             return RetryDecision(final=True, charged=False, tries=platform_failures + 1)
         return RetryDecision(final=False, delay_s=_delay(asked, platform_failures), charged=False)
     named = failed.code is not None and failed.code in asked.on_exit_codes
@@ -239,11 +243,16 @@ def _setup(failed: WorkerExit, tails: Mapping[str, bytes], hidden: Redactor) -> 
     return _told(RootCause(failed, cause.found._replace(kind="setup-failed")), hidden)
 
 
-def _by_problem(ended: Ended, hidden: Redactor, exit_: WorkerExit | None = None) -> Verdict | None:
-    """What the engine knows of the devices explains an end without an apparent fault."""
+def _by_problem(
+    ended: Ended, hidden: Redactor, exit_: WorkerExit | None = None, fault: str = ""
+) -> Verdict | None:
+    """What the engine knows of the devices explains an end without an apparent fault.
+
+    ``fault`` is the kind that the log tells.
+    """
     line = ended.problem.encode("utf-8", "replace")
     found = evidence.read(line)
-    if found is None:
+    if found is None or (found.kind == "shared-fault" and fault not in _SHARED):
         return None
     if exit_ is not None:
         return _told(RootCause(exit_, found), hidden)
@@ -314,6 +323,8 @@ _BY_CODE = {126: "not-executable", 127: "command-not-found"}
 _USAGE = 2
 #: What a shell's 126 and 127 may also mean, and what a limit's signal may be about.
 _SPAWN = frozenset({"library-missing", "host-out-of-memory", "disk-full", "resource-limit"})
+#: Faults that all have who share a GPU side by side.
+_SHARED = frozenset({"illegal-memory-access", "cuda-failure", "cuda-init"})
 #: What is behind a SIGKILL, if the log of the launcher tells.
 _KILLERS = frozenset({"host-out-of-memory", "gpu-ecc", "gpu-lost"})
 #: What keeps setup itself from running.
@@ -355,5 +366,7 @@ _DETAILS = {
         r"(needs at least \d{1,12} MiB .{1,80} its share holds \d{1,12} MiB)"
     ),
     "share-lost": re.compile(r"(.{1,160})"),
+    "shared-fault": re.compile(r"(it shared GPU .{1,120})"),
+    "resume-failed": re.compile(r"back to its GPU: (.{1,160})"),
     "library-misuse": re.compile(r"Misuse: (.{1,160}?)\.?$"),
 }

@@ -46,6 +46,8 @@ _LINES: dict[str, tuple[str | tuple[str, ...], ...]] = {
         ("the mps daemon of gpu ", " is gone"),
         "its share of the gpu cannot be held: ",
     ),
+    "shared-fault": (("it shared gpu ", " side by side with "),),
+    "resume-failed": ("it could not be brought back to its gpu: ",),
     "host-out-of-memory": (
         "defaultcpuallocator: can't allocate memory",
         "defaultcpuallocator: not enough memory",

@@ -129,6 +129,22 @@ KINDS: dict[str, FailureKind] = {
         f"tried again from the last checkpoint; {_REPORT}",
         Tier.HARDWARE,
     ),
+    "shared-fault": FailureKind(
+        "a fault on a GPU that it shared side by side",
+        "platform",
+        "yes",
+        "there the fault of one job ends all, and nothing tells whose it was; tried again from the"
+        " last checkpoint. Jobs that share by turns (temporal) have faults of their own",
+        Tier.HARDWARE,
+    ),
+    "resume-failed": FailureKind(
+        "it could not be brought back to its GPU",
+        "platform",
+        "yes",
+        "it had saved nothing that Roost knows of, so what it did is lost; tried again from the"
+        " beginning",
+        Tier.HARDWARE,
+    ),
     "stopped": FailureKind(
         "stopped by Roost", "platform", "yes", "goes on from its last checkpoint", Tier.VICTIM
     ),

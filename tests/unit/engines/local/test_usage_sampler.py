@@ -78,5 +78,20 @@ def test_on_gpus_it_is_what_nvml_says_of_its_processes() -> None:
     assert told.busy == 1.0
 
 
-def test_of_shares_side_by_side_nothing_is_said() -> None:
-    assert looked(UsageSampler(GPUS, Telemetry()), at(500, Way.SPATIAL), 9.0, 1 + FIRST) == []
+def test_shares_side_by_side_have_figures_too() -> None:
+    (told,) = looked(UsageSampler(GPUS, Telemetry()), at(800, Way.SPATIAL), 9.0, 1 + FIRST)
+    # What no run did, the server of MPS did for it.
+    assert (told.busy, told.memory_mib) == (1.0, 3000)
+
+
+class Served(Telemetry):
+    """NVML that knows the work of MPS as that of its server alone."""
+
+    def busy(self, index: int, since_us: int) -> dict[int, BusySample]:
+        found = super().busy(index, since_us)
+        return {1: found[1]}
+
+
+def test_what_the_server_of_mps_did_counts_for_its_clients() -> None:
+    (told,) = looked(UsageSampler(GPUS, Served()), at(800, Way.SPATIAL), 9.0, 1 + FIRST)
+    assert told.busy == pytest.approx(0.5 / 0.8)

@@ -21,6 +21,7 @@ from roost.core import JobId, RunId
 from roost.engines import Ended, WorkerExit
 from roost.jobfile.program import RetryRule
 from roost.jobs.failures import evidence, signatures
+from roost.jobs.failures.blame import Suspicions
 from roost.jobs.failures.classify import (
     DELAY_MAX_S,
     PLATFORM_MAX,
@@ -35,7 +36,15 @@ RUN = RunId(JobId("bert-7f3ab"), 1)
 #: Kinds that no log of a worker shows: the engine says so, or the setup script fails.
 ENGINE_KINDS = {
     *("node-lost", "never-started", "stopped", "timeout", "setup-failed", "invalid-job"),
-    *("share-lost", "disk-bound", "displaced", "no-image", "pods-refused"),
+    *(
+        "share-lost",
+        "shared-fault",
+        "resume-failed",
+        "disk-bound",
+        "displaced",
+        "no-image",
+        "pods-refused",
+    ),
 }
 
 
@@ -256,6 +265,8 @@ def test_a_run_that_never_started(detail: str, kind: str) -> None:
 OVER = "worker-0 held 2000 MiB of GPU memory, over its limit of 1000 MiB"
 NO_DAEMON = "the MPS daemon of GPU 3 is gone; what shared it has lost its GPU"
 CUDA = raised("RuntimeError: CUDA error: unknown error").encode()
+BESIDE = "it shared GPU 3 side by side with another run"
+ADDRESS = raised("RuntimeError: CUDA error: an illegal memory access was encountered").encode()
 
 
 @pytest.mark.parametrize(
@@ -266,8 +277,14 @@ CUDA = raised("RuntimeError: CUDA error: unknown error").encode()
         (NO_DAEMON, worker(0, 1), raised("KeyError: 'x'").encode(), "python-error", True),
         ("worker-0 GPU 0 does not answer", worker(0, None, 9), b"", "killed", False),
         (NO_DAEMON, worker(0, 0), b"", None, False),
+        (BESIDE, worker(0, 1), ADDRESS, "shared-fault", False),
+        (BESIDE, worker(0, None, 9), b"", "killed", False),
+        (BESIDE, worker(0, 1), raised("KeyError: 'x'").encode(), "python-error", True),
     ],
-    ids=["over-its-memory", "no-daemon", "its-own-fault", "nothing-known", "success"],
+    ids=[
+        *("over-its-memory", "no-daemon", "its-own-fault", "nothing-known", "success"),
+        *("a-neighbours-fault", "killed-beside-others", "its-own-fault-beside-others"),
+    ],
 )
 def test_what_the_engine_knows_of_the_devices_explains_an_end(
     problem: str, exit_: WorkerExit, log: bytes, kind: str | None, *, final: bool
@@ -279,6 +296,28 @@ def test_what_the_engine_knows_of_the_devices_explains_an_end(
         assert found is not None
         assert found.evidence == problem
         assert found.advice.endswith(f"({problem.removeprefix('worker-0 ')})")
+
+
+def test_a_fault_side_by_side_blames_neither_the_job_nor_the_gpu() -> None:
+    found = classify(replace(ended(worker(0, 1)), problem=BESIDE), {"worker-0": ADDRESS})
+    assert found is not None
+    assert found.whose == "platform"
+    assert BESIDE in sentence(found)
+    suspicions = Suspicions()
+    for job in "abcd":
+        assert not suspicions.observe([("n", 3)], JobId(job), "ada", found, 1.0)
+    # A job whose own fault it is takes its neighbours with it: not for ever.
+    assert not decide(found, None, platform_failures=2).final
+    assert decide(found, None, platform_failures=3).final
+
+
+def test_a_run_that_cannot_come_back_says_what_is_lost() -> None:
+    problem = "it could not be brought back to its GPU: the driver does not restore process 7"
+    found = classify(replace(ended(cause="stopped"), problem=problem), {})
+    assert found is not None
+    assert (found.kind, found.whose, found.retry) == ("resume-failed", "platform", "yes")
+    assert "from the beginning" in sentence(found)
+    assert "does not restore process 7" in sentence(found)
 
 
 def test_a_run_that_was_not_let_run_says_why() -> None:

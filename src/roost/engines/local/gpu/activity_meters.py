@@ -23,6 +23,11 @@ class CpuMeter:
         """CPU seconds of the processes and of everything that goes with them."""
         return cpu_s(list({one.pid for pid in pids for one in self._of(pid)}))
 
+    def tells(self, pids: Sequence[int]) -> bool:
+        """CPU time is a sign of work: a thread that waits for a GPU may use a core for it."""
+        del pids
+        return False
+
 
 class GpuMeter:
     """By NVML's samples of a device; by CPU time where NVML does not know the processes.
@@ -42,11 +47,11 @@ class GpuMeter:
     def used_s(self, pids: Sequence[int]) -> float:
         """Seconds of a whole GPU, or CPU seconds."""
         self._poll()
-        if self.sees(pids):
+        if self.tells(pids):
             return sum(self._used_s.get(pid, 0.0) for pid in pids)
         return cpu_s(pids)
 
-    def sees(self, pids: Sequence[int]) -> bool:
+    def tells(self, pids: Sequence[int]) -> bool:
         """Whether NVML knows these processes, and tells the work of processes at all."""
         return self._tells and not self._known.isdisjoint(pids)
 

@@ -35,12 +35,13 @@ NOT_READY = 600
 #: Our own: no driver has negative ones.
 STOPPED = -1
 INVALID_VALUE = 1
+NOT_INITIALIZED = 3
 
 _TOO_OLD = "this NVIDIA driver has no process checkpoint; 570 and later have"
 _WORDS = {
     INVALID_VALUE: "it knows no such CUDA process",
     2: "there is not enough memory",
-    3: "it does not use CUDA",
+    NOT_INITIALIZED: "it does not use CUDA",
     100: "there is no device",
     101: "there is no such device",
     304: "the operating system refused",
@@ -94,6 +95,32 @@ class CheckpointDriver(Protocol):
     def unlock(self, pid: int) -> None:
         """Let a locked process go on."""
         ...
+
+
+class NoDriver:
+    """Stops nothing: for processes that are only watched, those of tenants side by side."""
+
+    def state(self, pid: int) -> Stage:
+        """It runs."""
+        del pid
+        return Stage.RUNNING
+
+    def lock(self, pid: int, timeout_ms: int) -> None:
+        """Refused, as is all that would change it."""
+        del timeout_ms
+        raise DriverRefused(f"process {pid} shares its GPU side by side", NOT_SUPPORTED)
+
+    def checkpoint(self, pid: int) -> None:
+        """Refused."""
+        self.lock(pid, 0)
+
+    def restore(self, pid: int, moves: Sequence[Move] = ()) -> None:
+        """Refused."""
+        del moves
+        self.lock(pid, 0)
+
+    def unlock(self, pid: int) -> None:
+        """It goes on anyway."""
 
 
 class _LockArgs(ctypes.Structure):

@@ -33,6 +33,8 @@ _STOP_S = 5.0
 _POLL_S = 0.02
 _WHOLE = 1000
 _LOGS = 0o700
+#: The lower of the two priorities of MPS; 0 is the usual one.
+_BELOW_NORMAL = "1"
 
 
 def available() -> str:
@@ -143,8 +145,13 @@ class MpsDaemon:
         if self.pipe.parent != self._logs.parent:  # not in our home: nothing else would remove it
             shutil.rmtree(self.pipe, ignore_errors=True)
 
-    def env(self, share_milli: int, memory_mib: int, *, capped: bool) -> dict[str, str]:
-        """What a client needs to run under it; a tenant that is not ``capped`` has no part."""
+    def env(
+        self, share_milli: int, memory_mib: int, *, capped: bool, eager: bool = False
+    ) -> dict[str, str]:
+        """What a client needs to run under it; a tenant that is not ``capped`` has no part.
+
+        One that is ``eager`` gives way to the others.
+        """
         # Its daemon knows one device only, which is number 0 to its clients.
         found = {
             "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
@@ -154,6 +161,8 @@ class MpsDaemon:
         if capped:
             percent = max(share_milli * 100 / _WHOLE, 1.0)
             found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{percent:g}"
+        if eager:
+            found["CUDA_MPS_CLIENT_PRIORITY"] = _BELOW_NORMAL
         if memory_mib:
             found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={memory_mib}M"
         return found

@@ -40,6 +40,8 @@ _REMEMBERED = 1000
 #: a worker takes to start.
 _CLOSING_S = 2.0
 _DAEMON_S = 30.0
+#: Ends so close to each other may have the same cause, where runs share a GPU side by side.
+_TOGETHER_S = 30.0
 _SPATIAL = "it shares its GPU the spatial way: it can only be stopped where it is"
 
 
@@ -91,6 +93,8 @@ class GpuSharing:
         self._runs: dict[RunId, _Run] = {}
         self._daemons: dict[int, mps.MpsDaemon] = {}
         self._spatial: dict[RunId, frozenset[int]] = {}
+        #: Runs that shared GPUs side by side until then.
+        self._left: dict[RunId, tuple[float, frozenset[int]]] = {}
         self._needed_at: dict[int, float] = {}
         #: Held while an MPS daemon begins or ends: threads of the engine ask for them, and one
         #: that is just needed must not be ended.
@@ -181,7 +185,12 @@ class GpuSharing:
                 daemon.start()
         except (DriverRefused, OSError) as error:
             raise Retryable(str(error), after=10.0) from None
-        found = daemon.env(seat.share_milli, limit, capped=need.qos is Qos.FIXED)
+        found = daemon.env(
+            seat.share_milli,
+            limit,
+            capped=need.qos is Qos.FIXED,
+            eager=need.qos is Qos.BEST_EFFORT,
+        )
         return {**found, framework_memory.VARIABLE: str(limit)}
 
     async def attach(
@@ -223,6 +232,10 @@ class GpuSharing:
             self._publish(self._without(gone))
         for device in devices:
             self._needed_at[device] = time.monotonic()
+        now = time.monotonic()
+        self._left = {one: left for one, left in self._left.items() if now - left[0] < _TOGETHER_S}
+        if devices:
+            self._left[run] = now, devices
 
     async def park(self, run: RunId) -> ParkResult:
         """Take all processes of a run off their devices; they live on."""
@@ -270,6 +283,18 @@ class GpuSharing:
         self._note_problems()
         return self._unserved(run) or self._problems.get(run, "")
 
+    def beside(self, run: RunId) -> str:
+        """With whom a run shared a GPU side by side, so that a fault of one is one of all."""
+        ended = time.monotonic() - _TOGETHER_S
+        near = {other: held for other, held in self._spatial.items() if other != run}
+        near |= {other: held for other, (at, held) in self._left.items() if at >= ended}
+        near.pop(run, None)
+        for device in sorted(self._spatial.get(run, ())):
+            if many := sum(device in held for held in near.values()):
+                others = "another run" if many == 1 else f"{many} others"
+                return f"it shared GPU {device} side by side with {others}"
+        return ""
+
     def _unserved(self, run: RunId) -> str:
         """Which MPS daemon a run needs and does not have."""
         for device in self._spatial.get(run, ()):
@@ -286,8 +311,7 @@ class GpuSharing:
             if seat.name not in known.workers or not seat.gpus:
                 continue
             need = known.needs[seat.role]
-            if self._is_spatial(seat, need):
-                continue
+            spatial = self._is_spatial(seat, need)
             pid, ticks = known.workers[seat.name]
             last = self._requests.get(_key(run, seat.name))
             yield TenantRequest(
@@ -298,8 +322,8 @@ class GpuSharing:
                 seat.share_milli,
                 str(need.qos),
                 self._limit_mib(seat, need) if self._machine.real else 0,
-                seat.share_milli < WHOLE,
-                "cuda" if self._machine.real else "signals",
+                seat.share_milli < WHOLE and not spatial,
+                "mps" if spatial else "cuda" if self._machine.real else "signals",
                 "park" if known.parked else "run",
                 last.turn if last else 0,
                 seat.gpus,
@@ -382,13 +406,20 @@ class GpuSharing:
 
     def _note_problems(self) -> None:
         tenants = self._files.status().get("tenants", {})
+        found: dict[RunId, str] = {}
+        over: set[RunId] = set()
         for run in self._runs:
             for name in self._runs[run].workers:
                 told = tenants.get(_key(run, name), {})
                 problem = f"{name} {told['problem']}" if told.get("problem") else ""
-                if problem and problem != self._problems.get(run):
-                    self._problems[run] = problem
-                    self.on_problem(run, problem)
+                found.setdefault(run, problem)
+                found[run] = found[run] or problem
+                over |= {run} if told.get("standing", "gone") == "gone" else set()
+        for run, problem in found.items():
+            # What went wrong before an end stays; what is over while it runs is no news any more.
+            if problem != self._problems.get(run, "") and (problem or run not in over):
+                self._problems[run] = problem
+                self.on_problem(run, problem)
         for run in list(self._problems)[:-_REMEMBERED]:
             del self._problems[run]
 

@@ -20,15 +20,22 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roost.engines.local.gpu import memory_limit
+from roost.engines.local.gpu import memory_limit, memory_room, restorable
 from roost.engines.local.gpu.activity_meters import CpuMeter, GpuMeter
-from roost.engines.local.gpu.driver import CheckpointDriver, CudaDriver, DriverRefused, Move
+from roost.engines.local.gpu.driver import (
+    CheckpointDriver,
+    CudaDriver,
+    DriverRefused,
+    Move,
+    NoDriver,
+)
 from roost.engines.local.gpu.huge_pages import HugePages
 from roost.engines.local.gpu.signals import SignalDriver
 from roost.engines.local.gpu.slice_thread import SliceThread
@@ -50,6 +57,16 @@ from roost.engines.local.shim import process_tree
 _LOCK_S = 3.0
 _LINGER_S = 5.0
 _ANSWER_S = 30.0
+#: How long a tenant that is to come back waits for room on its GPU, and how often it looks.
+_ROOM_S = 120.0
+_LOOK_S = 0.25
+
+
+_DRIVERS: dict[str, Callable[[], CheckpointDriver]] = {
+    "cuda": CudaDriver,
+    "signals": SignalDriver,
+    "mps": NoDriver,
+}
 
 
 class DaemonDevices:
@@ -62,7 +79,7 @@ class DaemonDevices:
     def driver(self, means: str) -> CheckpointDriver:
         """What locks processes; raises DriverRefused."""
         if means not in self._drivers:
-            self._drivers[means] = CudaDriver() if means == "cuda" else SignalDriver()
+            self._drivers[means] = _DRIVERS[means]()
         return self._drivers[means]
 
     def meter(self, means: str, device: int) -> ActivityMeter:
@@ -77,6 +94,19 @@ class DaemonDevices:
     def held(self, device: int) -> dict[int, int]:
         """The processes of a GPU and the MiB that each holds."""
         return self.nvml().processes(device)
+
+    def free_mib(self, device: int) -> int:
+        """How much memory of a GPU nobody holds."""
+        memory = self.nvml().memory(device)
+        return memory.total - memory.used
+
+    def host_mib(self, pid: int) -> int:
+        """How much memory of the host a process may still take."""
+        return memory_room.host_mib(pid)
+
+    def driver_version(self) -> int:
+        """The branch of NVIDIA's driver."""
+        return restorable.driver_version()
 
     def pages(self, note: Path) -> HugePages:
         """The machine's setting of huge pages."""
@@ -112,7 +142,8 @@ class SharingDaemon:
         self._tenants: dict[str, Tenant] = {}
         self._threads: dict[int, SliceThread] = {}
         self._pages = devices.pages(files.pages)
-        self._pool = ThreadPoolExecutor(8, "park")
+        # Many: those that wait for room must not keep one from leaving that would make it.
+        self._pool = ThreadPoolExecutor(64, "park")
         self._underway: dict[str, Future[ParkOutcome]] = {}
         self._seen: tuple[int, int] | None = None
         self._told: dict[str, Any] = {}
@@ -122,6 +153,7 @@ class SharingDaemon:
         self._on_device: dict[int, dict[int, int]] = {}
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.stopping = False
+        self.room_s = _ROOM_S
 
     def wake(self) -> None:
         """Look again now. Safe in a handler of signals: a SimpleQueue can be used there."""
@@ -179,7 +211,8 @@ class SharingDaemon:
         for request in wanted:
             done = told.get(request.key, {}).get("outcome", {})
             tenant = self._take_in(request)
-            if tenant is not None and done.get("turn") == request.turn and request.turn:
+            # An older one is no answer to what is wanted, but tells what the tenant needs room for.
+            if tenant is not None and 0 < done.get("turn", 0) <= request.turn:
                 tenant.outcome = ParkOutcome.decode(done)
             if tenant is not None and tenant.stands_parked():
                 tenant.standing = "parked"
@@ -258,14 +291,52 @@ class SharingDaemon:
         if tenant.request.means != "cuda":
             self._leave_slices(tenant)
             return tenant.park(lambda: 0)
+        if why := self._refusal(tenant):
+            return ParkOutcome(tenant.request.turn, stays_mib=self._held_mib(tenant), why=why)
         tenant.await_low(lambda: self._held_mib(tenant))
         self._leave_slices(tenant)
         with self._pages.always():
             return tenant.park(lambda: self._held_mib(tenant))
 
+    def _refusal(self, tenant: Tenant) -> str:
+        """Why a tenant is better not parked: it could not come back, or does not fit into the host.
+
+        Asked with the tenant still on its GPU and in its turns: nothing has to be undone.
+        """
+        pids = tenant.processes.pids
+        with suppress(DriverRefused):
+            held = {pid for one in tenant.devices for pid in self._devices.held(one)}
+            unknown = {one.pid for one in tenant.tree()} & held
+            if why := restorable.refusal(pids, unknown, self._devices.driver_version()):
+                return why
+        # All that is on its way to the host takes of the same memory.
+        leaving = [one for one in list(self._tenants.values()) if one.standing == "parking"]
+        room_mib = min(map(self._devices.host_mib, pids), default=0)
+        needs_mib = sum(map(self._held_mib, leaving))
+        return memory_room.host_lack(needs_mib, room_mib) if pids else ""
+
     def _unpark(self, tenant: Tenant) -> None:
         tenant.standing = "unparking"
-        self._begin(tenant, self._pool.submit(lambda: tenant.unpark(self._moves(tenant))))
+        self._begin(tenant, self._pool.submit(self._bring_back, tenant, tenant.outcome.freed_mib))
+
+    def _bring_back(self, tenant: Tenant, needs_mib: int) -> ParkOutcome:
+        """Wait for room, then come back: a restore that ran out of memory cannot be repeated."""
+        onto = tenant.request.onto or tenant.devices
+        deadline = time.monotonic() + self.room_s
+        while tenant.request.means == "cuda" and tenant.request.alive:
+            try:
+                why = memory_room.gpu_lack(needs_mib, sum(map(self._devices.free_mib, onto)))
+            except DriverRefused:  # nothing tells
+                why = ""
+            tenant.waits_for = why
+            if not why:
+                break
+            if self.stopping:  # not answered: the next daemon goes on with it
+                return ParkOutcome(tenant.request.turn - 1, freed_mib=needs_mib, why=why)
+            if time.monotonic() > deadline:
+                return ParkOutcome(tenant.request.turn, freed_mib=needs_mib, why=why)
+            time.sleep(_LOOK_S)
+        return tenant.unpark(self._moves(tenant))
 
     def _begin(self, tenant: Tenant, future: Future[ParkOutcome]) -> None:
         self._underway[tenant.request.key] = future
@@ -282,6 +353,7 @@ class SharingDaemon:
             tenant.outcome = future.result()
         except Exception as error:  # noqa: BLE001 - it must be answered
             tenant.outcome = ParkOutcome(tenant.request.turn, how="none", why=repr(error))
+        tenant.waits_for = ""
         parking, worked = tenant.standing == "parking", tenant.outcome.how != "none"
         tenant.standing = "parked" if parking == worked else "running"
         if not last:
@@ -298,8 +370,7 @@ class SharingDaemon:
             self._leave_slices(tenant)
             tenant.standing = "gone"
             return
-        tenant.problem = tenant.problem or tenant.processes.problem
-        if tenant.request.means != "cuda" or tenant.standing != "running":
+        if tenant.request.means == "signals" or tenant.standing != "running":
             return
         if not tenant.request.sliced:  # it is on no thread that would look for its processes
             tenant.processes.look(time.monotonic())
@@ -392,7 +463,7 @@ class SharingDaemon:
                 key: {
                     "standing": tenant.standing,
                     "outcome": asdict(tenant.outcome),
-                    "problem": tenant.problem,
+                    "problem": tenant.problem or tenant.waits_for or tenant.live_problem,
                     "processes": len(tenant.processes.pids),
                 }
                 for key, tenant in self._tenants.items()

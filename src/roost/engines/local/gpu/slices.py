@@ -1,19 +1,25 @@
 """Slices of time: which tenant may use a shared device, and for how long, without a clock.
 
-Each tenant is entitled to a part of the time, which follows from its share, its policy and which
-others are active:
+A tenant that uses less than its part is *light*: it is never locked, so its answers are as quick
+as the plain driver makes them. The others have turns, one at a time. Each is entitled to a part of
+the time, which follows from its share, its policy and what the light ones use:
 
     fixed        its share, whether the others are busy or idle; never more
     equal        what fixed tenants left, divided among those that run
-    best-effort  what is left, the parts of idle owners included
+    best-effort  the same, and what fixed tenants do not use
 
 Parts that no tenant is entitled to stay idle. A tenant with a part ``p`` is owed ``p * t`` of the
 time ``t`` that passes, and pays for the time that it had; the one that is owed most is next. So
-whatever a turn really took, the error stays within one turn and does not grow.
+whatever a turn really took, the error stays within one turn and does not grow. Who had the time:
 
-Best-effort tenants are promised nothing against each other and have their turn together: two that
-leave gaps fill each other's. Idle tenants need no turn: they are left unlocked, which costs
-nothing and lets them show that they are back.
+    a turn                the one that has it, less what light tenants used meanwhile
+    a change of turns     those that run, in equal parts: the one that is being stopped still works,
+                          and the driver divides the device evenly
+    a light tenant        what it used, by a meter
+
+A light tenant that has used up what it is owed, or that a crowded device keeps from its part, gets
+turns like the others. One whose turns stay half empty becomes light: where several leave gaps, the
+driver lets them fill each other's.
 """
 
 from __future__ import annotations
@@ -23,14 +29,34 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: The shortest turn. Changing turns costs 2 ms or so.
-BASE_S = 0.1
+#: The shortest turn. Changing turns costs 2 ms or so, and while a step of the last one is still
+#: under way the driver divides the device, which costs some percent. Who needs to answer at once is
+#: light, and does not wait for turns.
+BASE_S = 0.2
 #: The longest turn: what an unlucky tenant waits for another.
 LONGEST_S = 1.0
 #: How long nothing is looked at while one tenant has the device to itself.
 ALONE_S = 0.25
 _WHOLE = 1000
-_LEAST = 1e-9
+_LEAST, _LITTLE = 1e-9, 1e-6
+#: Parts count as no smaller when the length of turns is worked out.
+_SMALLEST = 0.1
+
+#: A tenant that has turns is idle, or light, if it works less than this part of them.
+_IDLE = 0.05
+_LIGHT = 0.75
+#: A light tenant has turns when it is so far over what it is owed; it saves up no more than this.
+_OVER_S = 0.25
+_SAVED_S = 0.5
+#: From which use on a device is crowded, and of which part of its part a tenant must make use there
+#: for how long to be thought kept from more: services have ups and downs.
+_CROWDED, _NEARLY, _KEPT_S = 0.85, 0.85, 4.0
+#: Over how long use is averaged, for how long a tenant with half-empty turns may be crowded, and
+#: how long one stays in turns that was over its part: twice as long each time.
+_MEAN_S = 1.0
+_CALM_S = 30.0
+_PATIENCE_S = 2.0
+_LONGEST_PATIENCE_S = 60.0
 
 FIXED, EQUAL, BEST_EFFORT = "fixed", "equal", "best-effort"
 
@@ -44,19 +70,31 @@ class Claim:
 
 
 class Turn(NamedTuple):
-    """The holders of the device now, and for how long; none while it must stay idle.
+    """The holder of the device now, and for how long; None while it must stay idle.
 
-    ``free``: all that are unlocked meanwhile, the holders and those that are idle anyway.
+    ``free``: all that are unlocked meanwhile, the holder and those that are never locked.
     """
 
-    holders: frozenset[str]
+    holder: str | None
     length_s: float
     free: frozenset[str]
 
 
-#: Has a turn: a tenant alone, all best-effort ones together, or none.
-_Party = frozenset[str]
-_NONE: _Party = frozenset()
+@dataclass(slots=True)
+class _Account:
+    """What a tenant is owed, and what is known of its work; times are of the device's own."""
+
+    claim: Claim
+    owed_s: float = 0.0
+    light: bool = False
+    rate: float = 0.0
+    absent: bool = False
+    seen_s: float = 0.0
+    used_s: float = 0.0
+    light_since_s: float = 0.0
+    turns_until_s: float = 0.0
+    calm_until_s: float = 0.0
+    patience_s: float = _PATIENCE_S
 
 
 class Slices:
@@ -64,93 +102,226 @@ class Slices:
 
     def __init__(self, base_s: float = BASE_S) -> None:
         self._base_s = base_s
-        self._claims: dict[str, Claim] = {}
-        self._active: dict[str, bool] = {}
-        self._owed: dict[_Party, float] = {}
-        self._parts: dict[_Party, float] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._parts: dict[str | None, float] = {}
+        self._idle_owed_s = 0.0
+        self._load = 0.0
+        self._now_s = 0.0
 
     @property
     def tenants(self) -> frozenset[str]:
         """The tenants that share the device."""
-        return frozenset(self._claims)
+        return frozenset(self._accounts)
+
+    @property
+    def light(self) -> frozenset[str]:
+        """The tenants that are never locked now."""
+        return frozenset(name for name, one in self._accounts.items() if one.light)
 
     def part(self, tenant: str) -> float:
         """The part of the time that a tenant may use the device now."""
-        return sum(part for party, part in self._parts.items() if tenant in party)
+        account = self._accounts.get(tenant)
+        if account is None:
+            return 0.0
+        return self._level(tenant) if account.light else self._parts.get(tenant, 0.0)
 
     @property
     def debt_s(self) -> float:
         """How far the turns are from what each tenant is entitled to, at most."""
-        return max(map(abs, self._owed.values()), default=0.0)
+        return max((abs(self._owed(party)) for party in self._parts), default=0.0)
 
     def join(self, tenant: str, claim: Claim) -> None:
-        """A tenant comes, or asks for something else; it counts as active until seen idle."""
-        if self._claims.get(tenant) != claim:
-            self._claims[tenant] = claim
-            self._active.setdefault(tenant, True)
-            self._settle()
+        """A tenant comes, or asks for something else; it has turns until it is seen to be light."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            self._accounts[tenant] = _Account(claim)
+        elif account.claim != claim:
+            account.claim = claim
+        else:
+            return
+        self._settle()
 
     def leave(self, tenant: str) -> None:
         """A tenant is gone."""
-        if self._claims.pop(tenant, None) is not None:
-            del self._active[tenant]
+        if self._accounts.pop(tenant, None) is not None:
             self._settle()
 
-    def found(self, tenant: str, *, active: bool) -> None:
-        """A tenant was seen working, or idle."""
-        if tenant in self._claims and self._active[tenant] != active:
-            self._active[tenant] = active
+    def absent(self, tenant: str) -> None:
+        """A tenant has nothing on the device that could use it."""
+        account = self._accounts.get(tenant)
+        if account is not None and not account.light:
+            account.absent = True
+            self._lighten(account, 0.0)
+
+    def present(self, tenant: str) -> None:
+        """A tenant has something on the device now: it begins with turns, as others do."""
+        account = self._accounts.get(tenant)
+        if account is not None and account.absent:
+            account.absent = account.light = False
             self._settle()
 
-    def turn(self) -> Turn:
-        """The next turn: of the party that is owed most."""
-        idle = frozenset(name for name, active in self._active.items() if not active)
-        if not self._parts:
-            return Turn(_NONE, ALONE_S, idle)
-        party = max(self._parts, key=lambda one: (self._owed[one], sorted(one)))
-        length = ALONE_S if len(self._parts) == 1 else self._length(party)
-        return Turn(party, length, idle | party)
+    def judged(self, tenant: str, used_s: float, free_s: float) -> None:
+        """How much a tenant that has turns used of so much time of its own."""
+        account, part = self._accounts.get(tenant), self._parts.get(tenant)
+        if account is None or account.light or part is None:
+            return
+        if used_s < _IDLE * free_s:
+            self._lighten(account, part * used_s / free_s)
+        elif used_s < _LIGHT * free_s and self._now_s >= account.turns_until_s:
+            # Its turns are half empty: a crowded device alone is no reason to give it some again.
+            account.calm_until_s = self._now_s + _CALM_S
+            self._lighten(account, part * used_s / free_s)
 
-    def passed(self, holders: frozenset[str], had_s: float) -> None:
-        """A turn is over: its holders had the device for so long."""
-        if holders not in self._parts:
-            return  # a tenant came or went meanwhile
-        bound = 2 * max(LONGEST_S, had_s)  # debts of a tenant that was away are not paid for ever
+    def turn(self, stopping: AbstractSet[str] = frozenset()) -> Turn:
+        """The next turn: of the one that is owed most; none that is ``stopping`` has one."""
+        parties = [party for party in self._parts if party is None or party not in stopping]
+        if not parties:
+            return Turn(None, self._base_s if self._parts else ALONE_S, self.light)
+        party = max(parties, key=lambda one: (self._owed(one), one or ""))
+        length_s = ALONE_S if len(self._parts) == 1 else self._length(party)
+        return Turn(party, length_s, self.light | ({party} if party is not None else set()))
+
+    def passed(
+        self, length_s: float, ran: Mapping[str, float], used: Mapping[str, float] | None = None
+    ) -> None:
+        """So much time has passed; ``ran``: the part of it for which each that has turns ran.
+
+        ``used``: what light tenants used of the device meanwhile.
+        """
+        if length_s <= 0:
+            return
+        self._now_s += length_s
+        used = used or {}
+        others_s = sum(used.values())
+        self._credit(length_s, others_s)
+        had_s = 0.0
+        for name in ran.keys() & self._parts.keys():
+            had_s += ran[name]
+            self._accounts[name].owed_s -= ran[name] * (1 - others_s / length_s)
+        self._idle_owed_s -= (length_s - had_s) * (1 - others_s / length_s)
+        weight = min(length_s / _MEAN_S, 1.0)
+        busy = max(had_s, others_s) / length_s
+        self._load += (busy - self._load) * min(length_s / _KEPT_S, 1.0)
+        for name in self.light:
+            self._use(name, length_s, used.get(name, 0.0), weight)
+        self._bound(2 * max(LONGEST_S, length_s))
+        self._parts = self._entitled()
+
+    def _credit(self, length_s: float, others_s: float) -> None:
+        """Give each its part: fixed ones of all time, the others of what is left of it."""
+        kept = {
+            party
+            for party in self._parts
+            if party is not None and self._accounts[party].claim.qos == FIXED
+        }
+        others = sum(part for party, part in self._parts.items() if party not in kept)
+        left_s = length_s * (1 - sum(self._parts[party] for party in kept)) - others_s
         for party, part in self._parts.items():
-            self._owed[party] += part * had_s
-        self._owed[holders] -= had_s
-        for party, owed in self._owed.items():
-            self._owed[party] = min(max(owed, -bound), bound)
+            self._pay(party, part * length_s if party in kept else left_s * part / others)
 
-    def _length(self, party: _Party) -> float:
-        least = min(self._parts.values())
+    def _use(self, name: str, length_s: float, used_s: float, weight: float) -> None:
+        """A light tenant used the device for so long; it may have to take turns now."""
+        account = self._accounts[name]
+        level = self._level(name)
+        account.rate += (used_s / length_s - account.rate) * weight
+        account.owed_s = min(account.owed_s + level * length_s - used_s, _SAVED_S)
+        account.seen_s += length_s
+        account.used_s += used_s
+        kept = False
+        if account.seen_s >= _KEPT_S:
+            kept = account.used_s >= _NEARLY * level * account.seen_s > 0
+            kept = kept and self._load > _CROWDED and self._now_s >= account.calm_until_s
+            account.seen_s = account.used_s = 0.0
+        if account.owed_s < -_OVER_S:
+            long = self._now_s - account.light_since_s > _CALM_S
+            account.patience_s = _PATIENCE_S if long else 2 * account.patience_s
+            account.patience_s = min(account.patience_s, _LONGEST_PATIENCE_S)
+            account.turns_until_s = self._now_s + account.patience_s
+        elif not kept:
+            return
+        account.light = False
+        self._settle()
+
+    def _lighten(self, account: _Account, rate: float) -> None:
+        account.light, account.rate, account.light_since_s = True, rate, self._now_s
+        account.seen_s = account.used_s = 0.0
+        self._settle()
+
+    def _level(self, tenant: str) -> float:
+        """The part of a light tenant: the one that it had if it took turns with the others."""
+        rates = {name: one.rate for name, one in self._accounts.items() if one.light}
+        rates.pop(tenant, None)
+        # Others that are light because nobody is in turn divide the device with it.
+        mine = self._accounts[tenant].claim
+        if mine.qos != FIXED:
+            alike = [
+                name
+                for name, one in self._accounts.items()
+                if one.light and one.claim.qos != FIXED and name != tenant
+            ]
+            for name in alike:
+                if self._accounts[name].rate >= _CROWDED / (len(alike) + 1):
+                    del rates[name]
+        claims = {name: one.claim for name, one in self._accounts.items()}
+        return entitled(claims, rates).get(tenant, 0.0)
+
+    def _entitled(self) -> dict[str | None, float]:
+        claims = {name: one.claim for name, one in self._accounts.items()}
+        return entitled(claims, {name: self._accounts[name].rate for name in self.light})
+
+    def _length(self, party: str | None) -> float:
+        least = min((part for part in self._parts.values() if part > _LITTLE), default=1.0)
+        least = max(least, _SMALLEST)
         return min(max(self._base_s * self._parts[party] / least, self._base_s), LONGEST_S)
 
+    def _owed(self, party: str | None) -> float:
+        return self._idle_owed_s if party is None else self._accounts[party].owed_s
+
+    def _pay(self, party: str | None, owed_s: float) -> None:
+        if party is None:
+            self._idle_owed_s += owed_s
+        else:
+            self._accounts[party].owed_s += owed_s
+
+    def _bound(self, bound_s: float) -> None:
+        """Debts of a tenant that was away are not paid for ever."""
+        self._idle_owed_s = min(max(self._idle_owed_s, -bound_s), bound_s)
+        for account in self._accounts.values():
+            account.owed_s = min(max(account.owed_s, -bound_s), bound_s)
+
     def _settle(self) -> None:
-        """Work out the parts again; debts stay, but their sum is 0 again."""
-        active = {name for name, active in self._active.items() if active}
-        self._parts = entitled(self._claims, active)
-        owed = {party: self._owed.get(party, 0.0) for party in self._parts}
-        mean = sum(owed.values()) / len(owed) if owed else 0.0
-        self._owed = {party: value - mean for party, value in owed.items()}
+        """Work out the parts again; debts stay, but the sum of those in turns is 0 again."""
+        self._parts = self._entitled()
+        if None not in self._parts:
+            self._idle_owed_s = 0.0
+        mean = sum(map(self._owed, self._parts)) / len(self._parts) if self._parts else 0.0
+        for party in self._parts:
+            self._pay(party, -mean)
 
 
-def entitled(claims: Mapping[str, Claim], active: AbstractSet[str]) -> dict[frozenset[str], float]:
-    """The part of the time of each party that runs; with what stays idle they add up to 1.
+def entitled(claims: Mapping[str, Claim], light: Mapping[str, float]) -> dict[str | None, float]:
+    """The part of the time of each tenant that has turns, and of nobody (None).
 
-    Equal tenants divide what is not kept for fixed ones with the best-effort ones that run; these
-    get all that is left then. Where more was promised than there is, all fixed ones give way alike.
+    ``light``: what the tenants use that are never locked. With that, the parts add up to 1. Equal
+    tenants divide what is not kept for fixed ones with the best-effort ones; these get what is left
+    then. Where more was promised than there is, all fixed ones give way alike.
     """
-    running = {name: claim for name, claim in claims.items() if name in active}
+    running = {name: claim for name, claim in claims.items() if name not in light}
     if not running:
         return {}
-    promised = sum(c.share_milli for c in claims.values() if c.qos == FIXED) / _WHOLE
     fixed = {n: c.share_milli / _WHOLE for n, c in running.items() if c.qos == FIXED}
     equal = [name for name, claim in running.items() if claim.qos == EQUAL]
-    eager = frozenset(name for name, claim in running.items() if claim.qos == BEST_EFFORT)
+    eager = [name for name, claim in running.items() if claim.qos == BEST_EFFORT]
+    promised = sum(c.share_milli for c in claims.values() if c.qos == FIXED) / _WHOLE
+    loose = sum(rate for name, rate in light.items() if claims[name].qos != FIXED)
     crowd = max(sum(fixed.values()), 1.0)
-    parts = {frozenset({name}): part / crowd for name, part in fixed.items()}
-    each = max(1.0 - promised, 0.0) / max(len(equal) + len(eager), 1)
-    parts |= {frozenset({name}): each for name in equal}
-    parts[eager] = 1.0 - sum(parts.values())
+    parts: dict[str | None, float] = {name: part / crowd for name, part in fixed.items()}
+    each = max(1.0 - promised - loose, 0.0) / max(len(equal) + len(eager), 1)
+    parts |= dict.fromkeys([*equal, *eager], each)
+    left = max(1.0 - sum(parts.values()) - sum(light.values()), 0.0)
+    if eager:
+        parts |= {name: each + left / len(eager) for name in eager}
+    elif fixed or left > _LEAST:
+        # It is there for fixed ones in any case: one that is over its share pauses for light ones.
+        parts[None] = max(left, _LITTLE)
     return {party: part for party, part in parts.items() if part > _LEAST}

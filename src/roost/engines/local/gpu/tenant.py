@@ -16,7 +16,15 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from roost.engines.local.gpu import memory_rhythm
-from roost.engines.local.gpu.driver import CheckpointDriver, DriverRefused, Move, Stage, advance
+from roost.engines.local.gpu.driver import (
+    INVALID_VALUE,
+    NOT_INITIALIZED,
+    CheckpointDriver,
+    DriverRefused,
+    Move,
+    Stage,
+    advance,
+)
 from roost.engines.local.gpu.slices import Claim
 from roost.engines.local.gpu.time_slices import LOCK_MS, TenantProcesses
 from roost.engines.local.gpu.worker_processes import WorkerProcesses
@@ -35,8 +43,8 @@ class TenantRequest:
     """What the engine wants of a tenant: one worker on its devices.
 
     ``turn`` grows with every wish to park it or to bring it back; ``onto`` are the devices on which
-    it is to be. ``sliced``: it shares by turns. ``means``: ``cuda`` or ``signals``. ``others`` are
-    the numbers of the other workers of its run.
+    it is to be. ``sliced``: it shares by turns. ``means``: ``cuda``, ``signals``, or ``mps``, which
+    is only watched. ``others`` are the numbers of the other workers of its run.
     """
 
     key: str
@@ -97,6 +105,7 @@ class Tenant:
     standing: Standing = "running"
     outcome: ParkOutcome = field(default_factory=ParkOutcome)
     problem: str = ""
+    waits_for: str = ""
     devices: tuple[int, ...] = ()
     held: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
@@ -110,6 +119,11 @@ class Tenant:
         return Claim(self.request.share_milli, self.request.qos)
 
     @property
+    def live_problem(self) -> str:
+        """What is wrong with its processes now, while it has some."""
+        return self.processes.problem if self.standing != "gone" else ""
+
+    @property
     def how(self) -> str:
         """What parking is for it."""
         return "checkpoint" if self.request.means == "cuda" else "stopped"
@@ -121,6 +135,7 @@ class Tenant:
     def park(self, held_mib: Callable[[], int]) -> ParkOutcome:
         """Off the device; on failure everything goes on as before, and the outcome says why."""
         begun, before = time.monotonic(), held_mib()
+        self.processes.settle()
         self.processes.refresh()
         pids = self.processes.pids
         turn = self.request.turn
@@ -142,22 +157,40 @@ class Tenant:
         return ParkOutcome(turn, took, max(before - after, 0), after, self.how)
 
     def unpark(self, moves: Sequence[Move]) -> ParkOutcome:
-        """Back on a device, and going on."""
+        """Back on a device, and going on.
+
+        Processes may have ended while they were parked: those that are left come back.
+        """
         begun = time.monotonic()
-        pids = self.processes.pids
-
-        def back(pid: int) -> None:
-            if self.driver.state(pid) is Stage.CHECKPOINTED:
-                self.driver.restore(pid, moves)
-
+        self.processes.settle()
+        self.processes.refresh()
         try:
-            _at_once(back, pids)
+            _at_once(lambda pid: self._restore(pid, moves), self.processes.pids)
             self.release()
         except DriverRefused as refusal:
             why = str(refusal)
             return ParkOutcome(self.request.turn, time.monotonic() - begun, why=why)
         self.devices = self.request.onto or self.devices
         return ParkOutcome(self.request.turn, time.monotonic() - begun, how=self.how)
+
+    def _restore(self, pid: int, moves: Sequence[Move]) -> None:
+        """Bring one process back, if there is anything to bring."""
+        try:
+            stage = self.driver.state(pid)
+        except DriverRefused as refusal:
+            # It has ended, or never had anything there: that is no reason to give the others up.
+            if refusal.code in (NOT_INITIALIZED, INVALID_VALUE) or process_tree.look(pid) is None:
+                return
+            raise
+        if stage is Stage.FAILED:
+            raise DriverRefused(f"process {pid} cannot go on: the driver lost its state")
+        if stage is not Stage.CHECKPOINTED:
+            return
+        try:
+            self.driver.restore(pid, moves)
+        except DriverRefused:
+            if process_tree.look(pid) is not None:
+                raise
 
     def release(self) -> None:
         """Let every process go on, wherever it stands."""
@@ -188,6 +221,8 @@ def finder(
     """
     if request.means == "signals":
         return lambda: [request.pid] if request.alive else []
+    if request.means == "mps":
+        return lambda: [one.pid for one in tree()] if request.alive else []
     # Looked at once: a process that computes goes on doing so, and to ask the driver is slow.
     known: set[tuple[int, int]] = set()
 

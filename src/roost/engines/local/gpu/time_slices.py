@@ -1,7 +1,7 @@
 """Carries out the turns of one device: locks tenants whose turn is over, unlocks the next.
 
-``slices`` decides, a driver does, and a meter tells which tenants are idle. What goes wrong with
-one tenant is noted as its problem and does not stop the turns of the others.
+``slices`` decides, a driver does, and a meter tells what tenants use. What goes wrong with one
+tenant is noted as its problem and does not stop the turns of the others.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from roost.engines.local.gpu.driver import (
+    NOT_INITIALIZED,
     NOT_READY,
     STOPPED,
     CheckpointDriver,
@@ -20,19 +21,24 @@ from roost.engines.local.gpu.driver import (
     Stage,
     advance,
 )
-from roost.engines.local.gpu.slices import BASE_S, Claim, Slices
+from roost.engines.local.gpu.slices import BASE_S, LONGEST_S, Claim, Slices, Turn
 
 #: How long a process may take to come to a stop; it goes on if it does not.
 LOCK_MS = 10_000
-#: Time unlocked after which a tenant is judged, and the part of it that counts as work.
-_WINDOW_S = 0.3
+#: A tenant is judged after so much time of its own: NVML's samples are as coarse as a sixth of a
+#: second. The part that counts as work where no meter knows the device.
+_WINDOW_S = 1.0
 _WORKING = 0.05
-_IDLE_WINDOWS = 4
+#: How many locks may be under way at once; how often a tenant is looked at that does not stop.
+_LOCKS = 32
+_POLL_S = 0.05
 _LOOK_S = 1.0
 _LOOK_OFTEN_S = 0.25
 #: After how many times in a row that a tenant did not stop it is told, and tried less often.
 _RESISTS = 5
 _AGAIN_S = 60.0
+#: After how many refusals in a row for a process it is told.
+_REFUSALS = 3
 
 
 class ActivityMeter(Protocol):
@@ -42,6 +48,29 @@ class ActivityMeter(Protocol):
         """Seconds of work since the beginning; only differences matter."""
         ...
 
+    def tells(self, pids: Sequence[int]) -> bool:
+        """Whether that is time of the device itself, and not merely a sign of work."""
+        ...
+
+
+class LockThreads:
+    """Locks tenants on threads: a lock takes milliseconds, and as long as a queue of kernels."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_LOCKS, "lock")
+
+    def begin(self, lock: Callable[[], None]) -> Future[None]:
+        """Have a tenant locked."""
+        return self._pool.submit(lock)
+
+    def wait(self, locks: Iterable[Future[None]], for_s: float) -> None:
+        """Until all are done, but no longer."""
+        wait(list(locks), for_s)
+
+    def close(self) -> None:
+        """No more locks."""
+        self._pool.shutdown(wait=False)
+
 
 class TenantProcesses:
     """The processes of one tenant, which are locked and unlocked together."""
@@ -50,14 +79,25 @@ class TenantProcesses:
         self._driver, self._find = driver, find
         self._looked_at = float("-inf")
         self.pids: list[int] = []
-        self.locked = False
-        self.problem = ""
+        self.locked = False  # all of it
+        self.touched = False  # some of it, perhaps
+        self._resists = ""
+        # By what was asked of which process: how often in a row it was refused, and why.
+        self._refusals: dict[tuple[str, int], tuple[int, str]] = {}
         self.had_s = 0.0
-        self.free_s = 0.0  # unlocked since it was last judged
-        self.used_s = 0.0
-        self.idle_windows = 0
+        self.free_s = self.used_s = 0.0  # what it paid for and used since it was last judged
+        self.seen_s = 0.0  # what the meter counted
+        self.stopping: Future[None] | None = None
         self.again_at = float("-inf")  # when to try to lock it
         self._resisted = 0
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from being held, now; a refusal alone may be one of its last moments."""
+        for (_, pid), (times, why) in list(self._refusals.items()):
+            if times >= _REFUSALS and pid in self.pids:
+                return why
+        return self._resists
 
     def look(self, now: float) -> bool:
         """See from time to time which processes there are; True if there are new ones."""
@@ -68,7 +108,7 @@ class TenantProcesses:
         found = self._find()
         fresh = set(found) - set(self.pids)
         self.pids = found
-        if fresh and self.locked:
+        if fresh and self.locked and not self.is_stopping:
             self._each(self._stop, fresh)
         return bool(fresh)
 
@@ -79,19 +119,33 @@ class TenantProcesses:
 
     def lock(self) -> None:
         """Stop its work."""
-        self.locked = True
+        self.locked = self.touched = True
         self._each(self._stop, self.pids)
 
     def tried(self, now: float) -> None:
         """It was to be locked; one that does not come to a stop costs the others their turns."""
         self._resisted = 0 if self.locked else self._resisted + 1
+        if self.locked:
+            self._resists = ""
         if self._resisted >= _RESISTS:
-            self.problem = "does not come to a stop: its share of the device is not held"
+            self._resists = "does not come to a stop: its share of the device is not held"
             self.again_at = now + _AGAIN_S
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it is being locked, and still works."""
+        return self.stopping is not None and not self.stopping.done()
+
+    def settle(self) -> None:
+        """Wait until a lock that is under way is over: it has a time limit, and ends with them."""
+        while self.is_stopping and self.stopping is not None and self._find():
+            wait([self.stopping], _POLL_S)
+        self.stopping = None
 
     def unlock(self) -> None:
         """Let it go on, whatever was done to it before."""
-        self.locked = False
+        self.settle()  # a lock that succeeds after this would stay
+        self.locked = self.touched = False
         self._each(self._go_on, self.pids)
 
     def _stop(self, pid: int) -> None:
@@ -117,10 +171,15 @@ class TenantProcesses:
                 if refusal.code == NOT_READY:
                     self.locked = False  # it goes on; the next turn tries again
                     continue
-                if pid in self._find():
-                    self.problem = str(refusal)
-                else:
+                if refusal.code == NOT_INITIALIZED or pid not in self._find():
+                    # It ends just now: the driver says that it does not use CUDA.
                     self.pids = [one for one in self.pids if one != pid]
+                    continue
+                self.locked = False
+                times, _ = self._refusals.get((call.__name__, pid), (0, ""))
+                self._refusals[call.__name__, pid] = times + 1, str(refusal)
+            else:
+                self._refusals.pop((call.__name__, pid), None)
 
 
 class SliceRunner:
@@ -131,14 +190,13 @@ class SliceRunner:
         meter: ActivityMeter | None = None,
         base_s: float = BASE_S,
         *,
-        overlap: bool = True,
+        locks: LockThreads | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.slices = Slices(base_s)
         self.tenants: dict[str, TenantProcesses] = {}
         self._meter, self._clock = meter, clock
-        self._before: frozenset[str] = frozenset()
-        self._locker = ThreadPoolExecutor(1, "lock") if overlap else None
+        self._locks = locks or LockThreads()
 
     def join(self, name: str, claim: Claim, tenant: TenantProcesses) -> None:
         """A tenant comes, or asks for something else."""
@@ -152,19 +210,22 @@ class SliceRunner:
 
     def step(self, wait: Callable[[float], object]) -> None:
         """One turn, as long as ``wait`` lets it be."""
-        turn = self.slices.turn()
         begun = self._clock()
-        self._change(turn.free)
+        self._look(begun)
+        turn = self.slices.turn({name for name, one in self.tenants.items() if one.is_stopping})
+        stopped = self._change(turn)
         started = self._clock()
-        if self._before != turn.holders:  # the last ones still worked while they were stopped
-            self.slices.passed(self._before, started - begun)
-        self._before = turn.holders
-        wait(turn.length_s)
-        had_s = self._clock() - started
-        self.slices.passed(turn.holders, had_s)
-        for name in turn.free:
-            self.tenants[name].had_s += had_s
-            self._judge(name, had_s)
+        # Those that were stopped ran until they were: the driver divided the device meanwhile.
+        ran = _divided(started - begun, self._running(turn) | stopped)
+        running = self._running(turn)
+        if locks := [one.stopping for one in self.tenants.values() if one.stopping is not None]:
+            self._locks.wait(locks, turn.length_s)  # what has come to a stop pays no more
+        else:
+            wait(turn.length_s)
+        ended = self._clock()
+        for name, had_s in _divided(ended - started, running).items():
+            ran[name] = ran.get(name, 0.0) + had_s
+        self._charge(turn, ran, ended - begun, ended - started)
 
     def unlock(self) -> None:
         """Unlock all, for now."""
@@ -174,38 +235,96 @@ class SliceRunner:
     def close(self) -> None:
         """Unlock all, for good."""
         self.unlock()
-        if self._locker is not None:
-            self._locker.shutdown()
+        self._locks.close()
 
-    def _change(self, free: AbstractSet[str]) -> None:
-        """Lock and unlock as it must be; at the same time, so that the device never waits."""
-        now = self._clock()
-        for tenant in self.tenants.values():
+    def _look(self, now: float) -> None:
+        """See which processes there are, and which locks are done."""
+        for name, tenant in self.tenants.items():
             tenant.look(now)
-        held = [one for name, one in self.tenants.items() if name not in free]
-        stop = [one for one in held if not one.locked and now >= one.again_at]
-        go_on = [self.tenants[name] for name in free if self.tenants[name].locked]
-        # Locking takes milliseconds: it is done on another thread while the next ones are unlocked.
-        stopping = [self._locker.submit(one.lock) for one in stop] if self._locker else []
-        if not self._locker:
-            for tenant in stop:
-                tenant.lock()
-        for tenant in go_on:
-            tenant.unlock()
-        for one in stopping:
-            one.result()
-        for tenant in stop:
-            tenant.tried(self._clock())
+            if tenant.pids:
+                self.slices.present(name)
+            else:
+                self.slices.absent(name)
+            if tenant.stopping is not None and tenant.stopping.done():
+                tenant.stopping = None
+                tenant.tried(now)
 
-    def _judge(self, name: str, free_s: float) -> None:
-        """Whether a tenant worked while it could."""
+    def _change(self, turn: Turn) -> set[str]:
+        """Lock and unlock as it must be, at the same time; returns those that had to stop.
+
+        It does not wait for ever: a program that hangs must not end the turns of the others.
+        """
+        now = self._clock()
+        stop = {
+            name: one
+            for name, one in self.tenants.items()
+            if name not in turn.free and not (one.locked or one.is_stopping) and now >= one.again_at
+        }
+        for tenant in stop.values():
+            tenant.stopping = self._locks.begin(tenant.lock)
+        for name in turn.free:
+            if self.tenants[name].touched and not self.tenants[name].is_stopping:
+                self.tenants[name].unlock()
+        locks = [one.stopping for one in stop.values() if one.stopping is not None]
+        if locks:
+            self._locks.wait(locks, LONGEST_S)
+        for tenant in stop.values():
+            if tenant.stopping is not None and tenant.stopping.done():
+                tenant.stopping = None
+                tenant.tried(self._clock())
+        return set(stop)
+
+    def _running(self, turn: Turn) -> set[str]:
+        """The tenants that run in a turn: who has it, and who did not come to a stop."""
+        light = self.slices.light
+        held = {
+            name
+            for name, one in self.tenants.items()
+            if name not in turn.free and (one.is_stopping or not one.locked)
+        }
+        return (held | ({turn.holder} if turn.holder is not None else set())) - light
+
+    def _charge(self, turn: Turn, ran: dict[str, float], passed_s: float, had_s: float) -> None:
+        """Have everybody pay for the time that it had, and see who needs turns."""
+        used = {name: self._used(name, passed_s) for name in self.tenants}
+        light = {name: self._charged(name, used[name], passed_s) for name in self.slices.light}
+        self.slices.passed(passed_s, ran, light)
+        left = max(1.0 - sum(light.values()) / passed_s, 0.0) if passed_s > 0 else 0.0
+        for name, tenant in self.tenants.items():
+            tenant.had_s += had_s if name in turn.free else 0.0
+            self._judge(name, used[name], ran.get(name, 0.0) * left)
+
+    def _used(self, name: str, passed_s: float) -> float:
+        """How long a tenant used the device since this was last asked."""
         tenant = self.tenants[name]
+        if self._meter is None:
+            return passed_s if tenant.pids else 0.0
+        seen_s = self._meter.used_s(tenant.pids)
+        # A process that ended takes its part of the sum with it.
+        work_s, tenant.seen_s = max(seen_s - tenant.seen_s, 0.0), seen_s
+        return work_s
+
+    def _charged(self, name: str, used_s: float, passed_s: float) -> float:
+        """What a tenant pays that was not locked: all the time, where work is seen and no more."""
+        if self._meter is None or self._meter.tells(self.tenants[name].pids):
+            return used_s
+        return passed_s if used_s >= _WORKING * passed_s else 0.0
+
+    def _judge(self, name: str, used_s: float, free_s: float) -> None:
+        """Whether a tenant that has turns needs them; ``free_s`` is what it pays for."""
+        tenant = self.tenants[name]
+        tenant.used_s += used_s
         tenant.free_s += free_s
-        if self._meter is None or tenant.free_s < _WINDOW_S:
+        if tenant.free_s < _WINDOW_S:
             return
-        used_s = self._meter.used_s(tenant.pids)
-        working = used_s - tenant.used_s >= _WORKING * tenant.free_s
-        tenant.used_s, tenant.free_s = used_s, 0.0
-        tenant.idle_windows = 0 if working else tenant.idle_windows + 1
-        if working or tenant.idle_windows >= _IDLE_WINDOWS:
-            self.slices.found(name, active=working)
+        if self._meter is not None:
+            used_s = tenant.used_s
+            if not self._meter.tells(tenant.pids) and used_s >= _WORKING * tenant.free_s:
+                used_s = tenant.free_s
+            self.slices.judged(name, used_s, tenant.free_s)
+        tenant.used_s = tenant.free_s = 0.0
+
+
+def _divided(time_s: float, running: AbstractSet[str]) -> dict[str, float]:
+    """The part of some time that each had, where the driver divides it evenly."""
+    return dict.fromkeys(running, time_s / max(len(running), 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from roost.engines.local.gpu.activity_meters import CpuMeter
@@ -27,8 +27,12 @@ class FakeDriver:
         self.refuse: dict[tuple[str, int], int] = {}
         self.calls: list[tuple[str, int]] = []
         self.moves: list[Move] = []
+        self.on_checkpoint: Callable[[int], object] = lambda pid: pid
 
     def state(self, pid: int) -> Stage:
+        code = self.refuse.get(("state", pid))
+        if code is not None:
+            raise DriverRefused(f"will not state {pid}", code)
         if pid not in self.stages:
             raise DriverRefused(f"no process {pid}", INVALID_VALUE)
         return self.stages[pid]
@@ -39,6 +43,7 @@ class FakeDriver:
 
     def checkpoint(self, pid: int) -> None:
         self._step("checkpoint", pid)
+        self.on_checkpoint(pid)
 
     def restore(self, pid: int, moves: Sequence[Move] = ()) -> None:
         self._step("restore", pid)
@@ -66,6 +71,8 @@ class FakeMachinery(DaemonDevices):
         self.setting = setting
         self._drivers["cuda"] = driver
         self.memory: dict[int, int] = {}
+        self.free = self.host = 100_000
+        self.version = 580
 
     def meter(self, means: str, device: int) -> ActivityMeter:
         del means, device
@@ -74,6 +81,17 @@ class FakeMachinery(DaemonDevices):
     def held(self, device: int) -> dict[int, int]:
         del device
         return self.memory
+
+    def free_mib(self, device: int) -> int:
+        del device
+        return self.free
+
+    def host_mib(self, pid: int) -> int:
+        del pid
+        return self.host
+
+    def driver_version(self) -> int:
+        return self.version
 
     def pages(self, note: Path) -> HugePages:
         return HugePages(note, self.setting)

@@ -103,6 +103,8 @@ def test_a_spatial_share_runs_under_the_daemon_of_its_gpu(shared: GpuSharing) ->
     assert env["CUDA_MPS_PIPE_DIRECTORY"] == str(shared._daemon(3).pipe)
     eager = shared.env(HALF, Resources(share_milli=500, way=Way.SPATIAL, qos=Qos.BEST_EFFORT))
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in eager
+    assert eager["CUDA_MPS_CLIENT_PRIORITY"] == "1"  # below those with a share of their own
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in env
 
 
 def test_a_daemon_that_does_not_start_is_tried_again_later(
@@ -121,7 +123,8 @@ def test_a_lost_daemon_is_told_and_spatial_runs_cannot_be_parked(shared: GpuShar
         need = Resources(share_milli=500, way=Way.SPATIAL)
         env = shared.env(HALF, need)
         await attach(shared, RUN, HALF, need)
-        assert shared._files.wanted() == []  # nothing for a sharing daemon to do
+        (request,) = shared._files.wanted()  # to be watched, and no more
+        assert (request.means, request.sliced, request.memory_mib) == ("mps", False, 50_000)
         assert shared.problem(RUN) == ""
         assert "spatial way" in (await shared.park(RUN)).why
         os.kill(int((Path(env["CUDA_MPS_PIPE_DIRECTORY"]) / "number").read_text()), signal.SIGKILL)
@@ -393,3 +396,36 @@ def test_an_unknown_run() -> None:
     found = GpuSharing(Path("/nowhere"), Machine(NodeSpec(NODE), ()), "")
     assert asyncio.run(found.park(RUN)).how == "none"
     assert asyncio.run(found.unpark(RUN, [])).how == "none"
+
+
+def test_who_shared_a_gpu_side_by_side_is_known_a_little_longer(shared: GpuSharing) -> None:
+    need = Resources(share_milli=500, way=Way.SPATIAL)
+
+    async def during() -> None:
+        shared.env(HALF, need)
+        await attach(shared, RUN, HALF, need)
+        assert shared.beside(RUN) == ""
+        await attach(shared, OTHER, HALF, need)
+        assert shared.beside(RUN) == "it shared GPU 3 side by side with another run"
+        await shared.detach(OTHER)  # by the same fault, a moment before
+        assert shared.beside(RUN) == "it shared GPU 3 side by side with another run"
+        await shared.detach(RUN)
+
+    live(shared, during)
+
+
+def test_what_is_over_is_no_problem_any_more(shared: GpuSharing) -> None:
+    told: list[str] = []
+    shared.on_problem = lambda _run, problem: told.append(problem)
+
+    async def during() -> None:
+        await attach(shared, RUN, HALF, Resources(share_milli=500))
+        (request,) = shared._files.wanted()
+        for problem in ("cannot be locked: 801", ""):
+            row = {"standing": "running", "problem": problem}
+            shared._files.tell({"pid": 0, "tenants": {request.key: row}})
+            shared._note_problems()
+        assert shared.problem(RUN) == ""
+
+    live(shared, during)
+    assert told == ["worker-0 cannot be locked: 801", ""]

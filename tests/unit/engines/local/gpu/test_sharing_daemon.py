@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from tests.unit.engines.local.gpu.fakes import FakeDriver, FakeMachinery
 
+from roost.engines.local.gpu import sharing_daemon as daemon_module
 from roost.engines.local.gpu import tenant as tenant_module
-from roost.engines.local.gpu.driver import NOT_SUPPORTED, Stage
+from roost.engines.local.gpu.driver import NOT_INITIALIZED, NOT_SUPPORTED, Stage
 from roost.engines.local.gpu.sharing_daemon import SharingDaemon
 from roost.engines.local.gpu.state_files import StateFiles
 from roost.engines.local.gpu.tenant import TenantRequest
@@ -233,3 +234,111 @@ def test_parking_does_not_wait_where_there_is_no_rhythm() -> None:
         raise AssertionError
 
     tenant_module._await_low(deque([500.0] * 60), never)
+
+
+def parked(world: World) -> None:
+    """The first tenant is off its GPU, with 3000 MiB in the host."""
+    world.machinery.memory = {world.pids[0]: 3000}
+    world.driver.on_checkpoint = lambda pid: world.machinery.memory.pop(pid, None)
+    world.wants(world.request(want="park", turn=1))
+    world.until(lambda: world.told()["standing"] == "parked")
+    assert world.told()["outcome"]["freed_mib"] == 3000
+
+
+def test_what_does_not_fit_into_the_host_is_not_parked(world: World) -> None:
+    world.machinery.memory, world.machinery.host = {world.pids[0]: 3000}, 2000
+    world.wants(world.request(want="park", turn=1))
+    world.until(lambda: world.told()["outcome"]["turn"] == 1)
+    assert world.told()["standing"] == "running"
+    assert "takes 3000 MiB of host memory" in world.told()["outcome"]["why"]
+    assert ("checkpoint", world.pids[0]) not in world.driver.calls
+
+
+def test_what_comes_back_waits_for_room_and_says_so(world: World) -> None:
+    parked(world)
+    world.machinery.free = 2000
+    world.wants(world.request(want="run", turn=2))
+    world.until(lambda: "waits for 3000 MiB" in world.told()["problem"])
+    assert ("restore", world.pids[0]) not in world.driver.calls
+    world.machinery.free = 3000
+    world.until(lambda: world.told()["standing"] == "running")
+    assert world.told()["problem"] == ""
+    assert world.driver.stages[world.pids[0]] is Stage.RUNNING
+
+
+def test_without_room_for_long_it_stays_parked_and_can_be_asked_again(world: World) -> None:
+    parked(world)
+    world.machinery.free, world.daemon.room_s = 2000, 0.0
+    world.wants(world.request(want="run", turn=2))
+    world.until(lambda: world.told()["outcome"]["turn"] == 2)
+    assert (world.told()["standing"], world.told()["outcome"]["how"]) == ("parked", "none")
+    assert "GPU memory" in world.told()["outcome"]["why"]
+    world.machinery.free = 3000
+    world.wants(world.request(want="run", turn=3))
+    world.until(lambda: world.told()["standing"] == "running")
+
+
+def test_a_process_that_ended_meanwhile_does_not_keep_the_others_away(world: World) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(daemon_module, "finder", lambda *_: lambda: list(world.pids))
+        world.wants(world.request(want="park", turn=1))
+        world.until(lambda: world.told()["standing"] == "parked")
+    world.driver.refuse["state", world.pids[1]] = NOT_INITIALIZED  # it does not use CUDA (3)
+    world.wants(world.request(want="run", turn=2))
+    world.until(lambda: world.told()["outcome"]["turn"] == 2)
+    assert world.told()["outcome"]["how"] == "checkpoint"
+    assert world.driver.stages[world.pids[0]] is Stage.RUNNING
+
+
+def test_a_process_that_the_driver_does_not_know_keeps_a_tenant_from_being_parked(
+    world: World,
+) -> None:
+    del world.driver.stages[world.pids[0]]
+    world.machinery.memory = {world.pids[0]: 700}
+    world.wants(world.request(want="park", turn=1))
+    world.until(lambda: world.told()["outcome"]["turn"] == 1)
+    assert "does not know it" in world.told()["outcome"]["why"]
+
+
+def test_a_tenant_side_by_side_has_its_limit_held_over_all_its_processes(world: World) -> None:
+    world.wants(world.request(memory_mib=8192, sliced=False, means="mps"))
+    world.machinery.memory = {world.pids[0]: 8000}
+    world.daemon.once()
+    assert world.told()["problem"] == ""
+    child = subprocess.Popen(["/bin/sleep", "600"])
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            tree = world.daemon._tenants["job#1/worker-0"].processes
+            patch.setattr(tree, "_find", lambda: [world.pids[0], child.pid])
+            world.machinery.memory[child.pid] = 6000
+            world.until(lambda: "14000 MiB" in world.told()["problem"])
+        assert "over its limit of 8192 MiB" in world.told()["problem"]
+        assert child.wait(60) == -signal.SIGKILL
+    finally:
+        child.kill()
+
+
+def test_a_tenant_side_by_side_is_never_touched(world: World) -> None:
+    world.wants(world.request(memory_mib=8192, sliced=False, means="mps"))
+    os.kill(world.pids[0], signal.SIGSTOP)
+    world.wants()  # it is let go, and stays as it is
+    process = process_tree.look(world.pids[0])
+    assert process is not None
+    assert process.state == "T"
+    assert world.driver.calls == []
+
+
+def test_the_next_daemon_goes_on_waiting_for_room(world: World) -> None:
+    parked(world)
+    world.machinery.free = 2000
+    world.wants(world.request(want="run", turn=2))
+    world.until(lambda: "waits for" in world.told()["problem"])
+    world.daemon.stopping = True
+    world.daemon.close()
+    assert world.told()["outcome"]["turn"] < 2  # nothing was answered
+    world.daemon = SharingDaemon(world.files, world.machinery)
+    world.daemon._adopt()
+    world.until(lambda: "waits for 3000 MiB" in world.told()["problem"])
+    assert world.driver.stages[world.pids[0]] is Stage.CHECKPOINTED
+    world.machinery.free = 3000
+    world.until(lambda: world.told()["standing"] == "running")

@@ -117,10 +117,10 @@ def test_work_is_told_by_samples_once_there_are_any(
     me = os.getpid()
     library.held = {me: 100}
     assert meter.used_s([me]) > 0.0  # CPU time: NVML has told nothing yet
-    assert not meter.sees([me])
+    assert not meter.tells([me])
     library.samples = [(me, 1_000_000, 50)]
     assert meter.used_s([me]) == pytest.approx(0.5)
-    assert meter.sees([me])
+    assert meter.tells([me])
     assert meter.used_s([me]) == pytest.approx(0.5)  # nothing new
     library.samples = [(me, 1_200_000, 100)]
     assert meter.used_s([me]) == pytest.approx(0.7)
@@ -130,7 +130,7 @@ def test_processes_of_another_namespace_are_told_by_cpu_time(library: Library) -
     library.samples = [(11, 1_000_000, 50)]
     meter = GpuMeter(Nvml(), 0)
     assert meter.used_s([os.getpid()]) > 0.0
-    assert not meter.sees([os.getpid()])
+    assert not meter.tells([os.getpid()])
 
 
 def test_cpu_time_counts_what_is_below() -> None:
