@@ -237,3 +237,13 @@ def test_an_elastic_run_makes_room_at_once_for_a_rigid_job(
 
     assert running(engine) == {"elastic", "rigid"}
     assert {one.job.id: one.workers for one in engine.core.runs.values()}[job("elastic")] == 1
+
+
+@pytest.mark.parametrize("gap", [5.0, 600.0])
+def test_an_elastic_run_makes_room_for_a_share(gap: float) -> None:
+    engine = world(4)
+    submit(engine, "elastic", spec(1, workers=(1, 8)))
+    submit(engine, "half", spec(0.5), at=gap)
+
+    assert running(engine) == {"elastic", "half"}
+    assert {one.job.id: one.workers for one in engine.core.runs.values()}[job("elastic")] == 3
