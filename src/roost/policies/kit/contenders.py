@@ -120,7 +120,9 @@ class AdaptableRuns:
                 self.nodes.pop(node, None)
         if not self.nodes:
             return []
-        jobs = {run.job.id: run.job for runs in self.nodes.values() for run in runs}
+        # A run that has moved, or is over, may be noted on nodes that have not changed since.
+        noted = (run for runs in self.nodes.values() for run in runs)
+        jobs = {run.job.id: run.job for run in noted if run.job.run is run}
         return sorted((job for job in jobs.values() if not job.waiting), key=_seq)
 
 
