@@ -143,15 +143,16 @@ class ValueRule(NodeRule):
         self._scarcity = _Scarcity(typical)
 
     def score(self, before: Leftover, after: Leftover) -> int:
-        """How much of its value a node keeps."""
-        return math.floor((self._value(after) - self._value(before)) * _GRID + 1e-6)
+        """How much of its value a node keeps; of equal ones none comes that loses a whole GPU."""
+        kept = math.floor((self._value(after) - self._value(before)) * _GRID + 1e-6)
+        return 2 * kept - (before.free.count(WHOLE) > after.free.count(WHOLE))
 
     def price(self, kind: str, leftovers: Leftovers, need: Resources) -> int:
         """By how much a kind of GPU is in demand."""
         if not need.gpus:
             return 0
         scarce = self._scarcity.of(kind, leftovers)
-        return math.ceil(_SCARCE * scarce * need.gpu_milli / WHOLE * _GRID) if scarce else 0
+        return 2 * math.ceil(_SCARCE * scarce * need.gpu_milli / WHOLE * _GRID) if scarce else 0
 
     def _value(self, left: Leftover) -> float:
         known = self._known.get(left)
