@@ -26,11 +26,12 @@ class Variant(NamedTuple):
 
 
 #: From nothing to everything; the last is the default. The first is what others are compared with.
+#: Each part that can be switched off has a row.
 VARIANTS = (
     Variant("neither", "roost:shares=no", "consolidate"),
-    Variant("fragments", "roost:shares=no", "usable"),
+    Variant("fragments", "roost:shares=no", "compact"),
     Variant("fractions in the choice", "roost", "consolidate"),
-    Variant("both", "roost", "usable"),
+    Variant("both", "roost", "compact"),
 )
 
 

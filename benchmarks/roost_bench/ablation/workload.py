@@ -24,7 +24,7 @@ COSTS = Costs(
 _CPUS = ((2, 20), (4, 30), (8, 30), (12, 15), (24, 5))
 _MIB_PER_CPU = 4096
 _SIZES = ((1, 70.0), (2, 12.0), (4, 10.0), (8, 8.0))
-_FRACTIONAL, _ELASTIC = 0.6, 0.4
+_FRACTIONAL, _ELASTIC = 0.6, 0.6
 #: Of jobs of a single GPU so many have none; of all jobs so many ask for a kind.
 _WITHOUT, _PICKY = 0.1, 0.15
 _LONGEST_S = 14400.0
