@@ -25,7 +25,7 @@ from roost.core.state import Job, Queue, Run
 from roost.core.waiting import Line
 from roost.policies.kit.moves import movable
 from roost.policies.kit.promises import Promises
-from roost.policies.kit.shelves import Shelves, is_share
+from roost.policies.kit.shelves import ShelfRoom, is_share
 
 #: At most so many waiting jobs that can change are weighed against each other.
 WEIGHED: Final = 160
@@ -138,7 +138,7 @@ def contest(
     lines = [line for line in plan.waiting.open if line.preempts]
     jobs = _first_in_line(line for line in lines if line.adaptable and line.head.spec.uniform)
     stay: set[JobId] = set()
-    shelves = Shelves(plan.ledger)
+    shelves = ShelfRoom(plan.ledger)
     room = spare = plan.ledger.free_milli - shelves.free_milli
     for job in runs:
         run = job.run
@@ -197,7 +197,7 @@ def _opened(job: Job) -> int:
 
 
 def _in_line(
-    lines: Iterable[Line], room_milli: int, until: Line | None, shelves: Shelves
+    lines: Iterable[Line], room_milli: int, until: Line | None, shelves: ShelfRoom
 ) -> list[Job]:
     """The first of rigid jobs in their order: as many as could find room, were it theirs alone.
 

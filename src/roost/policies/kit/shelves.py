@@ -24,7 +24,7 @@ def is_share(spec: JobSpec) -> bool:
     return need.share_milli < WHOLE and need.gpus == 1 == spec.workers.min and not spec.roles
 
 
-class Shelves:
+class ShelfRoom:
     """What is left of shared GPUs, and of those that would be opened."""
 
     def __init__(self, ledger: Ledger) -> None:
