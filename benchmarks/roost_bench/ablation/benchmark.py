@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roost.core.spec import WHOLE
 from roost.sim.results import JobResult, Results
 from roost.sim.scenario import Scenario
 from roost.sim.simulation import Simulation

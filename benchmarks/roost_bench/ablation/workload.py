@@ -1,9 +1,9 @@
 """Jobs of all sorts on a cluster of two kinds of GPU: whole GPUs, elastic jobs, shares, CPUs alone.
 
 GPUs, run times and arrivals are those of ``roost.traces.generate``, with shares and elastic jobs
-among them. What it does not know of is added: every worker needs CPUs and memory, some much of them,
-some jobs ask for a kind of GPU, and some have no GPU at all. Nodes have so many CPUs that a careless
-placement leaves GPUs without.
+among them. What it does not know of is added: every worker needs CPUs and memory, some of them
+much, some jobs ask for a kind of GPU, and some have no GPU at all. Nodes have so many CPUs that a
+careless placement leaves GPUs without.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from roost.core.spec import WHOLE, Costs, JobSpec, NodeSpec, Resources
+from roost.core.spec import WHOLE, Costs, NodeSpec, Resources
 from roost.sim.scenario import uniform_cluster
 from roost.traces.generate import Synthetic, generate
 from roost.traces.workload import TraceJob, Workload
@@ -25,8 +25,9 @@ _CPUS = ((2, 20), (4, 30), (8, 30), (12, 15), (24, 5))
 _MIB_PER_CPU = 4096
 _SIZES = ((1, 70.0), (2, 12.0), (4, 10.0), (8, 8.0))
 _FRACTIONAL, _ELASTIC = 0.6, 0.6
-#: Of jobs of a single GPU so many have none; of all jobs so many ask for a kind.
-_WITHOUT, _PICKY = 0.1, 0.15
+#: Of jobs of a single GPU so many have none; of all jobs so many ask for a kind, unless they may
+#: have more workers than two.
+_WITHOUT, _PICKY, _WIDEST_PICKY = 0.1, 0.15, 2
 _LONGEST_S = 14400.0
 #: Nodes of each kind, and what each has: GPUs, CPUs.
 _KINDS = {"large": (6, 8, 96), "small": (8, 2, 48)}
@@ -72,21 +73,13 @@ def _dressed(job: TraceJob, chance: Random) -> TraceJob:
     cpus = chance.choices([n for n, _ in _CPUS], [often for _, often in _CPUS])[0]
     picky, without = chance.random() < _PICKY, chance.random() < _WITHOUT
     alone = spec.workers == (1, 1) and spec.resources.share_milli == WHOLE
+    kind = chance.choice([*_KINDS])
+    gpus = 0 if alone and without else 1
     need = Resources(
-        gpus=0 if alone and without else 1,
+        gpus=gpus,
         share_milli=spec.resources.share_milli,
-        kinds=(chance.choice([*_KINDS]),) if picky and spec.workers.max <= _WIDEST_PICKY else (),
+        kinds=(kind,) if gpus and picky and spec.workers.max <= _WIDEST_PICKY else (),
         cpu_milli=1000 * cpus,
         memory_mib=_MIB_PER_CPU * cpus,
     )
-    if not need.gpus:
-        need = replace(need, kinds=())
-    return replace(job, spec=_with(spec, need))
-
-
-#: Jobs with more workers than that take any kind: one node of the smaller ones holds no more.
-_WIDEST_PICKY = 2
-
-
-def _with(spec: JobSpec, need: Resources) -> JobSpec:
-    return replace(spec, resources=need, costs=COSTS)
+    return replace(job, spec=replace(spec, resources=need, costs=COSTS))

@@ -185,9 +185,7 @@ def _stream(pods: Sequence[Resources], most_milli: float, chance: Random) -> lis
         stream.append(pod)
 
 
-def _under_load(
-    cluster: _Cluster, pods: Sequence[Resources], load: float, chance: Random
-) -> float:
+def _under_load(cluster: _Cluster, pods: Sequence[Resources], load: float, chance: Random) -> float:
     """Allocated GPUs in percent, on average over time, while pods come and go."""
     capacity = cluster.ledger.capacity_milli
     rate = load * capacity / fmean(pod.gpu_milli for pod in pods)  # the mean stay is 1

@@ -1,9 +1,9 @@
 """Shelves: GPUs that are shared, and how many of the shares that wait fit on them.
 
 A share that fits beside others costs nobody a whole GPU. One that does not opens a new GPU, and the
-next ones go there. So a crowd of shares comes to as many whole GPUs as it really needs, which can be
-weighed against those that others ask for. Nothing is booked: where each share goes in the end, the
-placer says.
+next ones go there. So a crowd of shares comes to as many whole GPUs as it really needs, which can
+be weighed against those that others ask for. Nothing is booked: where each share goes in the end,
+the placer says.
 """
 
 from __future__ import annotations
