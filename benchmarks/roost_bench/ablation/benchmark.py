@@ -39,7 +39,7 @@ class AblationRow:
     """What became of the jobs under one variant. Times in seconds, ``allocated_pct`` of all GPUs.
 
     GPUs are counted from the first submission to the last: what comes then is the same for all, a
-    cluster that runs empty.
+    cluster that runs empty. ``shares_wait_s`` is how long shares wait for their GPU on average.
     """
 
     variant: str
@@ -51,6 +51,7 @@ class AblationRow:
     mean_jct_s: float
     p99_jct_s: float
     shares_jct_s: float
+    shares_wait_s: float
     whole_jct_s: float
     elastic_jct_s: float
     allocated_pct: float
@@ -78,6 +79,7 @@ def _row(variant: Variant, seed: int, results: Results, elastic: Container[str])
     ended = [job for job in results.jobs if job.finished_at is not None]
     times = [_jct(job) for job in ended]
     rigid = [job for job in ended if job.id not in elastic]
+    shares = [job for job in rigid if 0 < job.gpus < 1]
     return AblationRow(
         *variant,
         seed=seed,
@@ -85,7 +87,8 @@ def _row(variant: Variant, seed: int, results: Results, elastic: Container[str])
         unfinished=len(results.jobs) - len(ended),
         mean_jct_s=round(fmean(times), 1),
         p99_jct_s=round(float(np.percentile(times, 99)), 1),
-        shares_jct_s=_mean([_jct(job) for job in rigid if 0 < job.gpus < 1]),
+        shares_jct_s=_mean([_jct(job) for job in shares]),
+        shares_wait_s=_mean([_waited(job) for job in shares]),
         whole_jct_s=_mean([_jct(job) for job in rigid if job.gpus >= 1]),
         elastic_jct_s=_mean([_jct(job) for job in ended if job.id in elastic]),
         allocated_pct=round(_allocated(results), 2),
@@ -97,6 +100,10 @@ def _row(variant: Variant, seed: int, results: Results, elastic: Container[str])
 def _jct(job: JobResult) -> float:
     assert job.finished_at is not None  # noqa: S101 - narrows the type
     return job.finished_at - job.submitted_at
+
+
+def _waited(job: JobResult) -> float:
+    return job.wait_quota_s + job.wait_fragmentation_s + job.wait_capacity_s + job.wait_turn_s
 
 
 def _mean(values: Sequence[float]) -> float:

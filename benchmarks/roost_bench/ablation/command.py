@@ -136,6 +136,7 @@ def _cells(group: Sequence[AblationRow], first: Sequence[AblationRow]) -> dict[s
         "change %": "" if group is first else _text(change, 1),
         "p99 s": figure("p99_jct_s"),
         "shares s": figure("shares_jct_s"),
+        "they wait s": figure("shares_wait_s"),
         "whole s": figure("whole_jct_s"),
         "elastic s": figure("elastic_jct_s"),
         "allocated %": figure("allocated_pct", 1),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from roost.core.spec import WHOLE, Costs, NodeSpec, Resources
+from roost.core.spec import WHOLE, Costs, NodeSpec, Range, Resources
 from roost.sim.scenario import uniform_cluster
 from roost.traces.generate import Synthetic, generate
 from roost.traces.workload import TraceJob, Workload
@@ -29,6 +29,8 @@ _FRACTIONAL, _ELASTIC = 0.6, 0.6
 #: have more workers than two.
 _WITHOUT, _PICKY, _WIDEST_PICKY = 0.1, 0.15, 2
 _LONGEST_S = 14400.0
+#: Elastic jobs may have so many times the workers that the generator gives them, and so many.
+_GROWTH, _WIDEST = 4, 32
 #: Nodes of each kind, and what each has: GPUs, CPUs.
 _KINDS = {"large": (6, 8, 96), "small": (8, 2, 48)}
 
@@ -82,4 +84,8 @@ def _dressed(job: TraceJob, chance: Random) -> TraceJob:
         cpu_milli=1000 * cpus,
         memory_mib=_MIB_PER_CPU * cpus,
     )
-    return replace(job, spec=replace(spec, resources=need, costs=COSTS))
+    low, high = spec.workers
+    if spec.elastic:
+        high = min(_GROWTH * high, max(_WIDEST, high))
+    spec = replace(spec, workers=Range(low, high), resources=need, costs=COSTS)
+    return replace(job, spec=spec)
