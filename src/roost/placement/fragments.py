@@ -188,6 +188,7 @@ class _Scarcity:
                 self._asked.append((need.kinds, gpus))
         # Needs that have the least choice are served first.
         self._asked.sort(key=lambda each: (len(each[0]), -each[1], each[0]))
+        self._version = -1
         self._free: dict[str, float] = {}
         self._scarce: dict[str, float] = {}
 
@@ -195,6 +196,9 @@ class _Scarcity:
         """Of one kind, at most 2."""
         if not self._asked:
             return 0.0
+        if leftovers.version == self._version:  # each kind is asked for in turn
+            return self._scarce.get(kind, 0.0)
+        self._version = leftovers.version
         # Coarsely, so that it need not be worked out anew for every worker, and by nothing but
         # what is free now: what is remembered must not change a choice.
         free = {kind: _rounded(milli) / WHOLE for kind, milli in leftovers.free_milli.items()}
