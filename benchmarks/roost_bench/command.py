@@ -11,6 +11,7 @@ from roost.cli.options import output_option
 from roost.cli.output import number, print_csv, print_json, print_table
 from roost.cli.parameter_types import Duration
 from roost.errors import InvalidSpec
+from roost_bench.ablation.command import ablation
 from roost_bench.gavel.command import gavel
 from roost_bench.gpu.command import gpu
 from roost_bench.kubernetes.command import kubernetes
@@ -32,6 +33,7 @@ def bench() -> None:
     """Measure Roost itself; docs/benchmarks.md keeps the results."""
 
 
+bench.add_command(ablation)
 bench.add_command(gavel)
 bench.add_command(gpu)
 bench.add_command(kubernetes)

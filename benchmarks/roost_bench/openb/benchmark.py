@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -75,7 +76,9 @@ class OpenbBench:
         if self.load is None:
             allocated, fragmented = _filled(cluster, pods, chance)
         else:
-            allocated, fragmented = _under_load(cluster, pods, self.load, chance)
+            with cluster.timed():
+                allocated = _under_load(cluster, pods, self.load, chance)
+            fragmented = cluster.fragmented_pct
         us = round(1e6 * cluster.cpu_s / cluster.pods, 1)
         return OpenbRow(
             variant, placer, seed, round(allocated, 3), round(fragmented, 3), us, self.load
@@ -94,13 +97,21 @@ class _Cluster:
         self.pods = 0
         self.cpu_s = 0.0
 
+    @contextmanager
+    def timed(self, times: int = 1) -> Iterator[None]:
+        """Count the CPU time of what is done meanwhile; -1: do not count it after all.
+
+        Of many pods at once: to ask for the time of each can cost more than to place it.
+        """
+        begun = time.process_time()
+        yield
+        self.cpu_s += times * (time.process_time() - begun)
+
     def place(self, need: Resources) -> tuple[Part, ...] | None:
         """Give a pod a place, if there is one."""
-        begun = time.process_time()
         parts = self._placer(self.ledger, Shape(1, need))
         for part in parts or ():
             self.ledger.take(part, need)
-        self.cpu_s += time.process_time() - begun
         self.pods += 1
         self.used_milli += need.gpu_milli if parts else 0
         return parts
@@ -141,15 +152,19 @@ def _filled(cluster: _Cluster, pods: Sequence[Resources], chance: Random) -> tup
     asked = 0
     allocated: list[float] = []
     fragmented = 0.0
-    for pod in _stream(pods, capacity * _ASKED, chance):
-        asked += pod.gpu_milli
-        cluster.place(pod)
-        percent = round(100 * asked / capacity)
-        if percent == _MEASURED:
-            fragmented = fragmented if allocated else cluster.fragmented_pct
-            allocated.append(round(cluster.allocated_pct, 2))
-        elif percent > _MEASURED:
-            break
+    stream = _stream(pods, capacity * _ASKED, chance)
+    with cluster.timed():
+        for pod in stream:
+            asked += pod.gpu_milli
+            cluster.place(pod)
+            percent = round(100 * asked / capacity)
+            if percent == _MEASURED:
+                if not allocated:
+                    with cluster.timed(-1):
+                        fragmented = cluster.fragmented_pct
+                allocated.append(round(cluster.allocated_pct, 2))
+            elif percent > _MEASURED:
+                break
     if not allocated:
         raise InvalidSpec("the pods of the trace are too large for these nodes")
     return fmean(allocated), fragmented
@@ -170,10 +185,8 @@ def _stream(pods: Sequence[Resources], most_milli: float, chance: Random) -> lis
         stream.append(pod)
 
 
-def _under_load(
-    cluster: _Cluster, pods: Sequence[Resources], load: float, chance: Random
-) -> tuple[float, float]:
-    """Allocated and fragmented GPUs in percent, on average over time, while pods come and go."""
+def _under_load(cluster: _Cluster, pods: Sequence[Resources], load: float, chance: Random) -> float:
+    """Allocated GPUs in percent, on average over time, while pods come and go."""
     capacity = cluster.ledger.capacity_milli
     rate = load * capacity / fmean(pod.gpu_milli for pod in pods)  # the mean stay is 1
     begins, ends = _FILLED_BEFORE * capacity, (_FILLED_BEFORE + _FILLED) * capacity
@@ -198,4 +211,4 @@ def _under_load(
             heapq.heappush(leaving, (now + chance.expovariate(1.0), number, parts_of, pod))
         if not measured and asked >= begins:
             since = now
-    return area / (now - since), cluster.fragmented_pct
+    return area / (now - since)

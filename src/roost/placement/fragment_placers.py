@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from typing import ClassVar
 
 from roost.core.allocation import Part
-from roost.core.demand import Typical
+from roost.core.demand import Need, Typical
 from roost.core.ledger import Ledger
 from roost.core.node import Node
 from roost.core.spec import WHOLE, Resources
 from roost.placement.exchange import Arrangement
 from roost.placement.fragments import GradientRule, NodeRule, ValueRule
 from roost.placement.leftovers import Leftovers
-from roost.placement.placers import Pack
+from roost.placement.placers import Consolidate, Pack
 from roost.placement.rankings import Ranking
 
 #: For how many needs rankings are kept.
@@ -46,18 +47,20 @@ class FragmentPlacer(Pack):
         return super()._role(ledger, need, workers, role)
 
     def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
-        if ledger.could(need, workers):
-            whole = replace(
-                need,
-                gpus=need.gpus * workers,
-                cpu_milli=need.cpu_milli * workers,
-                memory_mib=need.memory_mib * workers,
-                extras=tuple((name, amount * workers) for name, amount in need.extras),
-            )
-            place = self._best(ledger, whole)
-            if place is not None and ledger.room(place[0], need) >= workers:
-                return [(place[0], workers)]
-        return super()._arrange(ledger, need, workers)
+        node = self._one_node(ledger, need, workers) if ledger.could(need, workers) else None
+        return super()._arrange(ledger, need, workers) if node is None else [(node, workers)]
+
+    def _one_node(self, ledger: Ledger, need: Resources, workers: int) -> Node | None:
+        """The best node for a whole gang, looked for as for one worker that asks for all."""
+        whole = replace(
+            need,
+            gpus=need.gpus * workers,
+            cpu_milli=need.cpu_milli * workers,
+            memory_mib=need.memory_mib * workers,
+            extras=tuple((name, amount * workers) for name, amount in need.extras),
+        )
+        place = self._best(ledger, whole)
+        return place[0] if place is not None and ledger.room(place[0], need) >= workers else None
 
     def _one_by_one(
         self, ledger: Ledger, need: Resources, workers: int, role: str
@@ -92,11 +95,15 @@ class FragmentPlacer(Pack):
         return [Part(node.id, (gpu,), need.share_milli, 1, role)]
 
     def _best(self, ledger: Ledger, need: Resources) -> tuple[Node, int] | None:
+        return self._notes(ledger).ranking(need).best(ledger, need.memory_mib)
+
+    def _notes(self, ledger: Ledger) -> _Notes:
         notes = ledger.notes.get(self.name)
         typical = ledger.demand.typical()
         if not isinstance(notes, _Notes) or notes.version != typical.version or notes.is_full:
-            notes = ledger.notes[self.name] = _Notes(typical.version, self.rule(typical))
-        return notes.ranking(need).best(ledger, need.memory_mib)
+            plain = all(_is_plain(need) for need, _ in typical.needs)
+            notes = ledger.notes[self.name] = _Notes(typical.version, self.rule(typical), plain)
+        return notes
 
 
 class Fgd(FragmentPlacer):
@@ -119,11 +126,42 @@ class Usable(FragmentPlacer):
         return ValueRule(typical)
 
 
-class _Notes:
-    """What a placer keeps about one ledger, as long as the same needs are typical."""
+class Compact(Usable):
+    """As usable where fragments matter, and gangs that a node could hold stay together.
 
-    def __init__(self, version: int, rule: NodeRule) -> None:
-        self.version = version
+    While all that usually comes is whole GPUs of any kind, it does what ``consolidate`` does. So it
+    does with gangs, except that it chooses better among the nodes that hold one.
+    """
+
+    name = "compact"
+    consolidates: ClassVar[bool] = True
+    _gangs: ClassVar[Consolidate] = Consolidate()
+
+    def _role(self, ledger: Ledger, need: Resources, workers: int, role: str) -> list[Part] | None:
+        if _is_plain(need) and self._notes(ledger).plain:
+            return self._gangs._role(ledger, need, workers, role)  # noqa: SLF001 - a placer, too
+        return super()._role(ledger, need, workers, role)
+
+    def _arrange(self, ledger: Ledger, need: Resources, workers: int) -> Arrangement | None:
+        node = self._one_node(ledger, need, workers) if ledger.could(need, workers) else None
+        if node is not None:
+            return [(node, workers)]
+        return self._gangs._arrange(ledger, need, workers)  # noqa: SLF001 - a placer, too
+
+
+def _is_plain(need: Need | Resources) -> bool:
+    """Whether a worker asks for whole GPUs, and for nothing that a node may lack beside them."""
+    return need.gpus > 0 and need.share_milli == WHOLE and not (need.cpu_milli or need.kinds)
+
+
+class _Notes:
+    """What a placer keeps about one ledger, as long as the same needs are typical.
+
+    ``plain``: they are all whole GPUs and nothing else.
+    """
+
+    def __init__(self, version: int, rule: NodeRule, plain: bool) -> None:  # noqa: FBT001
+        self.version, self.plain = version, plain
         self._rule = rule
         self._leftovers = Leftovers()
         self._rankings: dict[Resources, Ranking] = {}

@@ -143,15 +143,16 @@ class ValueRule(NodeRule):
         self._scarcity = _Scarcity(typical)
 
     def score(self, before: Leftover, after: Leftover) -> int:
-        """How much of its value a node keeps."""
-        return math.floor((self._value(after) - self._value(before)) * _GRID + 1e-6)
+        """How much of its value a node keeps; of equal ones none comes that loses a whole GPU."""
+        kept = math.floor((self._value(after) - self._value(before)) * _GRID + 1e-6)
+        return 2 * kept - (before.free.count(WHOLE) > after.free.count(WHOLE))
 
     def price(self, kind: str, leftovers: Leftovers, need: Resources) -> int:
         """By how much a kind of GPU is in demand."""
         if not need.gpus:
             return 0
         scarce = self._scarcity.of(kind, leftovers)
-        return math.ceil(_SCARCE * scarce * need.gpu_milli / WHOLE * _GRID) if scarce else 0
+        return 2 * math.ceil(_SCARCE * scarce * need.gpu_milli / WHOLE * _GRID) if scarce else 0
 
     def _value(self, left: Leftover) -> float:
         known = self._known.get(left)
@@ -187,6 +188,7 @@ class _Scarcity:
                 self._asked.append((need.kinds, gpus))
         # Needs that have the least choice are served first.
         self._asked.sort(key=lambda each: (len(each[0]), -each[1], each[0]))
+        self._version = -1
         self._free: dict[str, float] = {}
         self._scarce: dict[str, float] = {}
 
@@ -194,6 +196,9 @@ class _Scarcity:
         """Of one kind, at most 2."""
         if not self._asked:
             return 0.0
+        if leftovers.version == self._version:  # each kind is asked for in turn
+            return self._scarce.get(kind, 0.0)
+        self._version = leftovers.version
         # Coarsely, so that it need not be worked out anew for every worker, and by nothing but
         # what is free now: what is remembered must not change a choice.
         free = {kind: _rounded(milli) / WHOLE for kind, milli in leftovers.free_milli.items()}

@@ -62,6 +62,8 @@ class Leftovers:
         self.of: list[NodeRest] = []
         #: What is free of each kind of GPU, in milli-GPUs.
         self.free_milli: dict[str, int] = {}
+        #: Grows whenever something changed.
+        self.version = 0
         self._numbers: dict[Leftover, int] = {}
         self._stamp, self._rewinds = -1, -1
 
@@ -84,6 +86,7 @@ class Leftovers:
             self.of[node.index] = self._rest(node)
             self._add(self.of[node.index].leftover, 1)
         self._stamp, self._rewinds = ledger.stamp, ledger.rewinds
+        self.version += 1
 
     def _add(self, left: Leftover, times: int) -> None:
         free = sum(left.free)

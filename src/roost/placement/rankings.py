@@ -13,7 +13,7 @@ from roost.core.ledger import Ledger
 from roost.core.node import Node
 from roost.core.spec import WHOLE, Resources
 from roost.placement.fragments import NodeRule
-from roost.placement.leftovers import Leftover, Leftovers
+from roost.placement.leftovers import Leftover, Leftovers, NodeRest
 
 #: Up to how many nodes are simply looked at one by one.
 _FEW = 8
@@ -38,11 +38,13 @@ class Ranking:
 
     def __init__(self, need: Resources, rule: NodeRule, leftovers: Leftovers) -> None:
         self._need, self._rule, self._leftovers = need, rule, leftovers
+        self._way = need.way
         self._stamp, self._rewinds = -1, -1
         self._fits: list[_Fit] = []
         #: For each kind of GPU nodes with room, the best first; some entries are out of date.
         self._heaps: dict[str, list[tuple[int, int]]] = {}
-        self._known: dict[int, _Fit] = {}
+        #: By the numbers of leftovers; None: not judged yet.
+        self._known: list[_Fit | None] = []
         #: Whether only the ledger can tell where it fits.
         self._is_odd = bool(need.gpu_memory_mib or need.extras)
 
@@ -113,25 +115,31 @@ class Ranking:
 
     def _look(self, ledger: Ledger, node: Node) -> _Fit:
         """How good a node is now."""
-        need, rest = self._need, self._leftovers.of[node.index]
-        if need.gpus and rest.most < need.share_milli:
-            return _NOWHERE
-        if need.share_milli == WHOLE and rest.whole < need.gpus:
-            return _NOWHERE
-        if rest.leftover.cpu_milli < need.cpu_milli:
-            return _NOWHERE
-        if need.kinds and node.spec.kind not in need.kinds:
-            return _NOWHERE
-        if self._is_odd or rest.is_odd or not (rest.way is None or rest.way is need.way):
-            return self._ask(ledger, node, rest.leftover)
-        known = self._known.get(rest.number)
-        if known is None:
-            known = self._known[rest.number] = self._judge(rest.leftover)
-        return known
+        rest = self._leftovers.of[node.index]
+        if self._is_odd or rest.is_odd or not (rest.way is None or rest.way is self._way):
+            return self._ask(ledger, node, rest) if self._could(rest) else _NOWHERE
+        number, known = rest.number, self._known
+        if number >= len(known):
+            known.extend([None] * (number + 1 - len(known)))
+        fit = known[number]
+        if fit is None:
+            fit = known[number] = self._judge(rest.leftover) if self._could(rest) else _NOWHERE
+        return fit
 
-    def _ask(self, ledger: Ledger, node: Node, left: Leftover) -> _Fit:
-        """The same where the ledger has to say what fits."""
+    def _could(self, rest: NodeRest) -> bool:
+        """Whether there are enough GPUs of the right kind, and CPUs."""
         need = self._need
+        if need.gpus and rest.most < need.share_milli:
+            return False
+        if need.share_milli == WHOLE and rest.whole < need.gpus:
+            return False
+        if rest.leftover.cpu_milli < need.cpu_milli:
+            return False
+        return not need.kinds or rest.leftover.kind in need.kinds
+
+    def _ask(self, ledger: Ledger, node: Node, rest: NodeRest) -> _Fit:
+        """The same where the ledger has to say what fits."""
+        need, left = self._need, rest.leftover
         if not ledger.room(node, need):
             return _NOWHERE
         if need.gpus and need.share_milli < WHOLE:

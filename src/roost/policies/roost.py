@@ -8,14 +8,15 @@ as they are. A decision is made when a job comes or goes and once a minute, in t
 1. Runs that stepped aside in an earlier decision go on where they were to go (``carry_on``).
 2. Jobs with an open number of parameter servers are sized by ``kit.parameter_servers``.
 3. ``contest`` says which jobs of uniform workers decide together. Rigid runs are left in peace.
+   A share of a GPU that fits beside no other stands for the whole GPU that it would open.
 4. The cost of each column (a size on a kind, or nothing) is worked out for each job, in seconds
    (``_Decision._cost``), and multiplied by the job's weight (``_weights``).
 5. One column is chosen for each job, so that all fit and the sum of costs is least
    (``choose_by_prices``). Prices of GPUs come with the choice and are remembered.
 6. The choice is made real with as little movement as possible (``assign``). If a waiting job finds
    no room after all, everything is taken back, and steps 5 and 6 are repeated without that job.
-7. Rigid jobs and other shapes (shares, roles, ``within``) have their turns with what is left, and
-   rigid runs make room for those that count more.
+7. Rigid jobs and other shapes (roles, ``within``, shares beside others) have their turns with what
+   is left, and rigid runs make room for those that count more.
 
 A change of a running job is an investment. It costs a restart, and more than one, since what is
 taken from others now will be asked for again, and it has to pay within the window. The time that
@@ -164,7 +165,8 @@ class Roost:
     time between arrivals, and at least ``least_s``. ``toll`` is how many restarts a change of a run
     counts for, ``bend`` how much a pace beyond the usual one counts, ``rank`` how much more short
     jobs do. ``every_s`` is the time between decisions while nothing happens. ``probe_s`` is how
-    long a job with parameter servers tries out each size; 0: none does.
+    long a job with parameter servers tries out each size; 0: none does. ``shares=no`` leaves
+    shares of GPUs out of the choice: they are placed as they come, on what others leave.
     """
 
     resizes: ClassVar[bool] = True
@@ -177,6 +179,7 @@ class Roost:
     rank: float = 0.6
     every_s: float = 60.0
     probe_s: float = 60.0
+    shares: bool = True
 
     def __post_init__(self) -> None:
         """Refuse windows of nothing and changes for nothing."""
@@ -247,7 +250,7 @@ class Roost:
         until = kept.line if kept is not None and kept.reservation is not None else None
         plan.wake(plan.now + self.every_s)
         plan.wake(next_able(plan, runs))
-        part = contest(plan, runs, window, until)
+        part = contest(plan, runs, window, until, shares=self.shares)
         begun = max(notes.spent_until, plan.now - _SPREE_S)
         notes.spent_until = begun + len(part.jobs) / _ROWS_PER_S
         if part.jobs:

@@ -32,7 +32,7 @@ def put(name: str, ledger: Ledger, need: Resources, workers: int = 1) -> tuple[P
     return parts
 
 
-@pytest.mark.parametrize("name", ["fgd", "usable"])
+@pytest.mark.parametrize("name", ["fgd", "usable", "compact"])
 def test_shares_that_fill_a_gpu_go_together(name: str) -> None:
     ledger = ledger_of(node("n0", 2), node("n1", 2), typical=(worker(0.7), worker(0.3), worker(1)))
     for gpus in (0.7, 0.7, 0.3, 0.3):
@@ -44,7 +44,7 @@ def test_shares_that_fill_a_gpu_go_together(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["fgd", "usable"])
+@pytest.mark.parametrize("name", ["fgd", "usable", "compact"])
 def test_nodes_with_more_gpus_are_kept_for_those_who_need_them(name: str) -> None:
     ledger = ledger_of(node("n0", 8), node("n1", 2), typical=(worker(8), worker(1)))
     parts = put(name, ledger, worker(1))
@@ -205,3 +205,42 @@ def test_rules_are_not_afraid_of_no_workload() -> None:
     assert Fragmentation(nothing) is not None
     ledger = ledger_of(node("n0", 1))
     assert put("usable", ledger, worker(0.5)) is not None
+
+
+@pytest.mark.parametrize("name", ["usable", "compact"])
+def test_a_share_opens_no_gpu_where_it_fits_beside_another(name: str) -> None:
+    ledger = ledger_of(node("n0", 4), node("n1", 4), typical=(worker(0.5),))
+    ledger.take(Part(NodeId("n1"), (3,), 500, 1), worker(0.5))
+    parts = put(name, ledger, worker(0.5))
+    assert parts is not None
+    assert [(part.node, part.gpus) for part in parts] == [("n1", (3,))]
+
+
+def test_compact_keeps_a_gang_together_that_a_node_could_hold() -> None:
+    for beside in (worker(1), worker(0.5)):
+        ledger = ledger_of(node("n0", 4), node("n1", 4), typical=(worker(1), beside))
+        for name in ("n0", "n1"):
+            ledger.take(Part(NodeId(name), (0,), 1000, 1), worker(1))
+        assert put("compact", ledger, worker(1), 4) is None
+        assert put("usable", ledger, worker(1), 4) is not None
+
+
+def test_compact_puts_a_gang_that_no_node_holds_on_whole_nodes() -> None:
+    ledger = ledger_of(*(node(f"n{n}", 4) for n in range(4)), typical=(worker(0.5), worker(1)))
+    ledger.take(Part(NodeId("n0"), (0,), 500, 1), worker(0.5))
+    parts = put("compact", ledger, worker(1), 8)
+    assert parts is not None
+    assert [(part.node, part.workers) for part in parts] == [("n1", 4), ("n2", 4)]
+
+
+@pytest.mark.parametrize("seed", range(examples(6)))
+def test_compact_does_as_consolidate_where_all_are_whole_gpus(seed: int) -> None:
+    chance = Random(seed)
+    asked = [(worker(chance.choice((1, 1, 2, 4))), chance.choice((1, 1, 2, 3))) for _ in range(40)]
+    found = []
+    for name in ("compact", "consolidate"):
+        ledger = ledger_of(*(node(f"n{n}", 4 + n % 2 * 4) for n in range(6)))
+        for need, workers in asked:
+            ledger.demand.note(need, workers)
+        found.append([put(name, ledger, need, workers) for need, workers in asked])
+    assert found[0] == found[1]

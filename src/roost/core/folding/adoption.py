@@ -25,6 +25,10 @@ def adopted(state: ClusterState, event: Adopted) -> bool:
     if event.allocation is not None:
         _check_free(state, event, event.allocation)
     job = _as_it_stands(state, event)
+    # What waits was counted when it was submitted. Runs that nobody may disturb may be of others,
+    # one on each node of a cluster: they say nothing of what will ask for room here.
+    if known is None and event.allocation is not None and event.spec.preemptible:
+        state.note_demand(event.spec)
     if event.allocation is None:
         lifecycle.requeue(state, job)
     else:

@@ -5,7 +5,8 @@ These are jobs that can change their size, or of which it is known how they do o
 others; ``turns`` says which of them make room, and for which jobs.
 
 Waiting rigid jobs stand in lines of equals: as many of them are looked at, in their order, as there
-could be room for.
+could be room for. Shares of GPUs stand among them, each for the whole GPU that has to be opened for
+it and for those that then fit beside it (``shelves``).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Final, NamedTuple
 
 from roost.core.node import Node
 from roost.core.plan import Plan
-from roost.core.spec import JobId
+from roost.core.spec import WHOLE, JobId
 from roost.core.state import Job, Queue, Run
 from roost.core.waiting import Line
 from roost.policies.kit.moves import movable
 from roost.policies.kit.promises import Promises
+from roost.policies.kit.shelves import ShelfRoom, is_share
 
 #: At most so many waiting jobs that can change are weighed against each other.
 WEIGHED: Final = 160
@@ -32,7 +34,8 @@ WEIGHED: Final = 160
 class Contest(NamedTuple):
     """Jobs that are weighed against each other, and those of them that must not be set aside.
 
-    ``eased`` are rigid jobs that could start if elastic runs were as small as they can be.
+    ``eased`` are rigid jobs that could start if elastic runs were as small as they can be. A job
+    that asks for a share stands for all that would go on the GPU that is opened for it.
     """
 
     jobs: list[Job]
@@ -117,20 +120,26 @@ class AdaptableRuns:
                 self.nodes.pop(node, None)
         if not self.nodes:
             return []
-        jobs = {run.job.id: run.job for runs in self.nodes.values() for run in runs}
+        # A run that has moved, or is over, may be noted on nodes that have not changed since.
+        noted = (run for runs in self.nodes.values() for run in runs)
+        jobs = {run.job.id: run.job for run in noted if run.job.run is run}
         return sorted((job for job in jobs.values() if not job.waiting), key=_seq)
 
 
-def contest(plan: Plan, runs: Iterable[Job], window: float, until: Line | None) -> Contest:
+def contest(
+    plan: Plan, runs: Iterable[Job], window: float, until: Line | None, *, shares: bool = True
+) -> Contest:
     """Adaptable jobs, and waiting rigid ones that may have room from them.
 
-    ``until``: rigid lines that stand behind this one are left out.
+    ``until``: rigid lines that stand behind this one are left out. ``shares``: those that ask for
+    shares of GPUs take part.
     """
     now = plan.now
-    lines = [line for line in plan.waiting.open if _whole(line) and line.preempts]
-    jobs = _first_in_line(line for line in lines if line.adaptable)
+    lines = [line for line in plan.waiting.open if line.preempts]
+    jobs = _first_in_line(line for line in lines if line.adaptable and line.head.spec.uniform)
     stay: set[JobId] = set()
-    room = spare = plan.ledger.free_milli
+    shelves = ShelfRoom(plan.ledger)
+    room = spare = plan.ledger.free_milli - shelves.free_milli
     for job in runs:
         run = job.run
         if run is None or not movable(run, now):
@@ -143,11 +152,12 @@ def contest(plan: Plan, runs: Iterable[Job], window: float, until: Line | None) 
             jobs.append(job)
             room += run.gpu_milli
             spare += run.gpu_milli - job.gpu_milli
-    rigid = _in_line([line for line in lines if not line.adaptable], room, until)
+    rigid = _in_line([line for line in lines if _counts(line, shares)], room, until, shelves)
     eased: set[JobId] = set()
     for job in rigid:
-        if job.gpu_milli <= spare:
-            spare -= job.gpu_milli
+        milli = _opened(job)
+        if milli <= spare:
+            spare -= milli
             eased.add(job.id)
     return Contest(sorted([*jobs, *rigid], key=_seq), stay, eased)
 
@@ -175,12 +185,24 @@ def turn(job: Job) -> tuple[float, int]:
     return -priority(job), job.seq
 
 
-def _whole(line: Line) -> bool:
-    return line.head.spec.uniform
+def _counts(line: Line, shares: bool) -> bool:  # noqa: FBT001 - as it was asked for
+    """Whether a line is one of jobs that take part as they are, without another size."""
+    spec = line.head.spec
+    return (shares and is_share(spec)) if not spec.uniform else not line.adaptable
 
 
-def _in_line(lines: Iterable[Line], room_milli: int, until: Line | None) -> list[Job]:
-    """The first of rigid jobs in their order: as many as could find room, were it theirs alone."""
+def _opened(job: Job) -> int:
+    """The GPUs that a job takes: a share takes the whole one that is opened for it."""
+    return WHOLE if is_share(job.spec) else job.gpu_milli
+
+
+def _in_line(
+    lines: Iterable[Line], room_milli: int, until: Line | None, shelves: ShelfRoom
+) -> list[Job]:
+    """The first of rigid jobs in their order: as many as could find room, were it theirs alone.
+
+    Shares that fit beside others are left out: there is nothing to weigh.
+    """
     found: list[Job] = []
     left = dict.fromkeys(lines, room_milli)
     heap = [(line.entries[0][:2], line) for line in left]
@@ -189,10 +211,16 @@ def _in_line(lines: Iterable[Line], room_milli: int, until: Line | None) -> list
     counts: dict[Line, int] = {}
     while heap and together > 0:
         _, line = heapq.heappop(heap)
-        milli = max(line.gpu_milli, 1)
+        count = counts.get(line, 0)
+        job = line.entries[count][2]
+        if is_share(job.spec) and shelves.take(line.shape.resources):
+            milli = 0
+        else:
+            milli = max(_opened(job), 1)
         if milli <= left[line]:
-            count = counts.get(line, 0)
-            found.append(line.entries[count][2])
+            if milli:
+                found.append(job)
+                shelves.open(line.shape.resources)
             counts[line] = count = count + 1
             left[line] -= milli
             together -= milli

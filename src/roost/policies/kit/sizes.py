@@ -141,7 +141,9 @@ def gpu_caps(jobs: Sequence[Job], held: Mapping[JobId, Wish]) -> dict[JobId, flo
         else:
             found[job.id] = 0.0
     for job in counted:
-        found[job.id] = (job.gpu_milli + left[job.queue.spec.id]) // WHOLE
+        most = (job.gpu_milli + left[job.queue.spec.id]) // WHOLE
+        # A share is within it, though the GPU that is opened for it may not be.
+        found[job.id] = max(most, 1) if job.gpu_milli < WHOLE else most
     return found
 
 

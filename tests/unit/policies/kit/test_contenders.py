@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from roost.core import Costs, Policy, QueueChanged, Submitted, Woke
+from roost.core import Costs, MigrateRequested, Policy, QueueChanged, Submitted, Woke
 from roost.core.decisions import SetAside
 from roost.core.events import Outcome
 from roost.core.plan import Plan
-from roost.core.spec import JobSpec
+from roost.core.spec import JobSpec, NodeId
 from roost.policies.fifo import fifo
 from roost.policies.kit.contenders import AdaptableRuns, contest, within_quota
 from roost.policies.roost import Roost
@@ -237,3 +237,26 @@ def test_an_elastic_run_makes_room_at_once_for_a_rigid_job(
 
     assert running(engine) == {"elastic", "rigid"}
     assert {one.job.id: one.workers for one in engine.core.runs.values()}[job("elastic")] == 1
+
+
+@pytest.mark.parametrize("gap", [5.0, 600.0])
+def test_an_elastic_run_makes_room_for_a_share(gap: float) -> None:
+    engine = world(4)
+    submit(engine, "elastic", spec(1, workers=(1, 8)))
+    submit(engine, "half", spec(0.5), at=gap)
+
+    assert running(engine) == {"elastic", "half"}
+    assert {one.job.id: one.workers for one in engine.core.runs.values()}[job("elastic")] == 3
+
+
+def test_a_run_that_moved_and_ended_is_forgotten() -> None:
+    engine = FakeEngine(core_with(fifo, node("n0", 4), node("n1", 4)))
+    submit(engine, "elastic", ELASTIC)
+    runs, plan = AdaptableRuns(), engine.core._plan
+    engine.tell(MigrateRequested(1.0, job("elastic"), NodeId("n1")))
+    assert [one.id for one in runs.look(plan)] == [job("elastic")]  # it is still on n0
+    engine.answer_all()
+    assert [one.id for one in runs.look(plan)] == [job("elastic")]
+    engine.end(run("elastic"), Outcome.SUCCEEDED)
+
+    assert runs.look(plan) == []

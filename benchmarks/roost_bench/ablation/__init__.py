@@ -1,0 +1,1 @@
+"""What each part of the default policy brings, on jobs that are mixed."""
