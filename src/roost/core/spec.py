@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
+from roost.core.cells.promise import CellPromise, check_promises
 from roost.core.extras import Extras, check_extras
 from roost.core.quota import GPU, Quota, check_quotas
 from roost.errors import InvalidSpec
@@ -442,6 +443,7 @@ class QueueSpec:
 
     ``quotas`` are promises of other resources than GPUs of all kinds. With a ``parent`` it borrows
     from the queues of its tree alone, and lends to them, of its GPUs ``lending_milli`` at most.
+    ``cells`` are promises of places: what would run on them alone runs whatever others do.
     """
 
     id: QueueId
@@ -452,6 +454,7 @@ class QueueSpec:
     parent: QueueId | None = None
     lending_milli: int | None = None
     quotas: tuple[Quota, ...] = ()
+    cells: tuple[CellPromise, ...] = ()
 
     @property
     def promises(self) -> tuple[Quota, ...]:
@@ -466,6 +469,8 @@ class QueueSpec:
         """Refuse a promise above the cap, and weights that divide by zero."""
         if self.parent is not None or self.quotas or self.lending_milli is not None:
             self._check_tree()
+        if self.cells:
+            check_promises(self.cells, f"queue {self.id}")
         if not (self.weight > 0 and math.isfinite(self.weight)):
             msg = f"queue {self.id}: weight must be positive, got {self.weight}"
             raise InvalidSpec(msg)
