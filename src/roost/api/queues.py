@@ -19,6 +19,9 @@ class QueueView(WireView):
     submitters: tuple[str, ...] = ("*",)
     gpus_used: float = 0.0
     waiting: int = 0
+    cells: tuple[str, ...] = field(
+        default=(), metadata={"description": "Promised places, such as ``2xnode:A100``."}
+    )
     running: int | None = field(
         default=0, metadata={"description": "``null`` for users: they see their own jobs only."}
     )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _WHOLE = 1000
 _MOST = 10**9
+#: What stays as it is, unless it is told.
+_KEPT = ("weight", "priority", "submitters", "cells")
 
 
 @click.group(
@@ -23,6 +25,7 @@ _MOST = 10**9
 Examples:
   roost queues
   roost queues set vision --quota 8 --weight 2 --submitters ada,bob
+  roost queues set vision --cells 2xnode:A100
   roost queues delete vision""",
 )
 def queues() -> None:
@@ -48,11 +51,19 @@ def list_queues(output: str) -> None:
     epilog="""\b
 Examples:
   roost queues set vision --quota 4 --limit 8 --submitters ada,bob
-  roost queues set vision --limit none --weight 2""",
+  roost queues set vision --limit none --weight 2
+  roost queues set vision --cells 2xnode:A100,1xswitch
+  roost queues set vision --cells none""",
 )
 @click.argument("name", shell_complete=connection.complete_queues)
 @option("--quota", section="Change", metavar="GPUS|none", help="What it is promised.")
 @option("--limit", section="Change", metavar="GPUS|none", help="What it may have at most.")
+@option(
+    "--cells",
+    section="Change",
+    metavar="CELLS|none",
+    help="Places it is promised: COUNTxLEVEL[:KIND][*GPUS],... or pin:NODE.",
+)
 @option("--weight", section="Change", type=Number(), metavar="N", help="Its part of the rest.")
 @option("--priority", section="Change", type=int, metavar="N", help="Higher goes first.")
 @option(
@@ -68,13 +79,15 @@ def set_queue(name: str, output: str, **given: Any) -> None:
         settings: dict[str, Any] = {
             "quota_milli": _milli(known.get("quota")),
             "limit_milli": _milli(known.get("limit")),
-            **{key: known[key] for key in ("weight", "priority", "submitters") if key in known},
+            **{key: known[key] for key in _KEPT if key in known},
         }
         for key in ("quota", "limit"):
             if given[key] is not None:
                 settings[f"{key}_milli"] = _typed(f"--{key}", given[key])
         if given["submitters"] is not None:
             settings["submitters"] = [n for n in given["submitters"].split(",") if n]
+        if given["cells"] is not None:
+            settings["cells"] = _cells(given["cells"])
         settings |= {k: given[k] for k in ("weight", "priority") if given[k] is not None}
         queue = client.set_queue(name, settings)
         _warn(client, settings, given)
@@ -111,6 +124,13 @@ def _typed(name: str, text: str) -> int | None:
     if not 0 <= gpus <= _MOST:
         raise InvalidSpec(f"{name} {text}: a number of GPUs from 0 up, such as 8 or 0.5, or none")
     return _milli(gpus)
+
+
+def _cells(text: str) -> list[str]:
+    """The promises that were typed, one by one; raises InvalidSpec for what is none."""
+    from roost.core.cells import parse_promises
+
+    return [] if text.strip() == "none" else [*map(str, parse_promises(text))]
 
 
 def _warn(client: Client, settings: dict[str, Any], given: dict[str, Any]) -> None:

@@ -177,12 +177,18 @@ def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:
     def gpus(value: Any) -> str:
         return "-" if value is None else amount(float(value))
 
+    def cells(queue: dict[str, Any]) -> dict[str, str]:
+        if not any(one.get("cells") for one in queues):
+            return {}
+        return {"cells": " ".join(map(clean, queue.get("cells", ()))) or "-"}
+
     yield from table_lines(
         [
             {
                 "queue": clean(queue.get("id", "")),
                 "gpus": f"{gpus(queue.get('gpus_used', 0))}/{gpus(queue.get('quota'))}",
                 "limit": gpus(queue.get("limit")),
+                **cells(queue),
                 "weight": f"{float(queue.get('weight', 1)):g}",
                 "priority": str(queue.get("priority", 0)),
                 "running": _count(queue.get("running")),

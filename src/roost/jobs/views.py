@@ -290,6 +290,7 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
             weight=row.weight,
             priority=row.priority,
             submitters=row.submitters,
+            cells=tuple(map(str, row.cells)),
             gpus_used=used.get(QueueId(row.id), 0) / WHOLE,
             waiting=waiting[QueueId(row.id)],
             running=running[QueueId(row.id)],

@@ -97,6 +97,7 @@ def _cluster_queue() -> Object:
             ),
             "lending": _gpus("What others may have of its quota; without it all of it."),
             "quotas": _quotas(),
+            "cells": _cells(),
         },
         "x-kubernetes-validations": list(rules.CLUSTER_QUEUE),
     }
@@ -140,6 +141,33 @@ def _quotas() -> Schema:
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["resource"],
     }
+
+
+def _cells() -> Schema:
+    """Promises of places."""
+    name = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+    each: Schema = {
+        "type": "object",
+        "description": "So many cells of a level, or one cell by its name.",
+        "properties": {
+            "count": whole(1, _MOST_GPUS, "How many; without it one."),
+            "level": text(
+                63,
+                "gpu, socket, node, switch, block or zone, or a level that a tree declares.",
+                pattern=name,
+            ),
+            "kind": text(
+                253, "The kind of their GPUs, where there are several.", pattern="^[^:*,@]+$"
+            ),
+            "gpus": whole(1, _MOST_GPUS, "How many GPUs each has, where such cells differ."),
+            "tree": text(63, "The declared tree that they have to be of.", pattern=name),
+            "name": text(253, "This cell and no other: a node, or a switch.", minLength=1),
+        },
+        "x-kubernetes-validations": list(rules.CELL_PROMISE),
+    }
+    return listed(
+        each, 64, "Places it is promised: what would run on them alone runs whatever others do."
+    )
 
 
 def _gpus(description: str) -> Schema:

@@ -142,6 +142,7 @@ class ClusterCommands:
             queue.limit_milli,
             queue.weight,
             queue.priority,
+            cells=queue.cells,
         )
         promise = cluster_queue_object(spec)
         way = {
