@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.cli import connection
 from roost.cli.parameter_types import Noun, Number, Verb, option
-from roost.errors import InvalidSpec, unknown
+from roost.errors import Conflict, InvalidSpec, RoostError, unknown
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -26,6 +27,7 @@ Examples:
   roost queues
   roost queues set vision --quota 8 --weight 2 --submitters ada,bob
   roost queues set vision --cells 2xnode:A100
+  roost queues import hivedscheduler.yaml
   roost queues delete vision""",
 )
 def queues() -> None:
@@ -76,11 +78,7 @@ def set_queue(name: str, output: str, **given: Any) -> None:
 
     with connection.connect() as client:
         known = {queue["id"]: queue for queue in client.queues()}.get(name, {})
-        settings: dict[str, Any] = {
-            "quota_milli": _milli(known.get("quota")),
-            "limit_milli": _milli(known.get("limit")),
-            **{key: known[key] for key in _KEPT if key in known},
-        }
+        settings = _settings(known)
         for key in ("quota", "limit"):
             if given[key] is not None:
                 settings[f"{key}_milli"] = _typed(f"--{key}", given[key])
@@ -94,6 +92,71 @@ def set_queue(name: str, output: str, **given: Any) -> None:
     if not connection.printed(queue, output):
         for line in [*queue_lines([queue])][:-1]:
             click.echo(line)
+
+
+@queues.command(
+    "import",
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost queues import hivedscheduler.yaml --dry-run
+  roost queues import hivedscheduler.yaml""",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@option("--dry-run", section="Change", is_flag=True, help="Show what it says, and change nothing.")
+@connection.output_option
+@click.pass_context
+def import_queues(ctx: click.Context, file: Path, output: str, *, dry_run: bool) -> None:
+    """Make the virtual clusters of HiveD's configuration FILE queues with cells.
+
+    A queue that is there keeps all but its cells.
+    """
+    from roost.cli.top import queue_lines
+    from roost.hived import read_hived
+
+    found = read_hived(file)
+    for note in found.notes:
+        connection.note(f"note: {note}")
+    cells = {str(queue.id): [*map(str, queue.cells)] for queue in found.queues}
+    refused: dict[str, RoostError] = {}
+    if dry_run:
+        queues = [{"id": name, "cells": told} for name, told in cells.items()]
+    else:
+        with connection.connect() as client:
+            refused = _promise(client, cells)
+            queues = [queue for queue in client.queues() if queue["id"] in cells]
+    if not connection.printed(queues, output):
+        for line in [*queue_lines(queues)][:-1]:
+            click.echo(line)
+    for error in refused.values():
+        connection.note(f"roost: {error}")
+    if refused:
+        ctx.exit(2)
+
+
+def _promise(client: Client, cells: dict[str, list[str]]) -> dict[str, RoostError]:
+    """Set the cells of queues; those that others have to make room for come later again."""
+    known = {queue["id"]: queue for queue in client.queues()}
+    left = dict.fromkeys(cells)
+    while True:
+        refused: dict[str, RoostError] = {}
+        for name in left:
+            try:
+                client.set_queue(name, {**_settings(known.get(name, {})), "cells": cells[name]})
+            except (Conflict, InvalidSpec) as error:
+                refused[name] = error
+        if not refused or len(refused) == len(left):
+            return refused
+        left = dict.fromkeys(refused)
+
+
+def _settings(known: dict[str, Any]) -> dict[str, Any]:
+    """What a queue has, as it is set."""
+    return {
+        "quota_milli": _milli(known.get("quota")),
+        "limit_milli": _milli(known.get("limit")),
+        **{key: known[key] for key in _KEPT if key in known},
+    }
 
 
 @queues.command("delete", cls=Verb)

@@ -380,6 +380,20 @@ class Cluster:
             raise
         return queue
 
+    async def promise(self, spec: QueueSpec, actor: str = "roost up") -> None:
+        """Have a queue with these promises; who may submit to it stays as it is."""
+        known = {row.id: row for row in await self._queues.all()}.get(spec.id, QueueRow(spec.id))
+        row = replace(
+            known,
+            quota_milli=spec.quota_milli,
+            limit_milli=spec.limit_milli,
+            weight=spec.weight,
+            priority=spec.priority,
+            cells=spec.cells,
+        )
+        if row != known or spec.id not in self.core.queues:
+            await self.set_queue(row, actor)
+
     async def delete_queue(self, queue: QueueId, actor: str) -> None:
         """Let a queue be no more; raises Conflict while it has jobs that are not over."""
         if queue == "default":
