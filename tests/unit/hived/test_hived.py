@@ -120,8 +120,10 @@ _PAIR = "  - {cellType: PAIR, cellChildren: [{cellAddress: p0}, {cellAddress: p1
             "unknown pinned cell of virtual cluster vision: 'OWM'; did you mean 'OWN'?",
         ),
         (
-            "virtualClusters:\n  a:\n    pinnedCells: [{pinnedCellId: OWN}]\n"
-            "  b:\n    pinnedCells: [{pinnedCellId: OWN}]\n",
+            (
+                "virtualClusters:\n  a:\n    pinnedCells: [{pinnedCellId: OWN}]\n"
+                "  b:\n    pinnedCells: [{pinnedCellId: OWN}]\n"
+            ),
             "the pinned cell OWN is promised to a and to b",
         ),
         (
@@ -154,23 +156,31 @@ def test_promises_that_cannot_be_are_named(
             "RACK 0 has 1 cellChildren, a cell of its type has 2",
         ),
         (
-            "  physicalCells:\n  - {cellType: SMALL, cellAddress: a}\n"
-            "  - {cellType: SMALL, cellAddress: a}\n",
+            (
+                "  physicalCells:\n  - {cellType: SMALL, cellAddress: a}\n"
+                "  - {cellType: SMALL, cellAddress: a}\n"
+            ),
             "node a is there twice",
         ),
         (
-            "  physicalCells:\n  - cellType: RACK\n    pinnedCellId: R\n    cellChildren:\n"
-            "    - {cellAddress: a, pinnedCellId: N}\n    - {cellAddress: b}\n",
+            (
+                "  physicalCells:\n  - cellType: RACK\n    pinnedCellId: R\n    cellChildren:\n"
+                "    - {cellAddress: a, pinnedCellId: N}\n    - {cellAddress: b}\n"
+            ),
             "the pinned cells R and N overlap: NODE a is a part of RACK 0",
         ),
         (
-            "  physicalCells:\n  - {cellType: SMALL, cellAddress: a, pinnedCellId: R}\n"
-            "  - {cellType: SMALL, cellAddress: b, pinnedCellId: R}\n",
+            (
+                "  physicalCells:\n  - {cellType: SMALL, cellAddress: a, pinnedCellId: R}\n"
+                "  - {cellType: SMALL, cellAddress: b, pinnedCellId: R}\n"
+            ),
             "two cells have the pinnedCellId R",
         ),
         (
-            "  physicalCells:\n  - cellType: RACK\n    cellChildren:\n"
-            "    - {cellAddress: a, cellType: SMALL}\n    - {cellAddress: b}\n",
+            (
+                "  physicalCells:\n  - cellType: RACK\n    cellChildren:\n"
+                "    - {cellAddress: a, cellType: SMALL}\n    - {cellAddress: b}\n"
+            ),
             "SMALL a is where a NODE belongs: RACK is made of NODE, SOCKET, A100",
         ),
     ],
@@ -191,8 +201,10 @@ def test_cells_that_cannot_be_are_named(
         ("    SMALL: {childCellType: SMALL, childCellNumber: 2}\n", "SMALL contains itself"),
         ("    SMALL: {childCellType: T4, childCellNumber: 2}\n", "exactly one has to be a node"),
         (
-            "    SMALL: {childCellType: N, childCellNumber: 2, isNodeLevel: true}\n"
-            "    N: {childCellType: T4, childCellNumber: 2, isNodeLevel: true}\n",
+            (
+                "    SMALL: {childCellType: N, childCellNumber: 2, isNodeLevel: true}\n"
+                "    N: {childCellType: T4, childCellNumber: 2, isNodeLevel: true}\n"
+            ),
             "exactly one has to be a node (isNodeLevel), here it is SMALL and N",
         ),
         (
