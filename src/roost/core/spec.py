@@ -13,6 +13,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
 from roost.core.cells.promise import CellPromise, check_promises
+from roost.core.cells.site import Site, check_site
 from roost.core.extras import Extras, check_extras
 from roost.core.quota import GPU, Quota, check_quotas
 from roost.errors import InvalidSpec
@@ -259,7 +260,8 @@ class JobSpec:
     GPU, declared by the user or predicted; ``None`` if unknown. ``within`` asks for all
     workers inside one cell of that level. ``preemptible``: it may be disturbed for others, and
     ``preempts``: others may be disturbed for it. ``rates`` is the work per second that its least
-    workers do on each GPU kind, where that was profiled beforehand.
+    workers do on each GPU kind, where that was profiled beforehand. ``cell`` names a cell that its
+    queue was promised by name, and in which it has to be; others stay out of it.
     """
 
     workers: Range = _RIGID
@@ -278,6 +280,7 @@ class JobSpec:
     preempts: bool = True
     training: Training | None = None
     rates: tuple[tuple[str, float], ...] = ()
+    cell: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what can never run."""
@@ -380,7 +383,8 @@ class NodeSpec:
 
     ``workers`` is how many workers it takes at once, whatever they need. What is 0 beside ``gpus``
     is not counted. Of what is not among its ``extras`` it has none. Where it is not ``mixed``, no
-    whole GPU is given out while one is shared, and no share while one is taken whole.
+    whole GPU is given out while one is shared, and no share while one is taken whole. ``site`` is
+    where it stands in a declared tree of cells.
     """
 
     id: NodeId
@@ -396,6 +400,7 @@ class NodeSpec:
     mixed: bool = True
     block: str = ""
     zone: str = ""
+    site: Site | None = None
 
     def __post_init__(self) -> None:
         """Refuse machines that cannot be."""
@@ -408,6 +413,8 @@ class NodeSpec:
             raise InvalidSpec(msg)
         if self.extras:
             check_extras(self.extras, f"node {self.id}")
+        if self.site is not None:
+            check_site(self.site, self.gpus, f"node {self.id}")
 
     def domain(self, level: Level) -> str:
         """The switch, block or zone that it is in, as no other is called.

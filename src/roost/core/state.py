@@ -58,7 +58,9 @@ class Queue:
     @property
     def bounded(self) -> bool:
         """Whether there may be room for its jobs that they must not have."""
-        return self.spec.limit_milli is not None or self.account is not None
+        return (
+            self.spec.limit_milli is not None or self.account is not None or bool(self.spec.cells)
+        )
 
     @property
     def room_milli(self) -> int | None:

@@ -23,7 +23,7 @@ from roost.core.events import (
     SuspendRequested,
 )
 from roost.core.plan import Plan
-from roost.core.state import Job, JobState
+from roost.core.state import Job, JobState, Queue
 from roost.errors import Conflict, NotFound
 
 
@@ -33,6 +33,8 @@ def submitted(state: ClusterState, event: Submitted) -> bool:
         msg = f"job {event.job!r} exists already"
         raise Conflict(msg)
     queue = state.queue(event.spec.queue)
+    if event.spec.cell:
+        _check_cell(queue, event)
     expected = state.history.expected_s(event.spec)
     job = Job(event.job, state.submitted, event.spec, queue, event.time, expected)
     job.history = state.history
@@ -41,6 +43,16 @@ def submitted(state: ClusterState, event: Submitted) -> bool:
     state.waiting.join(job, event.time)
     state.note_demand(event.spec)
     return True
+
+
+def _check_cell(queue: Queue, event: Submitted) -> None:
+    """Refuse a job that asks for a cell by name which its queue was not promised."""
+    named = [promise.pinned for promise in queue.spec.cells if promise.pinned]
+    if event.spec.cell not in named:
+        has = f"it was promised {', '.join(named)}" if named else "it was promised none by name"
+        raise Conflict(
+            f"job {event.job!r}: queue {queue.spec.id} has no cell {event.spec.cell!r}: {has}"
+        )
 
 
 def cancel_requested(state: ClusterState, event: CancelRequested) -> bool:
@@ -150,11 +162,17 @@ def deleted(state: ClusterState, event: Deleted) -> bool:
 
 def queue_changed(state: ClusterState, event: QueueChanged) -> bool:
     """Creates a queue, or changes it."""
+    before = state.queues.get(event.queue.id)
+    new = before is None or before.spec.cells != event.queue.cells
+    if event.queue.cells and new:
+        state.check_cells(event.queue)
     queue = state.queue(event.queue.id)
 
     def change() -> None:
         queue.spec = event.queue
         state.regrow()
+        if new:
+            state.reclaim()
 
     state.waiting.regroup(event.time, change)
     return True
@@ -169,7 +187,10 @@ def queue_deleted(state: ClusterState, event: QueueDeleted) -> bool:
     if event.queue not in state.queues:
         msg = f"no queue {event.queue!r}"
         raise NotFound(msg)
+    had_cells = bool(state.queues[event.queue].spec.cells)
     del state.queues[event.queue]
+    if had_cells:
+        state.reclaim()
     state.waiting.regroup(event.time, state.regrow)
     return True
 
