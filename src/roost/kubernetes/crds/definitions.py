@@ -328,6 +328,18 @@ def queue_status() -> Schema:
         lent={"type": "number", "minimum": 0, "description": "GPUs of its quota that others have."},
         waiting=whole(0, _MANY, "Jobs that wait in it."),
         running=whole(0, _MANY, "Jobs that run from it."),
+        cells=listed(
+            {
+                "type": "object",
+                "description": "How it stands with one promise of cells.",
+                "properties": {
+                    "promise": text(512, "Such as 2xnode:A100."),
+                    "used": whole(0, _MANY, "Of these cells, those that its jobs are in."),
+                    "broken": whole(0, _MANY, "Of these cells, those that cannot be had."),
+                },
+            },
+            *(64, "How it stands with the cells of a ClusterQueue."),
+        ),
     )
 
 

@@ -60,6 +60,7 @@ from roost.kubernetes.jobs.request import (
     last_status,
     submitted_at,
 )
+from roost.kubernetes.jobs.cell_promises import is_room
 from roost.kubernetes.jobs.status_writer import JobStatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
 from roost.kubernetes.kueue.admission import Admission, QueueWish
@@ -203,6 +204,9 @@ class JobController:
         if any(isinstance(event, _ROOM) for event in batch.events):
             self._never.clear()
             self._look_again()
+        if is_room(batch.events):
+            for event in queue_status.unpromised(self.context):
+                self.context.report(event)
         jobs = [job for job in batch.jobs if job in self.records]
         if self._chronicle is None:
             self._chronicle = history.HistoryWriter(core)
@@ -402,8 +406,7 @@ class JobController:
     # -- queues and nodes ------------------------------------------------------------------------
 
     def _queue_changed(self, old: Object | None, new: Object | None) -> None:
-        event = queue_status.event_of(self.context, old, new, self.context.now())
-        if event is not None:
+        for event in queue_status.events_of(self.context, old, new, self.context.now()):
             self._never.clear()
             self.context.report(event)
 
