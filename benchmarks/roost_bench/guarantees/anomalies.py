@@ -86,9 +86,7 @@ def anomalous_wait_s(alone: Played, together: Played) -> float:
     return waited
 
 
-def anomalies(
-    alone: Mapping[str, Played], together: Mapping[str, Played]
-) -> dict[str, float]:
+def anomalies(alone: Mapping[str, Played], together: Mapping[str, Played]) -> dict[str, float]:
     """The jobs that suffer an anomaly, each with how long it does."""
     waits = {job: anomalous_wait_s(one, together[job]) for job, one in alone.items()}
     return {job: wait for job, wait in waits.items() if wait > _INSTANT_S}

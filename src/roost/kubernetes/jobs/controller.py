@@ -50,6 +50,7 @@ from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.gangs.foreign_pods import OTHER, ForeignPod, foreign_id
 from roost.kubernetes.jobs import queue_status
 from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.jobs.cell_promises import is_room
 from roost.kubernetes.jobs.pod_ends import PodLogTail
 from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.jobs.request import (
@@ -60,7 +61,6 @@ from roost.kubernetes.jobs.request import (
     last_status,
     submitted_at,
 )
-from roost.kubernetes.jobs.cell_promises import is_room
 from roost.kubernetes.jobs.status_writer import JobStatusWriter, WantedStatus
 from roost.kubernetes.jobs.workload import JobWorkload
 from roost.kubernetes.kueue.admission import Admission, QueueWish
