@@ -114,7 +114,7 @@ def import_queues(ctx: click.Context, file: Path, output: str, *, dry_run: bool)
     from roost.cli.top import queue_lines
     from roost.hived import read_hived
 
-    found = read_hived(file)
+    found = read_hived(file, declared=False)
     for note in found.notes:
         connection.note(f"note: {note}")
     cells = {str(queue.id): [*map(str, queue.cells)] for queue in found.queues}

@@ -1,24 +1,25 @@
-"""What HiveD's cells are to Roost: nodes with the domains that they are in, and promises of cells.
+"""What HiveD's cells are to Roost: nodes with their place in declared trees, and promises.
 
-A type of nodes is a node. The types above it are a switch, a block and a zone, from the inside out;
-the one right below it, where that is no device, is a socket. Domains that the file gives no address
-are named by their place in it, such as ``4-DGX2-5.1``.
+A chain of HiveD, which is a cell type on top and all that it is made of, is a declared tree with
+that name; its nodes are ``node``, its devices ``gpu``, and all other types are levels of the tree
+under their own names. So a promise is of cells of this chain and no other, as it is there. Cells
+around nodes that the file gives no address are named by their place in it, such as ``4-DGX2-5.1``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roost.core.cells import CellPromise
+from roost.core.cells.site import InnerLevel, OuterCell, Site
 from roost.core.spec import NodeId, NodeSpec, QueueId, QueueSpec
 from roost.errors import InvalidSpec, NotFound
 from roost.files import Source, load
 from roost.hived.config import read_config
-from roost.hived.tree import CellForest, Chain, PhysicalCell, VirtualCells, forest
-
-#: The levels above a node, from the inside out.
-_ABOVE = ("switch", "block", "zone")
+from roost.hived.plain import PlainPromises
+from roost.hived.tree import CellForest, Chain, PhysicalCell, forest
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,21 @@ class HivedCluster:
     notes: tuple[str, ...] = ()
 
 
-def read_hived(source: Source) -> HivedCluster:
+def read_hived(source: Source, *, declared: bool = True) -> HivedCluster:
     """The physical cluster as nodes, and the virtual clusters as queues with cells.
 
-    Raises InvalidSpec or NotFound with the file and what is wrong in it.
+    If not ``declared``, the promises are for a cluster whose nodes say no more than their switch,
+    block and zone. Raises InvalidSpec or NotFound with the file and what is wrong in it.
     """
     text = load(source)
     config = read_config(text)
     try:
-        return _Conversion(forest(config)).cluster()
+        cells = forest(config)
+        found = _Conversion(cells).cluster()
+        if declared:
+            return found
+        plain = PlainPromises(cells)
+        return replace(found, queues=plain.queues(), notes=tuple(dict.fromkeys(plain.notes)))
     except (InvalidSpec, NotFound) as error:
         raise type(error)(f"{text.file}: {error}") from None
 
@@ -49,7 +56,7 @@ class _Conversion:
     def __init__(self, cells: CellForest) -> None:
         self._cells = cells
         self._notes: list[str] = []
-        #: How cells are called that have a name here.
+        #: What cells are called here.
         self._names: dict[int, str] = {}
 
     def cluster(self) -> HivedCluster:
@@ -74,68 +81,60 @@ class _Conversion:
                     name = f"{name}.{kind}"
                 taken[name] = kind
                 self._names[id(cell)] = name
-                yield self._node(cell, name, self._domains(above, index))
+                yield self._node(cell, name, self._around(above, index))
 
-    @staticmethod
-    def _node(cell: PhysicalCell, name: str, domains: list[str]) -> NodeSpec:
-        chain, below = cell.chain, cell.children
+    def _node(self, cell: PhysicalCell, name: str, around: tuple[OuterCell, ...]) -> NodeSpec:
+        chain = cell.chain
+        gpus, inner = range(cell.leaves()), list[InnerLevel]()
+        level = [cell]
+        for depth in range(chain.node + 1, len(chain.types)):
+            level = [child for one in level for child in one.children]
+            title, each = _level(chain, depth), len(gpus) // len(level)
+            cells = tuple(tuple(gpus[at : at + each]) for at in range(0, len(gpus), each))
+            for at, one in enumerate(level):
+                self._names[id(one)] = f"{name}/{title}{at}"
+            if not chain.level_is_device(depth):
+                inner.append(InnerLevel(title, cells))
         return NodeSpec(
             NodeId(name),
-            gpus=cell.leaves(),
+            gpus=len(gpus),
             kind=chain.device,
-            sockets=1 if chain.level_is_device(chain.node + 1) else len(below),
-            **dict(zip(_ABOVE, domains, strict=False)),
+            sockets=len(inner[0].cells) if inner else 1,
+            switch=around[0].name if around else "",
+            site=Site(_word(chain.top), tuple(inner), around),
         )
 
-    def _domains(self, above: tuple[PhysicalCell, ...], index: int) -> list[str]:
-        """The names of the domains of a node, from the inside out."""
-        names: list[str] = []
+    def _around(self, above: tuple[PhysicalCell, ...], index: int) -> tuple[OuterCell, ...]:
+        """The cells around a node, from the inside out."""
+        found: list[OuterCell] = []
         for cell in above:
-            own = cell.address if names else _top_name(cell, index)
-            names.append(f"{names[-1]}.{own}" if names else own)
-            self._names[id(cell)] = names[-1]
-        return names[::-1]
+            own = cell.address if found else _top_name(cell, index)
+            name = f"{found[-1].name}.{own}" if found else own
+            self._names[id(cell)] = name
+            found.append(OuterCell(_level(cell.chain, cell.depth), name))
+        return tuple(reversed(found))
 
     # -- queues --------------------------------------------------------------------------------
 
     def _queue(self, owner: str) -> QueueSpec:
-        wanted: dict[tuple[str, str, int], int] = {}
+        wanted: dict[CellPromise, int] = {}
         for one in self._cells.virtual:
             if one.owner == owner:
-                sort = self._sort(one)
+                sort = _sort(one.chain, one.depth)
                 wanted[sort] = wanted.get(sort, 0) + one.number
         counted = (
-            CellPromise(number, level, kind, gpus) for (level, kind, gpus), number in wanted.items()
+            CellPromise(number, sort.level, sort.kind, sort.gpus, sort.tree)
+            for sort, number in wanted.items()
         )
-        pinned = (self._pinned(cell) for cell in self._cells.pinned.get(owner, ()))
+        pinned = (
+            CellPromise(pinned=self._names[id(cell)]) for cell in self._cells.pinned.get(owner, ())
+        )
         return QueueSpec(QueueId(owner), cells=(*counted, *pinned))
 
-    def _sort(self, one: VirtualCells) -> tuple[str, str, int]:
-        """The level, the kind and the GPUs of cells of a type."""
-        chain, depth = one.chain, one.depth
-        others = {
-            cell.chain.top
-            for cell in self._cells.cells
-            if cell.chain.top != chain.top and chain.types[depth] in cell.chain.types
-        }
-        if others:
-            self._notes.append(
-                f"{one.owner}: {chain.types[depth]} of {chain.top} may also be those of "
-                f"{', '.join(sorted(others))}: a promise names a level, a kind and GPUs"
-            )
-        level = _level(chain, depth)
-        return level, chain.device, 0 if level == "gpu" else chain.gpus(depth)
 
-    def _pinned(self, cell: PhysicalCell) -> CellPromise:
-        if id(cell) in self._names:
-            return CellPromise(pinned=self._names[id(cell)])
-        level = _level(cell.chain, cell.depth)
-        self._notes.append(
-            f"{cell.pinned}: Roost promises nodes and what is above them by their names; "
-            f"this is any {level} of {cell.chain.device}"
-        )
-        gpus = 0 if level == "gpu" else cell.leaves()
-        return CellPromise(1, level, cell.chain.device, gpus)
+def _sort(chain: Chain, depth: int) -> CellPromise:
+    """A cell of a type, of this chain."""
+    return CellPromise(1, _level(chain, depth), chain.device, tree=_word(chain.top))
 
 
 def _nodes_of(
@@ -154,22 +153,12 @@ def _top_name(cell: PhysicalCell, index: int) -> str:
 
 
 def _level(chain: Chain, depth: int) -> str:
-    """What a depth of a chain is here."""
-    above = chain.node - depth
-    if above > len(_ABOVE):
-        raise InvalidSpec(
-            f"cellTypes: {chain.types[depth]} is {above} levels above a node; "
-            f"Roost has three: {', '.join(_ABOVE)}"
-        )
-    if above > 0:
-        return _ABOVE[above - 1]
-    if above == 0:
+    """What a depth of a chain is called here."""
+    if depth == chain.node:
         return "node"
-    if chain.level_is_device(depth):
-        return "gpu"
-    if above == -1:
-        return "socket"
-    raise InvalidSpec(
-        f"cellTypes: {chain.types[depth]} is between a GPU and a socket, which here is "
-        f"{chain.types[chain.node + 1]}; Roost promises sockets or GPUs"
-    )
+    return "gpu" if chain.level_is_device(depth) else _word(chain.types[depth])
+
+
+def _word(text: str) -> str:
+    """A name as a promise can write it."""
+    return re.sub(r"[^A-Za-z0-9]+$|^[^A-Za-z0-9]+|[^A-Za-z0-9._-]", "-", text).strip("-") or "cells"

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from roost.errors import InvalidSpec, NotFound
+from roost.core import Core, NodeJoined, QueueChanged, QueueId
+from roost.core.cells import parse_promises
+from roost.core.cells.site import InnerLevel, OuterCell, Site
+from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.hived import HivedCluster, looks_like_hived, read_hived
+from roost.placement import placer
+from roost.policies import policy
 
 Read = Callable[..., HivedCluster]
 
@@ -33,10 +39,12 @@ CELLS = """
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    def read(virtual: str, cells: str = CELLS, types: str = TYPES) -> HivedCluster:
+    def read(
+        virtual: str, cells: str = CELLS, types: str = TYPES, *, declared: bool = False
+    ) -> HivedCluster:
         path = tmp_path / "hived.yaml"
         path.write_text(f"kubeApiServerAddress: http://10.10.10.10:8080\n{types}{cells}{virtual}")
-        return read_hived(path)
+        return read_hived(path, declared=declared)
 
     return read
 
@@ -50,9 +58,37 @@ def test_physical_cells_are_nodes_in_their_domains(read: Read) -> None:
     assert list(nodes) == ["0.10", "b", "c", "d", "0.0.0.7", "small"]
     first, third, small = nodes["0.10"], nodes["c"], nodes["small"]
     assert (first.gpus, first.kind, first.sockets) == (8, "A100", 2)
-    assert (first.switch, first.block, first.zone) == ("ROW-0.0", "ROW-0", "")
-    assert (third.switch, third.block) == ("ROW-0.r2", "ROW-0")
+    assert first.site == Site(
+        "ROW",
+        (InnerLevel("SOCKET", ((0, 1, 2, 3), (4, 5, 6, 7))),),
+        (OuterCell("RACK", "ROW-0.0"), OuterCell("ROW", "ROW-0")),
+    )
+    assert third.site is not None
+    assert third.site.above[0].name == "ROW-0.r2"
     assert (small.gpus, small.kind, small.sockets, small.switch) == (2, "T4", 1, "")
+    assert small.site == Site("SMALL")
+
+
+def test_declared_chains_keep_their_names_and_their_cells(read: Read) -> None:
+    """A core takes all that HiveD's own rules let through."""
+    found = read(
+        "virtualClusters:\n"
+        "  vision:\n"
+        "    virtualCells: [{cellType: ROW.RACK, cellNumber: 1}]\n"
+        "    pinnedCells: [{pinnedCellId: OWN}, {pinnedCellId: ONE}]\n"
+        "  speech:\n"
+        "    virtualCells: [{cellType: ROW.RACK.NODE.SOCKET, cellNumber: 2}]\n",
+        declared=True,
+    )
+    vision, speech = found.queues
+    assert [*map(str, vision.cells)] == ["1xRACK@ROW:A100", "pin:0.10", "pin:small/gpu0"]
+    assert [*map(str, speech.cells)] == ["2xSOCKET@ROW:A100"]
+    core = Core(policy("fifo"), placer("pack"))
+    core.handle(*(NodeJoined(0.0, node) for node in found.nodes))
+    core.handle(*(QueueChanged(0.0, queue) for queue in found.queues))
+    more = replace(speech, id=QueueId("more"), cells=parse_promises("1xSOCKET@ROW:A100"))
+    with pytest.raises(Conflict, match="queue more cannot be promised 1"):
+        core.handle(QueueChanged(1.0, more))
 
 
 def test_virtual_clusters_are_queues_with_cells(read: Read) -> None:
@@ -78,13 +114,19 @@ def test_virtual_clusters_are_queues_with_cells(read: Read) -> None:
 
 
 def test_what_is_not_as_there_is_noted(read: Read) -> None:
-    pinned = "virtualClusters:\n  vision:\n    pinnedCells: [{pinnedCellId: ONE}]\n"
-    found = read(pinned)
-    assert [*map(str, found.queues[0].cells)] == ["1xgpu:T4"]
-    assert "ONE: Roost promises nodes and what is above them by their names" in found.notes[0]
+    pinned = "virtualClusters:\n  vision:\n    pinnedCells: [{pinnedCellId: RACK}]\n"
+    rack = "  physicalCells: [{cellType: RACK, pinnedCellId: RACK, cellChildren: [{cellAddress: a}"
+    found = read(pinned, f"{rack}, {{cellAddress: b}}]}}]\n")
+    assert [*map(str, found.queues[0].cells)] == ["1xswitch:A100*16"]
+    assert found.notes == (
+        (
+            "RACK: what the switch is called here is not told; "
+            "any switch of A100 with 16 GPUs is promised"
+        ),
+    )
 
     both = CELLS + "  - {cellType: SMALL, cellAddress: b}\n"
-    found = read("", both)
+    found = read("", both, declared=True)
     assert [node.id for node in found.nodes][-1] == "b.T4"
     assert "node b has devices of two types, A100 and T4" in found.notes[0]
 
