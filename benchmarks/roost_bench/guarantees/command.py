@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from roost_bench.guarantees.tenants import Tenant
 
 _GENERATED = 2000
+#: How often a run says how far it is, in seconds.
+_TELL_S = 10.0
+_DAY_S = 86400.0
 
 
 @click.command(
@@ -147,7 +151,22 @@ def _rows(
 
 
 def _play(bench: GuaranteesBench, tenants: Sequence[Tenant], sharing: str) -> Play:
-    return bench.together(tenants, sharing) if sharing else bench.alone(tenants[0])
+    told = _Teller(sharing or f"{tenants[0].name} alone")
+    return bench.together(tenants, sharing, told) if sharing else bench.alone(tenants[0], told)
+
+
+class _Teller:
+    """Says now and then how far a run is."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._at = name, time.monotonic()
+
+    def __call__(self, now: float, over: int, jobs: int) -> None:
+        """Take note of progress."""
+        if time.monotonic() - self._at >= _TELL_S:
+            self._at = time.monotonic()
+            text = f"{self._name}: {over:,} of {jobs:,} jobs over, day {now / _DAY_S:.1f}"
+            click.echo(f"  {text}", err=True)
 
 
 def _print(rows: Sequence[GuaranteesRow], output: str) -> None:

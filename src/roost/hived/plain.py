@@ -74,10 +74,8 @@ def _inside(cells: CellForest) -> Iterator[tuple[int, str]]:
             level = node.children
             while level:
                 word = _level(node.chain, level[0].depth, strict=False)
-                if word:
-                    yield from (
-                        (id(one), f"{node.address}/{word}{at}") for at, one in enumerate(level)
-                    )
+                for at, one in enumerate(level if word else ()):
+                    yield id(one), f"{node.address}/{word}{at}"
                 level = [child for one in level for child in one.children]
 
 
