@@ -100,7 +100,7 @@ def guarantees(  # noqa: PLR0913 - a verb takes its options
     jobs: int,
     output: str,
 ) -> None:
-    """Count sharing anomalies: jobs that wait here while they run in their private cluster.
+    """Count sharing anomalies: jobs that wait though they would run in their private cluster.
 
     Every tenant is played alone on its cells, and all together on a cluster of the same size: under
     quotas of as many GPUs, and under promises of these cells. A tenant's opportunistic use is what
@@ -201,6 +201,6 @@ def _cells(row: GuaranteesRow) -> dict[str, str]:
         "jct h": f"{row.jct_h:.2f}",
         "anomalies": f"{row.anomalies:,}",
         "anomalous h": f"{row.anomalous_wait_h:,.1f}",
-        "longest h": f"{row.longest_anomaly_h:.2f}",
+        "overtaken": f"{row.overtaken:,}",
         "beyond promise": f"{row.opportunistic_pct:.1f} %",
     }

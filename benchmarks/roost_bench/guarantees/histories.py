@@ -1,18 +1,18 @@
-"""Sharing anomalies: jobs that wait in the shared cluster while they run in their private one.
+"""What became of jobs in two histories: alone in the private cluster, and in the shared one.
 
-Every tenant's jobs are played twice by the same policy and placer: alone on the tenant's cells, and
-together with all others on the shared cluster. For one job let
+For one job let
 
     P   the times at which it holds GPUs in the private cluster,
     S   the times at which it does in the shared one, before it is over there at e.
 
-It suffers a *sharing anomaly* if at some time of P before e it is not in S: then it waits,
-though at that very moment it runs in the cluster that it was promised. How long is the measure of
-(P - S) before e. A job that went ahead in the shared cluster and is over by then, or that started
-early, was put off, and is back when its private cluster would have started it, suffers none.
+It is *overtaken* if at some time of P before e it is not in S, for as long as that is: the measure
+of (P - S) before e. A job that went ahead in the shared cluster and is over by then, or that started
+early, was put off, and is back when its private cluster would have started it, is not.
 
-This is about what happens, not about what a promise says: it also counts against a scheduler that
-keeps its promise, and yet ends up in a worse order.
+A promise can be kept at every moment, and jobs overtaken all the same: those that went ahead
+elsewhere end at other times, and what comes after them finds other cells full. No list schedule is
+free of that (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969). Broken promises are in
+``moments``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def joined(spans: Iterable[tuple[float, float]]) -> Spans:
     return found
 
 
-def anomalous_wait_s(alone: Played, together: Played) -> float:
+def overtaken_s(alone: Played, together: Played) -> float:
     """How long a job waits in the shared cluster while it runs in its private one."""
     waited, at = 0.0, 0
     for start, end in alone.spans:
@@ -86,9 +86,9 @@ def anomalous_wait_s(alone: Played, together: Played) -> float:
     return waited
 
 
-def anomalies(alone: Mapping[str, Played], together: Mapping[str, Played]) -> dict[str, float]:
-    """The jobs that suffer an anomaly, each with how long it does."""
-    waits = {job: anomalous_wait_s(one, together[job]) for job, one in alone.items()}
+def overtaken(alone: Mapping[str, Played], together: Mapping[str, Played]) -> dict[str, float]:
+    """The jobs that are overtaken, each with how long it is."""
+    waits = {job: overtaken_s(one, together[job]) for job, one in alone.items()}
     return {job: wait for job, wait in waits.items() if wait > _INSTANT_S}
 
 
