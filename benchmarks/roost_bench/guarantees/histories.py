@@ -6,8 +6,8 @@ For one job let
     S   the times at which it does in the shared one, before it is over there at e.
 
 It is *overtaken* if at some time of P before e it is not in S, for as long as that is: the measure
-of (P - S) before e. A job that went ahead in the shared cluster and is over by then, or that started
-early, was put off, and is back when its private cluster would have started it, is not.
+of (P - S) before e. A job that went ahead in the shared cluster and is over by then is not, nor one
+that started early, was put off, and is back when its private cluster would have started it.
 
 A promise can be kept at every moment, and jobs overtaken all the same: those that went ahead
 elsewhere end at other times, and what comes after them finds other cells full. No list schedule is

@@ -7,8 +7,8 @@ if that cluster has room for it.
 Under cells, where a run stands in the private cluster is where it has claimed a cell, and every
 waiting job is looked at. Under quotas there are no claims: a job is given seats in the private
 cluster when it starts, in the fullest cells that have room, and is beyond the promise while no
-cells have. There only the first job in the line of each queue is looked at, for a strict policy would let
-it block the others. So cells are judged more severely than quotas.
+cells have. There only the first job in the line of each queue is looked at, for a strict policy
+would let it block the others. So cells are judged more severely than quotas.
 """
 
 from __future__ import annotations
