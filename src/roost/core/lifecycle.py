@@ -152,7 +152,7 @@ def begin_to_leave(state: ClusterState, decision: Evict | SetAside, cause: Event
     """Stop or suspend a run because the policy wants its place."""
     run = state.run_of(decision.job)
     if run.phase in (RunPhase.RESERVED, RunPhase.RECALLED):
-        run.reason = ""
+        run.recalled = False
         _lose_place(state, run, state.now, cause)
         return
     run.job.preemptions += 1

@@ -532,12 +532,12 @@ class Plan:
         if run.phase not in _PLACELESS or not run.booked:
             return False
         claims = self._give_up(run)
-        run.reason = reason  # and it stays where it is in its table until the plan is binding
+        run.recalled = True
         self.decisions.append(Evict(run.job.id, reason))
 
         def undo() -> None:
             self._take_back(run, claims)
-            run.reason = ""
+            run.recalled = False
             self.decisions.pop()
 
         self._undo.append(undo)
@@ -553,7 +553,7 @@ class Plan:
             return ()
         claims = cells.claims.get(job.id, ())
         if claims:  # nobody gains by it but its own queue
-            cells.keep(job.queue.spec.id, cells.covered(job))
+            cells.keep(job, cells.covered(job))
         cells.leave(job)
         return claims
 
@@ -656,10 +656,10 @@ def places(cells: CellBooks, job: Job) -> Iterator[Mapping[Node, int]]:
             yield cells.view([*own, *(cell for _, cell in bound)])
     if job.spec.cell:
         return  # nowhere else
-    yield cells.elsewhere(job, all_claims=True)
+    yield cells.elsewhere(all_claims=True)
     if job.preemptible:
-        yield cells.elsewhere(job, all_claims=False)
-        yield cells.anywhere(job)
+        yield cells.elsewhere(all_claims=False)
+        yield cells.anywhere()
 
 
 def _admitted(job: Job, new: Allocation, old: Allocation) -> bool:

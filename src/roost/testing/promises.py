@@ -73,7 +73,7 @@ def broken_promises(core: Core, *, fits: bool = True) -> list[str]:
     books = core.ledger.cells
     if books is None:
         return []
-    found = [*_claims(core, books), *(unfit_promises(core, books) if fits else ())]
+    found = [*_claims(core, books, fits=fits), *(unfit_promises(core, books) if fits else ())]
     if fits and _at_rest(core):
         found += _anomalies(core, books)
     return found
@@ -89,7 +89,7 @@ def _at_rest(core: Core) -> bool:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def _claims(core: Core, books: CellBooks) -> Iterator[str]:
+def _claims(core: Core, books: CellBooks, *, fits: bool) -> Iterator[str]:
     """Claims against runs: each GPU of a claimed cell is used by its queue, or by guests."""
     owners: dict[tuple[NodeId, int], tuple[str, QueueId]] = {}
     counts: dict[tuple[QueueId, str], set[str]] = {}
@@ -111,7 +111,7 @@ def _claims(core: Core, books: CellBooks) -> Iterator[str]:
         if len(cells) > most:
             yield f"queue {queue} has {sorted(cells)} of {most} {key}"
     for run in core.runs.values():
-        if not run.booked or run.job.preemptible:
+        if not run.booked or run.job.preemptible or not fits:
             continue
         for node, mask in _held(core, run).items():
             covered = books.covered(run.job).get(node, 0)
@@ -246,6 +246,8 @@ def _fill(ledger: Ledger, own: Node, run: Run, node: Node, gpus: list[int]) -> N
 
 # -- random histories ------------------------------------------------------------------------------
 
+#: How often in an instant the world may be asked for something anew.
+_ROUNDS = 60
 _SORTS = ("1xnode:A", "2xnode:A", "1xswitch:A", "1xgpu:A", "2xsocket:A", "1xnode:B", "1xgpu:B")
 _QUEUES = (QueueId("red"), QueueId("blue"), QueueId("green"), QueueId("open"))
 
@@ -339,7 +341,12 @@ class PromiseWalk:
 
     def _answer(self, *, all_of_them: bool) -> None:
         """Report what became of what was asked for: of all of it, or of some."""
+        rounds = 0
         while self.late:
+            rounds += 1
+            if rounds > _ROUNDS:
+                told = [type(action).__name__ + " " + str(action.run) for action in self.late]
+                raise AssertionError(f"seed {self.seed}, step {self.steps}: no end of {told}")
             asked, self.late = self.late, []
             for action in asked:
                 if not all_of_them and self.rng.random() < 0.5:

@@ -82,8 +82,8 @@ class CellBooks:
         self.claims: dict[JobId, tuple[Claim, ...]] = {}
         #: GPUs of runs without claims that must not be disturbed.
         self.squats: dict[JobId, list[Cell]] = {}
-        #: What is kept free for queues until the end of a plan: masks by node.
-        self.kept: dict[QueueId, dict[Node, int]] = {}
+        #: What is kept free for queues, and jobs of some priority, until the end of a plan.
+        self.kept: dict[tuple[QueueId, int], dict[Node, int]] = {}
         #: Grows whenever claims changed.
         self.version = 0
         self._stamp = -1
@@ -409,7 +409,7 @@ class CellBooks:
         """Whether a run may stand there without these claims breaking a promise to others."""
         mine = [self.forest.cells[claim.cell] for claim in claims]
         bare = [leaf for leaf in self._leaves(parts) if not any(_is_in(leaf, c) for c in mine)]
-        if self.kept and any(self._is_kept(leaf, job.queue.spec.id) for leaf in bare):
+        if self.kept and any(self._is_kept(leaf, job, bare) for leaf in self._leaves(parts)):
             return False
         if job.preemptible or not bare:
             return True
@@ -430,9 +430,13 @@ class CellBooks:
             self._try(due, cell, -1)
         return all(count <= before.get(one, 0) for one, count in after.items())
 
-    def _is_kept(self, leaf: Cell, queue: QueueId) -> bool:
+    def _is_kept(self, leaf: Cell, job: Job, bare: list[Cell]) -> bool:
+        """Whether a GPU is kept for others, or for claims and would be had without one."""
         ((node, mask),) = leaf.masks
-        return any(name != queue and kept.get(node, 0) & mask for name, kept in self.kept.items())
+        return any(
+            kept.get(node, 0) & mask and (leaf in bare or not _may_have(job, whose))
+            for whose, kept in self.kept.items()
+        )
 
     def enter(self, job: Job, allocation: Allocation, claims: tuple[Claim, ...]) -> None:
         """Note where a job is, and by which claims; they replace those that it had."""
@@ -567,7 +571,7 @@ class CellBooks:
         claims = self.claims.get(job.id, ())
         return self.view(self.forest.cells[claim.cell] for claim in claims)
 
-    def elsewhere(self, job: Job, *, all_claims: bool) -> dict[Node, int]:
+    def elsewhere(self, *, all_claims: bool) -> dict[Node, int]:
         """Devices where a job would be on what is left, without those that others have claimed.
 
         With ``all_claims`` also without those that no queue has claimed yet, but is due.
@@ -578,26 +582,28 @@ class CellBooks:
             cells += [cell for _, cell in self.bind(self.order)]
         for node, mask in self.view(cells).items():
             taken[node] = mask
-        return self._rest(job, taken)
+        return self._rest(taken)
 
-    def anywhere(self, job: Job) -> dict[Node, int]:
-        """All devices but those that are kept for other queues in this plan."""
-        return self._rest(job, {})
+    def anywhere(self) -> dict[Node, int]:
+        """All devices but those that are kept for claims in this plan."""
+        return self._rest({})
 
-    def _rest(self, job: Job, taken: dict[Node, int]) -> dict[Node, int]:
-        for name, kept in self.kept.items():
-            if name != job.queue.spec.id:
-                for node, mask in kept.items():
-                    taken[node] = taken.get(node, 0) | mask
+    def _rest(self, taken: dict[Node, int]) -> dict[Node, int]:
+        for kept in self.kept.values():
+            for node, mask in kept.items():
+                taken[node] = taken.get(node, 0) | mask
         return {
             node: ((1 << node.spec.gpus) - 1) & ~taken.get(node, 0)
             for node in self.ledger.order
             if node.up and (taken.get(node, 0) != (1 << node.spec.gpus) - 1 or not node.spec.gpus)
         }
 
-    def keep(self, queue: QueueId, devices_of: Mapping[Node, int]) -> None:
-        """Keep devices free for a queue until the end of the plan."""
-        kept = self.kept.setdefault(queue, {})
+    def keep(self, job: Job, devices_of: Mapping[Node, int]) -> None:
+        """Keep devices free until the end of the plan: for a job, or others that may go before it.
+
+        Otherwise it would take them back in the next plan.
+        """
+        kept = self.kept.setdefault((job.queue.spec.id, job.spec.priority), {})
         for node, mask in devices_of.items():
             kept[node] = kept.get(node, 0) | mask
 
@@ -636,6 +642,11 @@ class CellBooks:
             )
             told.append(f"{used} of {promise.title}{bad}")
         return f"its queue uses {'; '.join(told)}" if told else ""
+
+
+def _may_have(job: Job, whose: tuple[QueueId, int]) -> bool:
+    """Whether a job may be where devices are kept for a queue and a priority."""
+    return (job.queue.spec.id, True) == (whose[0], job.spec.priority >= whose[1])
 
 
 def _key(promise: CellPromise) -> str:

@@ -114,7 +114,7 @@ def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
         with _without(plan, later):
             fits = _find(plan, job, view) is not None
         if fits:  # it waits for runs that are on their way, and others stay away until then
-            books.keep(job.queue.spec.id, view)
+            books.keep(job, view)
             plan.await_starts()
     return False
 
