@@ -50,7 +50,8 @@ def test_a_job_is_overtaken_while_it_waits_here_and_runs_there(
     alone: Played, together: Played, waits: float
 ) -> None:
     assert overtaken_s(alone, together) == waits
-    assert overtaken({"j": alone}, {"j": together}) == ({"j": waits} if waits else {})
+    job = JobId("j")
+    assert overtaken({job: alone}, {job: together}) == ({job: waits} if waits else {})
 
 
 def test_times_are_joined_and_what_is_beyond_a_promise_is_added_up() -> None:

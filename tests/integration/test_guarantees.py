@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,16 @@ def server(tmp_path: Path) -> Iterator[Served]:
         with here.client() as client:
             client.put("/queues/guests", json={}).raise_for_status()
         yield here
+
+
+class Verbs:
+    """The ``roost`` command of an administrator of a server."""
+
+    def __init__(self, server: Served, folder: Path) -> None:
+        self._home, self._folder = server.home, folder
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return run(ROOST, *words, cwd=self._folder, ROOST_HOME=str(self._home))
 
 
 def queue(server: Served, name: str) -> dict[str, Any]:
@@ -69,19 +80,19 @@ def test_a_promise_that_cannot_be_kept_is_refused_and_changes_nothing(
         assert "'two nodes' is no promise of cells: write it like" in nonsense.text
     assert queue(server, "vision")["cells"] == ["1xgpu"]
 
-    here = {"cwd": tmp_path, "ROOST_HOME": str(server.home)}
-    refused = run(ROOST, "queues", "set", "vision", "--cells", "1xrack", **here)
+    here = Verbs(server, tmp_path)
+    refused = here("queues", "set", "vision", "--cells", "1xrack")
     assert refused.returncode == 2
     assert "there is no rack such as in '1xrack'; there are gpu of cpu-slot" in refused.stderr
-    assert run(ROOST, "queues", "set", "vision", "--cells", "none", **here).returncode == 0
+    assert here("queues", "set", "vision", "--cells", "none").returncode == 0
     assert queue(server, "vision")["cells"] == []
-    assert run(ROOST, "queues", "set", "vision", "--cells", "1xnode", **here).returncode == 0
+    assert here("queues", "set", "vision", "--cells", "1xnode").returncode == 0
     assert queue(server, "vision")["cells"] == ["1xnode"]
     assert queue(server, "vision")["weight"] == 2, "the rest stays"
 
 
 def test_hiveds_virtual_clusters_become_queues(server: Served, tmp_path: Path) -> None:
-    here = {"cwd": tmp_path, "ROOST_HOME": str(server.home)}
+    here = Verbs(server, tmp_path)
     node = next(iter(queue_nodes(server)))
     (tmp_path / "hived.yaml").write_text(
         "physicalCluster:\n  cellTypes:\n"
@@ -91,7 +102,7 @@ def test_hiveds_virtual_clusters_become_queues(server: Served, tmp_path: Path) -
         "  vision: {}\n"
         "  speech: {virtualCells: [{cellType: NODE.cpu-slot, cellNumber: 2}]}\n"
     )
-    done = run(ROOST, "queues", "import", "hived.yaml", **here)
+    done = here("queues", "import", "hived.yaml")
     assert done.returncode == 0, done.stderr
     assert queue(server, "vision")["cells"] == []
     assert queue(server, "speech")["cells"] == ["2xgpu:cpu-slot"]

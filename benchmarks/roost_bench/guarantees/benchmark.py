@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from roost.core.spec import NodeSpec, QueueSpec
+from roost.core.spec import JobId, NodeSpec, QueueSpec
 from roost.placement import placer
 from roost.policies import policy
 from roost.sim.simulation import Progress, Setup, Simulation
@@ -42,9 +42,9 @@ class GuaranteesRow:
 class Play(NamedTuple):
     """A run: what became of each job, how many were stopped for others, and how long it took."""
 
-    jobs: Mapping[str, Played]
+    jobs: Mapping[JobId, Played]
     #: Jobs that waited though their private cluster had room at that moment, and how long.
-    anomalies: Mapping[str, float]
+    anomalies: Mapping[JobId, float]
     preemptions: int
     cpu_s: float
 

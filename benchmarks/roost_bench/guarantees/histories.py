@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from roost.core.spec import JobId
 from roost.sim.results import Results
 
 #: Times from and to, in order, that do not overlap.
@@ -44,13 +45,13 @@ class Played(NamedTuple):
         return self.finished_at - self.submitted_at
 
 
-def played(results: Results) -> dict[str, Played]:
+def played(results: Results) -> dict[JobId, Played]:
     """What became of each job of a run with a timeline; a job that never ended has no end."""
     held: dict[int, set[tuple[float, float]]] = defaultdict(set)
     for segment in results.segments:
         held[segment.job].add((segment.start, segment.end))
     return {
-        row.id: Played(
+        JobId(row.id): Played(
             row.submitted_at,
             float("inf") if row.finished_at is None else row.finished_at,
             row.gpus,
@@ -86,7 +87,9 @@ def overtaken_s(alone: Played, together: Played) -> float:
     return waited
 
 
-def overtaken(alone: Mapping[str, Played], together: Mapping[str, Played]) -> dict[str, float]:
+def overtaken(
+    alone: Mapping[JobId, Played], together: Mapping[JobId, Played]
+) -> dict[JobId, float]:
     """The jobs that are overtaken, each with how long it is."""
     waits = {job: overtaken_s(one, together[job]) for job, one in alone.items()}
     return {job: wait for job, wait in waits.items() if wait > _INSTANT_S}

@@ -313,9 +313,9 @@ def _user(session: Session, name: str) -> User | None:
 
 def _as_queue(row: Row) -> QueueRow:
     _check(f"queue {row[0]}", row)
-    *numbers, submitters, cells = row[:-1]
-    names = tuple(from_json(f"queue {row[0]}", submitters))
-    return QueueRow(*numbers, names, parse_promises(cells))
+    name, quota, limit, weight, priority, submitters, cells = row[:-1]
+    admitted = tuple(from_json(f"queue {name}", submitters))
+    return QueueRow(name, quota, limit, weight, priority, admitted, parse_promises(cells))
 
 
 def _queue(session: Session, name: str) -> QueueRow | None:

@@ -442,4 +442,3 @@ class PromiseWalk:
 
     def _is_known(self, run: RunId) -> bool:
         return run in self.core.runs
-

@@ -54,7 +54,7 @@ def of(virtual: str) -> str:
 
 
 def test_physical_cells_are_nodes_in_their_domains(read: Read) -> None:
-    nodes = {node.id: node for node in read("").nodes}
+    nodes = {str(node.id): node for node in read("").nodes}
     assert list(nodes) == ["0.10", "b", "c", "d", "0.0.0.7", "small"]
     first, third, small = nodes["0.10"], nodes["c"], nodes["small"]
     assert (first.gpus, first.kind, first.sockets) == (8, "A100", 2)
