@@ -22,6 +22,7 @@ from operator import attrgetter
 from sys import float_info
 from typing import NamedTuple
 
+from roost.core.cells.site import InnerLevel, OuterCell, Site
 from roost.core.events import Outcome
 from roost.core.extras import Extras, check_extras
 from roost.core.spec import (
@@ -145,6 +146,8 @@ def _shown(value: object) -> str:
             return str(getattr(value, "name", value)).lower()
         case float():
             return repr(float(value))
+        case Site(tree, inner, above):
+            return json.dumps({"tree": tree, "inner": inner, "above": above})
         case (str() as name, int() as amount):
             return _checked(f"{name}={amount}")
         case tuple():
@@ -245,7 +248,26 @@ def _node(row: TableRow) -> NodeSpec:
         mixed=row.choice("mixed", _BOOLS, default=True),
         block=row.cell("block"),
         zone=row.cell("zone"),
+        site=_site(row),
     )
+
+
+def _site(row: TableRow) -> Site | None:
+    """The place of a node in a declared tree, as JSON."""
+    found = row.cell("site")
+    if not found:
+        return None
+    try:
+        told = json.loads(found)
+        inner = (
+            InnerLevel(str(level), tuple(tuple(map(int, cell)) for cell in cells))
+            for level, cells in told.get("inner", ())
+        )
+        above = (OuterCell(str(level), str(name)) for level, name in told.get("above", ()))
+        return Site(str(told.get("tree", "")), tuple(inner), tuple(above))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        text = '{"tree": ..., "inner": [[level, [[gpu, ...], ...]]], "above": [[level, name]]}'
+        raise row.bad("site", text, found) from None
 
 
 def _id(row: TableRow) -> str:
