@@ -62,6 +62,7 @@ class Plan:
         "queues",
         "runs",
         "said",
+        "spares",
         "waiting",
         "wake_at",
     )
@@ -85,6 +86,8 @@ class Plan:
         self.placer = placer
         #: Whether the placer puts a gang that could fit on one node only ever on one node.
         self.consolidates: bool = getattr(placer, "consolidates", False)
+        #: Whether it leaves alone what is due to queues while there is room elsewhere.
+        self.spares: bool = getattr(placer, "spares", True)
         #: Raises when a policy has taken too long; every verb asks, for it may be stopped there.
         self.check_time: Callable[[], None] | None = None
         #: A policy's own notes between plans. They may vanish at any restart.
@@ -165,7 +168,7 @@ class Plan:
         """Room for a gang: within what its queue was promised, else where it is in nobody's way."""
         if self.ledger.cells is None or not shape.gpu_milli:
             return self.find_kind(job, shape)
-        for view in places(self.ledger.cells, job):
+        for view in places(self.ledger.cells, job, spares=self.spares):
             with self.ledger.within(view):
                 parts = self.find_kind(job, shape)
             if parts is not None:
@@ -176,7 +179,7 @@ class Plan:
         """Room for workers that a run is to have beside those that it has."""
         if self.ledger.cells is None:
             return self.placer(self.ledger, more)
-        for view in places(self.ledger.cells, job):
+        for view in places(self.ledger.cells, job, spares=self.spares):
             with self.ledger.within(view):
                 parts = self.placer(self.ledger, more)
             if parts is not None:
@@ -642,10 +645,10 @@ _PLACELESS = frozenset({RunPhase.RESERVED, RunPhase.RECALLED})
 _NOTHING: tuple[None, None] = (None, None)
 
 
-def places(cells: CellBooks, job: Job) -> Iterator[Mapping[Node, int]]:
+def places(cells: CellBooks, job: Job, *, spares: bool = True) -> Iterator[Mapping[Node, int]]:
     """Where a job may be: in cells of its queue, in those that it may claim, else anywhere.
 
-    Elsewhere it comes first to what is due to nobody, then to what nobody has claimed.
+    Elsewhere it comes first to what is due to nobody (``spares``), then to what nobody has claimed.
     """
     owed = cells.owed(job)
     if owed:
@@ -654,9 +657,10 @@ def places(cells: CellBooks, job: Job) -> Iterator[Mapping[Node, int]]:
             yield cells.view(own)
         if bound := cells.bind(reversed(owed), job):
             yield cells.view([*own, *(cell for _, cell in bound)])
-    if job.spec.cell:
+    if cells.confines(job):
         return  # nowhere else
-    yield cells.elsewhere(all_claims=True)
+    if spares or not job.preemptible:
+        yield cells.elsewhere(all_claims=True)
     if job.preemptible:
         yield cells.elsewhere(all_claims=False)
         yield cells.anywhere()

@@ -451,6 +451,7 @@ class QueueSpec:
     ``quotas`` are promises of other resources than GPUs of all kinds. With a ``parent`` it borrows
     from the queues of its tree alone, and lends to them, of its GPUs ``lending_milli`` at most.
     ``cells`` are promises of places: what would run on them alone runs whatever others do.
+    Where it does not overflow, its jobs run nowhere else, but for those of a negative priority.
     """
 
     id: QueueId
@@ -462,6 +463,7 @@ class QueueSpec:
     lending_milli: int | None = None
     quotas: tuple[Quota, ...] = ()
     cells: tuple[CellPromise, ...] = ()
+    overflows: bool = True
 
     @property
     def promises(self) -> tuple[Quota, ...]:

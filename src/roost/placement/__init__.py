@@ -6,7 +6,7 @@ from roost.core.plan import Placer
 from roost.errors import unknown
 from roost.placement.even import Even
 from roost.placement.fragment_placers import Fgd, Usable
-from roost.placement.placers import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
+from roost.placement.placers import Anywhere, Cells, Consolidate, FirstFit, Pack, Spread, Topology
 
 __all__ = ["PLACERS", "SUMMARIES", "placer"]
 
@@ -21,6 +21,7 @@ PLACERS: dict[str, Placer] = {
     "even": Even(),
     "fgd": Fgd(),
     "usable": Usable(),
+    "cells": Cells(),
 }
 
 #: Name → what it does. The docstrings say the same, but compiled classes have none.
@@ -37,6 +38,7 @@ SUMMARIES: dict[str, str] = {
     "even": "Evenly on the fewest nodes, servers beside workers, as Optimus does; else best fit.",
     "fgd": "Fragmentation gradient descent: where the least becomes useless to what usually comes.",
     "usable": "Where what is left keeps the most value: for shares, with CPUs, of kinds in demand.",
+    "cells": "First fit; on a node, the devices of the smallest cell that has enough left.",
 }
 
 

@@ -110,14 +110,16 @@ def _claims(core: Core, books: CellBooks, *, fits: bool) -> Iterator[str]:
         most = sum(d.promise.count for d in books.dues.get(queue, ()) if d.key == key)
         if len(cells) > most:
             yield f"queue {queue} has {sorted(cells)} of {most} {key}"
+    pins = {cell.name for cell in books.pins}  # these are where they are, whatever is in the way
     for run in core.runs.values():
         if not run.booked or run.job.preemptible or not fits:
             continue
         for node, mask in _held(core, run).items():
             covered = books.covered(run.job).get(node, 0)
             for gpu in range(node.spec.gpus):
-                if mask & ~covered & 1 << gpu and (node.id, gpu) in owners:
-                    yield f"{run.id} cannot leave GPU {gpu} of {node.id}: {owners[node.id, gpu]}"
+                owner = owners.get((node.id, gpu)) if mask & ~covered & 1 << gpu else None
+                if owner is not None and owner[0] not in pins:
+                    yield f"{run.id} cannot leave GPU {gpu} of {node.id}, which is in {owner}"
 
 
 def _held(core: Core, run: Run) -> _Masks:

@@ -334,6 +334,13 @@ class CellBooks:
             return [due for due in dues if due.promise.pinned == job.spec.cell]
         return dues
 
+    def confines(self, job: Job) -> bool:
+        """Whether a job may only be where its queue has a claim."""
+        spec = job.queue.spec
+        return bool(job.spec.cell) or (
+            bool(spec.cells) and not spec.overflows and job.spec.priority >= 0
+        )
+
     def cover(
         self, job: Job, parts: Iterable[Part], prefer: Iterable[tuple[Due, Cell]] = ()
     ) -> tuple[Claim, ...]:
@@ -407,6 +414,8 @@ class CellBooks:
 
     def admits(self, job: Job, parts: Iterable[Part], claims: Iterable[Claim]) -> bool:
         """Whether a run may stand there without these claims breaking a promise to others."""
+        if self.confines(job) and not claims:
+            return False
         mine = [self.forest.cells[claim.cell] for claim in claims]
         bare = [leaf for leaf in self._leaves(parts) if not any(_is_in(leaf, c) for c in mine)]
         if self.kept and any(self._is_kept(leaf, job, bare) for leaf in self._leaves(parts)):

@@ -284,6 +284,16 @@ def _inner(spec: NodeSpec) -> list[tuple[str, list[tuple[int, ...]]]]:
     return even
 
 
+def inner_cells(spec: NodeSpec) -> list[tuple[int, ...]]:
+    """The cells of a node with more than one GPU, largest first, each with its GPUs in order."""
+    levels = _inner(spec)
+    order = tuple(gpu for cell in levels[-1][1] for gpu in cell) if levels else range(spec.gpus)
+    found = [tuple(order)]
+    for _, cells in levels:
+        found += [tuple(gpu for gpu in order if gpu in set(cell)) for cell in cells]
+    return found
+
+
 def _above(spec: NodeSpec) -> list[tuple[str, str]]:
     """The cells around a node, inside out: their levels and names."""
     if spec.site is not None and spec.site.above:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from roost.core import lifecycle
 from roost.core.actions import Stop
+from roost.core.cells.requests import check_claim
 from roost.core.cluster_state import ClusterState
 from roost.core.events import (
     CancelRequested,
@@ -23,7 +24,7 @@ from roost.core.events import (
     SuspendRequested,
 )
 from roost.core.plan import Plan
-from roost.core.state import Job, JobState, Queue
+from roost.core.state import Job, JobState
 from roost.errors import Conflict, NotFound
 
 
@@ -32,9 +33,9 @@ def submitted(state: ClusterState, event: Submitted) -> bool:
     if event.job in state.jobs:
         msg = f"job {event.job!r} exists already"
         raise Conflict(msg)
+    if state.ledger.cells is not None:
+        check_claim(state.queues, event)
     queue = state.queue(event.spec.queue)
-    if event.spec.cell:
-        _check_cell(queue, event)
     expected = state.history.expected_s(event.spec)
     job = Job(event.job, state.submitted, event.spec, queue, event.time, expected)
     job.history = state.history
@@ -43,16 +44,6 @@ def submitted(state: ClusterState, event: Submitted) -> bool:
     state.waiting.join(job, event.time)
     state.note_demand(event.spec)
     return True
-
-
-def _check_cell(queue: Queue, event: Submitted) -> None:
-    """Refuse a job that asks for a cell by name which its queue was not promised."""
-    named = [promise.pinned for promise in queue.spec.cells if promise.pinned]
-    if event.spec.cell not in named:
-        has = f"it was promised {', '.join(named)}" if named else "it was promised none by name"
-        raise Conflict(
-            f"job {event.job!r}: queue {queue.spec.id} has no cell {event.spec.cell!r}: {has}"
-        )
 
 
 def cancel_requested(state: ClusterState, event: CancelRequested) -> bool:
