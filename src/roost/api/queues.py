@@ -31,6 +31,10 @@ class QueueView(WireView):
     cells: tuple[str, ...] = field(
         default=(), metadata={"description": "Promised places, such as ``2xnode:A100``."}
     )
+    overflows: bool = field(
+        default=True,
+        metadata={"description": "Whether its jobs may also run beyond the promised places."},
+    )
     standing: tuple[CellUseView, ...] = field(
         default=(), metadata={"description": "How it stands with each promise of places."}
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WHOLE = 1000
 _MOST = 10**9
 #: What stays as it is, unless it is told.
-_KEPT = ("weight", "priority", "submitters", "cells")
+_KEPT = ("weight", "priority", "submitters", "cells", "overflows")
 
 
 @click.group(
@@ -66,6 +66,13 @@ Examples:
     metavar="CELLS|none",
     help="Places it is promised: COUNTxLEVEL[:KIND][*GPUS],... or pin:NODE.",
 )
+@option(
+    "--overflow/--no-overflow",
+    "overflows",
+    section="Change",
+    default=None,
+    help="Whether its jobs may also run beyond its cells.",
+)
 @option("--weight", section="Change", type=Number(), metavar="N", help="Its part of the rest.")
 @option("--priority", section="Change", type=int, metavar="N", help="Higher goes first.")
 @option(
@@ -86,7 +93,9 @@ def set_queue(name: str, output: str, **given: Any) -> None:
             settings["submitters"] = [n for n in given["submitters"].split(",") if n]
         if given["cells"] is not None:
             settings["cells"] = _cells(given["cells"])
-        settings |= {k: given[k] for k in ("weight", "priority") if given[k] is not None}
+        settings |= {
+            k: given[k] for k in ("weight", "priority", "overflows") if given[k] is not None
+        }
         queue = client.set_queue(name, settings)
         _warn(client, settings, given)
     if not connection.printed(queue, output):

@@ -297,6 +297,7 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
             priority=row.priority,
             submitters=row.submitters,
             cells=tuple(map(str, row.cells)),
+            overflows=row.overflows,
             standing=_standing(core, QueueId(row.id)),
             gpus_used=used.get(QueueId(row.id), 0) / WHOLE,
             waiting=waiting[QueueId(row.id)],

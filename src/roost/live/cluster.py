@@ -390,6 +390,7 @@ class Cluster:
             weight=spec.weight,
             priority=spec.priority,
             cells=spec.cells,
+            overflows=spec.overflows,
         )
         if row != known or spec.id not in self.core.queues:
             await self.set_queue(row, actor)
@@ -593,4 +594,5 @@ def _spec(row: QueueRow) -> QueueSpec:
         row.weight,
         row.priority,
         cells=row.cells,
+        overflows=row.overflows,
     )

@@ -50,6 +50,7 @@ async def set_queue(here: Here, caller: Admin, queue: Name, body: requests.SetQu
         body.priority,
         tuple(dict.fromkeys(body.submitters)),
         body.promises(),
+        body.overflows,
     )
     await here.cluster.set_queue(row, caller.user)
     found = [one for one in await here.cluster.queues() if one["id"] == queue]

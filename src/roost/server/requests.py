@@ -161,6 +161,8 @@ class SetQueue(RequestBody):
         default=[], max_length=256
     )
 
+    overflows: bool = True
+
     def promises(self) -> tuple[CellPromise, ...]:
         """The cells that it is promised; raises InvalidSpec for a text that is none."""
         return tuple(map(parse_promise, self.cells))

@@ -32,9 +32,9 @@ _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@+-]{0,62}[A-Za-z0-9_])?")
 _UNIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63})?")
 _USER = "name, role, unix, active, jobs, disk_bytes, disk_max_bytes"
 _TOKEN = "id, owner, label, created_at, expires_at, revoked_at, last_used_at, parent"  # noqa: S105 - columns
-_QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters, cells"
+_QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters, cells, overflows"
 #: Before queues could be promised cells.
-_PLAIN_QUEUE = _QUEUE.removesuffix(", cells")
+_PLAIN_QUEUE = _QUEUE.removesuffix(", cells, overflows")
 #: Of each table its key, its columns, and those that its checksums cover: when a token was used
 #: last is written often, and decides nothing.
 _SEALED = {
@@ -231,12 +231,13 @@ class Accounts:
             old = _queue(session, queue.id)
             if old != queue:
                 session.run(
-                    f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) "  # noqa: S608 - constants
+                    f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) "  # noqa: S608 - constants
                     f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
                     (
                         *astuple(queue)[:5],
                         to_json(f"queue {queue.id}", list(queue.submitters)),
                         format_promises(queue.cells),
+                        int(queue.overflows),
                     ),
                 )
                 _seal(session, "queues", queue.id)
@@ -313,9 +314,11 @@ def _user(session: Session, name: str) -> User | None:
 
 def _as_queue(row: Row) -> QueueRow:
     _check(f"queue {row[0]}", row)
-    name, quota, limit, weight, priority, submitters, cells = row[:-1]
+    name, quota, limit, weight, priority, submitters, cells, overflows = row[:-1]
     admitted = tuple(from_json(f"queue {name}", submitters))
-    return QueueRow(name, quota, limit, weight, priority, admitted, parse_promises(cells))
+    promised = parse_promises(cells)
+    numbers = (quota, limit, weight, priority)
+    return QueueRow(name, *numbers, admitted, promised, bool(overflows))
 
 
 def _queue(session: Session, name: str) -> QueueRow | None:

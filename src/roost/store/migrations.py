@@ -232,7 +232,10 @@ _ACCOUNT_SUMS = tuple(
     for table in ("users", "tokens", "queues")
 )
 
-_CELLS = ("ALTER TABLE queues ADD COLUMN cells TEXT NOT NULL DEFAULT ''",)
+_CELLS = (
+    "ALTER TABLE queues ADD COLUMN cells TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE queues ADD COLUMN overflows INTEGER NOT NULL DEFAULT 1",
+)
 
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),

@@ -263,6 +263,7 @@ class QueueRow:
     priority: int = 0
     submitters: tuple[str, ...] = (ALL_USERS,)
     cells: tuple[CellPromise, ...] = ()
+    overflows: bool = True
 
     def admits(self, user: str) -> bool:
         """Whether a user may submit to it."""

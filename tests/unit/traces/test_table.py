@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.effort import examples
 
+from roost.core.cells.site import InnerLevel, OuterCell, Site
 from roost.core.spec import (
     Costs,
     JobId,

@@ -120,6 +120,7 @@ def queue_spec(queue: Object) -> QueueSpec:
         lending_milli=_milli(spec.get("lending")),
         quotas=tuple(map(_quota, spec.get("quotas") or ())),
         cells=tuple(map(_cell_promise, spec.get("cells") or ())),
+        overflows=bool(spec.get("overflows", True)),
     )
 
 
@@ -178,6 +179,8 @@ def cluster_queue_object(queue: QueueSpec) -> Object:
         spec["parent"] = queue.parent
     if queue.quotas:
         spec["quotas"] = list(map(_quota_object, queue.quotas))
+    if not queue.overflows:
+        spec["overflows"] = False
     if queue.cells:
         spec["cells"] = list(map(_cell_promise_object, queue.cells))
     return {

@@ -98,6 +98,11 @@ def _cluster_queue() -> Object:
             "lending": _gpus("What others may have of its quota; without it all of it."),
             "quotas": _quotas(),
             "cells": _cells(),
+            "overflows": {
+                "type": "boolean",
+                "default": True,
+                "description": "Whether its jobs may also run where nothing was promised to it.",
+            },
         },
         "x-kubernetes-validations": list(rules.CLUSTER_QUEUE),
     }

@@ -143,6 +143,7 @@ class ClusterCommands:
             queue.weight,
             queue.priority,
             cells=queue.cells,
+            overflows=queue.overflows,
         )
         promise = cluster_queue_object(spec)
         way = {

@@ -208,4 +208,5 @@ def spec_row(spec: QueueSpec) -> QueueRow:
         spec.weight,
         spec.priority,
         cells=spec.cells,
+        overflows=spec.overflows,
     )

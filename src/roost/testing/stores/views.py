@@ -299,7 +299,9 @@ class AccountConformance:
     def test_queues(self, place: TrialDatabase) -> None:
         """Set, changed, deleted."""
         with open_store(place.url) as store:
-            a = QueueRow("a", 4000, None, 2.0, 1, ("ada", "bob"), (CellPromise(2, "node"),))
+            a = QueueRow(
+                "a", 4000, None, 2.0, 1, ("ada", "bob"), (CellPromise(2, "node"),), overflows=False
+            )
             b = QueueRow("b")
             store.accounts.set_queue(b)
             store.accounts.set_queue(a, actor="ada")

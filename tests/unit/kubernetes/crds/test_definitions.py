@@ -281,7 +281,9 @@ def test_an_object_with_nonsense_names_all_of_it() -> None:
         QueueSpec(QueueId("default")),
         QueueSpec(QueueId("none"), quota_milli=0, limit_milli=0),
         QueueSpec(
-            QueueId("cells"), cells=parse_promises("2xnode:A100*8,1xpair@dgx,3xgpu,pin:node-7")
+            QueueId("cells"),
+            cells=parse_promises("2xnode:A100*8,1xpair@dgx,3xgpu,pin:node-7"),
+            overflows=False,
         ),
     ],
     ids=lambda queue: str(queue.id),
