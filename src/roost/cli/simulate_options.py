@@ -90,7 +90,7 @@ class SimulationOptions:
                 "give a trace file, --synthetic jobs=1000,... to generate one, or --from history"
             )
         hived = self._hived()
-        nodes = self._nodes() if hived is None else self._only(hived)
+        nodes = self._nodes() if hived is None else list(hived.nodes)
         workload: Workload | Synthetic
         if recorded is not None:
             self.refuse(_OF_TRACES[:1] + _OF_TRACES[2:], "is about trace files")
@@ -179,16 +179,11 @@ class SimulationOptions:
         gpus = {} if "gpus" in keys else {"gpus": sum(node.gpus for node in nodes)}
         return build(Synthetic, "--synthetic", text, **gpus)
 
-    def _only(self, hived: HivedCluster) -> list[NodeSpec]:
-        self.refuse(_OF_NODES, "does not go with --cluster, which tells the nodes")
-        return list(hived.nodes)
-
     def _nodes(self) -> list[NodeSpec]:
         from roost.sim.scenario import uniform_cluster
         from roost.traces import read_cluster
 
         if self.cluster is not None:
-            self.refuse(_OF_NODES, "does not go with --cluster, which tells the nodes")
             return list(read_cluster(self.cluster))
         nodes = self.nodes
         if nodes is None and self.synthetic is not None:
@@ -211,6 +206,7 @@ class SimulationOptions:
 
         if self.cluster is None:
             return None
+        self.refuse(_OF_NODES, "does not go with --cluster, which tells the nodes")
         text = load(self.cluster)
         if not looks_like_hived(text.text):
             return None

@@ -231,8 +231,8 @@ class Accounts:
             old = _queue(session, queue.id)
             if old != queue:
                 session.run(
-                    f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) "  # noqa: S608 - constants
-                    f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
+                    f"INSERT INTO queues ({_QUEUE}) VALUES ({_holes(_QUEUE.split())}) "  # noqa: S608 - constants
+                    f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
                     (
                         *astuple(queue)[:5],
                         to_json(f"queue {queue.id}", list(queue.submitters)),
