@@ -656,7 +656,10 @@ def places(cells: CellBooks, job: Job, *, spares: bool = True) -> Iterator[Mappi
         if own:
             yield cells.view(own)
         if bound := cells.bind(reversed(owed), job):
-            yield cells.view([*own, *(cell for _, cell in bound)])
+            own = [*own, *(cell for _, cell in bound)]
+            yield cells.view(own)
+        if named := cells.named(job):
+            yield cells.view([*own, *named])
     if cells.confines(job):
         return  # nowhere else
     if spares or not job.preemptible:

@@ -370,6 +370,8 @@ class CellBooks:
             self._try(due, cell, -1)
         if not chosen or (bare and not self._suffices(job, parts, bare)):
             return ()
+        if self.confines(job) and _spans(parts, chosen, self.ledger):
+            return ()
         return tuple(Claim(cell.name, due.key) for cell, due in chosen.items())
 
     def _cover_one(  # noqa: PLR0913 - a step of cover
@@ -570,10 +572,19 @@ class CellBooks:
         return found
 
     def own(self, job: Job) -> list[Cell]:
-        """Cells that are its queue's now and that a job may be in; those by name come last."""
+        """Cells that are its queue's now and that a job may be in."""
         owed = self.owed(job)
-        held = [cell for due in owed for cell in due.held if not due.promise.pinned]
-        return held + [due.pin for due in owed if due.pin is not None and not due.pin.bad]
+        if not job.spec.cell:
+            return [cell for due in owed for cell in due.held if not due.promise.pinned]
+        return self._pinned(owed)
+
+    def named(self, job: Job) -> list[Cell]:
+        """Cells that its queue has by name, for a job that asks for none by name: they come last."""
+        return [] if job.spec.cell else self._pinned(self.owed(job))
+
+    @staticmethod
+    def _pinned(owed: Iterable[Due]) -> list[Cell]:
+        return [due.pin for due in owed if due.pin is not None]
 
     def covered(self, job: Job) -> dict[Node, int]:
         """The devices on which a job is within its queue's promise."""
@@ -651,6 +662,18 @@ class CellBooks:
             )
             told.append(f"{used} of {promise.title}{bad}")
         return f"its queue uses {'; '.join(told)}" if told else ""
+
+
+def _spans(parts: Iterable[Part], cells: Iterable[Cell], ledger: Ledger) -> bool:
+    """Whether a worker is in two cells at once: next to each other they are by chance."""
+    masks = [mask for cell in cells for mask in cell.masks]
+    for part in parts:
+        node, each = ledger.nodes[part.node], max(1, len(part.gpus) // part.workers)
+        for at in range(0, len(part.gpus), each):
+            mine = mask_of(part.gpus[at : at + each])
+            if not any(other is node and not mine & ~mask for other, mask in masks):
+                return True
+    return False
 
 
 def _may_have(job: Job, whose: tuple[QueueId, int]) -> bool:

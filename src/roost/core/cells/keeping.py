@@ -97,11 +97,14 @@ def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
     own = books.own(job)
     bound = books.bind(reversed(books.owed(job)), job)
     ways = [own] if own else []
+    named = books.named(job)
     if bound:
         ways.append([*own, *(cell for _, cell in bound)])
+    if named:
+        ways.append([*own, *(cell for _, cell in bound), *named])
     if any(_begin(plan, books, job, cells, bound, {}) for cells in ways):
         return True
-    cells = [*own, *(cell for _, cell in bound)]
+    cells = [*own, *(cell for _, cell in bound), *named]
     if not cells:
         return False
     view = books.view(cells)
