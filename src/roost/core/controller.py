@@ -24,8 +24,8 @@ from typing import Any, TypeAlias, assert_never
 from roost.core import lifecycle
 from roost.core.actions import Action
 from roost.core.allocation import beyond
-from roost.core.cluster_state import ClusterState
 from roost.core.cells.keeping import keep_promises
+from roost.core.cluster_state import ClusterState
 from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
 from roost.core.draining import drain
 from roost.core.events import Event, Submitted

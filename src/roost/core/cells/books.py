@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from roost.core.cells.claim import Claim
 from roost.core.cells.forest import Cell, Chain, Forest
 from roost.core.cells.promise import CellPromise
-from roost.core.node import Node, devices, mask_of
+from roost.core.node import Node, mask_of
 from roost.core.spec import JobId, QueueId, QueueSpec, RunId
 from roost.errors import Conflict
 
@@ -130,7 +130,7 @@ class CellBooks:
         """What is promised on the nodes that are here, with nothing claimed."""
         trial = CellBooks(self.ledger, self.queues, {})
         trial.forest = Forest(node for node in self.ledger.order if node.here)
-        trial._owe(specs)  # noqa: SLF001 - of the same class
+        trial._owe(specs)
         return trial
 
     def _check_sort(self, due: Due) -> None:
@@ -743,11 +743,6 @@ def _commonest(levels: list[tuple[Chain, int]]) -> list[tuple[Chain, int]]:
         counts[sort] = counts.get(sort, 0) + len(chain.cells[height])
     best = max(counts, key=lambda sort: (counts[sort], sort))
     return [(chain, h) for chain, h in levels if (chain.kind, chain.sizes[h]) == best]
-
-
-def devices_text(view: Mapping[Node, int]) -> str:
-    """Some devices, for people."""
-    return ", ".join(f"{node.id}:{list(devices(mask))}" for node, mask in view.items() if mask)
 
 
 def masks_of(ledger: Ledger, parts: Iterable[Part]) -> dict[Node, int]:

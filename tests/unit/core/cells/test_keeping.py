@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from roost.core import (
     CancelRequested,
     Core,
@@ -125,10 +126,10 @@ def test_elastic_runs_give_back_in_place() -> None:
     core.state.jobs[job("e")]
     run_of = core.jobs[job("e")].run
     assert run_of is not None
-    grown = core._plan  # noqa: SLF001 - a policy that grows it
+    grown = core._plan
     grown.begin(core.now)
     assert grown.resize(run_of, 4)
-    core._commit(grown.decisions, None)  # noqa: SLF001
+    core._commit(grown.decisions, None)
     core.handle()
     from roost.core import Resized
 

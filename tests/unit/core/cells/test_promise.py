@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from roost.core.cells import CellPromise, format_promises, parse_promise, parse_promises
 from roost.core.events import QueueChanged
 from roost.core.spec import QueueId, QueueSpec
