@@ -1,4 +1,4 @@
-"""``roost bench hived``: are promises of cells kept, in HiveD's cases and in random histories?"""
+"""``roost bench hived``: whether promises of cells are kept, in cases and random histories."""
 
 from __future__ import annotations
 

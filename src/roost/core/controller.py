@@ -152,8 +152,7 @@ class Core:
             if self.ledger.cordoned:
                 drain(state, plan)
             serve(state, plan)
-            if self.ledger.cells is not None:
-                keep_promises(plan, self.ledger.cells)
+            keep_promises(plan)
             self.policy(plan)
             plan.close()
             state.awaits_starts = plan.awaits_starts

@@ -242,23 +242,32 @@ class Plan:
         self._check_parts(job, allocation)
         if closed := self._closed(job, allocation.parts):
             raise Fatal(f"job {job.id} cannot begin on {closed}")
-        cells = self.ledger.cells
-        if cells is not None:
-            if claims is None:
-                claims = cells.cover(job, allocation.parts)
-                if not cells.admits(job, allocation.parts, claims):
-                    return False
-            cells.enter(job, allocation, claims)
-        try:
+        if self.ledger.cells is None:
             self._exchange(job, (), allocation.parts)
-        except Exception:
-            if cells is not None:
-                cells.leave(job)
-            raise
+        elif not self._settle_in(self.ledger.cells, job, allocation, claims):
+            return False
+        else:
+            claims = self.ledger.cells.claims.get(job.id, ())
         job.queue.charge(job, allocation)
         self.waiting.leave(job, self.now)
         self.decisions.append(Place(job.id, allocation, claims or ()))
         self._undo.append(lambda: self._unplace(job, allocation))
+        return True
+
+    def _settle_in(
+        self,
+        cells: CellBooks,
+        job: Job,
+        allocation: Allocation,
+        claims: tuple[Claim, ...] | None,
+    ) -> bool:
+        """Take a place in the books, and enter by which claims; False: promises forbid it."""
+        if claims is None:
+            claims = cells.cover(job, allocation.parts)
+            if not cells.admits(job, allocation.parts, claims):
+                return False
+        self._exchange(job, (), allocation.parts)
+        cells.enter(job, allocation, claims)
         return True
 
     def evict(self, run: Run, reason: str) -> bool:
@@ -338,12 +347,8 @@ class Plan:
         cells, had = self.ledger.cells, tuple[Claim, ...]()
         if cells is not None:
             had = cells.claims.get(job.id, ())
-            if claims is None:
-                claims = cells.fitted(job, allocation)
-                if had and not claims and extra >= 0:
-                    return False  # it would give up its place for one that others may want
-                if not cells.admits(job, beyond(allocation, old), claims):
-                    return False
+            if claims is None and (claims := _claims_of(cells, job, old, allocation)) is None:
+                return False
         gone, new = _difference(old.parts, allocation.parts)
         self._exchange(job, gone, new)
         if cells is not None:
@@ -643,6 +648,16 @@ _UNSETTLED = RESHAPING | LEAVING
 #: Runs in these phases wait for a place, and nothing else can be asked of them.
 _PLACELESS = frozenset({RunPhase.RESERVED, RunPhase.RECALLED})
 _NOTHING: tuple[None, None] = (None, None)
+
+
+def _claims_of(
+    cells: CellBooks, job: Job, old: Allocation, new: Allocation
+) -> tuple[Claim, ...] | None:
+    """The claims of a run with another allocation; None: promises forbid that."""
+    claims = cells.fitted(job, new)
+    if not claims and cells.claims.get(job.id) and new.gpu_milli >= old.gpu_milli:
+        return None  # it would give up its place for one that others may want
+    return claims if cells.admits(job, beyond(new, old), claims) else None
 
 
 def places(cells: CellBooks, job: Job, *, spares: bool = True) -> Iterator[Mapping[Node, int]]:

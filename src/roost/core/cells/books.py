@@ -319,9 +319,10 @@ class CellBooks:
     def _candidates(self, due: Due, job: Job | None) -> Iterator[Cell]:
         for chain, height in due.levels:
             for cell in chain.cells[height]:
-                if not cell.inside and not cell.bad and cell.is_free:
-                    if job is None or _suits(self.ledger, job, cell):
-                        yield cell
+                if cell.inside or not cell.is_free or cell.bad:
+                    continue
+                if job is None or _suits(self.ledger, job, cell):
+                    yield cell
 
     # -- claims ------------------------------------------------------------------------------------
 
@@ -600,8 +601,7 @@ class CellBooks:
         cells = [*self.holders, *self.pins]
         if all_claims:
             cells += [cell for _, cell in self.bind(self.order)]
-        for node, mask in self.view(cells).items():
-            taken[node] = mask
+        taken.update(self.view(cells))
         return self._rest(taken)
 
     def anywhere(self) -> dict[Node, int]:

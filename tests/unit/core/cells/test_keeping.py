@@ -80,7 +80,7 @@ def test_a_promise_is_kept_whatever_others_do() -> None:
 
     actions = core.handle(submitted(2.0, "v", "vision", 2))
 
-    why = "vision is promised 2 × node of A: makes room for v"  # noqa: RUF001
+    why = "vision is promised 2 × node of A: makes room for v"
     assert {action.reason for action in actions} == {why}  # type: ignore[union-attr]
     assert len(actions) == 2
     assert broken_promises(core) == []
@@ -171,7 +171,7 @@ def test_a_higher_priority_takes_over_a_place_that_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("cells", "why"),
     [
-        ("4xnode:A", "1 × switch of A, 3 × node of A"),  # noqa: RUF001
+        ("4xnode:A", "1 × switch of A, 3 × node of A"),
         ("1xnode:B", "there is no node such as in '1xnode:B'"),
         ("pin:n9", "there is no cell 'n9'"),
         ("pin:n0,pin:n0/gpu1", "overlaps"),
