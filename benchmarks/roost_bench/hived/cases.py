@@ -1,9 +1,10 @@
 """HiveD's cases as data: events for a core, and what must follow from them.
 
 A file has a cluster, the promises to its queues, and suites of steps. Each suite begins with a
-cluster of its own, under a policy that lets jobs pass each other. A step is an event, and may have a case: then what is expected is compared with
-what the core says. All goes through ``Core.handle``, and what the core asks for is reported back at
-once, but for stops: a run leaves when a step says that it ``exits``, or when it is cancelled.
+cluster of its own, under a policy that lets jobs pass each other. A step is an event, and may have
+a case: then what is expected is compared with what the core says. All goes through ``Core.handle``,
+and what the core asks for is reported back at once, but for stops: a run leaves when a step says
+that it ``exits``, or when it is cancelled.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from roost.core import (
     Submitted,
 )
 from roost.core.cells import parse_promises
-from roost.core.cells.site import InnerLevel, OuterCell, Site
+from roost.core.cells.site import CellSite, InnerLevel, OuterCell
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.placement import placer
 from roost.policies import policy
@@ -306,5 +307,5 @@ def _nodes(group: dict[str, Any], inner: dict[str, Any]) -> Iterator[NodeSpec]:
             gpus = sum(map(len, cells))
     above = tuple(OuterCell(level, name) for level, name in group.get("above", {}).items())
     for name in group["nodes"]:
-        site = Site(group["tree"], tuple(levels), above)
+        site = CellSite(group["tree"], tuple(levels), above)
         yield NodeSpec(NodeId(name), gpus=gpus, kind=group["kind"], site=site)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from roost.core.allocation import WORKER, Allocation, Part, beyond
-from roost.core.cells.claim import Claim
+from roost.core.cells.claim import CellClaim
 from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
 from roost.core.ledger import Ledger
 from roost.core.node import taken
@@ -222,7 +222,7 @@ class Plan:
             return self._find(job, line.shape)
 
     def place_at(
-        self, job: Job, allocation: Allocation, claims: tuple[Claim, ...] | None = None
+        self, job: Job, allocation: Allocation, claims: tuple[CellClaim, ...] | None = None
     ) -> bool:
         """Start a waiting job exactly there, unless its quotas or promises to others forbid it.
 
@@ -259,7 +259,7 @@ class Plan:
         cells: CellBooks,
         job: Job,
         allocation: Allocation,
-        claims: tuple[Claim, ...] | None,
+        claims: tuple[CellClaim, ...] | None,
     ) -> bool:
         """Take a place in the books, and enter by which claims; False: promises forbid it."""
         if claims is None:
@@ -324,7 +324,7 @@ class Plan:
         run: Run,
         allocation: Allocation,
         reason: str = "",
-        claims: tuple[Claim, ...] | None = None,
+        claims: tuple[CellClaim, ...] | None = None,
     ) -> bool:
         """Give a run another allocation; what it keeps stays untouched.
 
@@ -344,7 +344,7 @@ class Plan:
         self._check_parts(job, allocation)
         if not self._may_become(job, old, allocation):
             return False
-        cells, had = self.ledger.cells, tuple[Claim, ...]()
+        cells, had = self.ledger.cells, tuple[CellClaim, ...]()
         if cells is not None:
             had = cells.claims.get(job.id, ())
             if claims is None and (claims := _claims_of(cells, job, old, allocation)) is None:
@@ -374,7 +374,7 @@ class Plan:
         self._undo.append(undo)
         return True
 
-    def reclaim(self, run: Run, claims: tuple[Claim, ...]) -> None:
+    def reclaim(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
         """Let a run have its place by these claims on cells; by none, as long as others let it."""
         cells, job = self.ledger.cells, run.job
         if cells is None:
@@ -551,7 +551,7 @@ class Plan:
         self._undo.append(undo)
         return True
 
-    def _give_up(self, run: Run) -> tuple[Claim, ...]:
+    def _give_up(self, run: Run) -> tuple[CellClaim, ...]:
         """Take out of the books what a run holds; returns its claims on cells."""
         job, cells = run.job, self.ledger.cells
         for part in run.allocation.parts:
@@ -565,14 +565,14 @@ class Plan:
         cells.leave(job)
         return claims
 
-    def _take_back(self, run: Run, claims: tuple[Claim, ...]) -> None:
+    def _take_back(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
         for part in run.allocation.parts:
             self.ledger.take(part, needs(run.job, part))
         run.job.queue.charge(run.job, run.allocation)
         if self.ledger.cells is not None:
             self.ledger.cells.enter(run.job, run.allocation, claims)
 
-    def _unclear(self, run: Run, claims: tuple[Claim, ...]) -> None:
+    def _unclear(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
         self._take_back(run, claims)
         advance(run, _KEPT)
         self.decisions.pop()
@@ -652,7 +652,7 @@ _NOTHING: tuple[None, None] = (None, None)
 
 def _claims_of(
     cells: CellBooks, job: Job, old: Allocation, new: Allocation
-) -> tuple[Claim, ...] | None:
+) -> tuple[CellClaim, ...] | None:
     """The claims of a run with another allocation; None: promises forbid that."""
     claims = cells.fitted(job, new)
     if not claims and cells.claims.get(job.id) and new.gpu_milli >= old.gpu_milli:

@@ -125,9 +125,9 @@ def _trespassers(
         for node, mask in _held(core, run).items():
             covered = books.covered(run.job).get(node, 0)
             for gpu in range(node.spec.gpus):
-                owner = owners.get((node.id, gpu)) if mask & ~covered & 1 << gpu else None
-                if owner is not None and owner[0] not in pins:
-                    yield f"{run.id} cannot leave GPU {gpu} of {node.id}, which is in {owner}"
+                there = owners.get((node.id, gpu)) if mask & ~covered & 1 << gpu else None
+                if there is not None and there[0] not in pins:
+                    yield f"{run.id} cannot leave GPU {gpu} of {node.id}, which is in {there}"
 
 
 def _held(core: Core, run: Run) -> _Masks:

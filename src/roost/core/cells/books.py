@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from roost.core.cells.claim import Claim
+from roost.core.cells.claim import CellClaim
 from roost.core.cells.forest import Cell, Chain, Forest
 from roost.core.cells.promise import CellPromise
 from roost.core.node import Node, mask_of
@@ -79,7 +79,7 @@ class CellBooks:
         self.pins: dict[Cell, Due] = {}
         #: The promise by which each claimed cell is held.
         self.holders: dict[Cell, Due] = {}
-        self.claims: dict[JobId, tuple[Claim, ...]] = {}
+        self.claims: dict[JobId, tuple[CellClaim, ...]] = {}
         #: GPUs of runs without claims that must not be disturbed.
         self.squats: dict[JobId, list[Cell]] = {}
         #: What is kept free for queues, and jobs of some priority, until the end of a plan.
@@ -139,9 +139,8 @@ class CellBooks:
         if promise.pinned:
             pin = self.forest.cells.get(promise.pinned)
             if pin is None:
-                raise Conflict(
-                    f"{whose}: there is no cell {promise.pinned!r}{self._named_like(promise.pinned)}"
-                )
+                like = self._named_like(promise.pinned)
+                raise Conflict(f"{whose}: there is no cell {promise.pinned!r}{like}")
             for other, owner in self.pins.items():
                 overlaps = other in (pin, *pin.ancestors()) or pin in other.ancestors()
                 if overlaps and owner is not due:
@@ -344,7 +343,7 @@ class CellBooks:
 
     def cover(
         self, job: Job, parts: Iterable[Part], prefer: Iterable[tuple[Due, Cell]] = ()
-    ) -> tuple[Claim, ...]:
+    ) -> tuple[CellClaim, ...]:
         """The claims by which a job would have a place within its queue's promise; else none.
 
         An elastic job need only be covered with its least workers.
@@ -373,7 +372,7 @@ class CellBooks:
             return ()
         if self.confines(job) and _spans(parts, chosen, self.ledger):
             return ()
-        return tuple(Claim(cell.name, due.key) for cell, due in chosen.items())
+        return tuple(CellClaim(cell.name, due.key) for cell, due in chosen.items())
 
     def _cover_one(  # noqa: PLR0913 - a step of cover
         self,
@@ -415,7 +414,7 @@ class CellBooks:
             )
         return covered >= job.spec.workers.min
 
-    def admits(self, job: Job, parts: Iterable[Part], claims: Iterable[Claim]) -> bool:
+    def admits(self, job: Job, parts: Iterable[Part], claims: Iterable[CellClaim]) -> bool:
         """Whether a run may stand there without these claims breaking a promise to others."""
         if self.confines(job) and not claims:
             return False
@@ -450,7 +449,7 @@ class CellBooks:
             for whose, kept in self.kept.items()
         )
 
-    def enter(self, job: Job, allocation: Allocation, claims: tuple[Claim, ...]) -> None:
+    def enter(self, job: Job, allocation: Allocation, claims: tuple[CellClaim, ...]) -> None:
         """Note where a job is, and by which claims; they replace those that it had."""
         self.leave(job)
         for claim in claims:
@@ -504,7 +503,7 @@ class CellBooks:
         self.leave(job)
         self.enter(job, allocation, self._still(job, allocation, before))
 
-    def fitted(self, job: Job, allocation: Allocation) -> tuple[Claim, ...]:
+    def fitted(self, job: Job, allocation: Allocation) -> tuple[CellClaim, ...]:
         """The claims that a job would have with another allocation; its books stay as they are."""
         before, squats = self.claims.get(job.id, ()), self.squats.pop(job.id, [])
         for leaf in squats:
@@ -514,7 +513,7 @@ class CellBooks:
         self._put_back(job, before, squats)
         return found
 
-    def _put_back(self, job: Job, claims: tuple[Claim, ...], squats: list[Cell]) -> None:
+    def _put_back(self, job: Job, claims: tuple[CellClaim, ...], squats: list[Cell]) -> None:
         for claim in claims:
             cell, due = (
                 self.forest.cells[claim.cell],
@@ -537,8 +536,8 @@ class CellBooks:
             self.squats[job.id] = squats
 
     def _still(
-        self, job: Job, allocation: Allocation, claims: Iterable[Claim]
-    ) -> tuple[Claim, ...]:
+        self, job: Job, allocation: Allocation, claims: Iterable[CellClaim]
+    ) -> tuple[CellClaim, ...]:
         """The claims of a job with that allocation: those that it had, as far as they can be."""
         had = []
         for claim in claims:
@@ -580,7 +579,7 @@ class CellBooks:
         return self._pinned(owed)
 
     def named(self, job: Job) -> list[Cell]:
-        """Cells that its queue has by name, for a job that asks for none by name: they come last."""
+        """Cells that its queue has by name, for a job that asks for none; they come last."""
         return [] if job.spec.cell else self._pinned(self.owed(job))
 
     @staticmethod
@@ -630,7 +629,7 @@ class CellBooks:
     # -- what is told ------------------------------------------------------------------------------
 
     def promise_of(self, job: Job) -> str:
-        """By which promise a job has its place; nothing, if it is there as long as others let it."""
+        """By which promise a job has its place; nothing, if it is a guest."""
         claims = self.claims.get(job.id)
         if not claims:
             return ""

@@ -39,7 +39,7 @@ def test_several_are_separated_by_commas() -> None:
     "text", ["node", "2x", "0xnode", "xnode", "2xnode:", "2xnode*0", "pin:", "2xnode,,", "-1xnode"]
 )
 def test_what_is_no_promise_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(InvalidSpec, match="write it like|at least one"):
+    with pytest.raises(InvalidSpec, match=r"write it like|at least one"):
         parse_promises(text)
 
 
