@@ -16,7 +16,7 @@ from roost.cli.parameter_types import Verb, option
 Examples:
   roost bench hived
   roost bench hived --cases builtin -o json
-  roost bench hived --steps 1000000 --policy fifo""",
+  roost bench hived --steps 1000000 --policy srtf""",
 )
 @option(
     "--cases",
@@ -47,7 +47,7 @@ Examples:
     "--policy",
     "policy_name",
     section="Random histories",
-    default="fifo",
+    default="sjf",
     show_default=True,
     help="The policy that decides.",
 )
