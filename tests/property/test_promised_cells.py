@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.effort import examples
+
 from roost.placement import placer
 from roost.policies import policy
 from roost.testing.checks import validate
 from roost.testing.promises import PromiseWalk
-
-from tests.support.effort import examples
 
 POLICIES = ("fifo", "srtf", "priority", "roost", "tiresias", "fair")
 

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias, assert_never
 from roost.core import lifecycle
 from roost.core.actions import Action
 from roost.core.allocation import beyond
-from roost.core.cluster_state import ClusterState
 from roost.core.cells.keeping import keep_promises
+from roost.core.cluster_state import ClusterState
 from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
 from roost.core.draining import drain
 from roost.core.events import Event, Submitted
@@ -152,8 +152,7 @@ class Core:
             if self.ledger.cordoned:
                 drain(state, plan)
             serve(state, plan)
-            if self.ledger.cells is not None:
-                keep_promises(plan, self.ledger.cells)
+            keep_promises(plan)
             self.policy(plan)
             plan.close()
             state.awaits_starts = plan.awaits_starts

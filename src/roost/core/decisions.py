@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roost.core.allocation import Allocation
-from roost.core.cells.claim import Claim
+from roost.core.cells.claim import CellClaim
 from roost.core.spec import JobId
 
 
@@ -19,7 +19,7 @@ class Place:
 
     job: JobId
     allocation: Allocation
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[CellClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Reshape:
     job: JobId
     allocation: Allocation
     reason: str = ""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[CellClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Reclaim:
     """Let a run have its place by these claims on cells; by none, as long as others let it."""
 
     job: JobId
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[CellClaim, ...] = ()
 
 
 Decision = Place | Reshape | Evict | SetAside | Reclaim

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from roost.core.allocation import WORKER, Allocation, Part, beyond
-from roost.core.cells.claim import Claim
+from roost.core.cells.claim import CellClaim
 from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
 from roost.core.ledger import Ledger
 from roost.core.node import taken
@@ -222,7 +222,7 @@ class Plan:
             return self._find(job, line.shape)
 
     def place_at(
-        self, job: Job, allocation: Allocation, claims: tuple[Claim, ...] | None = None
+        self, job: Job, allocation: Allocation, claims: tuple[CellClaim, ...] | None = None
     ) -> bool:
         """Start a waiting job exactly there, unless its quotas or promises to others forbid it.
 
@@ -242,23 +242,32 @@ class Plan:
         self._check_parts(job, allocation)
         if closed := self._closed(job, allocation.parts):
             raise Fatal(f"job {job.id} cannot begin on {closed}")
-        cells = self.ledger.cells
-        if cells is not None:
-            if claims is None:
-                claims = cells.cover(job, allocation.parts)
-                if not cells.admits(job, allocation.parts, claims):
-                    return False
-            cells.enter(job, allocation, claims)
-        try:
+        if self.ledger.cells is None:
             self._exchange(job, (), allocation.parts)
-        except Exception:
-            if cells is not None:
-                cells.leave(job)
-            raise
+        elif not self._settle_in(self.ledger.cells, job, allocation, claims):
+            return False
+        else:
+            claims = self.ledger.cells.claims.get(job.id, ())
         job.queue.charge(job, allocation)
         self.waiting.leave(job, self.now)
         self.decisions.append(Place(job.id, allocation, claims or ()))
         self._undo.append(lambda: self._unplace(job, allocation))
+        return True
+
+    def _settle_in(
+        self,
+        cells: CellBooks,
+        job: Job,
+        allocation: Allocation,
+        claims: tuple[CellClaim, ...] | None,
+    ) -> bool:
+        """Take a place in the books, and enter by which claims; False: promises forbid it."""
+        if claims is None:
+            claims = cells.cover(job, allocation.parts)
+            if not cells.admits(job, allocation.parts, claims):
+                return False
+        self._exchange(job, (), allocation.parts)
+        cells.enter(job, allocation, claims)
         return True
 
     def evict(self, run: Run, reason: str) -> bool:
@@ -315,7 +324,7 @@ class Plan:
         run: Run,
         allocation: Allocation,
         reason: str = "",
-        claims: tuple[Claim, ...] | None = None,
+        claims: tuple[CellClaim, ...] | None = None,
     ) -> bool:
         """Give a run another allocation; what it keeps stays untouched.
 
@@ -335,15 +344,11 @@ class Plan:
         self._check_parts(job, allocation)
         if not self._may_become(job, old, allocation):
             return False
-        cells, had = self.ledger.cells, tuple[Claim, ...]()
+        cells, had = self.ledger.cells, tuple[CellClaim, ...]()
         if cells is not None:
             had = cells.claims.get(job.id, ())
-            if claims is None:
-                claims = cells.fitted(job, allocation)
-                if had and not claims and extra >= 0:
-                    return False  # it would give up its place for one that others may want
-                if not cells.admits(job, beyond(allocation, old), claims):
-                    return False
+            if claims is None and (claims := _claims_of(cells, job, old, allocation)) is None:
+                return False
         gone, new = _difference(old.parts, allocation.parts)
         self._exchange(job, gone, new)
         if cells is not None:
@@ -369,7 +374,7 @@ class Plan:
         self._undo.append(undo)
         return True
 
-    def reclaim(self, run: Run, claims: tuple[Claim, ...]) -> None:
+    def reclaim(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
         """Let a run have its place by these claims on cells; by none, as long as others let it."""
         cells, job = self.ledger.cells, run.job
         if cells is None:
@@ -546,7 +551,7 @@ class Plan:
         self._undo.append(undo)
         return True
 
-    def _give_up(self, run: Run) -> tuple[Claim, ...]:
+    def _give_up(self, run: Run) -> tuple[CellClaim, ...]:
         """Take out of the books what a run holds; returns its claims on cells."""
         job, cells = run.job, self.ledger.cells
         for part in run.allocation.parts:
@@ -560,14 +565,14 @@ class Plan:
         cells.leave(job)
         return claims
 
-    def _take_back(self, run: Run, claims: tuple[Claim, ...]) -> None:
+    def _take_back(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
         for part in run.allocation.parts:
             self.ledger.take(part, needs(run.job, part))
         run.job.queue.charge(run.job, run.allocation)
         if self.ledger.cells is not None:
             self.ledger.cells.enter(run.job, run.allocation, claims)
 
-    def _unclear(self, run: Run, claims: tuple[Claim, ...]) -> None:
+    def _unclear(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
         self._take_back(run, claims)
         advance(run, _KEPT)
         self.decisions.pop()
@@ -645,6 +650,16 @@ _PLACELESS = frozenset({RunPhase.RESERVED, RunPhase.RECALLED})
 _NOTHING: tuple[None, None] = (None, None)
 
 
+def _claims_of(
+    cells: CellBooks, job: Job, old: Allocation, new: Allocation
+) -> tuple[CellClaim, ...] | None:
+    """The claims of a run with another allocation; None: promises forbid that."""
+    claims = cells.fitted(job, new)
+    if not claims and cells.claims.get(job.id) and new.gpu_milli >= old.gpu_milli:
+        return None  # it would give up its place for one that others may want
+    return claims if cells.admits(job, beyond(new, old), claims) else None
+
+
 def places(cells: CellBooks, job: Job, *, spares: bool = True) -> Iterator[Mapping[Node, int]]:
     """Where a job may be: in cells of its queue, in those that it may claim, else anywhere.
 
@@ -656,7 +671,10 @@ def places(cells: CellBooks, job: Job, *, spares: bool = True) -> Iterator[Mappi
         if own:
             yield cells.view(own)
         if bound := cells.bind(reversed(owed), job):
-            yield cells.view([*own, *(cell for _, cell in bound)])
+            own = [*own, *(cell for _, cell in bound)]
+            yield cells.view(own)
+        if named := cells.named(job):
+            yield cells.view([*own, *named])
     if cells.confines(job):
         return  # nowhere else
     if spares or not job.preemptible:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from roost.core.actions import Action
 from roost.core.allocation import Allocation, Part
-from roost.core.cells.claim import Claim
+from roost.core.cells.claim import CellClaim
 from roost.core.controller import Core, Policy
 from roost.core.events import Event, MigrateRequested
 from roost.core.history_codec import (
@@ -334,7 +334,7 @@ class _ClaimRecord(NamedTuple):
     """The claims on cells by which a job has its place."""
 
     job: JobId
-    claims: tuple[Claim, ...]
+    claims: tuple[CellClaim, ...]
 
 
 class _CoreRecord(NamedTuple):

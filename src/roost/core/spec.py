@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
 from roost.core.cells.promise import CellPromise, check_promises
-from roost.core.cells.site import Site, check_site
+from roost.core.cells.site import CellSite, check_site
 from roost.core.extras import Extras, check_extras
 from roost.core.quota import GPU, Quota, check_quotas
 from roost.errors import InvalidSpec
@@ -400,7 +400,7 @@ class NodeSpec:
     mixed: bool = True
     block: str = ""
     zone: str = ""
-    site: Site | None = None
+    site: CellSite | None = None
 
     def __post_init__(self) -> None:
         """Refuse machines that cannot be."""

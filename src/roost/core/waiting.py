@@ -27,8 +27,8 @@ KeyOf: TypeAlias = Callable[[Job], Key]
 Entry: TypeAlias = tuple[Key, int, Job]
 
 
-#: Of a queue that is promised cells: the one that a job asks for, and whether it has a claim.
-_Claim: TypeAlias = tuple[str, bool] | None
+#: In a queue that is promised cells: the one that a job asks for, and its priority.
+_Claim: TypeAlias = tuple[str, int] | None
 #: How many resources are remembered with their lines.
 _MEMORY = 65536
 
@@ -239,8 +239,8 @@ class Waiting:
         queue = job.queue.spec.id if limited else None
         # Jobs of a trace share their resources: the same object is found without hashing it.
         sort = (queue, spec.preempts, self.apart and spec.adaptable)
-        # Jobs without a claim to what their queue was promised are none of those with one.
-        claim = (spec.cell, spec.priority >= 0) if job.queue.spec.cells else None
+        # In a queue that is promised cells a higher priority has them first.
+        claim = (spec.cell, max(-1, spec.priority)) if job.queue.spec.cells else None
         known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, *sort, claim)
         found = self._known.get(known)
         if found is not None and found[0] is spec.resources:

@@ -230,9 +230,10 @@ class Accounts:
             self._journal.fence(session)
             old = _queue(session, queue.id)
             if old != queue:
+                renewed = ", ".join(f"{name} = excluded.{name}" for name in columns)
                 session.run(
-                    f"INSERT INTO queues ({_QUEUE}) VALUES ({_holes(_QUEUE.split())}) "  # noqa: S608 - constants
-                    f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
+                    f"INSERT INTO queues ({_QUEUE}) VALUES ({_holes(['id', *columns])}) "  # noqa: S608 - constants
+                    f"ON CONFLICT (id) DO UPDATE SET {renewed}",
                     (
                         *astuple(queue)[:5],
                         to_json(f"queue {queue.id}", list(queue.submitters)),

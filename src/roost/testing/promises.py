@@ -9,7 +9,7 @@ not wait.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roost.core import (
@@ -110,16 +110,24 @@ def _claims(core: Core, books: CellBooks, *, fits: bool) -> Iterator[str]:
         most = sum(d.promise.count for d in books.dues.get(queue, ()) if d.key == key)
         if len(cells) > most:
             yield f"queue {queue} has {sorted(cells)} of {most} {key}"
+    if fits:
+        yield from _trespassers(core, books, owners)
+
+
+def _trespassers(
+    core: Core, books: CellBooks, owners: Mapping[tuple[NodeId, int], tuple[str, QueueId]]
+) -> Iterator[str]:
+    """Runs that cannot be disturbed where others have a claim."""
     pins = {cell.name for cell in books.pins}  # these are where they are, whatever is in the way
     for run in core.runs.values():
-        if not run.booked or run.job.preemptible or not fits:
+        if not run.booked or run.job.preemptible:
             continue
         for node, mask in _held(core, run).items():
             covered = books.covered(run.job).get(node, 0)
             for gpu in range(node.spec.gpus):
-                owner = owners.get((node.id, gpu)) if mask & ~covered & 1 << gpu else None
-                if owner is not None and owner[0] not in pins:
-                    yield f"{run.id} cannot leave GPU {gpu} of {node.id}, which is in {owner}"
+                there = owners.get((node.id, gpu)) if mask & ~covered & 1 << gpu else None
+                if there is not None and there[0] not in pins:
+                    yield f"{run.id} cannot leave GPU {gpu} of {node.id}, which is in {there}"
 
 
 def _held(core: Core, run: Run) -> _Masks:
@@ -248,6 +256,9 @@ def _fill(ledger: Ledger, own: Node, run: Run, node: Node, gpus: list[int]) -> N
 
 # -- random histories ------------------------------------------------------------------------------
 
+#: Chances, and how many jobs wait at most.
+_MOSTLY, _USUALLY, _HALF, _SELDOM = 0.9, 0.7, 0.5, 0.15
+_CROWD = 12
 #: How often in an instant the world may be asked for something anew.
 _ROUNDS = 60
 _SORTS = ("1xnode:A", "2xnode:A", "1xswitch:A", "1xgpu:A", "2xsocket:A", "1xnode:B", "1xgpu:B")
@@ -293,7 +304,7 @@ class PromiseWalk:
                 gpus=4 if at < rack * 2 else 2,
                 kind="A" if at < rack * 2 else "B",
                 sockets=2,
-                switch=f"s{at // rack}" if self.rng.random() < 0.9 else "",
+                switch=f"s{at // rack}" if self.rng.random() < _MOSTLY else "",
             )
             for at in range(rack * 2 + 1)
         ]
@@ -319,20 +330,8 @@ class PromiseWalk:
         """Let something happen."""
         self.steps += 1
         self.now += 1.0
-        self._answer(all_of_them=self.rng.random() < 0.7)
-        choice = self.rng.random()
-        if choice < 0.45:
-            self._submit()
-        elif choice < 0.77:
-            self._finish()
-        elif choice < 0.83:
-            self._change()
-        elif choice < 0.87:
-            self._cancel()
-        elif choice < 0.95:
-            self._break_or_heal()
-        else:
-            self._tell(Woke(self.now))
+        self._answer(all_of_them=self.rng.random() < _USUALLY)
+        self.rng.choices(_STEPS, _WEIGHTS)[0](self)
 
     def _tell(self, event: Event) -> None:
         actions = self.core.handle(event)
@@ -351,7 +350,7 @@ class PromiseWalk:
                 raise AssertionError(f"seed {self.seed}, step {self.steps}: no end of {told}")
             asked, self.late = self.late, []
             for action in asked:
-                if not all_of_them and self.rng.random() < 0.5:
+                if not all_of_them and self.rng.random() < _HALF:
                     self.late.append(action)
                 elif (event := self._answered(action)) is not None:
                     self._tell(event)
@@ -374,8 +373,10 @@ class PromiseWalk:
 
     def _submit(self) -> None:
         rng = self.rng
-        if self.core.waiting.count > 12:
-            return
+        if self.core.waiting.count > _CROWD:  # some never fit anywhere
+            gone = rng.choice([job.id for job in self.core.waiting])
+            self._tell(CancelRequested(self.now, gone))
+            self._forget()
         least = rng.choice((1, 1, 1, 2, 2, 3))
         spec = JobSpec(
             Range(least, least + rng.choice((0, 0, 2))),
@@ -383,7 +384,7 @@ class PromiseWalk:
             queue=rng.choice(_QUEUES),
             priority=rng.choice((-1, 0, 0, 0, 1, 2)),
             run_time_s=float(rng.randrange(1, 50)),
-            preemptible=rng.random() < 0.9,
+            preemptible=rng.random() < _MOSTLY,
         )
         self.jobs += 1
         self._tell(Submitted(self.now, JobId(f"j{self.jobs}"), spec))
@@ -407,7 +408,7 @@ class PromiseWalk:
     def _change(self) -> None:
         name = self.rng.choice(_QUEUES[:3])
         sorts = self.rng.sample(_SORTS, self.rng.choice((0, 1, 1, 2)))
-        if self.rng.random() < 0.15:
+        if self.rng.random() < _SELDOM:
             sorts.append(f"pin:{self.rng.choice(self.nodes).id}")
         promises = tuple(parse_promise(sort) for sort in sorts)
         try:
@@ -426,7 +427,7 @@ class PromiseWalk:
             self.down, self.broken = set(), set()
             return
         spec = self.rng.choice(self.nodes)
-        if self.rng.random() < 0.5:
+        if self.rng.random() < _HALF:
             self.down.add(spec.id)
             runs = list(self.core.ledger.nodes[spec.id].runs)
             self._tell(NodeLost(self.now, spec.id))
@@ -444,3 +445,19 @@ class PromiseWalk:
 
     def _is_known(self, run: RunId) -> bool:
         return run in self.core.runs
+
+
+def _wake(walk: PromiseWalk) -> None:
+    walk._tell(Woke(walk.now))  # noqa: SLF001 - a step of it
+
+
+#: What may happen in a step, and how likely that is.
+_STEPS: tuple[Callable[[PromiseWalk], None], ...] = (
+    PromiseWalk._submit,  # noqa: SLF001 - steps of it
+    PromiseWalk._finish,  # noqa: SLF001
+    PromiseWalk._change,  # noqa: SLF001
+    PromiseWalk._cancel,  # noqa: SLF001
+    PromiseWalk._break_or_heal,  # noqa: SLF001
+    _wake,
+)
+_WEIGHTS = (45, 32, 6, 4, 8, 5)

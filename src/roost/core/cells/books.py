@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from roost.core.cells.claim import Claim
+from roost.core.cells.claim import CellClaim
 from roost.core.cells.forest import Cell, Chain, Forest
 from roost.core.cells.promise import CellPromise
-from roost.core.node import Node, devices, mask_of
+from roost.core.node import Node, mask_of
 from roost.core.spec import JobId, QueueId, QueueSpec, RunId
 from roost.errors import Conflict
 
@@ -79,7 +79,7 @@ class CellBooks:
         self.pins: dict[Cell, Due] = {}
         #: The promise by which each claimed cell is held.
         self.holders: dict[Cell, Due] = {}
-        self.claims: dict[JobId, tuple[Claim, ...]] = {}
+        self.claims: dict[JobId, tuple[CellClaim, ...]] = {}
         #: GPUs of runs without claims that must not be disturbed.
         self.squats: dict[JobId, list[Cell]] = {}
         #: What is kept free for queues, and jobs of some priority, until the end of a plan.
@@ -130,7 +130,7 @@ class CellBooks:
         """What is promised on the nodes that are here, with nothing claimed."""
         trial = CellBooks(self.ledger, self.queues, {})
         trial.forest = Forest(node for node in self.ledger.order if node.here)
-        trial._owe(specs)  # noqa: SLF001 - of the same class
+        trial._owe(specs)
         return trial
 
     def _check_sort(self, due: Due) -> None:
@@ -139,9 +139,8 @@ class CellBooks:
         if promise.pinned:
             pin = self.forest.cells.get(promise.pinned)
             if pin is None:
-                raise Conflict(
-                    f"{whose}: there is no cell {promise.pinned!r}{self._named_like(promise.pinned)}"
-                )
+                like = self._named_like(promise.pinned)
+                raise Conflict(f"{whose}: there is no cell {promise.pinned!r}{like}")
             for other, owner in self.pins.items():
                 overlaps = other in (pin, *pin.ancestors()) or pin in other.ancestors()
                 if overlaps and owner is not due:
@@ -319,9 +318,10 @@ class CellBooks:
     def _candidates(self, due: Due, job: Job | None) -> Iterator[Cell]:
         for chain, height in due.levels:
             for cell in chain.cells[height]:
-                if not cell.inside and not cell.bad and cell.is_free:
-                    if job is None or _suits(self.ledger, job, cell):
-                        yield cell
+                if cell.inside or not cell.is_free or cell.bad:
+                    continue
+                if job is None or _suits(self.ledger, job, cell):
+                    yield cell
 
     # -- claims ------------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class CellBooks:
 
     def cover(
         self, job: Job, parts: Iterable[Part], prefer: Iterable[tuple[Due, Cell]] = ()
-    ) -> tuple[Claim, ...]:
+    ) -> tuple[CellClaim, ...]:
         """The claims by which a job would have a place within its queue's promise; else none.
 
         An elastic job need only be covered with its least workers.
@@ -370,7 +370,9 @@ class CellBooks:
             self._try(due, cell, -1)
         if not chosen or (bare and not self._suffices(job, parts, bare)):
             return ()
-        return tuple(Claim(cell.name, due.key) for cell, due in chosen.items())
+        if self.confines(job) and _spans(parts, chosen, self.ledger):
+            return ()
+        return tuple(CellClaim(cell.name, due.key) for cell, due in chosen.items())
 
     def _cover_one(  # noqa: PLR0913 - a step of cover
         self,
@@ -412,7 +414,7 @@ class CellBooks:
             )
         return covered >= job.spec.workers.min
 
-    def admits(self, job: Job, parts: Iterable[Part], claims: Iterable[Claim]) -> bool:
+    def admits(self, job: Job, parts: Iterable[Part], claims: Iterable[CellClaim]) -> bool:
         """Whether a run may stand there without these claims breaking a promise to others."""
         if self.confines(job) and not claims:
             return False
@@ -447,7 +449,7 @@ class CellBooks:
             for whose, kept in self.kept.items()
         )
 
-    def enter(self, job: Job, allocation: Allocation, claims: tuple[Claim, ...]) -> None:
+    def enter(self, job: Job, allocation: Allocation, claims: tuple[CellClaim, ...]) -> None:
         """Note where a job is, and by which claims; they replace those that it had."""
         self.leave(job)
         for claim in claims:
@@ -501,7 +503,7 @@ class CellBooks:
         self.leave(job)
         self.enter(job, allocation, self._still(job, allocation, before))
 
-    def fitted(self, job: Job, allocation: Allocation) -> tuple[Claim, ...]:
+    def fitted(self, job: Job, allocation: Allocation) -> tuple[CellClaim, ...]:
         """The claims that a job would have with another allocation; its books stay as they are."""
         before, squats = self.claims.get(job.id, ()), self.squats.pop(job.id, [])
         for leaf in squats:
@@ -511,7 +513,7 @@ class CellBooks:
         self._put_back(job, before, squats)
         return found
 
-    def _put_back(self, job: Job, claims: tuple[Claim, ...], squats: list[Cell]) -> None:
+    def _put_back(self, job: Job, claims: tuple[CellClaim, ...], squats: list[Cell]) -> None:
         for claim in claims:
             cell, due = (
                 self.forest.cells[claim.cell],
@@ -534,8 +536,8 @@ class CellBooks:
             self.squats[job.id] = squats
 
     def _still(
-        self, job: Job, allocation: Allocation, claims: Iterable[Claim]
-    ) -> tuple[Claim, ...]:
+        self, job: Job, allocation: Allocation, claims: Iterable[CellClaim]
+    ) -> tuple[CellClaim, ...]:
         """The claims of a job with that allocation: those that it had, as far as they can be."""
         had = []
         for claim in claims:
@@ -570,10 +572,19 @@ class CellBooks:
         return found
 
     def own(self, job: Job) -> list[Cell]:
-        """Cells that are its queue's now and that a job may be in; those by name come last."""
+        """Cells that are its queue's now and that a job may be in."""
         owed = self.owed(job)
-        held = [cell for due in owed for cell in due.held if not due.promise.pinned]
-        return held + [due.pin for due in owed if due.pin is not None and not due.pin.bad]
+        if not job.spec.cell:
+            return [cell for due in owed for cell in due.held if not due.promise.pinned]
+        return self._pinned(owed)
+
+    def named(self, job: Job) -> list[Cell]:
+        """Cells that its queue has by name, for a job that asks for none; they come last."""
+        return [] if job.spec.cell else self._pinned(self.owed(job))
+
+    @staticmethod
+    def _pinned(owed: Iterable[Due]) -> list[Cell]:
+        return [due.pin for due in owed if due.pin is not None]
 
     def covered(self, job: Job) -> dict[Node, int]:
         """The devices on which a job is within its queue's promise."""
@@ -589,8 +600,7 @@ class CellBooks:
         cells = [*self.holders, *self.pins]
         if all_claims:
             cells += [cell for _, cell in self.bind(self.order)]
-        for node, mask in self.view(cells).items():
-            taken[node] = mask
+        taken.update(self.view(cells))
         return self._rest(taken)
 
     def anywhere(self) -> dict[Node, int]:
@@ -619,7 +629,7 @@ class CellBooks:
     # -- what is told ------------------------------------------------------------------------------
 
     def promise_of(self, job: Job) -> str:
-        """By which promise a job has its place; nothing, if it is there as long as others let it."""
+        """By which promise a job has its place; nothing, if it is a guest."""
         claims = self.claims.get(job.id)
         if not claims:
             return ""
@@ -651,6 +661,18 @@ class CellBooks:
             )
             told.append(f"{used} of {promise.title}{bad}")
         return f"its queue uses {'; '.join(told)}" if told else ""
+
+
+def _spans(parts: Iterable[Part], cells: Iterable[Cell], ledger: Ledger) -> bool:
+    """Whether a worker is in two cells at once: next to each other they are by chance."""
+    masks = [mask for cell in cells for mask in cell.masks]
+    for part in parts:
+        node, each = ledger.nodes[part.node], max(1, len(part.gpus) // part.workers)
+        for at in range(0, len(part.gpus), each):
+            mine = mask_of(part.gpus[at : at + each])
+            if not any(other is node and not mine & ~mask for other, mask in masks):
+                return True
+    return False
 
 
 def _may_have(job: Job, whose: tuple[QueueId, int]) -> bool:
@@ -720,11 +742,6 @@ def _commonest(levels: list[tuple[Chain, int]]) -> list[tuple[Chain, int]]:
         counts[sort] = counts.get(sort, 0) + len(chain.cells[height])
     best = max(counts, key=lambda sort: (counts[sort], sort))
     return [(chain, h) for chain, h in levels if (chain.kind, chain.sizes[h]) == best]
-
-
-def devices_text(view: Mapping[Node, int]) -> str:
-    """Some devices, for people."""
-    return ", ".join(f"{node.id}:{list(devices(mask))}" for node, mask in view.items() if mask)
 
 
 def masks_of(ledger: Ledger, parts: Iterable[Part]) -> dict[Node, int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from roost.core.cells.promise import CellPromise
-from roost.core.node import Node, devices
+from roost.core.node import Node
 from roost.core.spec import DOMAINS, NodeSpec
 
 #: The levels of a tree from its top down, each with how many parts a cell has.
@@ -297,7 +297,7 @@ def inner_cells(spec: NodeSpec) -> list[tuple[int, ...]]:
 def _above(spec: NodeSpec) -> list[tuple[str, str]]:
     """The cells around a node, inside out: their levels and names."""
     if spec.site is not None and spec.site.above:
-        return [tuple(each) for each in spec.site.above]
+        return [(each.level, each.name) for each in spec.site.above]
     named = {"switch": spec.switch, "block": spec.block, "zone": spec.zone}
     found = []
     for level in DOMAINS:
@@ -305,8 +305,3 @@ def _above(spec: NodeSpec) -> list[tuple[str, str]]:
             continue
         found.append((level.name.lower(), f"{level.name.lower()} {spec.domain(level)}"))
     return found
-
-
-def gpus_of(cell: Cell) -> str:
-    """Its devices, for people."""
-    return ", ".join(f"{node.id}:{devices(mask)}" for node, mask in cell.masks)

@@ -27,8 +27,11 @@ from roost.core.transitions import RESHAPING, RunPhase
 from roost.core.waiting import Line
 
 
-def keep_promises(plan: Plan, books: CellBooks) -> None:
+def keep_promises(plan: Plan) -> None:
     """Give runs the claims that their queues may have, then waiting jobs their due."""
+    books = plan.ledger.cells
+    if books is None:
+        return
     _look_again(plan, books)
     by_queue: dict[QueueId, list[Line]] = {}
     for line in plan.waiting.open:
@@ -97,15 +100,18 @@ def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
     own = books.own(job)
     bound = books.bind(reversed(books.owed(job)), job)
     ways = [own] if own else []
+    named = books.named(job)
     if bound:
         ways.append([*own, *(cell for _, cell in bound)])
+    if named:
+        ways.append([*own, *(cell for _, cell in bound), *named])
     if any(_begin(plan, books, job, cells, bound, {}) for cells in ways):
         return True
-    cells = [*own, *(cell for _, cell in bound)]
+    cells = [*own, *(cell for _, cell in bound), *named]
     if not cells:
         return False
     view = books.view(cells)
-    guests = _guests(plan, books, job, view)
+    guests = _guests(plan, books, view)
     able = {run: masks for run, masks in guests.items() if _can_go(run)}
     if able and _begin(plan, books, job, cells, bound, able):
         return True
@@ -178,9 +184,7 @@ def _find(plan: Plan, job: Job, view: Mapping[Node, int]) -> tuple[Part, ...] | 
 # -- those in the way ------------------------------------------------------------------------------
 
 
-def _guests(
-    plan: Plan, books: CellBooks, job: Job, view: Mapping[Node, int]
-) -> dict[Run, dict[Node, int]]:
+def _guests(plan: Plan, books: CellBooks, view: Mapping[Node, int]) -> dict[Run, dict[Node, int]]:
     """Runs on some devices that have no claim to them, and which: lower priorities first."""
     found: dict[Run, dict[Node, int]] = {}
     for node in view:

@@ -36,16 +36,16 @@ def check_claim(queues: Mapping[QueueId, Queue], event: Submitted) -> None:
         return
     if not -1 <= spec.priority <= _HIGHEST:
         raise Conflict(
-            f"job {event.job!r}: queue {spec.queue} keeps to its cells: priorities there are from -1"
-            f" to {_HIGHEST}, got {spec.priority}"
+            f"job {event.job!r}: queue {spec.queue} keeps to its cells: priorities there are from"
+            f" -1 to {_HIGHEST}, got {spec.priority}"
         )
     kinds = {promise.kind for promise in queue.spec.cells}
     asked = spec.resources.kinds
-    if spec.priority >= 0 and asked and "" not in kinds and not spec.cell:
-        if kinds.isdisjoint(asked):
-            raise Conflict(
-                f"job {event.job!r}: queue {spec.queue} is promised no cells of {', '.join(asked)}"
-            )
+    claims = spec.priority >= 0 and asked and "" not in kinds and not spec.cell
+    if claims and kinds.isdisjoint(asked):
+        raise Conflict(
+            f"job {event.job!r}: queue {spec.queue} is promised no cells of {', '.join(asked)}"
+        )
 
 
 def _check_cell(event: Submitted, queue: QueueSpec) -> None:

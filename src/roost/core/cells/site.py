@@ -26,7 +26,7 @@ class OuterCell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CellSite:
     """The levels inside of a node, the largest cells first, and the cells around it, inside out.
 
     ``tree`` names the declared tree: promises may ask for cells of this one, and its cells are
@@ -38,7 +38,7 @@ class Site:
     above: tuple[OuterCell, ...] = ()
 
 
-def check_site(site: Site, gpus: int, whose: str) -> None:
+def check_site(site: CellSite, gpus: int, whose: str) -> None:
     """Refuse levels that do not divide a node and each other; raises InvalidSpec."""
     names = [*(each.level for each in site.inner), "node", *(each.level for each in site.above)]
     for name in names:

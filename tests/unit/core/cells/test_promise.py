@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from roost.core.cells import CellPromise, format_promises, parse_promise, parse_promises
 from roost.core.events import QueueChanged
 from roost.core.spec import QueueId, QueueSpec
@@ -38,7 +39,7 @@ def test_several_are_separated_by_commas() -> None:
     "text", ["node", "2x", "0xnode", "xnode", "2xnode:", "2xnode*0", "pin:", "2xnode,,", "-1xnode"]
 )
 def test_what_is_no_promise_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(InvalidSpec, match="write it like|at least one"):
+    with pytest.raises(InvalidSpec, match=r"write it like|at least one"):
         parse_promises(text)
 
 
