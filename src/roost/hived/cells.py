@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from roost.core.cells import CellPromise
-from roost.core.cells.site import InnerLevel, OuterCell, Site
+from roost.core.cells.site import CellSite, InnerLevel, OuterCell
 from roost.core.spec import NodeId, NodeSpec, QueueId, QueueSpec
 from roost.errors import InvalidSpec, NotFound
 from roost.files import Source, load
@@ -101,7 +101,7 @@ class _Conversion:
             kind=chain.device,
             sockets=len(inner[0].cells) if inner else 1,
             switch=around[0].name if around else "",
-            site=Site(_word(chain.top), tuple(inner), around),
+            site=CellSite(_word(chain.top), tuple(inner), around),
         )
 
     def _around(self, above: tuple[PhysicalCell, ...], index: int) -> tuple[OuterCell, ...]:

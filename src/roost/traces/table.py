@@ -22,7 +22,7 @@ from operator import attrgetter
 from sys import float_info
 from typing import NamedTuple
 
-from roost.core.cells.site import InnerLevel, OuterCell, Site
+from roost.core.cells.site import CellSite, InnerLevel, OuterCell
 from roost.core.events import Outcome
 from roost.core.extras import Extras, check_extras
 from roost.core.spec import (
@@ -146,7 +146,7 @@ def _shown(value: object) -> str:
             return str(getattr(value, "name", value)).lower()
         case float():
             return repr(float(value))
-        case Site(tree, inner, above):
+        case CellSite(tree, inner, above):
             return json.dumps({"tree": tree, "inner": inner, "above": above})
         case (str() as name, int() as amount):
             return _checked(f"{name}={amount}")
@@ -252,7 +252,7 @@ def _node(row: TableRow) -> NodeSpec:
     )
 
 
-def _site(row: TableRow) -> Site | None:
+def _site(row: TableRow) -> CellSite | None:
     """The place of a node in a declared tree, as JSON."""
     found = row.cell("site")
     if not found:
@@ -264,7 +264,7 @@ def _site(row: TableRow) -> Site | None:
             for level, cells in told.get("inner", ())
         )
         above = (OuterCell(str(level), str(name)) for level, name in told.get("above", ()))
-        return Site(str(told.get("tree", "")), tuple(inner), tuple(above))
+        return CellSite(str(told.get("tree", "")), tuple(inner), tuple(above))
     except (ValueError, TypeError, AttributeError, RecursionError):
         text = '{"tree": ..., "inner": [[level, [[gpu, ...], ...]]], "above": [[level, name]]}'
         raise row.bad("site", text, found) from None

@@ -8,7 +8,7 @@ import pytest
 
 from roost.core import Core, NodeJoined, QueueChanged, QueueId
 from roost.core.cells import parse_promises
-from roost.core.cells.site import InnerLevel, OuterCell, Site
+from roost.core.cells.site import CellSite, InnerLevel, OuterCell
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.hived import HivedCluster, looks_like_hived, read_hived
 from roost.placement import placer
@@ -58,7 +58,7 @@ def test_physical_cells_are_nodes_in_their_domains(read: Read) -> None:
     assert list(nodes) == ["0.10", "b", "c", "d", "0.0.0.7", "small"]
     first, third, small = nodes["0.10"], nodes["c"], nodes["small"]
     assert (first.gpus, first.kind, first.sockets) == (8, "A100", 2)
-    assert first.site == Site(
+    assert first.site == CellSite(
         "ROW",
         (InnerLevel("SOCKET", ((0, 1, 2, 3), (4, 5, 6, 7))),),
         (OuterCell("RACK", "ROW-0.0"), OuterCell("ROW", "ROW-0")),
@@ -66,7 +66,7 @@ def test_physical_cells_are_nodes_in_their_domains(read: Read) -> None:
     assert third.site is not None
     assert third.site.above[0].name == "ROW-0.r2"
     assert (small.gpus, small.kind, small.sockets, small.switch) == (2, "T4", 1, "")
-    assert small.site == Site("SMALL")
+    assert small.site == CellSite("SMALL")
 
 
 def test_declared_chains_keep_their_names_and_their_cells(read: Read) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.effort import examples
 
-from roost.core.cells.site import InnerLevel, OuterCell, Site
+from roost.core.cells.site import CellSite, InnerLevel, OuterCell
 from roost.core.spec import (
     Costs,
     JobId,
@@ -191,7 +191,7 @@ def test_nothing_and_one_id_for_two_jobs_are_not_written(tmp_path: Path) -> None
 
 
 def test_nodes_in_declared_trees_read_back_as_they_were(tmp_path: Path) -> None:
-    site = Site(
+    site = CellSite(
         "ROW",
         (InnerLevel("PAIR", ((0, 2), (1, 3))),),
         (OuterCell("RACK", "ROW-0.0"), OuterCell("ROW", "ROW-0")),
