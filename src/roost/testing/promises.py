@@ -167,6 +167,19 @@ def unfit_promises(core: Core, books: CellBooks) -> list[str]:
     return [f"what is promised, {promised}, does not fit beside {held}"]
 
 
+def _is_in_the_way(core: Core, books: CellBooks) -> bool:
+    """Whether runs that cannot be disturbed are where promises should be kept."""
+    pins: _Masks = {}
+    _add(pins, books.pins)
+    for run in core.runs.values():
+        if run.booked and not run.job.preemptible:
+            covered = books.covered(run.job)
+            for node, mask in _held(core, run).items():
+                if mask & pins.get(node, 0) & ~covered.get(node, 0):
+                    return True
+    return bool(unfit_promises(core, books))
+
+
 def _sort(due: Due) -> list[Cell]:
     return [cell for chain, height in due.levels for cell in chain.cells[height]]
 
@@ -321,7 +334,7 @@ class PromiseWalk:
                 continue
             if self.in_the_way:
                 books = self.core.ledger.cells
-                self.in_the_way = books is not None and bool(unfit_promises(self.core, books))
+                self.in_the_way = books is not None and _is_in_the_way(self.core, books)
             if found := broken_promises(self.core, fits=not self.in_the_way):
                 return [f"seed {self.seed}, step {self.steps}: {one}" for one in found]
         return []

@@ -22,7 +22,7 @@ from operator import attrgetter
 from sys import float_info
 from typing import NamedTuple
 
-from roost.core.cells.site import CellSite, InnerLevel, OuterCell
+from roost.core.cells.site import CellSite
 from roost.core.events import Outcome
 from roost.core.extras import Extras, check_extras
 from roost.core.spec import (
@@ -40,6 +40,7 @@ from roost.core.spec import (
     Role,
     Way,
 )
+from roost.core.wire import canonical, decode, encode
 from roost.errors import InvalidSpec, InvalidTrace
 from roost.files import Source, save
 from roost.traces.rows import Reading, TableRow
@@ -80,7 +81,8 @@ def read_table(
 def write_nodes(path: str | os.PathLike[str], nodes: Sequence[NodeSpec]) -> None:
     """Write a table of nodes, all of them or nothing."""
     _check_names("node", [node.id for node in nodes])
-    names = [field.name for field in fields(NodeSpec)]
+    sites = any(node.site is not None for node in nodes)
+    names = [field.name for field in fields(NodeSpec) if sites or field.name != "site"]
     save(path, _csv(names, ([_shown(getattr(node, name)) for name in names] for node in nodes)))
 
 
@@ -142,12 +144,12 @@ def _shown(value: object) -> str:
     match value:
         case None:
             return ""
+        case CellSite():
+            return canonical(encode(value))
         case bool() | Level():
             return str(getattr(value, "name", value)).lower()
         case float():
             return repr(float(value))
-        case CellSite(tree, inner, above):
-            return json.dumps({"tree": tree, "inner": inner, "above": above})
         case (str() as name, int() as amount):
             return _checked(f"{name}={amount}")
         case tuple():
@@ -253,21 +255,11 @@ def _node(row: TableRow) -> NodeSpec:
 
 
 def _site(row: TableRow) -> CellSite | None:
-    """The place of a node in a declared tree, as JSON."""
-    found = row.cell("site")
-    if not found:
-        return None
+    told = row.cell("site")
     try:
-        told = json.loads(found)
-        inner = (
-            InnerLevel(str(level), tuple(tuple(map(int, cell)) for cell in cells))
-            for level, cells in told.get("inner", ())
-        )
-        above = (OuterCell(str(level), str(name)) for level, name in told.get("above", ()))
-        return CellSite(str(told.get("tree", "")), tuple(inner), tuple(above))
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        text = '{"tree": ..., "inner": [[level, [[gpu, ...], ...]]], "above": [[level, name]]}'
-        raise row.bad("site", text, found) from None
+        return decode(CellSite, json.loads(told)) if told else None
+    except (ValueError, RecursionError, InvalidSpec) as error:
+        raise row.bad("site", f"a site as JSON ({error})", told) from None
 
 
 def _id(row: TableRow) -> str:

@@ -108,7 +108,7 @@ class CellBooks:
         self.holders.clear()
         self.version += 1
         known = [run for run in self.runs.values() if run.booked]
-        for run in sorted(known, key=lambda run: (-run.job.spec.priority, run.job.seq)):
+        for run in sorted(known, key=_firmness):
             job, booked = run.job, run.target or run.allocation
             claims = before.get(job.id, ())
             if claims or not job.preemptible:
@@ -661,6 +661,13 @@ class CellBooks:
             )
             told.append(f"{used} of {promise.title}{bad}")
         return f"its queue uses {'; '.join(told)}" if told else ""
+
+
+def _firmness(run: Run) -> tuple[bool, bool, int, int]:
+    """Runs that stay where they are first, those without claims before all, then by priority."""
+    job = run.job
+    claims = bool(job.queue.spec.cells)
+    return job.preemptible, claims, -job.spec.priority, job.seq
 
 
 def _spans(parts: Iterable[Part], cells: Iterable[Cell], ledger: Ledger) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from roost.core.cells import CellPromise, format_promises, parse_promise, parse_promises
+from roost.core.cells.site import CellSite, InnerLevel, OuterCell
 from roost.core.events import QueueChanged
-from roost.core.spec import QueueId, QueueSpec
+from roost.core.spec import NodeId, NodeSpec, QueueId, QueueSpec
 from roost.core.wire import decode_event, encode_event
 from roost.errors import InvalidSpec
+from roost.traces.table import read_nodes, write_nodes
 
 TEXTS = {
     "2xnode:A100": CellPromise(2, "node", "A100"),
@@ -61,3 +65,22 @@ def test_the_journal_has_promises_and_reads_lines_without() -> None:
     plain = QueueChanged(1.0, QueueSpec(QueueId("a")))
     assert "cells" not in str(encode_event(plain))
     assert decode_event(encode_event(plain)) == plain
+
+
+def test_a_site_divides_its_node() -> None:
+    for cells in (((0, 1), (2,)), ((0, 1), (1, 2, 3))):
+        with pytest.raises(InvalidSpec, match="does not have each of 4 GPUs once"):
+            NodeSpec(NodeId("n"), gpus=4, site=CellSite("t", (InnerLevel("pair", cells),)))
+    odd = (InnerLevel("half", ((0, 1), (2, 3))), InnerLevel("pair", ((0, 2), (1, 3))))
+    with pytest.raises(InvalidSpec, match="cuts through cells of the one above"):
+        NodeSpec(NodeId("n"), gpus=4, site=CellSite("t", odd))
+
+
+def test_tables_of_nodes_have_sites(tmp_path: Path) -> None:
+    inner = (InnerLevel("pair", ((0, 1), (2, 3))),)
+    site = CellSite("dgx", inner, (OuterCell("rack", "r1"),))
+    nodes = (NodeSpec(NodeId("a"), gpus=4, site=site), NodeSpec(NodeId("b")))
+
+    write_nodes(tmp_path / "nodes.csv", nodes)
+
+    assert read_nodes(tmp_path / "nodes.csv") == nodes
