@@ -95,6 +95,9 @@ def test_the_shared_cluster_has_the_cells_of_all_and_nothing_else() -> None:
     tenants = tenants_of(Workload("w", jobs), 0.8)
     assert [(one.gpus, len(one.alone())) for one in tenants] == [(16, 2), (4, 1), (1, 1)]
     assert len(shared(tenants)) == 3
+    bench = GuaranteesBench("fifo", "consolidate")
+    for tenant in tenants:
+        assert len(bench.alone(tenant).jobs) == 1
 
 
 def test_quotas_let_a_job_wait_that_cells_do_not() -> None:

@@ -52,7 +52,7 @@ def test_a_job_beyond_any_promise_leaves_for_one_that_was_promised_its_place(
     assert "it makes room for queues that are promised cells" in why
 
     own = server.submit(FOREVER, "own", queue="vision", gpus=1)
-    assert server.until(own, "running")["promise"] == "1 × gpu"  # noqa: RUF001 - as it is told
+    assert server.until(own, "running")["promise"] == "1 × gpu"
     assert server.until(guest, "queued")["preemptions"] == 1
     standing = queue(server, "vision")["standing"]
     assert standing == [{"promise": "1xgpu", "used": 1, "broken": 0}]
@@ -60,7 +60,7 @@ def test_a_job_beyond_any_promise_leaves_for_one_that_was_promised_its_place(
     listed = run(ROOST, "queues", cwd=tmp_path, ROOST_HOME=str(server.home)).stdout
     assert "1xgpu (1 used)" in listed
     told = run(ROOST, "events", guest, cwd=tmp_path, ROOST_HOME=str(server.home)).stdout
-    assert "vision is promised 1 × gpu: makes room for" in told  # noqa: RUF001 - as it is told
+    assert "vision is promised 1 × gpu: makes room for" in told
     with server.client() as client:
         client.post(f"/jobs/{own}/cancel").raise_for_status()
     server.until(guest, "running")
@@ -73,7 +73,7 @@ def test_a_promise_that_cannot_be_kept_is_refused_and_changes_nothing(
         beyond = client.put("/queues/speech", json={"cells": ["2xgpu"]})
         assert beyond.status_code == 409, beyond.text
         assert "queue speech cannot be promised 2" in beyond.json()["error"]["message"]
-        assert "1 × gpu" in beyond.json()["error"]["message"]  # noqa: RUF001 - as it is told
+        assert "1 × gpu" in beyond.json()["error"]["message"]
         assert "speech" not in {one["id"] for one in client.get("/queues").json()["items"]}
         nonsense = client.put("/queues/vision", json={"cells": ["two nodes"]})
         assert nonsense.status_code == 422

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roost.core.cells import CellPromise
+from roost.core.cells.site import CellSite, InnerLevel
 from roost.core.spec import WHOLE, NodeId, NodeSpec, QueueId, QueueSpec, Range, Resources
 from roost.errors import InvalidSpec
 from roost.traces.generate import Synthetic, generate
@@ -48,8 +49,11 @@ class Tenant:
         """The nodes of its private cluster: its cells."""
         each = self.gpus // self.promise.count
         sockets = _SOCKETS if self.level == "node" else 1
+        # A socket alone is a node that consists of it.
+        inner = (InnerLevel("socket", (tuple(range(each)),)),)
+        site = CellSite(inner=inner) if self.level == "socket" else None
         return tuple(
-            NodeSpec(NodeId(f"{self.name}-{number}"), gpus=each, sockets=sockets)
+            NodeSpec(NodeId(f"{self.name}-{number}"), gpus=each, sockets=sockets, site=site)
             for number in range(self.promise.count)
         )
 

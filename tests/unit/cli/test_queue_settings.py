@@ -89,7 +89,7 @@ def test_promises_that_the_cluster_cannot_keep_are_refused(folder: Path) -> None
     beyond = "guests:cells=2xnode@RACK:A100"
     said = roost("simulate", "jobs.csv", "--cluster", "hived.yaml", "--queue", beyond)
     assert said.error.startswith("queue guests cannot be promised 2")
-    assert "1 × node of A100" in said.error  # noqa: RUF001 - as it is told
+    assert "1 × node of A100" in said.error
 
 
 def test_what_is_wrong_with_the_file_is_one_line(folder: Path) -> None:
