@@ -319,7 +319,7 @@ class Plan:
                     parts = self.placer(ledger, shape)
         return parts is not None and parts != held.parts and self.reshape(run, Allocation(parts))
 
-    def reshape(
+    def reshape(  # noqa: C901 - one question after the other
         self,
         run: Run,
         allocation: Allocation,
