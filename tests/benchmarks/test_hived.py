@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from roost.errors import InvalidSpec
 
+from roost.errors import InvalidSpec
 from roost_bench.hived.cases import run_cases
 from roost_bench.hived.command import hived
 

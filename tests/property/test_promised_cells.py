@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.support.effort import examples
 
+from roost.core import Action, Core, Event
+from roost.core.snapshot import dump, load
+from roost.core.wire import decode_decision, decode_event, encode_decision, encode_event
 from roost.placement import placer
 from roost.policies import policy
 from roost.testing.checks import validate
@@ -20,6 +25,33 @@ def test_a_queue_has_its_private_cluster_whatever_others_do(name: str) -> None:
 
         assert walk.walk(120) == []
         validate(walk.core)
+
+
+@pytest.mark.parametrize("name", ["sjf", "srtf"])
+def test_the_journal_brings_claims_back(name: str) -> None:
+    for seed in range(examples(12)):
+        core = Core(policy(name), placer("pack"))
+        again = Core(policy(name), placer("pack"))
+        handle = core.handle
+
+        def both(
+            *events: Event,
+            core: Core = core,
+            again: Core = again,
+            handle: Callable[..., list[Action]] = handle,
+        ) -> list[Action]:
+            actions = handle(*events)
+            told = [decode_event(encode_event(event)) for event in events]
+            done = [decode_decision(encode_decision(one)) for one in core.decisions]
+            assert again.refold(told, done) == actions
+            return actions
+
+        core.handle = both  # type: ignore[method-assign]
+        assert PromiseWalk(seed, core, forgets=False).walk(120) == []
+        # For which cause jobs waited is what a policy says, and that is not in the journal.
+        known, found = dump(core), dump(again)
+        assert {**found, "jobs": []} == {**known, "jobs": []}
+        assert dump(load(dump(core), policy(name), placer("pack"))) == dump(core)
 
 
 def test_histories_are_not_idle() -> None:

@@ -31,7 +31,7 @@ from roost.errors import Fatal
 if TYPE_CHECKING:
     from collections.abc import ValuesView
 
-    from roost.core.cells.books import CellBooks
+    from roost.core.cells.books import CellBooks, Kept
     from roost.core.node import Node
 
 #: Chooses devices for a gang, or says that there is no room. It must not change the ledger.
@@ -109,7 +109,7 @@ class Plan:
         self.latest_starts.clear()
         self._undo.clear()
         if self.ledger.cells is not None:
-            self.ledger.cells.kept.clear()
+            self.ledger.cells.kept = {}
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class Plan:
                     parts = self.placer(ledger, shape)
         return parts is not None and parts != held.parts and self.reshape(run, Allocation(parts))
 
-    def reshape(
+    def reshape(  # noqa: C901 - one question after the other
         self,
         run: Run,
         allocation: Allocation,
@@ -528,23 +528,31 @@ class Plan:
         suspends = isinstance(decision, SetAside)
         if not (run.settled or (run.frozen and not suspends)) or job.protected:
             return False
+        kept = self._kept()
         claims = self._give_up(run)
         advance(run, Trigger.SUSPEND_ORDERED if suspends else _STOP_ORDERED)
         run.reason = decision.reason
         self.decisions.append(decision)
-        self._undo.append(lambda: self._unclear(run, claims))
+
+        def undo() -> None:
+            self._take_back(run, claims, kept)
+            advance(run, _KEPT)
+            self.decisions.pop()
+
+        self._undo.append(undo)
         return True
 
     def recall(self, run: Run, reason: str) -> bool:
         """Take from a run the place that it still waits for; its job waits again."""
         if run.phase not in _PLACELESS or not run.booked:
             return False
+        kept = self._kept()
         claims = self._give_up(run)
         run.recalled = True
         self.decisions.append(Evict(run.job.id, reason))
 
         def undo() -> None:
-            self._take_back(run, claims)
+            self._take_back(run, claims, kept)
             run.recalled = False
             self.decisions.pop()
 
@@ -565,17 +573,17 @@ class Plan:
         cells.leave(job)
         return claims
 
-    def _take_back(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
+    def _kept(self) -> Kept:
+        """What is kept free for claims so far."""
+        return self.ledger.cells.kept if self.ledger.cells is not None else {}
+
+    def _take_back(self, run: Run, claims: tuple[CellClaim, ...], kept: Kept) -> None:
         for part in run.allocation.parts:
             self.ledger.take(part, needs(run.job, part))
         run.job.queue.charge(run.job, run.allocation)
         if self.ledger.cells is not None:
             self.ledger.cells.enter(run.job, run.allocation, claims)
-
-    def _unclear(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
-        self._take_back(run, claims)
-        advance(run, _KEPT)
-        self.decisions.pop()
+            self.ledger.cells.kept = kept
 
     def _unplace(self, job: Job, allocation: Allocation) -> None:
         for part in allocation.parts:

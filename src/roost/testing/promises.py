@@ -89,7 +89,7 @@ def _at_rest(core: Core) -> bool:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def _claims(core: Core, books: CellBooks, *, fits: bool) -> Iterator[str]:
+def _claims(core: Core, books: CellBooks, *, fits: bool) -> Iterator[str]:  # noqa: C901 - sums
     """Claims against runs: each GPU of a claimed cell is used by its queue, or by guests."""
     owners: dict[tuple[NodeId, int], tuple[str, QueueId]] = {}
     counts: dict[tuple[QueueId, str], set[str]] = {}
@@ -142,7 +142,7 @@ def _held(core: Core, run: Run) -> _Masks:
 # -- what is due still fits ------------------------------------------------------------------------
 
 
-def unfit_promises(core: Core, books: CellBooks) -> list[str]:
+def unfit_promises(core: Core, books: CellBooks) -> list[str]:  # noqa: C901 - sums
     """Whether what queues have not claimed fits into what is left, tried in all ways."""
     taken: _Masks = {}
     for name, claims in books.claims.items():
@@ -288,6 +288,8 @@ class PromiseWalk:
 
     seed: int
     core: Core
+    #: Whether jobs that are over are dropped, so that a long walk stays quick.
+    forgets: bool = True
     rng: random.Random = field(init=False)
     now: float = 0.0
     jobs: int = 0
@@ -414,8 +416,9 @@ class PromiseWalk:
             self._tell(CancelRequested(self.now, self.rng.choice(names)))
 
     def _forget(self) -> None:
-        """Drop jobs that are over, so that a long walk stays quick."""
-        for name in [job.id for job in self.core.jobs.values() if job.state.over]:
+        """Drop jobs that are over."""
+        over = [job.id for job in self.core.jobs.values() if job.state.over] if self.forgets else []
+        for name in over:
             del self.core.jobs[name]
 
     def _change(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from roost.core.cells.claim import CellClaim
 from roost.core.cells.forest import Cell, Chain, Forest
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from roost.core.ledger import Ledger
     from roost.core.state import Job, Queue, Run
     from roost.core.waiting import Line
+
+
+#: Devices that are kept free, by node, for jobs of a queue with at least that priority.
+Kept: TypeAlias = dict[tuple[QueueId, int], dict[Node, int]]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +87,7 @@ class CellBooks:
         #: GPUs of runs without claims that must not be disturbed.
         self.squats: dict[JobId, list[Cell]] = {}
         #: What is kept free for queues, and jobs of some priority, until the end of a plan.
-        self.kept: dict[tuple[QueueId, int], dict[Node, int]] = {}
+        self.kept: Kept = {}
         #: Grows whenever claims changed.
         self.version = 0
         self._stamp = -1
@@ -622,9 +626,11 @@ class CellBooks:
 
         Otherwise it would take them back in the next plan.
         """
-        kept = self.kept.setdefault((job.queue.spec.id, job.spec.priority), {})
+        whose = (job.queue.spec.id, job.spec.priority)
+        kept = dict(self.kept.get(whose, {}))
         for node, mask in devices_of.items():
             kept[node] = kept.get(node, 0) | mask
+        self.kept = {**self.kept, whose: kept}  # a plan may go back to what was kept before
 
     # -- what is told ------------------------------------------------------------------------------
 
