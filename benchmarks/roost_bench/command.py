@@ -14,6 +14,8 @@ from roost.errors import InvalidSpec
 from roost_bench.ablation.command import ablation
 from roost_bench.gavel.command import gavel
 from roost_bench.gpu.command import gpu
+from roost_bench.guarantees.command import guarantees
+from roost_bench.hived.command import hived
 from roost_bench.kubernetes.command import kubernetes
 from roost_bench.live.command import live
 from roost_bench.live.deep import deep
@@ -36,6 +38,8 @@ def bench() -> None:
 bench.add_command(ablation)
 bench.add_command(gavel)
 bench.add_command(gpu)
+bench.add_command(guarantees)
+bench.add_command(hived)
 bench.add_command(kubernetes)
 bench.add_command(blocks)
 bench.add_command(live)

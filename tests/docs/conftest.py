@@ -24,6 +24,23 @@ JOBS = {
     "train.yaml": "name: resnet\nrun: python train.py\nworkdir: .\nworkers: 1..2\nrun_time: 1m\n",
     "train.sbatch": "#!/bin/bash\n#SBATCH -J resnet\n#SBATCH --gres=gpu:1\npython train.py\n",
 }
+#: The configuration of HiveD that the documentation talks about.
+HIVED = """
+physicalCluster:
+  cellTypes:
+    SOCKET: {childCellType: A100, childCellNumber: 4}
+    NODE: {childCellType: SOCKET, childCellNumber: 2, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n1, pinnedCellId: OWN}
+  - {cellType: NODE, cellAddress: n2}
+  - {cellType: NODE, cellAddress: n3}
+virtualClusters:
+  vision:
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+    pinnedCells: [{pinnedCellId: OWN}]
+  speech:
+    virtualCells: [{cellType: NODE.SOCKET, cellNumber: 1}]
+"""
 
 
 @pytest.fixture
@@ -33,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_workload(tmp_path / "jobs.csv", workload)
     (tmp_path / "philly.csv").write_text(_flattened(workload), encoding="utf-8")
     loose = {name: files()[name] for name in ("biggest.py", "longest_queue.py")}
-    for name, text in {**JOBS, **loose}.items():
+    for name, text in {**JOBS, **loose, "hivedscheduler.yaml": HIVED}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     # With one core, runs stay in this process.

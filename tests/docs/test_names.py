@@ -48,7 +48,7 @@ def test_a_policy_has_a_paragraph_with_its_parameters(name: str) -> None:
 
 def test_the_readme_counts_right() -> None:
     text = page("README.md").text
-    words = {6: "six", 7: "seven", 9: "nine", 15: "fifteen", 16: "sixteen"}
+    words = {6: "six", 7: "seven", 9: "nine", 10: "ten", 15: "fifteen", 16: "sixteen"}
     for count, things in (
         (len(OWN) - 1, "policies from the literature and one of our own"),
         (len(PLACERS), "placers"),

@@ -103,6 +103,13 @@ class JobView(WireView):
         metadata={**_WAITS, "description": "When it starts at the latest, where that is promised."},
     )
     priority: int = 0
+    promise: str = field(
+        default="",
+        metadata={
+            "description": "The cells of its queue by which it has its place; empty: it has none,"
+            " or stays for as long as those whom it was promised do not need it."
+        },
+    )
     labels: Mapping[str, str] = field(default_factory=dict)
     application: str = ""
     workers: WorkersView = WorkersView()

@@ -8,6 +8,15 @@ from roost.api.schema import WireView
 
 
 @dataclass(frozen=True, slots=True)
+class CellUseView(WireView):
+    """How many cells of a promise are used, and how many of them cannot be had now."""
+
+    promise: str
+    used: int = 0
+    broken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class QueueView(WireView):
     """A queue, what it holds and how many jobs wait in it."""
 
@@ -19,6 +28,16 @@ class QueueView(WireView):
     submitters: tuple[str, ...] = ("*",)
     gpus_used: float = 0.0
     waiting: int = 0
+    cells: tuple[str, ...] = field(
+        default=(), metadata={"description": "Promised places, such as ``2xnode:A100``."}
+    )
+    overflows: bool = field(
+        default=True,
+        metadata={"description": "Whether its jobs may also run beyond the promised places."},
+    )
+    standing: tuple[CellUseView, ...] = field(
+        default=(), metadata={"description": "How it stands with each promise of places."}
+    )
     running: int | None = field(
         default=0, metadata={"description": "``null`` for users: they see their own jobs only."}
     )

@@ -265,6 +265,7 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         "last time": "" if view.state == "failed" else failure,
         "user": clean(view.user),
         "queue": f"{clean(view.queue)}, priority {view.priority}",
+        **({"promise": clean(view.promise)} if view.promise else {}),
         "GPUs": _gpus(view) + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
         "sharing": formatting.sharing(view),
         "memory": formatting.memory(view),

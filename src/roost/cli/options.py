@@ -113,13 +113,18 @@ _SCENARIO = (
     ),
     _cluster("--sockets", **_COUNT, default=2, show_default=True, help="Sockets per node."),
     _cluster("--kind", default="gpu", show_default=True, metavar="KIND", help="Kind of GPU."),
-    _cluster("--cluster", **_FILE, help="A csv of nodes instead of all these."),
+    _cluster(
+        "--cluster",
+        **_FILE,
+        help="A csv of nodes instead of all these, or the configuration of HiveD, with its queues.",
+    ),
     _cluster(
         "--queue",
         "queues",
         multiple=True,
         metavar="NAME:KEY=VALUE,...",
-        help="A queue's quota_milli, limit_milli, weight or priority, e.g. vision:weight=2.",
+        help="A queue's quota_milli, limit_milli, weight, priority or cells, "
+        "e.g. vision:weight=2,cells=2xnode/1xswitch.",
     ),
     _costs("--restart", type=Duration(), help="Time to start again."),
     _costs("--resize", type=Duration(), help="Time to change size."),

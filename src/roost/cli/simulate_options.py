@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roost.cli.queue_settings import read_queues
 from roost.errors import InvalidSpec, unknown
 
 if TYPE_CHECKING:
-    from roost.core.spec import Level, NodeSpec, QueueSpec
+    from roost.core.spec import Level, NodeSpec
+    from roost.hived import HivedCluster
     from roost.sim.learning import Learning
     from roost.sim.scenario import Scenario
     from roost.traces.generate import Synthetic
@@ -87,7 +89,8 @@ class SimulationOptions:
             raise InvalidSpec(
                 "give a trace file, --synthetic jobs=1000,... to generate one, or --from history"
             )
-        nodes = self._nodes()
+        hived = self._hived()
+        nodes = self._nodes() if hived is None else list(hived.nodes)
         workload: Workload | Synthetic
         if recorded is not None:
             self.refuse(_OF_TRACES[:1] + _OF_TRACES[2:], "is about trace files")
@@ -104,7 +107,7 @@ class SimulationOptions:
         return Scenario(
             workload=workload,
             nodes=nodes,
-            queues=self._queues(),
+            queues=read_queues(self.queues, () if hived is None else hived.queues),
             speed=Speed(
                 factors("--speed", self.speed), self._levels(), self.scaling, self.interference
             ),
@@ -181,7 +184,6 @@ class SimulationOptions:
         from roost.traces import read_cluster
 
         if self.cluster is not None:
-            self.refuse(_OF_NODES, "does not go with --cluster, which tells the nodes")
             return list(read_cluster(self.cluster))
         nodes = self.nodes
         if nodes is None and self.synthetic is not None:
@@ -197,16 +199,20 @@ class SimulationOptions:
             nodes_per_switch=self.nodes_per_switch,
         )
 
-    def _queues(self) -> list[QueueSpec]:
-        from roost.core.spec import QueueId, QueueSpec
-        from roost.settings import build
+    def _hived(self) -> HivedCluster | None:
+        """The cluster in a configuration of HiveD, if --cluster names one."""
+        from roost.files import load
+        from roost.hived import looks_like_hived, read_hived
 
-        found = []
-        for text in self.queues:
-            name, _, settings = text.partition(":")
-            if not name:
-                raise InvalidSpec(f"--queue takes NAME:KEY=VALUE,..., not {text!r}")
-            found.append(build(QueueSpec, f"queue {name!r}", settings, id=QueueId(name)))
+        if self.cluster is None:
+            return None
+        self.refuse(_OF_NODES, "does not go with --cluster, which tells the nodes")
+        text = load(self.cluster)
+        if not looks_like_hived(text.text):
+            return None
+        found = read_hived(text)
+        for note in found.notes:
+            click.echo(f"note: {note}", err=True)
         return found
 
     def _costs(self) -> dict[str, float]:

@@ -177,12 +177,20 @@ def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:
     def gpus(value: Any) -> str:
         return "-" if value is None else amount(float(value))
 
+    def cells(queue: dict[str, Any]) -> dict[str, str]:
+        if not any(one.get("cells") for one in queues):
+            return {}
+        standing = {one.get("promise"): one for one in queue.get("standing", ())}
+        told = (_cell(clean(text), standing.get(text)) for text in queue.get("cells", ()))
+        return {"cells": ", ".join(told) or "-"}
+
     yield from table_lines(
         [
             {
                 "queue": clean(queue.get("id", "")),
                 "gpus": f"{gpus(queue.get('gpus_used', 0))}/{gpus(queue.get('quota'))}",
                 "limit": gpus(queue.get("limit")),
+                **cells(queue),
                 "weight": f"{float(queue.get('weight', 1)):g}",
                 "priority": str(queue.get("priority", 0)),
                 "running": _count(queue.get("running")),
@@ -195,6 +203,14 @@ def queue_lines(queues: list[dict[str, Any]]) -> Iterator[str]:
     waiting = sum(int(queue.get("waiting") or 0) for queue in queues)
     many = count(len(queues), "queue")
     yield f"{many}, {count(waiting, 'job')} waiting; GPUs are used/promised"
+
+
+def _cell(promise: str, standing: dict[str, Any] | None) -> str:
+    """A promise of cells with how many are used, and how many are broken."""
+    if standing is None:
+        return promise
+    broken = f", {standing['broken']} broken" if standing.get("broken") else ""
+    return f"{promise} ({standing.get('used', 0)} used{broken})"
 
 
 def _job_lines(client: Client) -> Iterator[str]:

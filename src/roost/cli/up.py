@@ -23,6 +23,7 @@ from roost.cli.config_file import apply_config
 from roost.cli.options import complete_placers, complete_policies
 from roost.cli.parameter_types import NO_BOUND, ByteSize, DiskBound, Duration, Verb, option
 from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
+from roost.cli.queue_settings import read_queues
 from roost.cli.server_log import server_log
 from roost.client import endpoints
 from roost.defaults import PLACER, POLICY, USER_DISK, USER_JOBS
@@ -172,6 +173,14 @@ Examples:
     metavar="NAME=PATH[:ro]",
     help="A folder of this machine that jobs may use by that name.",
 )
+@option(
+    "--queue",
+    section="Cluster",
+    multiple=True,
+    metavar="NAME:KEY=VALUE,...",
+    help="A queue's quota_milli, limit_milli, weight, priority or cells, whatever it had before, "
+    "e.g. vision:weight=2,cells=2xgpu.",
+)
 @_place(
     "--adopt-home",
     is_flag=True,
@@ -307,6 +316,7 @@ def _settings(given: Mapping[str, Any]) -> ServerSettings:
     disk = [_bytes(values.pop(name), values["home"]) for name in ("user_disk", "user_disk_max")]
     values["bounds"] = UserBounds(values.pop("user_jobs"), *disk)
     values["mount"] = _mounts(values["mount"])
+    values["queue"] = tuple(read_queues(values["queue"]))
     return ServerSettings(tls=tls, **values)
 
 

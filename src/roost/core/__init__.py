@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from roost.core.actions import Action, Launch, Migrate, Resize, Resume, Stop, Suspend
     from roost.core.allocation import WORKER, Allocation, Part
     from roost.core.controller import Core, Policy
-    from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
+    from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
     from roost.core.events import (
         Adopted,
         CancelRequested,
@@ -132,6 +132,7 @@ __all__ = [
     "QueueSpec",
     "Range",
     "Reason",
+    "Reclaim",
     "Reshape",
     "Resize",
     "Resized",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from roost.core.actions import Action
+from roost.core.cells.books import CellBooks
 from roost.core.events import MigrateRequested
 from roost.core.history import History
 from roost.core.ledger import Ledger
@@ -74,6 +75,20 @@ class ClusterState:
             account = run.job.queue.account
             if account is not None and run.booked:
                 account.book(account.held(run.job, run.target or run.allocation))
+
+    def check_cells(self, spec: QueueSpec) -> None:
+        """Refuse promises of cells that cannot be kept beside all others; raises Conflict."""
+        books = self.ledger.cells or CellBooks(self.ledger, self.queues, self.runs)
+        books.check(spec)
+
+    def reclaim(self) -> None:
+        """Work out claims on cells anew: promises have changed."""
+        if not any(queue.spec.cells for queue in self.queues.values()):
+            self.ledger.cells = None
+            return
+        if self.ledger.cells is None:
+            self.ledger.cells = CellBooks(self.ledger, self.queues, self.runs)
+        self.ledger.cells.rebuild()
 
     def note_demand(self, spec: JobSpec) -> None:
         """Count what a job asks for towards what workers usually ask for."""

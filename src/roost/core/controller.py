@@ -24,8 +24,9 @@ from typing import Any, TypeAlias, assert_never
 from roost.core import lifecycle
 from roost.core.actions import Action
 from roost.core.allocation import beyond
+from roost.core.cells.keeping import keep_promises
 from roost.core.cluster_state import ClusterState
-from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
+from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
 from roost.core.draining import drain
 from roost.core.events import Event, Submitted
 from roost.core.folding.dispatch import fold
@@ -151,6 +152,7 @@ class Core:
             if self.ledger.cordoned:
                 drain(state, plan)
             serve(state, plan)
+            keep_promises(plan)
             self.policy(plan)
             plan.close()
             state.awaits_starts = plan.awaits_starts
@@ -225,6 +227,8 @@ class Core:
             reason = reason._replace(text=late)
         if lacks_room and (closed := kept_back(self.ledger, line.shape)):
             reason = reason._replace(text=f"{reason.text}; {closed}")
+        if self.ledger.cells is not None and (told := self.ledger.cells.tell(job.spec.queue)):
+            reason = reason._replace(text=f"{reason.text}; {told}")
         if job_id in self._plan.latest_starts:
             text, starts_at = self._plan.latest_starts[job_id]
             reason = Reason(reason.cause, text, starts_at)
@@ -262,6 +266,8 @@ class Core:
                 self._try_again(event)
             if self.ledger.windows and pass_time(state):
                 self.replan = self.replan or event
+        if self.ledger.cells is not None:
+            self.ledger.cells.refresh()
 
     def _is_ignored(self, events: Iterable[Event]) -> bool:
         """Whether all that happened is that jobs came which the policy ignores for now."""
@@ -289,14 +295,18 @@ class Core:
         job = self.state.job(decision.job)
         match decision:
             case Place():
-                if not plan.place_at(job, decision.allocation):
+                if not plan.place_at(job, decision.allocation, decision.claims):
                     raise Fatal(f"the quota of queue {job.queue.spec.id} has no room for {job.id}")
             case Reshape():
-                plan.reshape(self.state.run_of(job.id), decision.allocation, decision.reason)
+                run = self.state.run_of(job.id)
+                plan.reshape(run, decision.allocation, decision.reason, decision.claims)
             case Evict():
-                plan.evict(self.state.run_of(job.id), decision.reason)
+                run = self.state.run_of(job.id)
+                plan.recall(run, decision.reason) or plan.evict(run, decision.reason)
             case SetAside():
                 plan.suspend(self.state.run_of(job.id), decision.reason)
+            case Reclaim():
+                plan.reclaim(self.state.run_of(job.id), decision.claims)
             case _:
                 assert_never(decision)
 
@@ -314,6 +324,8 @@ class Core:
                     places.append(decision)
                 case Reshape():
                     reshapes.append(decision)
+                case Reclaim():
+                    pass  # the books have it, and the world need not know
                 case _:
                     assert_never(decision)
         for reshape in reshapes:

@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roost.core.allocation import Allocation
+from roost.core.cells.claim import CellClaim
 from roost.core.spec import JobId
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Start a waiting job, or resume a suspended one, there."""
+    """Start a waiting job, or resume a suspended one, there, and by these claims on cells."""
 
     job: JobId
     allocation: Allocation
+    claims: tuple[CellClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Reshape:
     job: JobId
     allocation: Allocation
     reason: str = ""
+    claims: tuple[CellClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +48,12 @@ class SetAside:
     reason: str
 
 
-Decision = Place | Reshape | Evict | SetAside
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Let a run have its place by these claims on cells; by none, as long as others let it."""
+
+    job: JobId
+    claims: tuple[CellClaim, ...] = ()
+
+
+Decision = Place | Reshape | Evict | SetAside | Reclaim

@@ -11,8 +11,9 @@ gang should take is decided in ``roost.placement``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from roost.core.allocation import WORKER, Part
 from roost.core.demand import Demand
@@ -35,6 +36,9 @@ from roost.core.node import (
 )
 from roost.core.spec import DOMAINS, WHOLE, Contingent, Level, NodeId, NodeSpec, Resources
 from roost.errors import Conflict, Fatal, NotFound
+
+if TYPE_CHECKING:
+    from roost.core.cells.books import CellBooks
 
 #: How many changes are remembered before the older half is forgotten.
 _MEMORY = 65536
@@ -94,6 +98,8 @@ class Ledger:
         self.demand = Demand()
         #: What placers remember, by their names. It may vanish at any restart.
         self.notes: dict[str, object] = {}
+        #: Who has claimed which cells, if some queue was promised any.
+        self.cells: CellBooks | None = None
 
     # -- nodes come and go -------------------------------------------------------------------
 
@@ -615,6 +621,31 @@ class Ledger:
         finally:
             self.at_least, self.full, self.sharing, self.up = masks
             if gpus != -1:
+                node.visible = visible
+                node.count_free()
+                self._show(node)
+
+    @contextmanager
+    def within(self, view: Mapping[Node, int]) -> Iterator[None]:
+        """Show only these devices of these nodes; what is taken meanwhile must be released."""
+        nodes, hid = 0, list[tuple[Node, int]]()
+        for node, mask in view.items():
+            nodes |= node.bit
+            if ~mask & ((1 << node.spec.gpus) - 1):
+                hid.append((node, node.visible))
+                node.visible &= mask
+                node.count_free()
+                self._show(node)
+        masks = self.at_least, self.full, self.sharing, self.up
+        self.at_least = [mask & nodes for mask in self.at_least]
+        self.full &= nodes
+        self.sharing &= nodes
+        self.up &= nodes
+        try:
+            yield
+        finally:
+            self.at_least, self.full, self.sharing, self.up = masks
+            for node, visible in hid:
                 node.visible = visible
                 node.count_free()
                 self._show(node)

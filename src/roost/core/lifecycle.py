@@ -101,6 +101,8 @@ def call_off(state: ClusterState, run: Run, event: Event) -> None:
         state.ledger.take(part, needs(job, part))
     job.queue.charge(job, target, -1)
     job.queue.charge(job, run.allocation)
+    if state.ledger.cells is not None:
+        state.ledger.cells.refit(job, run.allocation)
     state.occupancy.settle(run, run.allocation)
     run.after = set()
     advance(run, Trigger.KEPT)
@@ -139,6 +141,8 @@ def give_back(state: ClusterState, run: Run, left: Allocation) -> None:
         state.ledger.release(part, needs(job, part))
     job.queue.charge(job, run.allocation, -1)
     job.queue.charge(job, left)
+    if state.ledger.cells is not None:
+        state.ledger.cells.refit(job, left)
 
 
 # -- leaving -------------------------------------------------------------------------------
@@ -147,6 +151,10 @@ def give_back(state: ClusterState, run: Run, left: Allocation) -> None:
 def begin_to_leave(state: ClusterState, decision: Evict | SetAside, cause: Event | None) -> None:
     """Stop or suspend a run because the policy wants its place."""
     run = state.run_of(decision.job)
+    if run.phase in (RunPhase.RESERVED, RunPhase.RECALLED):
+        run.recalled = False
+        _lose_place(state, run, state.now, cause)
+        return
     run.job.preemptions += 1
     state.occupancy.leave(run, run.allocation.parts)
     if isinstance(decision, SetAside):
@@ -198,19 +206,24 @@ def _vacate(state: ClusterState, run: Run) -> None:
 
 def withdraw(state: ClusterState, run: Run, event: Event) -> None:
     """Take from a reserved run what was promised to it; its job waits again."""
+    release(state, run)
+    _lose_place(state, run, event.time, event)
+
+
+def _lose_place(state: ClusterState, run: Run, now: float, cause: Event | None) -> None:
+    """Let the job of a reserved run wait again; the books have nothing of it any more."""
     job = run.job
     state.withdrawn.append(job.id)
     job.waits[Cause.CAPACITY] += state.now - run.placed_at
-    release(state, run)
     state.occupancy.settle(run, None)
     run.after = set()
     advance(run, Trigger.WITHDRAWN)
     if run.parked:
         job.state = JobState.SUSPENDED
         if job.cancelling:
-            state.actions.append(Stop(run.id, "cancelled", event))
+            state.actions.append(Stop(run.id, "cancelled", cause))
         elif not job.held:
-            state.waiting.join(job, event.time)
+            state.waiting.join(job, now)
         return
     del state.runs[run.id]
     job.run = None
@@ -228,6 +241,8 @@ def release(state: ClusterState, run: Run) -> None:
         for part in booked.parts:
             state.ledger.release(part, needs(run.job, part))
         run.job.queue.charge(run.job, booked, -1)
+        if state.ledger.cells is not None:
+            state.ledger.cells.leave(run.job)
 
 
 def free_waiters(state: ClusterState, run: Run, event: Event) -> None:

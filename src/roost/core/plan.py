@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from roost.core.allocation import WORKER, Allocation, Part, beyond
-from roost.core.decisions import Decision, Evict, Place, Reshape, SetAside
+from roost.core.cells.claim import CellClaim
+from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
 from roost.core.ledger import Ledger
 from roost.core.node import taken
 from roost.core.occupancy import pinned
@@ -23,12 +24,15 @@ from roost.core.quota_tree import Account
 from roost.core.reasons import Cause
 from roost.core.spec import WHOLE, JobId, NodeId, QueueId, Resources, RunId, Shape
 from roost.core.state import Job, Queue, Run, needs
-from roost.core.transitions import LEAVING, RESHAPING, Trigger, advance
+from roost.core.transitions import LEAVING, RESHAPING, RunPhase, Trigger, advance
 from roost.core.waiting import KeyOf, Line, Waiting
 from roost.errors import Fatal
 
 if TYPE_CHECKING:
     from collections.abc import ValuesView
+
+    from roost.core.cells.books import CellBooks, Kept
+    from roost.core.node import Node
 
 #: Chooses devices for a gang, or says that there is no room. It must not change the ledger.
 Placer: TypeAlias = Callable[[Ledger, Shape], tuple[Part, ...] | None]
@@ -58,6 +62,7 @@ class Plan:
         "queues",
         "runs",
         "said",
+        "spares",
         "waiting",
         "wake_at",
     )
@@ -81,6 +86,8 @@ class Plan:
         self.placer = placer
         #: Whether the placer puts a gang that could fit on one node only ever on one node.
         self.consolidates: bool = getattr(placer, "consolidates", False)
+        #: Whether it leaves alone what is due to queues while there is room elsewhere.
+        self.spares: bool = getattr(placer, "spares", True)
         #: Raises when a policy has taken too long; every verb asks, for it may be stopped there.
         self.check_time: Callable[[], None] | None = None
         #: A policy's own notes between plans. They may vanish at any restart.
@@ -101,6 +108,8 @@ class Plan:
         self.said.clear()
         self.latest_starts.clear()
         self._undo.clear()
+        if self.ledger.cells is not None:
+            self.ledger.cells.kept = {}
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -156,6 +165,28 @@ class Plan:
         return parts is not None and self.place_at(job, Allocation(parts))
 
     def _find(self, job: Job, shape: Shape) -> tuple[Part, ...] | None:
+        """Room for a gang: within what its queue was promised, else where it is in nobody's way."""
+        if self.ledger.cells is None or not shape.gpu_milli:
+            return self.find_kind(job, shape)
+        for view in places(self.ledger.cells, job, spares=self.spares):
+            with self.ledger.within(view):
+                parts = self.find_kind(job, shape)
+            if parts is not None:
+                return parts
+        return None
+
+    def _find_more(self, job: Job, more: Shape) -> tuple[Part, ...] | None:
+        """Room for workers that a run is to have beside those that it has."""
+        if self.ledger.cells is None:
+            return self.placer(self.ledger, more)
+        for view in places(self.ledger.cells, job, spares=self.spares):
+            with self.ledger.within(view):
+                parts = self.placer(self.ledger, more)
+            if parts is not None:
+                return parts
+        return None
+
+    def find_kind(self, job: Job, shape: Shape) -> tuple[Part, ...] | None:
         """Room for a gang, on GPUs of a kind that its queue may have more of."""
         account = job.queue.account
         if account is None or not account.tree.kinds or not shape.gpu_milli:
@@ -190,8 +221,13 @@ class Plan:
         with self.in_time(job.remaining_s):
             return self._find(job, line.shape)
 
-    def place_at(self, job: Job, allocation: Allocation) -> bool:
-        """Start a waiting job exactly there, unless quotas of its queue forbid it."""
+    def place_at(
+        self, job: Job, allocation: Allocation, claims: tuple[CellClaim, ...] | None = None
+    ) -> bool:
+        """Start a waiting job exactly there, unless its quotas or promises to others forbid it.
+
+        ``claims`` are those by which it has its place; None: as they are found.
+        """
         if self.check_time is not None:
             self.check_time()
         if not job.waiting:
@@ -206,11 +242,32 @@ class Plan:
         self._check_parts(job, allocation)
         if closed := self._closed(job, allocation.parts):
             raise Fatal(f"job {job.id} cannot begin on {closed}")
-        self._exchange(job, (), allocation.parts)
+        if self.ledger.cells is None:
+            self._exchange(job, (), allocation.parts)
+        elif not self._settle_in(self.ledger.cells, job, allocation, claims):
+            return False
+        else:
+            claims = self.ledger.cells.claims.get(job.id, ())
         job.queue.charge(job, allocation)
         self.waiting.leave(job, self.now)
-        self.decisions.append(Place(job.id, allocation))
+        self.decisions.append(Place(job.id, allocation, claims or ()))
         self._undo.append(lambda: self._unplace(job, allocation))
+        return True
+
+    def _settle_in(
+        self,
+        cells: CellBooks,
+        job: Job,
+        allocation: Allocation,
+        claims: tuple[CellClaim, ...] | None,
+    ) -> bool:
+        """Take a place in the books, and enter by which claims; False: promises forbid it."""
+        if claims is None:
+            claims = cells.cover(job, allocation.parts)
+            if not cells.admits(job, allocation.parts, claims):
+                return False
+        self._exchange(job, (), allocation.parts)
+        cells.enter(job, allocation, claims)
         return True
 
     def evict(self, run: Run, reason: str) -> bool:
@@ -238,7 +295,7 @@ class Plan:
             return False
         ledger, lasts_s = self.ledger, run.remaining_s(self.now)
         with ledger.confined(run.allocation.parts, job.spec.within), self.in_time(lasts_s):
-            parts = self.placer(self.ledger, more)
+            parts = self._find_more(job, more)
         if parts is None:
             return False
         return self.reshape(run, Allocation((*run.allocation.parts, *parts)))
@@ -262,8 +319,17 @@ class Plan:
                     parts = self.placer(ledger, shape)
         return parts is not None and parts != held.parts and self.reshape(run, Allocation(parts))
 
-    def reshape(self, run: Run, allocation: Allocation, reason: str = "") -> bool:
-        """Give a run another allocation; what it keeps stays untouched."""
+    def reshape(  # noqa: C901 - one question after the other
+        self,
+        run: Run,
+        allocation: Allocation,
+        reason: str = "",
+        claims: tuple[CellClaim, ...] | None = None,
+    ) -> bool:
+        """Give a run another allocation; what it keeps stays untouched.
+
+        ``claims`` are those by which it has its place then; None: as they are found.
+        """
         if self.check_time is not None:
             self.check_time()
         if not run.settled:
@@ -278,13 +344,20 @@ class Plan:
         self._check_parts(job, allocation)
         if not self._may_become(job, old, allocation):
             return False
+        cells, had = self.ledger.cells, tuple[CellClaim, ...]()
+        if cells is not None:
+            had = cells.claims.get(job.id, ())
+            if claims is None and (claims := _claims_of(cells, job, old, allocation)) is None:
+                return False
         gone, new = _difference(old.parts, allocation.parts)
         self._exchange(job, gone, new)
+        if cells is not None:
+            cells.enter(job, allocation, claims or ())
         job.queue.charge(job, old, -1)
         job.queue.charge(job, allocation)
         advance(run, Trigger.RESHAPED)
         run.target = allocation
-        self.decisions.append(Reshape(job.id, allocation, reason))
+        self.decisions.append(Reshape(job.id, allocation, reason, claims or ()))
 
         def undo() -> None:
             for part in new:
@@ -293,11 +366,28 @@ class Plan:
                 self.ledger.take(part, needs(job, part))
             job.queue.charge(job, allocation, -1)
             job.queue.charge(job, old)
+            if cells is not None:
+                cells.enter(job, old, had)
             advance(run, _KEPT)
             self.decisions.pop()
 
         self._undo.append(undo)
         return True
+
+    def reclaim(self, run: Run, claims: tuple[CellClaim, ...]) -> None:
+        """Let a run have its place by these claims on cells; by none, as long as others let it."""
+        cells, job = self.ledger.cells, run.job
+        if cells is None:
+            raise Fatal(f"job {job.id} has no claims: no queue is promised cells")
+        had, booked = cells.claims.get(job.id, ()), run.target or run.allocation
+        cells.enter(job, booked, claims)
+        self.decisions.append(Reclaim(job.id, claims))
+
+        def undo() -> None:
+            cells.enter(job, booked, had)
+            self.decisions.pop()
+
+        self._undo.append(undo)
 
     def hold(self, line: Line) -> None:
         """Leave a line waiting because there is no room for its shape."""
@@ -438,26 +528,69 @@ class Plan:
         suspends = isinstance(decision, SetAside)
         if not (run.settled or (run.frozen and not suspends)) or job.protected:
             return False
-        for part in run.allocation.parts:
-            self.ledger.release(part, needs(job, part))
-        job.queue.charge(job, run.allocation, -1)
+        kept = self._kept()
+        claims = self._give_up(run)
         advance(run, Trigger.SUSPEND_ORDERED if suspends else _STOP_ORDERED)
         run.reason = decision.reason
         self.decisions.append(decision)
-        self._undo.append(lambda: self._unclear(run))
+
+        def undo() -> None:
+            self._take_back(run, claims, kept)
+            advance(run, _KEPT)
+            self.decisions.pop()
+
+        self._undo.append(undo)
         return True
 
-    def _unclear(self, run: Run) -> None:
+    def recall(self, run: Run, reason: str) -> bool:
+        """Take from a run the place that it still waits for; its job waits again."""
+        if run.phase not in _PLACELESS or not run.booked:
+            return False
+        kept = self._kept()
+        claims = self._give_up(run)
+        run.recalled = True
+        self.decisions.append(Evict(run.job.id, reason))
+
+        def undo() -> None:
+            self._take_back(run, claims, kept)
+            run.recalled = False
+            self.decisions.pop()
+
+        self._undo.append(undo)
+        return True
+
+    def _give_up(self, run: Run) -> tuple[CellClaim, ...]:
+        """Take out of the books what a run holds; returns its claims on cells."""
+        job, cells = run.job, self.ledger.cells
+        for part in run.allocation.parts:
+            self.ledger.release(part, needs(job, part))
+        job.queue.charge(job, run.allocation, -1)
+        if cells is None:
+            return ()
+        claims = cells.claims.get(job.id, ())
+        if claims:  # nobody gains by it but its own queue
+            cells.keep(job, cells.covered(job))
+        cells.leave(job)
+        return claims
+
+    def _kept(self) -> Kept:
+        """What is kept free for claims so far."""
+        return self.ledger.cells.kept if self.ledger.cells is not None else {}
+
+    def _take_back(self, run: Run, claims: tuple[CellClaim, ...], kept: Kept) -> None:
         for part in run.allocation.parts:
             self.ledger.take(part, needs(run.job, part))
         run.job.queue.charge(run.job, run.allocation)
-        advance(run, _KEPT)
-        self.decisions.pop()
+        if self.ledger.cells is not None:
+            self.ledger.cells.enter(run.job, run.allocation, claims)
+            self.ledger.cells.kept = kept
 
     def _unplace(self, job: Job, allocation: Allocation) -> None:
         for part in allocation.parts:
             self.ledger.release(part, needs(job, part))
         job.queue.charge(job, allocation, -1)
+        if self.ledger.cells is not None:
+            self.ledger.cells.leave(job)
         self.waiting.rejoin(job, self.now)
         self.decisions.pop()
 
@@ -520,7 +653,43 @@ class Plan:
 
 #: Runs in these phases give something up or take something, on nodes where they are.
 _UNSETTLED = RESHAPING | LEAVING
+#: Runs in these phases wait for a place, and nothing else can be asked of them.
+_PLACELESS = frozenset({RunPhase.RESERVED, RunPhase.RECALLED})
 _NOTHING: tuple[None, None] = (None, None)
+
+
+def _claims_of(
+    cells: CellBooks, job: Job, old: Allocation, new: Allocation
+) -> tuple[CellClaim, ...] | None:
+    """The claims of a run with another allocation; None: promises forbid that."""
+    claims = cells.fitted(job, new)
+    if not claims and cells.claims.get(job.id) and new.gpu_milli >= old.gpu_milli:
+        return None  # it would give up its place for one that others may want
+    return claims if cells.admits(job, beyond(new, old), claims) else None
+
+
+def places(cells: CellBooks, job: Job, *, spares: bool = True) -> Iterator[Mapping[Node, int]]:
+    """Where a job may be: in cells of its queue, in those that it may claim, else anywhere.
+
+    Elsewhere it comes first to what is due to nobody (``spares``), then to what nobody has claimed.
+    """
+    owed = cells.owed(job)
+    if owed:
+        own = cells.own(job)
+        if own:
+            yield cells.view(own)
+        if bound := cells.bind(reversed(owed), job):
+            own = [*own, *(cell for _, cell in bound)]
+            yield cells.view(own)
+        if named := cells.named(job):
+            yield cells.view([*own, *named])
+    if cells.confines(job):
+        return  # nowhere else
+    if spares or not job.preemptible:
+        yield cells.elsewhere(all_claims=True)
+    if job.preemptible:
+        yield cells.elsewhere(all_claims=False)
+        yield cells.anywhere()
 
 
 def _admitted(job: Job, new: Allocation, old: Allocation) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from roost.core.actions import Action
 from roost.core.allocation import Allocation, Part
+from roost.core.cells.claim import CellClaim
 from roost.core.controller import Core, Policy
 from roost.core.events import Event, MigrateRequested
 from roost.core.history_codec import (
@@ -189,6 +190,7 @@ def _core_record(core: Core, jobs: Iterable[_JobRecord]) -> _CoreRecord:
             for name, nodes in ledger.members.items()
         ),
         tuple(ledger.windows),
+        tuple(_ClaimRecord(*one) for one in ledger.cells.claims.items()) if ledger.cells else (),
     )
 
 
@@ -328,6 +330,13 @@ class _LeavingRecord(NamedTuple):
     waiters: tuple[RunId, ...] = ()
 
 
+class _ClaimRecord(NamedTuple):
+    """The claims on cells by which a job has its place."""
+
+    job: JobId
+    claims: tuple[CellClaim, ...]
+
+
 class _CoreRecord(NamedTuple):
     """A core. ``actions`` to ``moves`` are left behind by a batch refused in its middle."""
 
@@ -351,6 +360,7 @@ class _CoreRecord(NamedTuple):
     costs: tuple[SpentRecord, ...] = ()
     pools: tuple[_PoolRecord, ...] = ()
     windows: tuple[Window, ...] = ()
+    claims: tuple[_ClaimRecord, ...] = ()
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -419,6 +429,7 @@ def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
     _settle(core, state)
     _await(core, state.leaving)
     _take_out(core, state)
+    _claim(core, state)
     _stand(core, in_line)
     core.out_of_range.update((name, _known("job", core.jobs, name)) for name in state.out_of_range)
     core.history.service.extend(state.service)
@@ -441,6 +452,23 @@ def _take_out(core: Core, state: _CoreRecord) -> None:
     for window in state.windows:
         _known("node", core.ledger.nodes, window.node)
     core.ledger.set_windows(state.windows)
+
+
+def _claim(core: Core, state: _CoreRecord) -> None:
+    """Let runs have their places by the claims that they had."""
+    core.state.reclaim()
+    books = core.ledger.cells
+    if books is None:
+        return
+    for name, claims in state.claims:
+        run = _known("job", core.jobs, name).run
+        if (
+            run is None
+            or not run.booked
+            or any(one.cell not in books.forest.cells for one in claims)
+        ):
+            raise Fatal(f"job {name} cannot have claims on {[one.cell for one in claims]}")
+        books.enter(run.job, run.target or run.allocation, claims)
 
 
 def _unique(kind: str, items: Iterable[tuple[_Key, _Value]]) -> dict[_Key, _Value]:

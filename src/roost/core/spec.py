@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
+from roost.core.cells.promise import CellPromise, check_promises
+from roost.core.cells.site import CellSite, check_site
 from roost.core.extras import Extras, check_extras
 from roost.core.quota import GPU, Quota, check_quotas
 from roost.errors import InvalidSpec
@@ -258,7 +260,8 @@ class JobSpec:
     GPU, declared by the user or predicted; ``None`` if unknown. ``within`` asks for all
     workers inside one cell of that level. ``preemptible``: it may be disturbed for others, and
     ``preempts``: others may be disturbed for it. ``rates`` is the work per second that its least
-    workers do on each GPU kind, where that was profiled beforehand.
+    workers do on each GPU kind, where that was profiled beforehand. ``cell`` names a cell that its
+    queue was promised by name, and in which it has to be; others stay out of it.
     """
 
     workers: Range = _RIGID
@@ -277,6 +280,7 @@ class JobSpec:
     preempts: bool = True
     training: Training | None = None
     rates: tuple[tuple[str, float], ...] = ()
+    cell: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what can never run."""
@@ -379,7 +383,8 @@ class NodeSpec:
 
     ``workers`` is how many workers it takes at once, whatever they need. What is 0 beside ``gpus``
     is not counted. Of what is not among its ``extras`` it has none. Where it is not ``mixed``, no
-    whole GPU is given out while one is shared, and no share while one is taken whole.
+    whole GPU is given out while one is shared, and no share while one is taken whole. ``site`` is
+    where it stands in a declared tree of cells.
     """
 
     id: NodeId
@@ -395,6 +400,7 @@ class NodeSpec:
     mixed: bool = True
     block: str = ""
     zone: str = ""
+    site: CellSite | None = None
 
     def __post_init__(self) -> None:
         """Refuse machines that cannot be."""
@@ -407,6 +413,8 @@ class NodeSpec:
             raise InvalidSpec(msg)
         if self.extras:
             check_extras(self.extras, f"node {self.id}")
+        if self.site is not None:
+            check_site(self.site, self.gpus, f"node {self.id}")
 
     def domain(self, level: Level) -> str:
         """The switch, block or zone that it is in, as no other is called.
@@ -442,6 +450,8 @@ class QueueSpec:
 
     ``quotas`` are promises of other resources than GPUs of all kinds. With a ``parent`` it borrows
     from the queues of its tree alone, and lends to them, of its GPUs ``lending_milli`` at most.
+    ``cells`` are promises of places: what would run on them alone runs whatever others do.
+    Where it does not overflow, its jobs run nowhere else, but for those of a negative priority.
     """
 
     id: QueueId
@@ -452,6 +462,8 @@ class QueueSpec:
     parent: QueueId | None = None
     lending_milli: int | None = None
     quotas: tuple[Quota, ...] = ()
+    cells: tuple[CellPromise, ...] = ()
+    overflows: bool = True
 
     @property
     def promises(self) -> tuple[Quota, ...]:
@@ -466,6 +478,8 @@ class QueueSpec:
         """Refuse a promise above the cap, and weights that divide by zero."""
         if self.parent is not None or self.quotas or self.lending_milli is not None:
             self._check_tree()
+        if self.cells:
+            check_promises(self.cells, f"queue {self.id}")
         if not (self.weight > 0 and math.isfinite(self.weight)):
             msg = f"queue {self.id}: weight must be positive, got {self.weight}"
             raise InvalidSpec(msg)

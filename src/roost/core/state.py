@@ -58,7 +58,9 @@ class Queue:
     @property
     def bounded(self) -> bool:
         """Whether there may be room for its jobs that they must not have."""
-        return self.spec.limit_milli is not None or self.account is not None
+        return (
+            self.spec.limit_milli is not None or self.account is not None or bool(self.spec.cells)
+        )
 
     @property
     def room_milli(self) -> int | None:
@@ -101,7 +103,8 @@ class Run:
     ``done_s`` is the work done at ``measured_at``; from there on ``rate`` extrapolates, to its end
     at ``ends_at``.
     ``changed_at`` is when it last started or changed size. ``leaving`` are parts that it still uses
-    but that are promised to others.
+    but that are promised to others. ``recalled``: a plan that is not binding yet took from it the
+    place that it waits for.
     """
 
     id: RunId
@@ -122,6 +125,7 @@ class Run:
     reason: str = ""
     target: Allocation | None = None
     leaving: tuple[Part, ...] = ()
+    recalled: bool = False
 
     @property
     def settled(self) -> bool:
@@ -146,7 +150,7 @@ class Run:
     @property
     def booked(self) -> bool:
         """Whether the books have what it holds: its target, or else its allocation."""
-        return self.phase not in UNBOOKED
+        return self.phase not in UNBOOKED and not self.recalled
 
     @property
     def activity(self) -> RunPhase:

@@ -27,6 +27,8 @@ KeyOf: TypeAlias = Callable[[Job], Key]
 Entry: TypeAlias = tuple[Key, int, Job]
 
 
+#: In a queue that is promised cells: the one that a job asks for, and its priority.
+_Claim: TypeAlias = tuple[str, int] | None
 #: How many resources are remembered with their lines.
 _MEMORY = 65536
 
@@ -96,7 +98,7 @@ class Waiting:
     """All waiting jobs, in lines."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Shape, QueueId | None, bool, bool], Line] = {}
+        self.lines: dict[tuple[Shape, QueueId | None, bool, bool, _Claim], Line] = {}
         self._known: dict[tuple[object, ...], tuple[Resources, Line]] = {}
         #: Lines that are not empty.
         self.open: dict[Line, None] = {}
@@ -237,20 +239,22 @@ class Waiting:
         queue = job.queue.spec.id if limited else None
         # Jobs of a trace share their resources: the same object is found without hashing it.
         sort = (queue, spec.preempts, self.apart and spec.adaptable)
-        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, *sort)
+        # In a queue that is promised cells a higher priority has them first.
+        claim = (spec.cell, max(-1, spec.priority)) if job.queue.spec.cells else None
+        known = (spec.workers.min, id(spec.resources), spec.roles, spec.within, *sort, claim)
         found = self._known.get(known)
         if found is not None and found[0] is spec.resources:
             job.line = found[1]
             return found[1]
         shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
-        line = self.lines.get((shape, *sort))
+        line = self.lines.get((shape, *sort, claim))
         if line is None:
             only_gpus, needs_pool = shape.only_gpus, shape.needs_pool
             milli, extras = shape.gpu_milli, shape.needs_extras
             line = Line(
                 *(shape, milli, queue, self.epoch), only_gpus, needs_pool, extras, *sort[1:]
             )
-            self.lines[shape, *sort] = line
+            self.lines[shape, *sort, claim] = line
         if len(self._known) > _MEMORY:  # jobs that do not come from one trace share nothing
             self._known.clear()
         self._known[known] = (spec.resources, line)

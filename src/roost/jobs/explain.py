@@ -118,7 +118,7 @@ def _told(
     if why is not None and job.waiting:
         cause, reason = why.reason.cause.token, why.reason.text
     elif cause == "running" and job.run is not None:
-        reason += _why_no_more(core, job.run, policy)
+        reason += _why_no_more(core, job.run, policy) + _by_promise(core, job)
     ahead, ahead_count = _ahead(core, job, why)
     return encode(
         ExplanationView(
@@ -341,6 +341,21 @@ def _why_no_more(core: Core, run: Run, policy: Policy) -> str:
         others = f", and {counted(waiting, 'job')} {'wait' if waiting > 1 else 'waits'}"
         return f"{text}there is no room for one more{others if waiting else ''}"
     return f"{text}one more would bring it less than the change costs, or it has just changed"
+
+
+def _by_promise(core: Core, job: Job) -> str:
+    """Whether a run is within what its queue was promised, where somebody was promised cells."""
+    cells = core.ledger.cells
+    if cells is None or not job.gpu_milli:
+        return ""
+    if promise := cells.promise_of(job):
+        return f"; its queue {job.queue.spec.id} is promised {promise}"
+    if not job.preemptible:
+        return ""
+    own = cells.tell(job.queue.spec.id)
+    return "; it is beyond the promise of its queue" * bool(own) + (
+        "; it makes room for queues that are promised cells"
+    )
 
 
 def _starting(run: Run) -> str:

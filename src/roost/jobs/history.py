@@ -39,6 +39,7 @@ from roost.core import (
     Progressed,
     Protected,
     QueueChanged,
+    Reclaim,
     Reshape,
     Resized,
     ResumeRequested,
@@ -198,6 +199,10 @@ def _decided(decision: Decision) -> str:
             return f"stopped: {decision.reason}"
         case SetAside():
             return f"suspended: {decision.reason}"
+        case Reclaim(claims=()):
+            return "keeps its place only as long as others let it: its queue's promise is used up"
+        case Reclaim():
+            return "has its place by a promise to its queue"
         case Reshape(reason=reason) if reason:
             return f"changes {reason}"
         case _:

@@ -20,7 +20,7 @@ from roost.api.jobs import (
     WorkersView,
 )
 from roost.api.nodes import DeviceJobView, DeviceView, NodeView, NoticeView, StateView, WindowView
-from roost.api.queues import QueueView
+from roost.api.queues import CellUseView, QueueView
 from roost.api.schema import decode, encode
 from roost.core import (
     WHOLE,
@@ -87,6 +87,7 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
         reason=reason,
         starts_at=starts_at,
         priority=spec.priority,
+        promise=promise_of(core, job),
         labels=record.labels,
         application=spec.application,
         workers=WorkersView(spec.workers.min, spec.workers.max, held.workers),
@@ -126,6 +127,11 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
         rev=seq,
     )
     return encode(view)
+
+
+def promise_of(core: Core, job: Job) -> str:
+    """By which promise of cells a job has its place; empty: by none."""
+    return "" if core.ledger.cells is None else core.ledger.cells.promise_of(job)
 
 
 def sharing_of(core: Core, spec: JobSpec, held: Allocation) -> dict[str, Any]:
@@ -290,6 +296,9 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
             weight=row.weight,
             priority=row.priority,
             submitters=row.submitters,
+            cells=tuple(map(str, row.cells)),
+            overflows=row.overflows,
+            standing=_standing(core, QueueId(row.id)),
             gpus_used=used.get(QueueId(row.id), 0) / WHOLE,
             waiting=waiting[QueueId(row.id)],
             running=running[QueueId(row.id)],
@@ -297,6 +306,12 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
         for row in rows
     )
     return [encode(view) for view in views]
+
+
+def _standing(core: Core, queue: QueueId) -> tuple[CellUseView, ...]:
+    cells = core.ledger.cells
+    found = () if cells is None else cells.standing(queue)
+    return tuple(CellUseView(str(promise), *counts) for promise, *counts in found)
 
 
 def _waiting(core: Core) -> Counter[QueueId]:

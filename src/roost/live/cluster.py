@@ -24,6 +24,7 @@ from roost.core import (
     JobId,
     MigrateRequested,
     NodeId,
+    Queue,
     QueueChanged,
     QueueDeleted,
     QueueId,
@@ -161,7 +162,7 @@ class Cluster:
         for row in rows:  # the last server may have been killed between row and journal
             queue = self.core.queues.get(QueueId(row.id))
             if queue is None or queue.spec != _spec(row):
-                await self.set_queue(row, "roost")
+                await self._settle_queue(row, queue)
         await asyncio.to_thread(self.engine.sweep, self._is_known)
         await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
@@ -364,18 +365,35 @@ class Cluster:
         return pruned_view(found, more=len(found) >= PRUNED_AT_ONCE)
 
     async def set_queue(self, queue: QueueRow, actor: str) -> QueueRow:
-        """Create a queue, or change its promise and its submitters."""
+        """Create a queue, or change its promises and its submitters."""
         spec = _spec(queue)
         before = {row.id: row for row in await self._queues.all()}.get(queue.id)
         await self._write_queue(self.store.accounts.set_queue, queue, actor)
         try:
             await self._ask(lambda now: QueueChanged(now, spec), actor)
         except RoostError:
-            if before is not None:  # what is shown is what is enforced
-                with suppress(RoostError):
+            with suppress(RoostError):  # what is shown is what is enforced
+                if before is not None:
                     await self._write_queue(self.store.accounts.set_queue, before, actor)
+                elif spec.id not in self.core.queues:
+                    await self._write_queue(self.store.accounts.delete_queue, spec.id, actor)
             raise
         return queue
+
+    async def promise(self, spec: QueueSpec, actor: str = "roost up") -> None:
+        """Have a queue with these promises; who may submit to it stays as it is."""
+        known = {row.id: row for row in await self._queues.all()}.get(spec.id, QueueRow(spec.id))
+        row = replace(
+            known,
+            quota_milli=spec.quota_milli,
+            limit_milli=spec.limit_milli,
+            weight=spec.weight,
+            priority=spec.priority,
+            cells=spec.cells,
+            overflows=spec.overflows,
+        )
+        if row != known or spec.id not in self.core.queues:
+            await self.set_queue(row, actor)
 
     async def delete_queue(self, queue: QueueId, actor: str) -> None:
         """Let a queue be no more; raises Conflict while it has jobs that are not over."""
@@ -383,6 +401,14 @@ class Cluster:
             raise Conflict("the queue 'default' always exists")
         await self._ask(lambda now: QueueDeleted(now, queue), actor)
         await self._write_queue(self.store.accounts.delete_queue, queue, actor)
+
+    async def _settle_queue(self, row: QueueRow, known: Queue | None) -> None:
+        """Tell the core of a row that it does not know; what it refuses was never promised."""
+        try:
+            await self.set_queue(row, "roost")
+        except (Conflict, InvalidSpec):
+            cells = () if known is None else known.spec.cells
+            await self.set_queue(replace(row, cells=cells), "roost")
 
     async def _write_queue(self, write: Callable[..., object], queue: object, actor: str) -> None:
         try:
@@ -561,4 +587,12 @@ class Cluster:
 
 
 def _spec(row: QueueRow) -> QueueSpec:
-    return QueueSpec(QueueId(row.id), row.quota_milli, row.limit_milli, row.weight, row.priority)
+    return QueueSpec(
+        QueueId(row.id),
+        row.quota_milli,
+        row.limit_milli,
+        row.weight,
+        row.priority,
+        cells=row.cells,
+        overflows=row.overflows,
+    )

@@ -6,7 +6,7 @@ from roost.core.plan import Placer
 from roost.errors import unknown
 from roost.placement.even import Even
 from roost.placement.fragment_placers import Compact, Fgd, Usable
-from roost.placement.placers import Anywhere, Consolidate, FirstFit, Pack, Spread, Topology
+from roost.placement.placers import Anywhere, Cells, Consolidate, FirstFit, Pack, Spread, Topology
 
 __all__ = ["PLACERS", "SUMMARIES", "placer"]
 
@@ -22,6 +22,7 @@ PLACERS: dict[str, Placer] = {
     "fgd": Fgd(),
     "usable": Usable(),
     "compact": Compact(),
+    "cells": Cells(),
 }
 
 #: Name → what it does. The docstrings say the same, but compiled classes have none.
@@ -39,6 +40,7 @@ SUMMARIES: dict[str, str] = {
     "fgd": "Fragmentation gradient descent: where the least becomes useless to what usually comes.",
     "usable": "Where what is left keeps the most value: for shares, with CPUs, of kinds in demand.",
     "compact": "As usable where fragments matter, and gangs that a node could hold stay together.",
+    "cells": "First fit by cells: on a node, the devices of the smallest cell that has enough left.",
 }
 
 

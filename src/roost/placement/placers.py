@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from roost.core.allocation import WORKER, Part
+from roost.core.cells.forest import inner_cells
 from roost.core.ledger import Ledger
 from roost.core.node import Node, cell_of, devices
 from roost.core.spec import WHOLE, Level, Resources, Shape
@@ -143,6 +144,41 @@ class FirstFit(_Placer):
             if ledger.room(node, need) >= workers:
                 return [(node, workers)]
         return None
+
+
+class Cells(FirstFit):
+    """First fit by cells: on a node, the devices of the smallest cell that has enough left.
+
+    Of equal cells the fullest, as buddies are given out. What queues are due but have not claimed
+    is used as if it were anybody's.
+    """
+
+    spares: ClassVar[bool] = False
+
+    def _role(self, ledger: Ledger, need: Resources, workers: int, role: str) -> list[Part] | None:
+        parts = super()._role(ledger, need, workers, role)
+        if parts is None or not need.whole_gpus_only:
+            return parts
+        nodes = ledger.nodes
+        return [
+            part._replace(gpus=_closest(ledger, nodes[part.node], len(part.gpus))) for part in parts
+        ]
+
+
+def _closest(ledger: Ledger, node: Node, count: int) -> tuple[int, ...]:
+    """Free devices of a node, so many, in the smallest cell that has them."""
+    known = ledger.notes.setdefault("cells", {})
+    assert isinstance(known, dict)  # noqa: S101 - narrows the type
+    cells: list[tuple[int, ...]] | None = known.get(node.spec)
+    if cells is None:
+        cells = known[node.spec] = inner_cells(node.spec)
+    free = [tuple(gpu for gpu in cell if node.free >> gpu & 1) for cell in cells]
+    enough = [
+        (len(cell), len(left), at)
+        for at, (cell, left) in enumerate(zip(cells, free, strict=True))
+        if len(left) >= count
+    ]
+    return tuple(sorted(free[min(enough)[2]][:count]))
 
 
 class Pack(_Placer):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from roost import __version__
-from roost.core.spec import CPU_SLOT
+from roost.core.spec import CPU_SLOT, QueueSpec
 from roost.defaults import PLACER, POLICY
 from roost.engines.local import LocalEngine
 from roost.engines.local.run_folders import HomeFence
@@ -60,6 +60,7 @@ class ServerSettings:
     retention: RetentionRule = field(default_factory=RetentionRule)
     bounds: UserBounds = field(default_factory=UserBounds)
     mount: tuple[HostMount, ...] = ()
+    queue: tuple[QueueSpec, ...] = ()
     options: ServerOptions = field(default_factory=ServerOptions)
     #: Reads the settings once more; None: they came from no file.
     reread: Callable[[], ServerSettings] | None = field(default=None, compare=False)
@@ -166,6 +167,8 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
         prepare(cluster.guard, before=home.forget)
         try:
             await _started(cluster)
+            for queue in start.queue:
+                await cluster.promise(queue)
             settle(home.path, identity)
             # After start(), which claims the store: a second server must not add tokens.
             new = await asyncio.to_thread(_ensure_token, home, store)

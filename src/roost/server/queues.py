@@ -38,7 +38,10 @@ async def list_queues(here: Here, caller: Reader) -> Response:
     operation_id="set_queue",
 )
 async def set_queue(here: Here, caller: Admin, queue: Name, body: requests.SetQueue) -> Response:
-    """Create a queue, or change its promise and its submitters."""
+    """Create a queue, or change its promises and its submitters.
+
+    Cells that there are not, or not enough of, are refused with what is left.
+    """
     row = QueueRow(
         queue,
         body.quota_milli,
@@ -46,6 +49,8 @@ async def set_queue(here: Here, caller: Admin, queue: Name, body: requests.SetQu
         body.weight,
         body.priority,
         tuple(dict.fromkeys(body.submitters)),
+        body.promises(),
+        body.overflows,
     )
     await here.cluster.set_queue(row, caller.user)
     found = [one for one in await here.cluster.queues() if one["id"] == queue]

@@ -20,6 +20,7 @@ from pydantic import (
 
 from roost.api.accounts import RoleName
 from roost.api.snapshots import NAME
+from roost.core.cells import CellPromise, parse_promise
 
 _MOST_WORKERS = 100_000
 _MOST_SECONDS, _MOST_JOBS, _MOST_BYTES = 1e9, 10**9, 2**60
@@ -147,7 +148,7 @@ class PruneJobs(RequestBody):
 
 
 class SetQueue(RequestBody):
-    """A queue's promise and cap in milli-GPUs, and its submitters (``*``: all)."""
+    """A queue's promise and cap in milli-GPUs, its cells, and its submitters (``*``: all)."""
 
     quota_milli: Whole | None = Field(default=None, ge=0, le=_MOST_MILLI)
     limit_milli: Whole | None = Field(default=None, ge=0, le=_MOST_MILLI)
@@ -156,6 +157,15 @@ class SetQueue(RequestBody):
     submitters: list[Annotated[str, StringConstraints(max_length=64, min_length=1)]] = Field(
         default=["*"], max_length=1000
     )
+    cells: list[Annotated[str, StringConstraints(max_length=256, min_length=1)]] = Field(
+        default=[], max_length=256
+    )
+
+    overflows: bool = True
+
+    def promises(self) -> tuple[CellPromise, ...]:
+        """The cells that it is promised; raises InvalidSpec for a text that is none."""
+        return tuple(map(parse_promise, self.cells))
 
 
 class AddUser(RequestBody):

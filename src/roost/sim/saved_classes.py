@@ -27,7 +27,7 @@ _CLASSES = {
     "roost.core.cluster_state": "ClusterState",
     "roost.core.controller": "Core",
     "roost.core.demand": "Demand Need Typical",
-    "roost.core.decisions": "Place Reshape Evict SetAside",
+    "roost.core.decisions": "Place Reshape Evict SetAside Reclaim",
     "roost.core.events": " ".join(kind.__name__ for kind in (*get_args(Event), Outcome)),
     "roost.core.history": "History Profile Spending Spent",
     "roost.core.ledger": "Ledger",

@@ -106,10 +106,15 @@ class Simulation:
 
     def _begin(self) -> None:
         setup = self.setup
-        for queue in _all_queues(setup.queues, self._arrivals):
-            self.world.schedule(QueueChanged(0.0, queue))
+        queues = _all_queues(setup.queues, self._arrivals)
+        for queue in queues:
+            if not queue.cells:
+                self.world.schedule(QueueChanged(0.0, queue))
         for node in setup.nodes:
             self.world.schedule(NodeJoined(0.0, node))
+        for queue in queues:
+            if queue.cells:  # there must be such cells by then
+                self.world.schedule(QueueChanged(0.0, queue))
         for source in setup.failures.sources(setup.nodes, setup.seed):
             self._breaks_next(source)
 

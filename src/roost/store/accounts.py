@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import astuple, replace
 
+from roost.core.cells import format_promises, parse_promises
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError, unknown
 from roost.store import events
 from roost.store.database import Database, Row, Session
@@ -31,7 +32,9 @@ _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@+-]{0,62}[A-Za-z0-9_])?")
 _UNIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63})?")
 _USER = "name, role, unix, active, jobs, disk_bytes, disk_max_bytes"
 _TOKEN = "id, owner, label, created_at, expires_at, revoked_at, last_used_at, parent"  # noqa: S105 - columns
-_QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters"
+_QUEUE = "id, quota_milli, limit_milli, weight, priority, submitters, cells, overflows"
+#: Before queues could be promised cells.
+_PLAIN_QUEUE = _QUEUE.removesuffix(", cells, overflows")
 #: Of each table its key, its columns, and those that its checksums cover: when a token was used
 #: last is written often, and decides nothing.
 _SEALED = {
@@ -227,14 +230,22 @@ class Accounts:
             self._journal.fence(session)
             old = _queue(session, queue.id)
             if old != queue:
+                renewed = ", ".join(f"{name} = excluded.{name}" for name in columns)
                 session.run(
-                    f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) "  # noqa: S608 - constants
-                    f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
-                    (*astuple(queue)[:5], to_json(f"queue {queue.id}", list(queue.submitters))),
+                    f"INSERT INTO queues ({_QUEUE}) VALUES ({_holes(['id', *columns])}) "  # noqa: S608 - constants
+                    f"ON CONFLICT (id) DO UPDATE SET {renewed}",
+                    (
+                        *astuple(queue)[:5],
+                        to_json(f"queue {queue.id}", list(queue.submitters)),
+                        format_promises(queue.cells),
+                        int(queue.overflows),
+                    ),
                 )
                 _seal(session, "queues", queue.id)
                 before = "" if old is None else ",".join(old.submitters)
                 text = f"queue {queue.id} {'added' if old is None else 'changed'}"
+                if queue.cells != (() if old is None else old.cells):
+                    text += f", cells {format_promises(queue.cells) or 'none'}"
                 self._note(session, actor, "", before, ",".join(queue.submitters), text)
         return queue
 
@@ -304,8 +315,11 @@ def _user(session: Session, name: str) -> User | None:
 
 def _as_queue(row: Row) -> QueueRow:
     _check(f"queue {row[0]}", row)
-    *numbers, submitters = row[:-1]
-    return QueueRow(*(*numbers, tuple(from_json(f"queue {row[0]}", submitters))))
+    name, quota, limit, weight, priority, submitters, cells, overflows = row[:-1]
+    admitted = tuple(from_json(f"queue {name}", submitters))
+    promised = parse_promises(cells)
+    numbers = (quota, limit, weight, priority)
+    return QueueRow(name, *numbers, admitted, promised, bool(overflows))
 
 
 def _queue(session: Session, name: str) -> QueueRow | None:
@@ -343,19 +357,27 @@ def _check(what: str, row: Row) -> None:
         )
 
 
-def _seal(session: Session, table: str, name: str) -> None:
+def _seal(session: Session, table: str, name: str, columns: str = "") -> None:
     """Give a row its checksum, of what the database made of its values."""
-    key, _, covered = _SEALED[table]
+    key, _, every = _SEALED[table]
+    covered = columns or every
     row = session.one(f"SELECT {covered} FROM {table} WHERE {key} = ?", (name,))  # noqa: S608 - constants
     if row is not None:
         session.run(f"UPDATE {table} SET sum = ? WHERE {key} = ?", (row_sum(row), name))  # noqa: S608 - constants
 
 
 def seal(session: Session) -> None:
-    """Give every row that an older Roost wrote its checksum."""
-    for table, (key, _, _) in _SEALED.items():
+    """Give every row that an older Roost wrote its checksum, of the columns that there were."""
+    for table, (key, _, covered) in (_SEALED | {"queues": ("id", "", _PLAIN_QUEUE)}).items():
         for row in session.all(f"SELECT {key} FROM {table} WHERE sum = ''"):  # noqa: S608 - constants
-            _seal(session, table, str(row[0]))
+            _seal(session, table, str(row[0]), covered)
+
+
+def seal_cells(session: Session) -> None:
+    """Let the checksums of queues cover their cells, too; raises StoreBroken for a damaged one."""
+    for row in session.all(f"SELECT {_PLAIN_QUEUE}, sum FROM queues"):  # noqa: S608 - constants
+        _check(f"queue {row[0]}", row)
+        _seal(session, "queues", str(row[0]))
 
 
 def _holes(values: Collection[str]) -> str:

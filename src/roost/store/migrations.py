@@ -232,6 +232,11 @@ _ACCOUNT_SUMS = tuple(
     for table in ("users", "tokens", "queues")
 )
 
+_CELLS = (
+    "ALTER TABLE queues ADD COLUMN cells TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE queues ADD COLUMN overflows INTEGER NOT NULL DEFAULT 1",
+)
+
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
@@ -241,6 +246,7 @@ MIGRATIONS = (
     Migration(6, "requests whose jobs were deleted", _SPENT_REQUESTS),
     Migration(7, "bounds of users", _USER_BOUNDS),
     Migration(8, "checksums of users, tokens and queues", _ACCOUNT_SUMS, (accounts.seal,)),
+    Migration(9, "cells that queues are promised", _CELLS, (accounts.seal_cells,)),
 )
 
 

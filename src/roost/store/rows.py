@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from roost.core.cells import CellPromise
 from roost.core.state import JobState
 from roost.errors import InvalidSpec, unknown
 
@@ -253,7 +254,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A queue: its promise, and the users that may submit to it (``*`` stands for all)."""
+    """A queue: its promises, and the users that may submit to it (``*`` stands for all)."""
 
     id: str
     quota_milli: int | None = None
@@ -261,6 +262,8 @@ class QueueRow:
     weight: float = 1.0
     priority: int = 0
     submitters: tuple[str, ...] = (ALL_USERS,)
+    cells: tuple[CellPromise, ...] = ()
+    overflows: bool = True
 
     def admits(self, user: str) -> bool:
         """Whether a user may submit to it."""

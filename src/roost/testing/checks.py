@@ -38,6 +38,7 @@ from roost.core.state import needs
 from roost.core.transitions import EXPLAINED, RESHAPING, UP, WAITING, RunPhase
 from roost.testing.engine import overuse
 from roost.testing.gang_checks import gang_problems, strangers
+from roost.testing.promises import broken_promises
 from roost.testing.usage import DeviceUsage, used, worst
 
 __all__ = ["impossible_decisions", "mask_problems", "rough_decisions", "validate"]
@@ -59,6 +60,7 @@ def validate(core: Core, *, limits: bool = True) -> None:
         *_gangs(core),
         *_lines(core),
         *_promises(core),
+        *broken_promises(core, fits=False),
         *(f"processes use {what}" for what in overuse(core, map(_now_used, core.runs.values()))),
     ]
     if found:

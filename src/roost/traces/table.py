@@ -22,6 +22,7 @@ from operator import attrgetter
 from sys import float_info
 from typing import NamedTuple
 
+from roost.core.cells.site import CellSite
 from roost.core.events import Outcome
 from roost.core.extras import Extras, check_extras
 from roost.core.spec import (
@@ -39,6 +40,7 @@ from roost.core.spec import (
     Role,
     Way,
 )
+from roost.core.wire import canonical, decode, encode
 from roost.errors import InvalidSpec, InvalidTrace
 from roost.files import Source, save
 from roost.traces.rows import Reading, TableRow
@@ -79,7 +81,8 @@ def read_table(
 def write_nodes(path: str | os.PathLike[str], nodes: Sequence[NodeSpec]) -> None:
     """Write a table of nodes, all of them or nothing."""
     _check_names("node", [node.id for node in nodes])
-    names = [field.name for field in fields(NodeSpec)]
+    sites = any(node.site is not None for node in nodes)
+    names = [field.name for field in fields(NodeSpec) if sites or field.name != "site"]
     save(path, _csv(names, ([_shown(getattr(node, name)) for name in names] for node in nodes)))
 
 
@@ -141,6 +144,8 @@ def _shown(value: object) -> str:
     match value:
         case None:
             return ""
+        case CellSite():
+            return canonical(encode(value))
         case bool() | Level():
             return str(getattr(value, "name", value)).lower()
         case float():
@@ -245,7 +250,16 @@ def _node(row: TableRow) -> NodeSpec:
         mixed=row.choice("mixed", _BOOLS, default=True),
         block=row.cell("block"),
         zone=row.cell("zone"),
+        site=_site(row),
     )
+
+
+def _site(row: TableRow) -> CellSite | None:
+    told = row.cell("site")
+    try:
+        return decode(CellSite, json.loads(told)) if told else None
+    except (ValueError, RecursionError, InvalidSpec) as error:
+        raise row.bad("site", f"a site as JSON ({error})", told) from None
 
 
 def _id(row: TableRow) -> str:

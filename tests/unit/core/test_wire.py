@@ -50,6 +50,7 @@ from roost.core import (
     QueueDeleted,
     QueueId,
     Range,
+    Reclaim,
     Reshape,
     Resize,
     Resized,
@@ -70,6 +71,7 @@ from roost.core import (
     Way,
     Woke,
 )
+from roost.core.cells.claim import CellClaim
 from roost.core.wire import (
     canonical,
     decode,
@@ -182,6 +184,7 @@ DECISIONS: tuple[Decision, ...] = (
     Reshape(job("a"), shared("n0", 1, 250, workers=2)),
     Evict(job("a"), "to make room"),
     SetAside(job("a"), "to make room"),
+    Reclaim(job("a"), (CellClaim("n0", "node:A100"),)),
 )
 ACTIONS: tuple[Action, ...] = (
     Launch(run("a"), RICH, held("n0", (0,)), Submitted(1.0, job("a"), RICH)),

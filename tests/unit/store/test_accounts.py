@@ -144,6 +144,8 @@ def alter(path: Path, statement: str) -> None:
         ("queues", "limit_milli = NULL"),
         ("queues", "weight = 2.5"),
         ("queues", "submitters = '[\"eve\"]'"),
+        ("queues", "cells = '2xnode'"),
+        ("queues", "overflows = 0"),
     ],
 )
 def test_no_damage_is_silent(table: str, change: str, path: Path) -> None:
@@ -198,6 +200,8 @@ def test_rows_of_an_older_roost_are_sealed_at_the_first_start(path: Path) -> Non
     secret = with_all(path)
     for table in ("users", "tokens", "queues"):
         alter(path, f"ALTER TABLE {table} DROP COLUMN sum")
+    for column in ("cells", "overflows"):
+        alter(path, f"ALTER TABLE queues DROP COLUMN {column}")
     alter(path, "UPDATE roost_meta SET schema = 7")
     with open_store(f"sqlite://{path}") as store:
         assert store.accounts.find_token(secret) is not None

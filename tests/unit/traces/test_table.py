@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.effort import examples
 
+from roost.core.cells.site import CellSite, InnerLevel, OuterCell
 from roost.core.spec import (
     Costs,
     JobId,
@@ -187,3 +188,17 @@ def test_nothing_and_one_id_for_two_jobs_are_not_written(tmp_path: Path) -> None
             write_workload(tmp_path / "w.csv", Workload("w", some))
     with pytest.raises(InvalidSpec, match="there is no node to write"):
         write_nodes(tmp_path / "n.csv", [])
+
+
+def test_nodes_in_declared_trees_read_back_as_they_were(tmp_path: Path) -> None:
+    site = CellSite(
+        "ROW",
+        (InnerLevel("PAIR", ((0, 2), (1, 3))),),
+        (OuterCell("RACK", "ROW-0.0"), OuterCell("ROW", "ROW-0")),
+    )
+    nodes = (NodeSpec(NodeId("a"), gpus=4, site=site), NodeSpec(NodeId("b")))
+    write_nodes(tmp_path / "nodes.csv", nodes)
+    assert read_nodes(tmp_path / "nodes.csv") == nodes
+    (tmp_path / "nodes.csv").write_text("id,site\na,7\n")
+    with pytest.raises(InvalidTrace, match="line 2, column 'site'"):
+        read_nodes(tmp_path / "nodes.csv")

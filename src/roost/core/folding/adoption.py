@@ -76,6 +76,8 @@ def _take_over(state: ClusterState, job: Job, event: Adopted, allocation: Alloca
     for part in allocation.parts:
         state.ledger.take(part, needs(job, part))
     job.queue.charge(job, allocation)
+    if state.ledger.cells is not None:
+        state.ledger.cells.refit(job, allocation)
     since = event.time if job.started_at is None else job.started_at
     run = Run(RunId(job.id, job.attempts), job, allocation, 0, 0, since, event.done_s, 1.0)
     job.run = state.runs[run.id] = run
@@ -107,6 +109,8 @@ def protected(state: ClusterState, event: Protected) -> bool:
     if run is None or run.parked:
         return False
     state.touch(run)
+    if state.ledger.cells is not None and run.booked:
+        state.ledger.cells.refit(job, run.target or run.allocation)
     return _stay(state, run, event) if event.why else free
 
 
@@ -124,6 +128,8 @@ def _stay(state: ClusterState, run: Run, event: Protected) -> bool:
     if state.ledger.claim((part, needs(run.job, part)) for part in parts):
         return True  # a run that need not wait for it is there now
     run.job.queue.charge(run.job, run.allocation)
+    if state.ledger.cells is not None:
+        state.ledger.cells.refit(run.job, run.allocation)
     advance(run, Trigger.KEPT)
     lifecycle.free_waiters(state, run, event)
     state.touch(run)

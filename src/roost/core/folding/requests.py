@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from roost.core import lifecycle
 from roost.core.actions import Stop
+from roost.core.cells.requests import check_claim
 from roost.core.cluster_state import ClusterState
 from roost.core.events import (
     CancelRequested,
@@ -32,6 +33,8 @@ def submitted(state: ClusterState, event: Submitted) -> bool:
     if event.job in state.jobs:
         msg = f"job {event.job!r} exists already"
         raise Conflict(msg)
+    if state.ledger.cells is not None:
+        check_claim(state.queues, event)
     queue = state.queue(event.spec.queue)
     expected = state.history.expected_s(event.spec)
     job = Job(event.job, state.submitted, event.spec, queue, event.time, expected)
@@ -150,11 +153,17 @@ def deleted(state: ClusterState, event: Deleted) -> bool:
 
 def queue_changed(state: ClusterState, event: QueueChanged) -> bool:
     """Creates a queue, or changes it."""
+    before = state.queues.get(event.queue.id)
+    new = before is None or before.spec.cells != event.queue.cells
+    if event.queue.cells and new:
+        state.check_cells(event.queue)
     queue = state.queue(event.queue.id)
 
     def change() -> None:
         queue.spec = event.queue
         state.regrow()
+        if new:
+            state.reclaim()
 
     state.waiting.regroup(event.time, change)
     return True
@@ -169,7 +178,10 @@ def queue_deleted(state: ClusterState, event: QueueDeleted) -> bool:
     if event.queue not in state.queues:
         msg = f"no queue {event.queue!r}"
         raise NotFound(msg)
+    had_cells = bool(state.queues[event.queue].spec.cells)
     del state.queues[event.queue]
+    if had_cells:
+        state.reclaim()
     state.waiting.regroup(event.time, state.regrow)
     return True
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roost.core import WHOLE, QueueId, QueueSpec
+from roost.core.cells import CellPromise
 from roost.core.quota import CPU, KIND, MEMORY, Quota
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, grammar
@@ -118,7 +119,29 @@ def queue_spec(queue: Object) -> QueueSpec:
         parent=QueueId(str(spec["parent"])) if spec.get("parent") else None,
         lending_milli=_milli(spec.get("lending")),
         quotas=tuple(map(_quota, spec.get("quotas") or ())),
+        cells=tuple(map(_cell_promise, spec.get("cells") or ())),
+        overflows=bool(spec.get("overflows", True)),
     )
+
+
+def _cell_promise(promise: Mapping[str, Any]) -> CellPromise:
+    """A promise of cells; one by its name says nothing else."""
+    return CellPromise(
+        int(promise.get("count", 1)),
+        str(promise.get("level", "")),
+        str(promise.get("kind", "")),
+        int(promise.get("gpus", 0)),
+        str(promise.get("tree", "")),
+        str(promise.get("name", "")),
+    )
+
+
+def _cell_promise_object(promise: CellPromise) -> Object:
+    if promise.pinned:
+        return {"name": promise.pinned}
+    given = {"kind": promise.kind, "gpus": promise.gpus, "tree": promise.tree}
+    told: Object = {name: value for name, value in given.items() if value}
+    return {"count": promise.count, "level": promise.level, **told}
 
 
 def _quota(promise: Mapping[str, Any]) -> Quota:
@@ -156,6 +179,10 @@ def cluster_queue_object(queue: QueueSpec) -> Object:
         spec["parent"] = queue.parent
     if queue.quotas:
         spec["quotas"] = list(map(_quota_object, queue.quotas))
+    if not queue.overflows:
+        spec["overflows"] = False
+    if queue.cells:
+        spec["cells"] = list(map(_cell_promise_object, queue.cells))
     return {
         "apiVersion": CLUSTER_QUEUES.api_version,
         "kind": CLUSTER_QUEUES.kind,

@@ -97,6 +97,12 @@ def _cluster_queue() -> Object:
             ),
             "lending": _gpus("What others may have of its quota; without it all of it."),
             "quotas": _quotas(),
+            "cells": _cells(),
+            "overflows": {
+                "type": "boolean",
+                "default": True,
+                "description": "Whether its jobs may also run where nothing was promised to it.",
+            },
         },
         "x-kubernetes-validations": list(rules.CLUSTER_QUEUE),
     }
@@ -140,6 +146,33 @@ def _quotas() -> Schema:
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["resource"],
     }
+
+
+def _cells() -> Schema:
+    """Promises of places."""
+    name = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+    each: Schema = {
+        "type": "object",
+        "description": "So many cells of a level, or one cell by its name.",
+        "properties": {
+            "count": whole(1, _MOST_GPUS, "How many; without it one."),
+            "level": text(
+                63,
+                "gpu, socket, node, switch, block or zone, or a level that a tree declares.",
+                pattern=name,
+            ),
+            "kind": text(
+                253, "The kind of their GPUs, where there are several.", pattern="^[^:*,@]+$"
+            ),
+            "gpus": whole(1, _MOST_GPUS, "How many GPUs each has, where such cells differ."),
+            "tree": text(63, "The declared tree that they have to be of.", pattern=name),
+            "name": text(253, "This cell and no other: a node, or a switch.", minLength=1),
+        },
+        "x-kubernetes-validations": list(rules.CELL_PROMISE),
+    }
+    return listed(
+        each, 64, "Places it is promised: what would run on them alone runs whatever others do."
+    )
 
 
 def _gpus(description: str) -> Schema:
@@ -300,6 +333,18 @@ def queue_status() -> Schema:
         lent={"type": "number", "minimum": 0, "description": "GPUs of its quota that others have."},
         waiting=whole(0, _MANY, "Jobs that wait in it."),
         running=whole(0, _MANY, "Jobs that run from it."),
+        cells=listed(
+            {
+                "type": "object",
+                "description": "How it stands with one promise of cells.",
+                "properties": {
+                    "promise": text(512, "Such as 2xnode:A100."),
+                    "used": whole(0, _MANY, "Of these cells, those that its jobs are in."),
+                    "broken": whole(0, _MANY, "Of these cells, those that cannot be had."),
+                },
+            },
+            *(64, "How it stands with the cells of a ClusterQueue."),
+        ),
     )
 
 

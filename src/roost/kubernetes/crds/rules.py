@@ -172,6 +172,20 @@ WHOLE_JOB: tuple[Rule, ...] = (
     ),
 )
 
+#: Rules of one promise of cells.
+CELL_PROMISE: tuple[Rule, ...] = (
+    rule(
+        "has(self.level) != has(self.name)",
+        "a promise of cells has either a level or the name of one cell",
+    ),
+    rule(
+        "!has(self.name) || !(has(self.count) || has(self.kind) || has(self.gpus)"
+        " || has(self.tree))",
+        "a cell with a name is one cell: count, kind, gpus and tree do not go with it",
+        ".name",
+    ),
+)
+
 #: Rules of a ClusterQueue's spec.
 CLUSTER_QUEUE: tuple[Rule, ...] = (
     *(
@@ -191,5 +205,11 @@ CLUSTER_QUEUE: tuple[Rule, ...] = (
         "!has(self.lending) || (has(self.quota) && has(self.parent) && self.lending <= self.quota)",
         "what it lends is a part of its quota, and goes through a parent",
         ".lending",
+    ),
+    rule(
+        "!has(self.cells) || self.cells.all(one, !has(one.name) ||"
+        " self.cells.exists_one(other, has(other.name) && other.name == one.name))",
+        "a cell with a name is promised once",
+        ".cells",
     ),
 )

@@ -142,6 +142,8 @@ class ClusterCommands:
             queue.limit_milli,
             queue.weight,
             queue.priority,
+            cells=queue.cells,
+            overflows=queue.overflows,
         )
         promise = cluster_queue_object(spec)
         way = {

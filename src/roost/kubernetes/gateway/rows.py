@@ -201,4 +201,12 @@ def queue_row(cluster_queue: Object) -> QueueRow:
 
 def spec_row(spec: QueueSpec) -> QueueRow:
     """A queue of the core as lists show it."""
-    return QueueRow(spec.id, spec.quota_milli, spec.limit_milli, spec.weight, spec.priority)
+    return QueueRow(
+        spec.id,
+        spec.quota_milli,
+        spec.limit_milli,
+        spec.weight,
+        spec.priority,
+        cells=spec.cells,
+        overflows=spec.overflows,
+    )

@@ -50,6 +50,7 @@ from roost.kubernetes.client.lease import Deposed
 from roost.kubernetes.gangs.foreign_pods import OTHER, ForeignPod, foreign_id
 from roost.kubernetes.jobs import queue_status
 from roost.kubernetes.jobs.blueprint import Site
+from roost.kubernetes.jobs.cell_promises import is_room
 from roost.kubernetes.jobs.pod_ends import PodLogTail
 from roost.kubernetes.jobs.rendezvous import RendezvousServer
 from roost.kubernetes.jobs.request import (
@@ -208,6 +209,9 @@ class JobController:
         if any(isinstance(event, _ROOM) for event in batch.events):
             self._never.clear()
             self._look_again()
+        if is_room(batch.events):
+            for event in queue_status.unpromised(self.context):
+                self.context.report(event)
         jobs = [job for job in batch.jobs if job in self.records]
         if self._chronicle is None:
             self._chronicle = history.HistoryWriter(core)
@@ -407,8 +411,7 @@ class JobController:
     # -- queues and nodes ------------------------------------------------------------------------
 
     def _queue_changed(self, old: Object | None, new: Object | None) -> None:
-        event = queue_status.event_of(self.context, old, new, self.context.now())
-        if event is not None:
+        for event in queue_status.events_of(self.context, old, new, self.context.now()):
             self._never.clear()
             self.context.report(event)
 

@@ -17,6 +17,7 @@ from roost.errors import RoostError
 from roost.jobs.record import JobRecord
 from roost.kubernetes.client.kinds import CLUSTER_QUEUES, QUEUES, Object, ResourceKind
 from roost.kubernetes.crds import queue_spec
+from roost.kubernetes.jobs import cell_promises
 from roost.kubernetes.operator.queues import queue_of, target_of
 from roost.kubernetes.operator.status import Condition, LastStatus, Obstacle, conditions_of, word
 from roost.kubernetes.operator.workload import OperatorContext
@@ -50,7 +51,7 @@ def stale_queues(context: OperatorContext, records: Mapping[JobId, JobRecord]) -
                 "conditions": _conditions(context, kind, queue),
             }
             if kind is CLUSTER_QUEUES:
-                status |= _loans(context, QueueId(place[1]))
+                status |= _loans(context, QueueId(place[1])) | _cells(context, queue)
             if any(before.get(name) != value for name, value in status.items()):
                 found.append(QueueReport(kind, queue, status))
     return found
@@ -96,6 +97,24 @@ def _loans(context: OperatorContext, name: QueueId) -> dict[str, Any]:
             for one in holdings
         ],
     }
+
+
+def _cells(context: OperatorContext, queue: Object) -> dict[str, Any]:
+    """How it stands with its cells, if it is to have some or had some."""
+    wanted = promise(queue)
+    told = isinstance(wanted, QueueSpec) and bool(wanted.cells)
+    if not told and "cells" not in (queue.get("status") or {}):
+        return {}
+    found = cell_promises.cell_statuses(context.core, wanted) if told else []  # type: ignore[arg-type]
+    return {"cells": found}
+
+
+def unpromised(context: OperatorContext) -> Iterator[QueueChanged]:
+    """What to tell the core again: queues with cells that it has not taken."""
+    for queue in context.objects(CLUSTER_QUEUES).values():
+        wanted = promise(queue)
+        if isinstance(wanted, QueueSpec) and cell_promises.is_open(context.core, wanted):
+            yield from cell_promises.changes(context.core, wanted, context.now())
 
 
 async def write_report(context: OperatorContext, told: QueueReport) -> None:
@@ -151,8 +170,11 @@ def _conditions(context: OperatorContext, kind: ResourceKind, queue: Object) -> 
     if isinstance(found, Obstacle):
         reason, message = word(found.cause), found.sentence
         ready = Condition("Ready", holds=False, reason=reason, message=message)
+    conditions = [ready]
+    if not leads and isinstance(found, QueueSpec) and found.cells:
+        conditions.append(cell_promises.condition(context.core, found))
     said = LastStatus(queue.get("status") or {}, _generation(queue), "")
-    return conditions_of((ready,), said, context.now())
+    return conditions_of(conditions, said, context.now())
 
 
 def _generation(queue: Object) -> int:
@@ -167,22 +189,21 @@ def promise(found: Object) -> QueueSpec | Obstacle:
         return Obstacle("invalid-queue", str(error))
 
 
-def event_of(
+def events_of(
     context: OperatorContext, old: Object | None, new: Object | None, now: float
-) -> QueueChanged | QueueDeleted | None:
+) -> Iterator[QueueChanged | QueueDeleted]:
     """What a changed ClusterQueue is to the core."""
     if new is None:
         name = QueueId(old["metadata"]["name"]) if old is not None else QueueId("")
         used = any(
             job.spec.queue == name and not job.state.over for job in context.core.jobs.values()
         )
-        if name not in context.core.queues:
-            return None
-        # Jobs that are in it go on; it only has nothing more to promise.
-        return QueueChanged(now, QueueSpec(name)) if used else QueueDeleted(now, name)
+        if name in context.core.queues:
+            # Jobs that are in it go on; it only has nothing more to promise.
+            yield QueueChanged(now, QueueSpec(name)) if used else QueueDeleted(now, name)
+        return
     found = promise(new)
     if isinstance(found, Obstacle):
         context.write_event(new, "Invalid", found.sentence, warning=True)
-        return None
-    known = context.core.queues.get(found.id)
-    return None if known is not None and known.spec == found else QueueChanged(now, found)
+        return
+    yield from cell_promises.changes(context.core, found, now)

@@ -393,7 +393,10 @@ def _spare(plan: Plan, job: Job, mark: int, cleared: Sequence[tuple[Run, Clear, 
     for run, clear, reason in cleared:
         if not nodes.isdisjoint(run.allocation.nodes) or run in owing:
             clear(plan, run, reason)
-    return plan.place_at(job, placed.allocation)
+    if plan.place_at(job, placed.allocation):
+        return True
+    plan.undo(mark)
+    return False
 
 
 # A name of the module is found faster than a member of an enumeration.

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from roost.core.cells import CellPromise
 from roost.errors import Conflict, InvalidSpec, NotFound
 from roost.store import (
     EventQuery,
@@ -298,7 +299,9 @@ class AccountConformance:
     def test_queues(self, place: TrialDatabase) -> None:
         """Set, changed, deleted."""
         with open_store(place.url) as store:
-            a = QueueRow("a", 4000, None, 2.0, 1, ("ada", "bob"))
+            a = QueueRow(
+                "a", 4000, None, 2.0, 1, ("ada", "bob"), (CellPromise(2, "node"),), overflows=False
+            )
             b = QueueRow("b")
             store.accounts.set_queue(b)
             store.accounts.set_queue(a, actor="ada")

@@ -14,6 +14,7 @@ from tests.support.effort import examples
 from tests.unit.jobfile.test_model import SCRIPTS, VALUES
 
 from roost.core import QueueId, QueueSpec
+from roost.core.cells import parse_promises
 from roost.errors import InvalidSpec
 from roost.jobfile import JobFile, JobFileErrors, parse
 from roost.jobfile.sections import (
@@ -279,6 +280,11 @@ def test_an_object_with_nonsense_names_all_of_it() -> None:
         QueueSpec(QueueId("vision"), quota_milli=8000, limit_milli=16500, weight=2.0, priority=-1),
         QueueSpec(QueueId("default")),
         QueueSpec(QueueId("none"), quota_milli=0, limit_milli=0),
+        QueueSpec(
+            QueueId("cells"),
+            cells=parse_promises("2xnode:A100*8,1xpair@dgx,3xgpu,pin:node-7"),
+            overflows=False,
+        ),
     ],
     ids=lambda queue: str(queue.id),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.kubernetes.operator.objects import Cluster, node, pod
 
-from roost.core import JobId
+from roost.core import JobId, QueueId
 from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
     JOBS,
@@ -180,3 +180,75 @@ def test_a_job_whose_priority_class_is_not_there_waits_for_it() -> None:
     for _ in range(2):
         cluster.decide()
     assert cluster.core.jobs[JobId("lab.ranked")].spec.priority == 5
+
+
+def promised(cluster: Cluster, name: str, *cells: Object) -> None:
+    """Promise a ClusterQueue these cells, as if its object had changed."""
+    found = cluster.objects[CLUSTER_QUEUES].get(("", name)) or cluster_queue(name)
+    made = {**found, "spec": {"cells": list(cells), "quota": 1}}
+    cluster.objects[CLUSTER_QUEUES]["", name] = made
+    cluster.reconciler.observe(CLUSTER_QUEUES, found, made)
+    cluster.decide()
+
+
+def look_again(cluster: Cluster) -> None:
+    """What follows a decision after which there may be more room."""
+    for event in queue_status.unpromised(cluster.reconciler):
+        cluster.reconciler.report(event)
+    cluster.decide()
+
+
+def of_cells(cluster: Cluster, name: str = "vision") -> tuple[str, str, str, list[object]]:
+    """Status, reason and message of the condition about cells, and how each stands."""
+    status = told(cluster)[f"ClusterQueue {name}"]
+    (one,) = (one for one in status["conditions"] if one["type"] == "CellsPromised")
+    return one["status"], one["reason"], one["message"], status["cells"]
+
+
+def test_cells_are_promised_and_the_status_tells_how_they_stand() -> None:
+    cluster = with_jobs(job("one", queue="mine"))
+    promised(cluster, "vision", {"level": "node"})
+    assert [*map(str, cluster.core.queues[QueueId("vision")].spec.cells)] == ["1xnode"]
+    held = [{"promise": "1xnode", "used": 1, "broken": 0}]
+    assert of_cells(cluster) == ("True", "Promised", "", held)
+
+
+def test_cells_that_are_not_there_wait_for_their_nodes() -> None:
+    cluster = with_jobs()
+    promised(cluster, "vision", {"level": "node", "count": 2})
+    spec = cluster.core.queues[QueueId("vision")].spec
+    assert (spec.cells, spec.quota_milli) == ((), 1000), "the rest counts"
+    status, reason, why, cells = of_cells(cluster)
+    assert (status, reason, cells) == ("False", "NotThere", [])
+    assert why.startswith("queue vision cannot be promised 2 ")
+
+    cluster.put(node("b", 2))
+    cluster.decide()
+    look_again(cluster)
+    assert of_cells(cluster)[:2] == ("True", "Promised")
+    assert cluster.core.queues[QueueId("vision")].spec.cells[0].count == 2
+
+
+def test_cells_that_others_have_are_promised_once_they_have_less() -> None:
+    cluster = with_jobs()
+    promised(cluster, "vision", {"name": "a"})
+    promised(cluster, "nlp", {"level": "node"})
+    status, _, why, _ = of_cells(cluster, "nlp")
+    assert status == "False"
+    assert "beside what others are promised" in why
+    promised(cluster, "vision")
+    look_again(cluster)
+    assert of_cells(cluster, "nlp")[0] == "True"
+    vision = told(cluster)["ClusterQueue vision"]
+    assert [one["type"] for one in vision["conditions"]] == ["Ready"]
+
+
+def test_cells_that_broke_are_told() -> None:
+    cluster = with_jobs()
+    promised(cluster, "vision", {"name": "a"})
+    cluster.remove(node("a", 2))
+    cluster.decide()
+    status, reason, why, cells = of_cells(cluster)
+    assert (status, reason) == ("False", "Broken")
+    assert "too little healthy hardware is left for 1 of cell a" in why
+    assert cells == [{"promise": "pin:a", "used": 0, "broken": 1}]

@@ -1,0 +1,1 @@
+"""What a shared cluster costs its tenants: sharing anomalies under quotas, and under cells."""
