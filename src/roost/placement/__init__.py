@@ -38,7 +38,8 @@ SUMMARIES: dict[str, str] = {
     "even": "Evenly on the fewest nodes, servers beside workers, as Optimus does; else best fit.",
     "fgd": "Fragmentation gradient descent: where the least becomes useless to what usually comes.",
     "usable": "Where what is left keeps the most value: for shares, with CPUs, of kinds in demand.",
-    "cells": "First fit by cells: on a node, the devices of the smallest cell that has enough left.",
+    "cells": "First fit by cells: on a node, the devices of the smallest cell "
+    "that has enough left.",
 }
 
 
