@@ -40,7 +40,8 @@ SUMMARIES: dict[str, str] = {
     "fgd": "Fragmentation gradient descent: where the least becomes useless to what usually comes.",
     "usable": "Where what is left keeps the most value: for shares, with CPUs, of kinds in demand.",
     "compact": "As usable where fragments matter, and gangs that a node could hold stay together.",
-    "cells": "First fit by cells: on a node, the devices of the smallest cell that has enough left.",
+    "cells": "First fit by cells: on a node, the devices of the smallest cell "
+    "that has enough left.",
 }
 
 

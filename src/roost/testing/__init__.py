@@ -9,6 +9,7 @@ checks          ``validate``: works out again everything that a core keeps step 
 journal         ``check_journal``: folding what was recorded gives the same actions and state
 conformance     ``PolicyConformance``, ``PlacerConformance``: suites to subclass for a plug-in
 stores          ``StoreConformance``: the suite for a database
+promises        ``PromiseWalk``: random histories in which promises of cells must be kept
 policies        ``Scripted`` does as a test says, ``Restless`` leaves nothing alone
 situations      small crowded workloads, each made to try one thing
 replay          the same decisions, bit for bit, here and in another process
@@ -26,6 +27,7 @@ __all__ = [
     "faulty_engine",
     "journal",
     "policies",
+    "promises",
     "random_history",
     "replay",
     "situations",
