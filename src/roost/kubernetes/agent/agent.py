@@ -219,7 +219,8 @@ class NodeAgent:
             unheld.append(
                 f"no processes of {', '.join(unseen)} are seen here: the agent needs hostPID"
             )
-        return NodeHealth(len(self.devices.gpus), self.devices.faults, tuple(unheld))
+        # A copy: a GPU may fail while this is being told.
+        return NodeHealth(len(self.devices.gpus), dict(self.devices.faults), tuple(unheld))
 
     async def _again(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
         """One step after the other; what fails is named once, and tried again."""

@@ -67,7 +67,7 @@ class NodeReport:
             labels = {"metadata": {"labels": {GPU_COUNT: str(findings.gpus)}}}
             await self._api.patch(NODES, self._node, labels)
         await self._taint(found, unhealthy=bool(findings.faults))
-        self._told = findings._replace(faults=dict(findings.faults))
+        self._told = findings
 
     def _conditions(self, node: Object, findings: NodeHealth) -> list[Object]:
         now = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
