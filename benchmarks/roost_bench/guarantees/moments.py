@@ -76,7 +76,7 @@ class MomentaryAnomalies:
         books, jobs = self._core.ledger.cells, self._core.jobs
         each = tenant.gpus // tenant.promise.count
         used: dict[str, int] = defaultdict(int)
-        for name, claims in books.claims.items() if books is not None else ():
+        for name, claims in books.holdings.claims.items() if books is not None else ():
             job = jobs[name]
             if job.queue.spec.id != tenant.name or job.run is None:
                 continue

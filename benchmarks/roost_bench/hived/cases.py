@@ -213,8 +213,8 @@ class _World:
                 return what, wanted, got, got == wanted
             case "broken":
                 found: dict[str, int] = {}
-                for queue, _, count in self._books().broken():
-                    found[queue] = found.get(queue, 0) + count
+                for due, count in self._books().dues.broken():
+                    found[due.queue] = found.get(due.queue, 0) + count
                 return what, wanted, found, found == wanted
             case "apart":
                 nodes = [set(self._nodes_of(name)) for name in wanted]
@@ -254,7 +254,7 @@ class _World:
         return self.core.ledger.cells
 
     def _claimed(self) -> set[str]:
-        return set(self._books().claims)
+        return set(self._books().holdings.claims)
 
     def _runs(self, name: str) -> bool:
         run = self.core.jobs[JobId(name)].run

@@ -10,6 +10,7 @@ import math
 
 from roost.core.actions import Action
 from roost.core.cells.books import CellBooks
+from roost.core.cells.checking import check_cells
 from roost.core.events import MigrateRequested
 from roost.core.history import History
 from roost.core.ledger import Ledger
@@ -78,8 +79,8 @@ class ClusterState:
 
     def check_cells(self, spec: QueueSpec) -> None:
         """Refuse promises of cells that cannot be kept beside all others; raises Conflict."""
-        books = self.ledger.cells or CellBooks(self.ledger, self.queues, self.runs)
-        books.check(spec)
+        specs = {name: queue.spec for name, queue in self.queues.items() if queue.spec.cells}
+        check_cells(self.ledger.order, specs, spec)
 
     def reclaim(self) -> None:
         """Work out claims on cells anew: promises have changed."""

@@ -25,6 +25,7 @@ from roost.core import lifecycle
 from roost.core.actions import Action
 from roost.core.allocation import beyond
 from roost.core.cells.keeping import keep_promises
+from roost.core.cells.telling import tell
 from roost.core.cluster_state import ClusterState
 from roost.core.decisions import Decision, Evict, Place, Reclaim, Reshape, SetAside
 from roost.core.draining import drain
@@ -227,7 +228,7 @@ class Core:
             reason = reason._replace(text=late)
         if lacks_room and (closed := kept_back(self.ledger, line.shape)):
             reason = reason._replace(text=f"{reason.text}; {closed}")
-        if self.ledger.cells is not None and (told := self.ledger.cells.tell(job.spec.queue)):
+        if self.ledger.cells is not None and (told := tell(self.ledger.cells, job.spec.queue)):
             reason = reason._replace(text=f"{reason.text}; {told}")
         if job_id in self._plan.latest_starts:
             text, starts_at = self._plan.latest_starts[job_id]

@@ -31,8 +31,8 @@ from roost.errors import Fatal
 if TYPE_CHECKING:
     from collections.abc import ValuesView
 
-    from roost.core.cells.books import CellBooks, Kept
-    from roost.core.node import Node
+    from roost.core.cells.books import CellBooks
+    from roost.core.cells.places import Kept
 
 #: Chooses devices for a gang, or says that there is no room. It must not change the ledger.
 Placer: TypeAlias = Callable[[Ledger, Shape], tuple[Part, ...] | None]
@@ -109,7 +109,7 @@ class Plan:
         self.latest_starts.clear()
         self._undo.clear()
         if self.ledger.cells is not None:
-            self.ledger.cells.kept = {}
+            self.ledger.cells.places.kept = {}
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Plan:
         """Room for a gang: within what its queue was promised, else where it is in nobody's way."""
         if self.ledger.cells is None or not shape.gpu_milli:
             return self.find_kind(job, shape)
-        for view in places(self.ledger.cells, job, spares=self.spares):
+        for view in self.ledger.cells.places.of(job, spares=self.spares):
             with self.ledger.within(view):
                 parts = self.find_kind(job, shape)
             if parts is not None:
@@ -179,7 +179,7 @@ class Plan:
         """Room for workers that a run is to have beside those that it has."""
         if self.ledger.cells is None:
             return self.placer(self.ledger, more)
-        for view in places(self.ledger.cells, job, spares=self.spares):
+        for view in self.ledger.cells.places.of(job, spares=self.spares):
             with self.ledger.within(view):
                 parts = self.placer(self.ledger, more)
             if parts is not None:
@@ -247,7 +247,7 @@ class Plan:
         elif not self._settle_in(self.ledger.cells, job, allocation, claims):
             return False
         else:
-            claims = self.ledger.cells.claims.get(job.id, ())
+            claims = self.ledger.cells.claims_of(job)
         job.queue.charge(job, allocation)
         self.waiting.leave(job, self.now)
         self.decisions.append(Place(job.id, allocation, claims or ()))
@@ -346,7 +346,7 @@ class Plan:
             return False
         cells, had = self.ledger.cells, tuple[CellClaim, ...]()
         if cells is not None:
-            had = cells.claims.get(job.id, ())
+            had = cells.claims_of(job)
             if claims is None and (claims := _claims_of(cells, job, old, allocation)) is None:
                 return False
         gone, new = _difference(old.parts, allocation.parts)
@@ -379,7 +379,7 @@ class Plan:
         cells, job = self.ledger.cells, run.job
         if cells is None:
             raise Fatal(f"job {job.id} has no claims: no queue is promised cells")
-        had, booked = cells.claims.get(job.id, ()), run.target or run.allocation
+        had, booked = cells.claims_of(job), run.target or run.allocation
         cells.enter(job, booked, claims)
         self.decisions.append(Reclaim(job.id, claims))
 
@@ -567,15 +567,15 @@ class Plan:
         job.queue.charge(job, run.allocation, -1)
         if cells is None:
             return ()
-        claims = cells.claims.get(job.id, ())
+        claims = cells.claims_of(job)
         if claims:  # nobody gains by it but its own queue
-            cells.keep(job, cells.covered(job))
+            cells.places.keep(job, cells.places.covered(job))
         cells.leave(job)
         return claims
 
     def _kept(self) -> Kept:
         """What is kept free for claims so far."""
-        return self.ledger.cells.kept if self.ledger.cells is not None else {}
+        return self.ledger.cells.places.kept if self.ledger.cells is not None else {}
 
     def _take_back(self, run: Run, claims: tuple[CellClaim, ...], kept: Kept) -> None:
         for part in run.allocation.parts:
@@ -583,7 +583,7 @@ class Plan:
         run.job.queue.charge(run.job, run.allocation)
         if self.ledger.cells is not None:
             self.ledger.cells.enter(run.job, run.allocation, claims)
-            self.ledger.cells.kept = kept
+            self.ledger.cells.places.kept = kept
 
     def _unplace(self, job: Job, allocation: Allocation) -> None:
         for part in allocation.parts:
@@ -663,33 +663,9 @@ def _claims_of(
 ) -> tuple[CellClaim, ...] | None:
     """The claims of a run with another allocation; None: promises forbid that."""
     claims = cells.fitted(job, new)
-    if not claims and cells.claims.get(job.id) and new.gpu_milli >= old.gpu_milli:
+    if not claims and cells.claims_of(job) and new.gpu_milli >= old.gpu_milli:
         return None  # it would give up its place for one that others may want
     return claims if cells.admits(job, beyond(new, old), claims) else None
-
-
-def places(cells: CellBooks, job: Job, *, spares: bool = True) -> Iterator[Mapping[Node, int]]:
-    """Where a job may be: in cells of its queue, in those that it may claim, else anywhere.
-
-    Elsewhere it comes first to what is due to nobody (``spares``), then to what nobody has claimed.
-    """
-    owed = cells.owed(job)
-    if owed:
-        own = cells.own(job)
-        if own:
-            yield cells.view(own)
-        if bound := cells.bind(reversed(owed), job):
-            own = [*own, *(cell for _, cell in bound)]
-            yield cells.view(own)
-        if named := cells.named(job):
-            yield cells.view([*own, *named])
-    if cells.confines(job):
-        return  # nowhere else
-    if spares or not job.preemptible:
-        yield cells.elsewhere(all_claims=True)
-    if job.preemptible:
-        yield cells.elsewhere(all_claims=False)
-        yield cells.anywhere()
 
 
 def _admitted(job: Job, new: Allocation, old: Allocation) -> bool:

@@ -190,7 +190,9 @@ def _core_record(core: Core, jobs: Iterable[_JobRecord]) -> _CoreRecord:
             for name, nodes in ledger.members.items()
         ),
         tuple(ledger.windows),
-        tuple(_ClaimRecord(*one) for one in ledger.cells.claims.items()) if ledger.cells else (),
+        tuple(_ClaimRecord(*one) for one in ledger.cells.holdings.claims.items())
+        if ledger.cells
+        else (),
     )
 
 
@@ -465,7 +467,7 @@ def _claim(core: Core, state: _CoreRecord) -> None:
         if (
             run is None
             or not run.booked
-            or any(one.cell not in books.forest.cells for one in claims)
+            or any(one.cell not in books.dues.forest.cells for one in claims)
         ):
             raise Fatal(f"job {name} cannot have claims on {[one.cell for one in claims]}")
         books.enter(run.job, run.target or run.allocation, claims)

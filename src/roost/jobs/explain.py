@@ -21,6 +21,7 @@ from typing import Any
 from roost.api.jobs import AheadView, ExplanationView, HolderView, PlanView
 from roost.api.schema import encode
 from roost.core.allocation import Allocation, Part
+from roost.core.cells.telling import promise_of, tell
 from roost.core.controller import Core, Policy
 from roost.core.events import Submitted
 from roost.core.ledger import Ledger
@@ -348,11 +349,11 @@ def _by_promise(core: Core, job: Job) -> str:
     cells = core.ledger.cells
     if cells is None or not job.gpu_milli:
         return ""
-    if promise := cells.promise_of(job):
+    if promise := promise_of(cells, job):
         return f"; its queue {job.queue.spec.id} is promised {promise}"
     if not job.preemptible:
         return ""
-    own = cells.tell(job.queue.spec.id)
+    own = tell(cells, job.queue.spec.id)
     return "; it is beyond the promise of its queue" * bool(own) + (
         "; it makes room for queues that are promised cells"
     )

@@ -34,6 +34,7 @@ from roost.core import (
     Run,
     snapshot,
 )
+from roost.core.cells import telling
 from roost.core.node import Notice, Window, devices
 from roost.jobs.changes import under_way
 from roost.jobs.record import JobRecord
@@ -131,7 +132,7 @@ def view_of(core: Core, job: Job, record: JobRecord, seq: int) -> dict[str, Any]
 
 def promise_of(core: Core, job: Job) -> str:
     """By which promise of cells a job has its place; empty: by none."""
-    return "" if core.ledger.cells is None else core.ledger.cells.promise_of(job)
+    return "" if core.ledger.cells is None else telling.promise_of(core.ledger.cells, job)
 
 
 def sharing_of(core: Core, spec: JobSpec, held: Allocation) -> dict[str, Any]:
@@ -310,7 +311,7 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
 
 def _standing(core: Core, queue: QueueId) -> tuple[CellUseView, ...]:
     cells = core.ledger.cells
-    found = () if cells is None else cells.standing(queue)
+    found = () if cells is None else telling.standing(cells, queue)
     return tuple(CellUseView(str(promise), *counts) for promise, *counts in found)
 
 

@@ -55,7 +55,8 @@ from roost.core import (
     Woke,
 )
 from roost.core.cells import format_promises, parse_promise
-from roost.core.cells.books import CellBooks, Due
+from roost.core.cells.books import CellBooks
+from roost.core.cells.dues import Due
 from roost.core.cells.forest import Cell
 from roost.core.state import needs
 from roost.errors import Conflict
@@ -93,12 +94,12 @@ def _claims(core: Core, books: CellBooks, *, fits: bool) -> Iterator[str]:  # no
     """Claims against runs: each GPU of a claimed cell is used by its queue, or by guests."""
     owners: dict[tuple[NodeId, int], tuple[str, QueueId]] = {}
     counts: dict[tuple[QueueId, str], set[str]] = {}
-    for name, claims in books.claims.items():
+    for name, claims in books.holdings.claims.items():
         job = core.jobs[name]
         if job.run is None or not job.run.booked:
             yield f"{name} has claims and no place"
         for claim in claims:
-            cell = books.forest.cells[claim.cell]
+            cell = books.dues.forest.cells[claim.cell]
             counts.setdefault((job.spec.queue, claim.promise), set()).add(claim.cell)
             for node, mask in cell.masks:
                 for gpu in range(node.spec.gpus):
@@ -107,7 +108,7 @@ def _claims(core: Core, books: CellBooks, *, fits: bool) -> Iterator[str]:  # no
                         if owner != (claim.cell, job.spec.queue):
                             yield f"GPU {gpu} of {node.id} is in {owner} and {claim.cell}"
     for (queue, key), cells in counts.items():
-        most = sum(d.promise.count for d in books.dues.get(queue, ()) if d.key == key)
+        most = sum(d.promise.count for d in books.dues.of(queue) if d.key == key)
         if len(cells) > most:
             yield f"queue {queue} has {sorted(cells)} of {most} {key}"
     if fits:
@@ -118,12 +119,14 @@ def _trespassers(
     core: Core, books: CellBooks, owners: Mapping[tuple[NodeId, int], tuple[str, QueueId]]
 ) -> Iterator[str]:
     """Runs that cannot be disturbed where others have a claim."""
-    pins = {cell.name for cell in books.pins}  # these are where they are, whatever is in the way
+    pins = {
+        cell.name for cell in books.dues.pins
+    }  # these are where they are, whatever is in the way
     for run in core.runs.values():
         if not run.booked or run.job.preemptible:
             continue
         for node, mask in _held(core, run).items():
-            covered = books.covered(run.job).get(node, 0)
+            covered = books.places.covered(run.job).get(node, 0)
             for gpu in range(node.spec.gpus):
                 there = owners.get((node.id, gpu)) if mask & ~covered & 1 << gpu else None
                 if there is not None and there[0] not in pins:
@@ -145,15 +148,15 @@ def _held(core: Core, run: Run) -> _Masks:
 def unfit_promises(core: Core, books: CellBooks) -> list[str]:  # noqa: C901 - sums
     """Whether what queues have not claimed fits into what is left, tried in all ways."""
     taken: _Masks = {}
-    for name, claims in books.claims.items():
+    for name, claims in books.holdings.claims.items():
         if core.jobs[name].run is not None:
-            _add(taken, (books.forest.cells[claim.cell] for claim in claims))
+            _add(taken, (books.dues.forest.cells[claim.cell] for claim in claims))
     for run in core.runs.values():
         if run.booked and not run.job.preemptible:
             for node, mask in _held(core, run).items():
                 taken[node] = taken.get(node, 0) | mask
     wanted: list[list[Cell]] = []
-    for dues in books.dues.values():
+    for dues in books.dues.by_queue.values():
         for due in dues:
             if due.pin is not None and not due.held:
                 wanted.append([due.pin])
@@ -170,10 +173,10 @@ def unfit_promises(core: Core, books: CellBooks) -> list[str]:  # noqa: C901 - s
 def _is_in_the_way(core: Core, books: CellBooks) -> bool:
     """Whether runs that cannot be disturbed are where promises should be kept."""
     pins: _Masks = {}
-    _add(pins, books.pins)
+    _add(pins, books.dues.pins)
     for run in core.runs.values():
         if run.booked and not run.job.preemptible:
-            covered = books.covered(run.job)
+            covered = books.places.covered(run.job)
             for node, mask in _held(core, run).items():
                 if mask & pins.get(node, 0) & ~covered.get(node, 0):
                     return True
@@ -213,7 +216,7 @@ def _packs(wanted: Sequence[Sequence[Cell]], taken: _Masks, start: int) -> bool:
 def _anomalies(core: Core, books: CellBooks) -> Iterator[str]:
     tried: set[tuple[object, ...]] = set()
     for job in core.waiting:
-        if not books.owed(job):
+        if not books.dues.owed(job):
             continue
         shape = Shape(job.spec.workers.min, job.spec.resources, job.spec.roles, job.spec.within)
         key = (job.spec.queue, job.spec.cell, shape)
@@ -225,7 +228,7 @@ def _anomalies(core: Core, books: CellBooks) -> Iterator[str]:
 def _fits_alone(core: Core, books: CellBooks, job: Job, shape: Shape) -> bool:
     """Whether a job would begin in its queue's private cluster."""
     cells: list[tuple[Cell, bool]] = []
-    for due in books.owed(job):
+    for due in books.dues.owed(job):
         cells += [(cell, True) for cell in due.held]
         if due.pin is not None and not due.held:
             cells.append((due.pin, False))
@@ -253,7 +256,7 @@ def _fits_alone(core: Core, books: CellBooks, job: Job, shape: Shape) -> bool:
 
 
 def _is_claimed(books: CellBooks, run: Run, cell: Cell) -> bool:
-    return any(claim.cell == cell.name for claim in books.claims.get(run.job.id, ()))
+    return any(claim.cell == cell.name for claim in books.claims_of(run.job))
 
 
 def _fill(ledger: Ledger, own: Node, run: Run, node: Node, gpus: list[int]) -> None:

@@ -16,8 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from roost.core.allocation import WORKER, Allocation, Part
-from roost.core.cells.books import CellBooks, Due, masks_of
+from roost.core.cells.books import CellBooks
+from roost.core.cells.covering import masks_of
+from roost.core.cells.dues import Due
 from roost.core.cells.forest import Cell
+from roost.core.cells.places import view as view_of
+from roost.core.cells.telling import why as because
 from roost.core.lifecycle import goes_on
 from roost.core.node import Node, devices, refusal
 from roost.core.plan import Plan
@@ -57,11 +61,12 @@ def _look_again(plan: Plan, books: CellBooks) -> None:
     runs = [
         run
         for run in plan.running
-        if run.booked and any(due.open > 0 or due.promise.pinned for due in books.owed(run.job))
+        if run.booked
+        and any(due.open > 0 or due.promise.pinned for due in books.dues.owed(run.job))
     ]
     for run in sorted(runs, key=lambda run: (-run.job.spec.priority, run.job.seq)):
         booked = run.target or run.allocation
-        had = books.claims.get(run.job.id, ())
+        had = books.claims_of(run.job)
         if _bare(books, run, masks_of(plan.ledger, booked.parts)):
             found = books.fitted(run.job, booked)
             if len(found) > len(had):
@@ -71,7 +76,7 @@ def _look_again(plan: Plan, books: CellBooks) -> None:
 
 def _bare(books: CellBooks, run: Run, masks: Mapping[Node, int]) -> dict[Node, int]:
     """Devices among these that a run has without a claim."""
-    covered = books.covered(run.job)
+    covered = books.places.covered(run.job)
     found = {node: mask & ~covered.get(node, 0) for node, mask in masks.items()}
     return {node: mask for node, mask in found.items() if mask}
 
@@ -97,10 +102,10 @@ def _serve(plan: Plan, books: CellBooks, line: Line) -> bool:
 
 def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
     """Place a job in the cells of its queue, others in it or not."""
-    own = books.own(job)
-    bound = books.bind(reversed(books.owed(job)), job)
+    own = books.places.own(job)
+    bound = books.places.bind(reversed(books.dues.owed(job)), job)
     ways = [own] if own else []
-    named = books.named(job)
+    named = books.places.named(job)
     if bound:
         ways.append([*own, *(cell for _, cell in bound)])
     if named:
@@ -110,7 +115,7 @@ def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
     cells = [*own, *(cell for _, cell in bound), *named]
     if not cells:
         return False
-    view = books.view(cells)
+    view = view_of(cells)
     guests = _guests(plan, books, view)
     able = {run: masks for run, masks in guests.items() if _can_go(run)}
     if able and _begin(plan, books, job, cells, bound, able):
@@ -120,7 +125,7 @@ def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
         with _without(plan, later):
             fits = _find(plan, job, view) is not None
         if fits:  # it waits for runs that are on their way, and others stay away until then
-            books.keep(job, view)
+            books.places.keep(job, view)
             plan.await_starts()
     return False
 
@@ -134,7 +139,7 @@ def _begin(  # noqa: PLR0913 - where, for whom, and against whom
     guests: Mapping[Run, Mapping[Node, int]],
 ) -> bool:
     """Place a job in some cells, after the guests there that are in its way have left."""
-    view = books.view(cells)
+    view = view_of(cells)
     with _without(plan, guests):
         parts = _find(plan, job, view)
     if parts is None:
@@ -144,8 +149,8 @@ def _begin(  # noqa: PLR0913 - where, for whom, and against whom
     claims = books.cover(job, parts, bound)
     if not claims:
         return False
-    dues = [due for due in books.owed(job) if any(one.promise == due.key for one in claims)]
-    why = f"{books.why(job.queue.spec.id, dues)}: makes room for {job.id}"
+    dues = [due for due in books.dues.owed(job) if any(one.promise == due.key for one in claims)]
+    why = f"{because(job.queue.spec.id, dues)}: makes room for {job.id}"
     for run, masks in guests.items():
         if any(mask & wanted.get(node, 0) for node, mask in masks.items()):
             taken = {node: mask & wanted.get(node, 0) for node, mask in masks.items()}
@@ -275,7 +280,7 @@ def _supersede(plan: Plan, books: CellBooks, job: Job) -> bool:
         and run.job.spec.priority < job.spec.priority
         and run.job.preemptible
         and run.phase not in RESHAPING
-        and books.claims.get(run.job.id)
+        and books.claims_of(run.job)
     ]
     lower.sort(key=lambda run: (run.job.spec.priority, -run.job.seq))
     mark, lost = plan.mark(), list[Run]()

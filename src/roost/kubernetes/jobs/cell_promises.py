@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from roost.core import Core, Event, QueueChanged, QueueDeleted, QueueSpec
+from roost.core.cells import telling
 from roost.core.events import NodeChanged, NodeJoined, NodeUncordoned
 from roost.errors import RoostError
 from roost.kubernetes.operator.status import Condition
@@ -69,7 +70,7 @@ def cell_statuses(core: Core, wanted: QueueSpec) -> list[dict[str, Any]]:
 def standing(core: Core, wanted: QueueSpec) -> list[Any]:
     """How it stands with the promises that the core took."""
     cells = core.ledger.cells
-    return [] if cells is None else cells.standing(wanted.id)
+    return [] if cells is None else telling.standing(cells, wanted.id)
 
 
 def _why(core: Core, wanted: QueueSpec) -> str:

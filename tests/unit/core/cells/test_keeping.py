@@ -115,13 +115,13 @@ def test_a_lower_priority_loses_its_claim_and_keeps_running() -> None:
     assert Reclaim(job("low"), ()) in core.decisions
     core.handle(Started(2.0, run("high")))
 
-    assert set(core.ledger.cells.claims) == {job("high")}  # type: ignore[union-attr]
+    assert set(core.ledger.cells.holdings.claims) == {job("high")}  # type: ignore[union-attr]
     assert where(core, "low")
     assert where(core, "high")
 
     core.handle(Exited(3.0, run("high"), Outcome.SUCCEEDED))
 
-    assert set(core.ledger.cells.claims) == {job("low")}  # type: ignore[union-attr]
+    assert set(core.ledger.cells.holdings.claims) == {job("low")}  # type: ignore[union-attr]
 
 
 def test_elastic_runs_give_back_in_place() -> None:
@@ -192,7 +192,7 @@ def test_a_smaller_promise_stops_nobody() -> None:
     begin(core, submitted(1.0, "a", "vision"), submitted(1.0, "b", "vision"))
 
     assert core.handle(QueueChanged(2.0, QueueSpec(VISION, cells=parse_promises("1xnode:A")))) == []
-    assert list(core.ledger.cells.claims) == [job("a")]  # type: ignore[union-attr]
+    assert list(core.ledger.cells.holdings.claims) == [job("a")]  # type: ignore[union-attr]
     validate(core)
 
 
@@ -225,4 +225,4 @@ def test_a_restart_brings_claims_back() -> None:
 
     assert dump(again) == dump(core)
     assert again.ledger.cells is not None
-    assert again.ledger.cells.claims == core.ledger.cells.claims  # type: ignore[union-attr]
+    assert again.ledger.cells.holdings.claims == core.ledger.cells.holdings.claims  # type: ignore[union-attr]
