@@ -22,13 +22,13 @@ from roost.core.cells.dues import Due, Dues, no_worse
 from roost.core.cells.forest import Cell, Forest
 from roost.core.cells.holdings import Holdings
 from roost.core.cells.places import Places
+from roost.core.cells.refusals import Refusals, Standing
 from roost.core.spec import QueueId, RunId
 
 if TYPE_CHECKING:
     from roost.core.allocation import Allocation, Part
     from roost.core.ledger import Ledger
     from roost.core.state import Job, Queue, Run
-    from roost.core.waiting import Line
 
 
 class CellBooks:
@@ -43,15 +43,27 @@ class CellBooks:
         self.places = Places(ledger, self.holdings)
         #: Grows whenever claims changed.
         self.version = 0
+        #: Grows whenever cells are others, or runs may be disturbed that might not be before.
+        self._cells = 0
         self._stamp = -1
-        #: Lines for which no room was found, and when: nothing has changed since.
-        self.in_vain: dict[Line, tuple[int, int, int]] = {}
+        self.refusals = Refusals(ledger)
+        #: Whether a search under way found room, and something else was in the way.
+        self.saw_room = False
         #: When runs without claims were last looked at.
         self.looked_at = -1
 
     def claims_of(self, job: Job) -> tuple[CellClaim, ...]:
         """The claims by which a job has its place; none, if it is a guest."""
         return self.holdings.claims.get(job.id, ())
+
+    def standing(self, queue: QueueId) -> Standing:
+        """What claims are like, as far as a queue's jobs are concerned; see ``back_to``."""
+        return Standing(self.version, self.holdings.versions.get(queue, 0), self._cells)
+
+    def back_to(self, standing: Standing, queue: QueueId) -> None:
+        """All claims are again as they were then, and only that queue's were others meanwhile."""
+        self.version = standing.all_claims
+        self.holdings.versions[queue] = standing.of_queue
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -70,6 +82,7 @@ class CellBooks:
         self.places = Places(self.ledger, self.holdings)
         self.places.kept = kept
         self.version += 1
+        self._cells += 1
         known = [run for run in self.runs.values() if run.booked]
         for run in sorted(known, key=_firmness):
             job, booked = run.job, run.target or run.allocation
@@ -133,27 +146,28 @@ class CellBooks:
         """Note where a job is, and by which claims; they replace those that it had."""
         self.leave(job)
         bare = [] if job.preemptible else self._bare(self._leaves(allocation.parts), claims)
-        self.holdings.hold(job.id, job.queue.spec.id, claims, bare)
+        self.holdings.hold(job, claims, bare)
         self.version += 1
 
     def leave(self, job: Job) -> None:
         """A job gives up all that it has."""
-        self.holdings.leave(job.id, job.queue.spec.id)
+        self.holdings.leave(job)
         self.version += 1
 
     def refit(self, job: Job, allocation: Allocation) -> None:
         """A job has another allocation, or may be disturbed or not: its claims follow."""
         before = self.claims_of(job)
+        self._cells += 1
         self.leave(job)
         self.enter(job, allocation, self._still(job, allocation, before))
 
     def fitted(self, job: Job, allocation: Allocation) -> tuple[CellClaim, ...]:
         """The claims that a job would have with another allocation; its books stay as they are."""
-        queue = job.queue.spec.id
-        before, squats = self.holdings.leave(job.id, queue)
-        self.version += 1
+        standing = self.standing(job.queue.spec.id)
+        before, squats = self.holdings.leave(job)
         found = self._still(job, allocation, before)
-        self.holdings.hold(job.id, queue, before, squats)
+        self.holdings.hold(job, before, squats)
+        self.back_to(standing, job.queue.spec.id)
         return found
 
     def _still(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from roost.core.cells.claim import CellClaim
 from roost.core.cells.dues import Due, Dues
 from roost.core.cells.forest import Cell
 from roost.core.spec import JobId, QueueId
+
+if TYPE_CHECKING:
+    from roost.core.state import Job
 
 
 class Holdings:
@@ -20,6 +24,9 @@ class Holdings:
         self.claims: dict[JobId, tuple[CellClaim, ...]] = {}
         #: GPUs of runs without claims that must not be disturbed.
         self.squats: dict[JobId, list[Cell]] = {}
+        #: The jobs of each queue that have claims, and a number that grows whenever it has others.
+        self.jobs: dict[QueueId, dict[JobId, Job]] = {}
+        self.versions: dict[QueueId, int] = {}
 
     def owner(self, cell: Cell) -> Due | None:
         """The promise that a cell is held by, or kept for by its name."""
@@ -31,10 +38,9 @@ class Holdings:
         found = [(dues.find(queue, one.promise), cells.get(one.cell)) for one in claims]
         return [(due, cell) for due, cell in found if due is not None and cell is not None]
 
-    def hold(
-        self, job: JobId, queue: QueueId, claims: tuple[CellClaim, ...], squats: list[Cell]
-    ) -> None:
+    def hold(self, job: Job, claims: tuple[CellClaim, ...], squats: list[Cell]) -> None:
         """Note what a job holds; it must have left before."""
+        queue = job.queue.spec.id
         for due, cell in self.known(queue, claims):
             if cell not in due.held:
                 due.held[cell] = set()
@@ -42,27 +48,33 @@ class Holdings:
                 self.holders[cell] = due
                 if cell not in self.dues.pins:
                     self.dues.forest.take(cell)
-            due.held[cell].add(job)
+            due.held[cell].add(job.id)
         if claims:
-            self.claims[job] = claims
+            self.claims[job.id] = claims
+            self.jobs.setdefault(queue, {})[job.id] = job
         for leaf in squats:
             self.dues.forest.take(leaf)
         if squats:
-            self.squats[job] = squats
+            self.squats[job.id] = squats
+        self.versions[queue] = self.versions.get(queue, 0) + 1
 
-    def leave(self, job: JobId, queue: QueueId) -> tuple[tuple[CellClaim, ...], list[Cell]]:
+    def leave(self, job: Job) -> tuple[tuple[CellClaim, ...], list[Cell]]:
         """A job gives up all that it holds; returns that."""
-        claims, squats = self.claims.pop(job, ()), self.squats.pop(job, [])
+        queue = job.queue.spec.id
+        claims, squats = self.claims.pop(job.id, ()), self.squats.pop(job.id, [])
+        if claims:
+            del self.jobs[queue][job.id]
         for leaf in squats:
             self.dues.forest.give_back(leaf)
         for due, cell in self.known(queue, claims):
             if cell not in due.held:
                 continue
-            due.held[cell].discard(job)
+            due.held[cell].discard(job.id)
             if not due.held[cell]:
                 del due.held[cell]
                 due.claimed -= 1
                 del self.holders[cell]
                 if cell not in self.dues.pins:
                     self.dues.forest.give_back(cell)
+        self.versions[queue] = self.versions.get(queue, 0) + 1
         return claims, squats

@@ -76,7 +76,7 @@ def _look_again(plan: Plan, books: CellBooks) -> None:
 
 def _bare(books: CellBooks, run: Run, masks: Mapping[Node, int]) -> dict[Node, int]:
     """Devices among these that a run has without a claim."""
-    covered = books.places.covered(run.job)
+    covered = books.places.covered(run.job) if books.claims_of(run.job) else {}
     found = {node: mask & ~covered.get(node, 0) for node, mask in masks.items()}
     return {node: mask for node, mask in found.items() if mask}
 
@@ -87,17 +87,30 @@ def _bare(books: CellBooks, run: Run, masks: Mapping[Node, int]) -> dict[Node, i
 def _serve(plan: Plan, books: CellBooks, line: Line) -> bool:
     """Start the head of a line within its queue's promise, if that has room for it."""
     job = line.head
-    seen = (books.version, plan.ledger.stamp, job.seq)
-    if books.in_vain.get(line) == seen or plan.over_limit(job, line.gpu_milli):
+    standing, refusals = books.standing(job.queue.spec.id), books.refusals
+    if refusals.still(line, job, standing) or plan.over_limit(job, line.gpu_milli):
         return False
     moment = plan.ledger.moment()
+    books.saw_room = False
     if _place(plan, books, job) or _supersede(plan, books, job):
         return True
     plan.ledger.back_to(moment)
-    if len(books.in_vain) > len(plan.waiting.open) + 64:
-        books.in_vain.clear()
-    books.in_vain[line] = (books.version, plan.ledger.stamp, job.seq)
+    books.back_to(standing, job.queue.spec.id)
+    nodes = 0 if books.saw_room else _only_help(books, job)
+    refusals.note(line, job, standing, nodes, len(plan.waiting.open))
     return False
+
+
+def _only_help(books: CellBooks, job: Job) -> int:
+    """The nodes on which something has to change before a job finds room; 0: it may be any."""
+    owed = books.dues.owed(job)
+    if job.queue.account is not None or any(due.open > 0 for due in owed if due.pin is None):
+        return 0
+    nodes = 0
+    for cell in (*books.places.own(job), *books.places.named(job)):
+        for node, _ in cell.masks:
+            nodes |= node.bit
+    return nodes
 
 
 def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
@@ -123,7 +136,7 @@ def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
     later = {run: masks for run, masks in guests.items() if run.job.preemptible}
     if len(later) > len(able):
         with _without(plan, later):
-            fits = _find(plan, job, view) is not None
+            fits = _find(plan, books, job, view) is not None
         if fits:  # it waits for runs that are on their way, and others stay away until then
             books.places.keep(job, view)
             plan.await_starts()
@@ -141,7 +154,7 @@ def _begin(  # noqa: PLR0913 - where, for whom, and against whom
     """Place a job in some cells, after the guests there that are in its way have left."""
     view = view_of(cells)
     with _without(plan, guests):
-        parts = _find(plan, job, view)
+        parts = _find(plan, books, job, view)
     if parts is None:
         return False
     mark = plan.mark()
@@ -179,11 +192,15 @@ def _make_fit(
     return True
 
 
-def _find(plan: Plan, job: Job, view: Mapping[Node, int]) -> tuple[Part, ...] | None:
+def _find(
+    plan: Plan, books: CellBooks, job: Job, view: Mapping[Node, int]
+) -> tuple[Part, ...] | None:
     """Room for a job on some devices."""
     shape = plan.waiting.line_of(job).shape
     with plan.in_time(job.remaining_s), plan.ledger.within(view):
-        return plan.find_kind(job, shape)
+        parts = plan.find_kind(job, shape)
+    books.saw_room = books.saw_room or parts is not None
+    return parts
 
 
 # -- those in the way ------------------------------------------------------------------------------
@@ -192,9 +209,13 @@ def _find(plan: Plan, job: Job, view: Mapping[Node, int]) -> tuple[Part, ...] | 
 def _guests(plan: Plan, books: CellBooks, view: Mapping[Node, int]) -> dict[Run, dict[Node, int]]:
     """Runs on some devices that have no claim to them, and which: lower priorities first."""
     found: dict[Run, dict[Node, int]] = {}
+    seen: set[Run] = set()
     for node in view:
         for run in node.runs:
-            if run in found or not run.booked or not run.job.preemptible:
+            if run in seen:
+                continue
+            seen.add(run)
+            if not run.booked or not run.job.preemptible:
                 continue
             masks = masks_of(plan.ledger, (run.target or run.allocation).parts)
             here = {one: mask & view.get(one, 0) for one, mask in masks.items()}
@@ -274,13 +295,12 @@ def _supersede(plan: Plan, books: CellBooks, job: Job) -> bool:
     """
     lower = [
         run
-        for run in plan.running
-        if run.booked
-        and run.job.queue is job.queue
-        and run.job.spec.priority < job.spec.priority
-        and run.job.preemptible
+        for other in books.holdings.jobs.get(job.queue.spec.id, {}).values()
+        if other.spec.priority < job.spec.priority
+        and other.preemptible
+        and (run := other.run) is not None
+        and run.booked
         and run.phase not in RESHAPING
-        and books.claims_of(run.job)
     ]
     lower.sort(key=lambda run: (run.job.spec.priority, -run.job.seq))
     mark, lost = plan.mark(), list[Run]()
