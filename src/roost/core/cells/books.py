@@ -41,8 +41,6 @@ class CellBooks:
         self.dues = Dues(Forest(()), {})
         self.holdings = Holdings(self.dues)
         self.places = Places(ledger, self.holdings)
-        #: Grows whenever claims changed.
-        self.version = 0
         #: Grows whenever cells are others, or runs may be disturbed that might not be before.
         self._cells = 0
         self._stamp = -1
@@ -51,6 +49,11 @@ class CellBooks:
         self.saw_room = False
         #: When runs without claims were last looked at.
         self.looked_at = -1
+
+    @property
+    def version(self) -> int:
+        """Grows whenever claims changed."""
+        return self.holdings.version
 
     def claims_of(self, job: Job) -> tuple[CellClaim, ...]:
         """The claims by which a job has its place; none, if it is a guest."""
@@ -62,7 +65,7 @@ class CellBooks:
 
     def back_to(self, standing: Standing, queue: QueueId) -> None:
         """All claims are again as they were then, and only that queue's were others meanwhile."""
-        self.version = standing.all_claims
+        self.holdings.version = standing.all_claims
         self.holdings.versions[queue] = standing.of_queue
 
     # -- what there is -----------------------------------------------------------------------------
@@ -78,10 +81,9 @@ class CellBooks:
         specs = {name: queue.spec for name, queue in self.queues.items() if queue.spec.cells}
         before, kept = self.holdings.claims, self.places.kept
         self.dues = Dues(Forest(self.ledger.order), specs)
-        self.holdings = Holdings(self.dues)
+        self.holdings = Holdings(self.dues, self.version + 1)
         self.places = Places(self.ledger, self.holdings)
         self.places.kept = kept
-        self.version += 1
         self._cells += 1
         known = [run for run in self.runs.values() if run.booked]
         for run in sorted(known, key=_firmness):
@@ -147,12 +149,10 @@ class CellBooks:
         self.leave(job)
         bare = [] if job.preemptible else self._bare(self._leaves(allocation.parts), claims)
         self.holdings.hold(job, claims, bare)
-        self.version += 1
 
     def leave(self, job: Job) -> None:
         """A job gives up all that it has."""
         self.holdings.leave(job)
-        self.version += 1
 
     def refit(self, job: Job, allocation: Allocation) -> None:
         """A job has another allocation, or may be disturbed or not: its claims follow."""

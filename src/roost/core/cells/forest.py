@@ -60,17 +60,27 @@ class Cell:
     @property
     def is_free(self) -> bool:
         """Whether neither it, nor a cell in it, nor one around it is taken."""
-        return not self.inside and not any(cell.taken for cell in self.ancestors())
+        if self.inside:
+            return False
+        at = self.parent
+        while at is not None:
+            if at.taken:
+                return False
+            at = at.parent
+        return True
 
     @property
     def split(self) -> int:
         """The height of the largest free cell that would have to be split for it."""
-        height = self.height
-        for cell in self.ancestors():
-            if cell.inside:
-                break
-            height = cell.height
-        return height
+        return self.whole.height
+
+    @property
+    def whole(self) -> Cell:
+        """The largest free cell that would have to be split for it; itself, if it is none."""
+        at = self
+        while at.parent is not None and not at.parent.inside:
+            at = at.parent
+        return at
 
 
 @dataclass(slots=True, eq=False)

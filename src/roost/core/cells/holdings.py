@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 class Holdings:
     """What jobs hold of what is due to their queues, and what they sit on beside it."""
 
-    def __init__(self, dues: Dues) -> None:
+    def __init__(self, dues: Dues, version: int = 0) -> None:
         self.dues = dues
         #: The promise by which each claimed cell is held.
         self.holders: dict[Cell, Due] = {}
         self.claims: dict[JobId, tuple[CellClaim, ...]] = {}
         #: GPUs of runs without claims that must not be disturbed.
         self.squats: dict[JobId, list[Cell]] = {}
-        #: The jobs of each queue that have claims, and a number that grows whenever it has others.
+        #: The jobs of each queue that have claims.
         self.jobs: dict[QueueId, dict[JobId, Job]] = {}
+        #: Grows whenever somebody holds something else; and the same of each queue.
+        self.version = version
         self.versions: dict[QueueId, int] = {}
 
     def owner(self, cell: Cell) -> Due | None:
@@ -56,7 +58,7 @@ class Holdings:
             self.dues.forest.take(leaf)
         if squats:
             self.squats[job.id] = squats
-        self.versions[queue] = self.versions.get(queue, 0) + 1
+        self._changed(queue)
 
     def leave(self, job: Job) -> tuple[tuple[CellClaim, ...], list[Cell]]:
         """A job gives up all that it holds; returns that."""
@@ -76,5 +78,9 @@ class Holdings:
                 del self.holders[cell]
                 if cell not in self.dues.pins:
                     self.dues.forest.give_back(cell)
-        self.versions[queue] = self.versions.get(queue, 0) + 1
+        self._changed(queue)
         return claims, squats
+
+    def _changed(self, queue: QueueId) -> None:
+        self.version += 1
+        self.versions[queue] = self.versions.get(queue, 0) + 1

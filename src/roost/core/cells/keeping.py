@@ -58,10 +58,16 @@ def _look_again(plan: Plan, books: CellBooks) -> None:
     """Give runs claims that they could not have when they began."""
     if books.looked_at == books.version:
         return
+    lacking = {
+        queue
+        for queue, dues in books.dues.by_queue.items()
+        if any(due.open > 0 or due.promise.pinned for due in dues)
+    }
     runs = [
         run
         for run in plan.running
-        if run.booked
+        if run.job.queue.spec.id in lacking
+        and run.booked
         and any(due.open > 0 or due.promise.pinned for due in books.dues.owed(run.job))
     ]
     for run in sorted(runs, key=lambda run: (-run.job.spec.priority, run.job.seq)):
@@ -116,7 +122,7 @@ def _only_help(books: CellBooks, job: Job) -> int:
 def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
     """Place a job in the cells of its queue, others in it or not."""
     own = books.places.own(job)
-    bound = books.places.bind(reversed(books.dues.owed(job)), job)
+    bound = books.places.bind(job)
     ways = [own] if own else []
     named = books.places.named(job)
     if bound:

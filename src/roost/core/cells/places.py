@@ -7,14 +7,14 @@ and taken back in the next plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from roost.core.cells.covering import confines
 from roost.core.cells.dues import Due
-from roost.core.cells.forest import Cell
+from roost.core.cells.forest import Cell, Chain
 from roost.core.cells.holdings import Holdings
 from roost.core.node import Node
-from roost.core.spec import QueueId
+from roost.core.spec import QueueId, Resources
 
 if TYPE_CHECKING:
     from roost.core.ledger import Ledger
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 #: Devices that are kept free, by node, for jobs of a queue with at least that priority.
 Kept: TypeAlias = dict[tuple[QueueId, int], dict[Node, int]]
+
+
+class _Asked(NamedTuple):
+    """For whom cells are searched: a queue, and jobs of it that need the same."""
+
+    queue: str
+    cell: str
+    negative: bool
+    needs: tuple[Resources, ...] | None
+
+
+_EVERYBODY: Final = _Asked("", "", False, None)  # noqa: FBT003 - a field
 
 
 def view(cells: Iterable[Cell]) -> dict[Node, int]:
@@ -40,6 +52,9 @@ class Places:
         self.ledger, self.holdings, self.dues = ledger, holdings, holdings.dues
         #: What is kept free for queues, and jobs of some priority, until the end of a plan.
         self.kept: Kept = {}
+        #: Cells that were found for a queue and for needs of its jobs, and in what state of things.
+        self._bound: dict[_Asked, list[tuple[Due, Cell]]] = {}
+        self._state = (-1, -1, -1)
 
     def of(self, job: Job, *, spares: bool = True) -> Iterator[Mapping[Node, int]]:
         """Where a job may be: in cells of its queue, in those that it may claim, else anywhere.
@@ -52,7 +67,7 @@ class Places:
             own = self.own(job)
             if own:
                 yield view(own)
-            if bound := self.bind(reversed(owed), job):
+            if bound := self.bind(job):
                 own = [*own, *(cell for _, cell in bound)]
                 yield view(own)
             if named := self.named(job):
@@ -83,32 +98,55 @@ class Places:
         cells = self.dues.forest.cells
         return view(cells[claim.cell] for claim in self.holdings.claims.get(job.id, ()))
 
-    def bind(self, dues: Iterable[Due], job: Job | None = None) -> list[tuple[Due, Cell]]:
+    def bind(self, job: Job | None) -> list[tuple[Due, Cell]]:
         """Free cells by which promises could be kept now, those with fewest runs in them first.
 
         Next to whole cells go those whose larger cell is of no use as a whole, then parts of the
-        smallest cells that have to be split. Cells that do not suit a job are left out.
+        smallest cells that have to be split. They are what is due to the queue of a job, but for
+        those that do not suit it; without a job, what is due to all queues.
         """
+        ledger = self.ledger
+        state = (self.holdings.version, ledger.stamp, ledger.rewinds)
+        if self._state != state:
+            self._state = state
+            self._bound.clear()
+        asked = _asked(job)
+        found = self._bound.get(asked)
+        if found is None:
+            dues = self.dues.order if job is None else self.dues.owed(job)[::-1]
+            found = self._bound[asked] = self._bind(dues, asked.needs)
+        return found
+
+    def _bind(
+        self, dues: Iterable[Due], needs: tuple[Resources, ...] | None
+    ) -> list[tuple[Due, Cell]]:
         found: list[tuple[Due, Cell]] = []
         for due in dues:
             if due.promise.pinned or due.open <= 0:
                 continue
-            for cell in sorted(self._candidates(due, job), key=_preference):
+            # Cells whose split takes as much from what is left: they would be refused, too.
+            refused: set[tuple[Chain, int]] = set()
+            for cell in sorted(self._candidates(due, needs), key=_preference):
                 if due.open <= 0:
                     break
-                if cell.is_free and self.dues.allows(due, cell):
+                if not cell.is_free or (sort := (cell.chain, cell.split)) in refused:
+                    continue
+                if self.dues.allows(due, cell):
                     self.dues.claim(due, cell)
                     found.append((due, cell))
+                    refused.clear()
+                else:
+                    refused.add(sort)
         for due, cell in reversed(found):
             self.dues.unclaim(due, cell)
         return found
 
-    def _candidates(self, due: Due, job: Job | None) -> Iterator[Cell]:
+    def _candidates(self, due: Due, needs: tuple[Resources, ...] | None) -> Iterator[Cell]:
         for chain, height in due.levels:
             for cell in chain.cells[height]:
                 if cell.inside or not cell.is_free or cell.bad:
                     continue
-                if job is None or _suits(self.ledger, job, cell):
+                if needs is None or _suits(self.ledger, needs, cell):
                     yield cell
 
     # -- elsewhere ---------------------------------------------------------------------------------
@@ -120,7 +158,7 @@ class Places:
         """
         cells = [*self.holdings.holders, *self.dues.pins]
         if all_claims:
-            cells += [cell for _, cell in self.bind(self.dues.order)]
+            cells += [cell for _, cell in self.bind(None)]
         return self._rest(view(cells))
 
     def _rest(self, taken: dict[Node, int]) -> dict[Node, int]:
@@ -165,15 +203,23 @@ def _may_have(job: Job, whose: tuple[QueueId, int]) -> bool:
     return (job.queue.spec.id, True) == (whose[0], job.spec.priority >= whose[1])
 
 
-def _suits(ledger: Ledger, job: Job, cell: Cell) -> bool:
+def _asked(job: Job | None) -> _Asked:
+    if job is None:
+        return _EVERYBODY
+    spec = job.spec
+    needs = (spec.resources, *(role.resources for role in spec.roles))
+    negative = spec.priority < 0
+    return _Asked(job.queue.spec.id, spec.cell, negative, tuple(one for one in needs if one.gpus))
+
+
+def _suits(ledger: Ledger, needs: tuple[Resources, ...], cell: Cell) -> bool:
     """Whether some worker of a job may be in a cell."""
-    needs = (job.spec.resources, *(role.resources for role in job.spec.roles))
-    return any(ledger.suits(node, need) for node, _ in cell.masks for need in needs if need.gpus)
+    return any(ledger.suits(node, need) for node, _ in cell.masks for need in needs)
 
 
 def _preference(cell: Cell) -> tuple[int, bool, int, int]:
     """Cells without runs first, then those of larger cells that are broken anyway, then buddies."""
-    used = sum((node.taken & mask).bit_count() for node, mask in cell.masks)
-    split = cell.split
-    largest = next((c for c in (cell, *cell.ancestors()) if c.height == split), cell)
-    return used, not (split > cell.height and largest.bad), split, cell.index
+    used, whole = 0, cell.whole
+    for node, mask in cell.masks:
+        used += (node.taken & mask).bit_count()
+    return used, not (whole is not cell and whole.bad), whole.height, cell.index
