@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from roost.core.actions import Action
+from roost.core.cells.books import CellBooks
 from roost.core.controller import Core
 from roost.core.decisions import Decision
 from roost.core.events import Event
@@ -39,6 +40,8 @@ class MomentaryAnomalies:
         self._seats: dict[QueueId, _Seats] = {
             name: _Seats(tenant) for name, tenant in self._tenants.items()
         }
+        #: What is free in each queue's cells, and what its claims were like then.
+        self._known: dict[QueueId, tuple[tuple[int, ...], _Free]] = {}
         self._open: tuple[JobId, ...] = ()
         self._since = 0.0
         self.waits_s: dict[JobId, float] = defaultdict(float)
@@ -73,14 +76,22 @@ class MomentaryAnomalies:
 
     def _claimed(self, tenant: Tenant) -> _Free:
         """What is free in the cells of a queue, claimed by it or not yet."""
-        books, jobs = self._core.ledger.cells, self._core.jobs
+        books, each = self._core.ledger.cells, tenant.gpus // tenant.promise.count
+        if books is None:
+            return [each] * tenant.promise.count
+        now = books.standing(tenant.name)[1:]
+        known = self._known.get(tenant.name)
+        if known is None or known[0] != now:
+            known = self._known[tenant.name] = now, self._unused(tenant, books)
+        return known[1]
+
+    def _unused(self, tenant: Tenant, books: CellBooks) -> _Free:
         each = tenant.gpus // tenant.promise.count
         used: dict[str, int] = defaultdict(int)
-        for name, claims in books.holdings.claims.items() if books is not None else ():
-            job = jobs[name]
-            if job.queue.spec.id != tenant.name or job.run is None:
+        for job in books.holdings.jobs.get(tenant.name, {}).values():
+            if job.run is None:
                 continue
-            held = {claim.cell: 0 for claim in claims}
+            held = {claim.cell: 0 for claim in books.claims_of(job)}
             for part in (job.run.target or job.run.allocation).parts:
                 for gpu in part.gpus:
                     cell = _cell_of(held, part.node, gpu)
