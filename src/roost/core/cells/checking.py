@@ -46,7 +46,7 @@ def _check_pin(dues: Dues, due: Due) -> None:
 
 
 def _overlap(one: Cell, other: Cell) -> bool:
-    return other in (one, *one.ancestors()) or one in other.ancestors()
+    return one is other or other in tuple(one.ancestors()) or one in tuple(other.ancestors())
 
 
 def _named_like(forest: Forest, name: str) -> str:
