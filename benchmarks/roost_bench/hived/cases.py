@@ -26,6 +26,7 @@ from roost.core import (
     JobId,
     JobSpec,
     Launch,
+    NodeChanged,
     NodeCordoned,
     NodeId,
     NodeJoined,
@@ -95,12 +96,14 @@ class _World:
     victims: set[str] = field(default_factory=set)
     withdrawn: set[str] = field(default_factory=set)
     nodes: dict[str, NodeSpec] = field(default_factory=dict)
+    inner: dict[str, Any] = field(default_factory=dict)
 
     def build(self, told: dict[str, Any], queues: dict[str, str]) -> None:
         for group in told["cluster"]:
             for spec in _nodes(group, told["inner"]):
                 self.nodes[spec.id] = spec
                 self._tell(NodeJoined(0.0, spec))
+        self.inner = told["inner"]
         for name, cells in queues.items():
             self._promise(name, cells)
 
@@ -129,6 +132,7 @@ class _World:
     def _do(self, step: dict[str, Any]) -> None:
         for name in step.get("cancel", ()):
             self._cancel(JobId(name))
+        self._rebuild(step.get("rebuild", ()))
         for name, cells in step.get("promise", {}).items():
             self._promise(name, cells)
         kinds: dict[str, Callable[[NodeId], Event]] = {
@@ -148,6 +152,17 @@ class _World:
     def _promise(self, name: str, cells: str) -> None:
         spec = QueueSpec(QueueId(name), cells=parse_promises(cells), overflows=False)
         self._tell(QueueChanged(self.now, spec))
+
+    def _rebuild(self, groups: Iterable[dict[str, Any]]) -> None:
+        """Say of nodes, all at once, where they stand now; new ones join."""
+        specs = [spec for group in groups for spec in _nodes(group, self.inner)]
+        events: list[Event] = [
+            NodeChanged(self.now, spec) if spec.id in self.nodes else NodeJoined(self.now, spec)
+            for spec in specs
+        ]
+        self.nodes.update({spec.id: spec for spec in specs})
+        if events:
+            self._tell(*events)
 
     def _submit(self, step: dict[str, Any]) -> None:
         name, pool = step["submit"], ""
@@ -180,11 +195,11 @@ class _World:
         if run is not None:
             self._tell(Exited(self.now, run.id, Outcome.STOPPED))
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, *events: Event) -> None:
         """Tell the core, and do what it asks for; stops take their time."""
-        todo = [event]
+        todo = [events]
         while todo:
-            actions = self.core.handle(todo.pop(0))
+            actions = self.core.handle(*todo.pop(0))
             self.withdrawn |= set(self.core.withdrawn)
             gone = {one.job for one in self.core.decisions if isinstance(one, Evict)}
             self.victims |= {
@@ -192,7 +207,7 @@ class _World:
                 for action in actions
                 if isinstance(action, Stop) and action.run.job in gone
             }
-            todo += [Started(self.now, a.run) for a in actions if isinstance(a, Launch)]
+            todo += [(Started(self.now, a.run),) for a in actions if isinstance(a, Launch)]
 
     # -- what is expected --------------------------------------------------------------------------
 
