@@ -79,7 +79,7 @@ class MomentaryAnomalies:
         books, each = self._core.ledger.cells, tenant.gpus // tenant.promise.count
         if books is None:
             return [each] * tenant.promise.count
-        now = books.standing(tenant.name)[1:]
+        now = books.version_for(tenant.name)[1:]
         known = self._known.get(tenant.name)
         if known is None or known[0] != now:
             known = self._known[tenant.name] = now, self._unused(tenant, books)

@@ -170,7 +170,7 @@ class _World:
             pool = f"for {name}"
             self._tell(PoolChanged(self.now, pool, frozenset(map(NodeId, step["pool"]))))
         kinds = (step["kind"],) if "kind" in step else ()
-        roles = ()
+        roles: tuple[Role, ...] = ()
         if "beside" in step:
             roles = (Role("other", 1, Resources(gpus=step["beside"], kinds=kinds, pool=pool)),)
         workers = step.get("workers", 1)
@@ -215,17 +215,17 @@ class _World:
         """What is expected, what is so, and whether that is the same."""
         match what:
             case "at":
-                got = self._place(step, str(wanted))
-                return what, wanted, got, _gpus(str(wanted)) == _gpus(got)
+                place = self._place(step, str(wanted))
+                return what, wanted, place, _gpus(str(wanted)) == _gpus(place)
             case "refused":
                 return what, wanted, self.refused, str(wanted) in self.refused
             case "waits":
-                got = "waits" if not self._runs(wanted) else "runs"
-                return what, wanted, got, got == "waits"
+                runs = self._runs(wanted)
+                return what, wanted, "runs" if runs else "waits", not runs
             case "empty":
-                got = not any(run.booked for run in self.core.runs.values())
-                got = got and not self._claimed() and self.core.waiting.count == 0
-                return what, wanted, got, got == wanted
+                empty = not any(run.booked for run in self.core.runs.values())
+                empty = empty and not self._claimed() and self.core.waiting.count == 0
+                return what, wanted, empty, empty == wanted
             case "broken":
                 found: dict[str, int] = {}
                 for due, count in self._books().dues.broken():
@@ -254,11 +254,11 @@ class _World:
             case "claims":
                 return self._claimed()
             case "guests":
-                return {name for name in jobs if self._runs(name)} - self._claimed()
+                return {str(name) for name in jobs if self._runs(name)} - self._claimed()
             case "runs":
-                return {name for name in jobs if self._runs(name)}
+                return {str(name) for name in jobs if self._runs(name)}
             case "reserved":
-                return {name for name, job in jobs.items() if _is_reserved(job)}
+                return {str(name) for name, job in jobs.items() if _is_reserved(job)}
             case "free":
                 nodes = self.core.ledger.nodes
                 return {name for name in wanted if not nodes[NodeId(name)].taken}
@@ -269,7 +269,7 @@ class _World:
         return self.core.ledger.cells
 
     def _claimed(self) -> set[str]:
-        return set(self._books().holdings.claims)
+        return {str(job) for job in self._books().holdings.claims}
 
     def _runs(self, name: str) -> bool:
         run = self.core.jobs[JobId(name)].run

@@ -22,7 +22,7 @@ from roost.core.cells.dues import Due, Dues, no_worse
 from roost.core.cells.forest import Cell, Forest
 from roost.core.cells.holdings import Holdings
 from roost.core.cells.places import Places
-from roost.core.cells.refusals import Refusals, Standing
+from roost.core.cells.refusals import ClaimVersion, Refusals
 from roost.core.spec import QueueId, RunId
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ class CellBooks:
         """The claims by which a job has its place; none, if it is a guest."""
         return self.holdings.claims.get(job.id, ())
 
-    def standing(self, queue: QueueId) -> Standing:
+    def version_for(self, queue: QueueId) -> ClaimVersion:
         """What claims are like, as far as a queue's jobs are concerned; see ``back_to``."""
-        return Standing(self.version, self.holdings.versions.get(queue, 0), self._cells)
+        return ClaimVersion(self.version, self.holdings.versions.get(queue, 0), self._cells)
 
-    def back_to(self, standing: Standing, queue: QueueId) -> None:
+    def back_to(self, version: ClaimVersion, queue: QueueId) -> None:
         """All claims are again as they were then, and only that queue's were others meanwhile."""
-        self.holdings.version = standing.all_claims
-        self.holdings.versions[queue] = standing.of_queue
+        self.holdings.version = version.all_claims
+        self.holdings.versions[queue] = version.of_queue
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -163,11 +163,11 @@ class CellBooks:
 
     def fitted(self, job: Job, allocation: Allocation) -> tuple[CellClaim, ...]:
         """The claims that a job would have with another allocation; its books stay as they are."""
-        standing = self.standing(job.queue.spec.id)
+        version = self.version_for(job.queue.spec.id)
         before, squats = self.holdings.leave(job)
         found = self._still(job, allocation, before)
         self.holdings.hold(job, before, squats)
-        self.back_to(standing, job.queue.spec.id)
+        self.back_to(version, job.queue.spec.id)
         return found
 
     def _still(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SPARE = 64
 
 
-class Standing(NamedTuple):
+class ClaimVersion(NamedTuple):
     """What claims are like: a number for those of all queues, for those of one, and for cells."""
 
     all_claims: int
@@ -30,7 +30,7 @@ class _Refusal(NamedTuple):
     """A job that was refused, when, and the nodes by which alone it can be helped, if so."""
 
     seq: int
-    standing: Standing
+    version: ClaimVersion
     stamp: int
     nodes: int
 
@@ -42,24 +42,24 @@ class Refusals:
         self.ledger = ledger
         self._lines: dict[Line, _Refusal] = {}
 
-    def still(self, line: Line, job: Job, standing: Standing) -> bool:
+    def still(self, line: Line, job: Job, version: ClaimVersion) -> bool:
         """Whether the job at the head of a line would be refused again."""
         found = self._lines.get(line)
         if found is None or found.seq != job.seq:
             return False
-        if found.standing == standing and found.stamp == self.ledger.stamp:
+        if found.version == version and found.stamp == self.ledger.stamp:
             return True
-        if not found.nodes or found.standing[1:] != standing[1:]:
+        if not found.nodes or found.version[1:] != version[1:]:
             return False
         changed = self.ledger.changed_since(found.stamp)
         if changed is None or any(node.bit & found.nodes for node in changed):
             return False
         # So that next time only what comes is looked at.
-        self._lines[line] = found._replace(standing=standing, stamp=self.ledger.stamp)
+        self._lines[line] = found._replace(version=version, stamp=self.ledger.stamp)
         return True
 
-    def note(self, line: Line, job: Job, standing: Standing, nodes: int, waiting: int) -> None:
+    def note(self, line: Line, job: Job, version: ClaimVersion, nodes: int, waiting: int) -> None:
         """Remember a refusal; ``nodes``: only a change of one of these can help, 0: any may."""
         if len(self._lines) > waiting + _SPARE:
             self._lines.clear()
-        self._lines[line] = _Refusal(job.seq, standing, self.ledger.stamp, nodes)
+        self._lines[line] = _Refusal(job.seq, version, self.ledger.stamp, nodes)
