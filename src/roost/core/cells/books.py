@@ -22,7 +22,7 @@ from roost.core.cells.dues import Due, Dues, no_worse
 from roost.core.cells.forest import Cell, Forest
 from roost.core.cells.holdings import Holdings
 from roost.core.cells.places import Places
-from roost.core.cells.refusals import ClaimVersion, Refusals
+from roost.core.cells.refused_lines import ClaimVersion, RefusedLines
 from roost.core.spec import QueueId, RunId
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class CellBooks:
         #: Grows whenever cells are others, or runs may be disturbed that might not be before.
         self._cells = 0
         self._stamp = -1
-        self.refusals = Refusals(ledger)
+        self.refused = RefusedLines(ledger)
         #: Whether a search under way found room, and something else was in the way.
         self.saw_room = False
         #: When runs without claims were last looked at.

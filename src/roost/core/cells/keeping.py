@@ -93,8 +93,8 @@ def _bare(books: CellBooks, run: Run, masks: Mapping[Node, int]) -> dict[Node, i
 def _serve(plan: Plan, books: CellBooks, line: Line) -> bool:
     """Start the head of a line within its queue's promise, if that has room for it."""
     job = line.head
-    version, refusals = books.version_for(job.queue.spec.id), books.refusals
-    if refusals.still(line, job, version) or plan.over_limit(job, line.gpu_milli):
+    version, refused = books.version_for(job.queue.spec.id), books.refused
+    if refused.still(line, job, version) or plan.over_limit(job, line.gpu_milli):
         return False
     moment = plan.ledger.moment()
     books.saw_room = False
@@ -103,7 +103,7 @@ def _serve(plan: Plan, books: CellBooks, line: Line) -> bool:
     plan.ledger.back_to(moment)
     books.back_to(version, job.queue.spec.id)
     nodes = 0 if books.saw_room else _only_help(books, job)
-    refusals.note(line, job, version, nodes, len(plan.waiting.open))
+    refused.note(line, job, version, nodes, len(plan.waiting.open))
     return False
 
 

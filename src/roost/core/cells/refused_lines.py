@@ -35,7 +35,7 @@ class _Refusal(NamedTuple):
     nodes: int
 
 
-class Refusals:
+class RefusedLines:
     """Lines for which no room was found, and when."""
 
     def __init__(self, ledger: Ledger) -> None:
