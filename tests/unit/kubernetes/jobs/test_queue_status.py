@@ -289,5 +289,5 @@ def test_a_job_waits_for_the_promise_of_the_cell_that_it_names() -> None:
 
 def trouble(source: JobController, name: str) -> str:
     """Why a Job is not in the core."""
-    found = source._workloads[JobId(f"{SPACE}.{name}")].trouble  # noqa: SLF001
+    found = source._workloads[JobId(f"{SPACE}.{name}")].trouble
     return "" if found is None else found.sentence
