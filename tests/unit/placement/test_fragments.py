@@ -10,16 +10,16 @@ from tests.support.effort import examples
 from roost.core import Ledger, Level, NodeId, NodeSpec, Part, Resources, Shape
 from roost.core.demand import Demand, Typical, counted
 from roost.core.spec import Way
+from roost.errors import InvalidSpec
 from roost.placement import placer
 from roost.placement.fragments import Fragmentation, GradientRule, ValueRule, fragmented_milli
-from roost.errors import InvalidSpec
 from roost.testing.builders import node, spec, worker
 
 
 def ledger_of(*nodes: NodeSpec, typical: tuple[Resources, ...] = ()) -> Ledger:
     ledger = Ledger()
-    for spec in nodes:
-        ledger.join(spec)
+    for one in nodes:
+        ledger.join(one)
     for need in typical:
         ledger.demand.note(need, 100)
     return ledger
