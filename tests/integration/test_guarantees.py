@@ -11,6 +11,9 @@ import pytest
 from tests.integration.commands import ROOST, run
 from tests.integration.test_server import Served, served
 
+from roost.client import Client
+from roost.errors import Conflict
+
 FOREVER = "sleep 600"
 
 
@@ -104,7 +107,14 @@ def test_a_guest_of_the_same_queue_leaves_and_a_cell_is_where_a_job_runs(
     assert server.until(guest, "queued")["preemptions"] == 1
     assert f"cell: {pinned}" in here("get", own, "--spec").stdout
 
-    second = server.submit(FOREVER, "second", queue="vision", gpus=1, cell=pinned)
+    with Client(home=server.home) as sdk:
+        fields = {"command": FOREVER.split(), "queue": "vision", "gpus": 1, "cell": pinned}
+        second = sdk.submit({"name": "second", **fields}).id
+        spare = sdk.submit({"name": "spare", "command": ["true"], "gpus": 1, "guest": True})
+        assert spare.wait(timeout=60).state == "succeeded"
+        assert spare.document()["guest"] is True
+        with pytest.raises(Conflict, match="queue guests has no cell"):
+            sdk.submit({**fields, "queue": "guests"})
     with server.client() as client:
         why = client.get(f"/jobs/{second}/explain").json()
     assert f"its queue uses 1 of cell {pinned}" in why["reason"], why
