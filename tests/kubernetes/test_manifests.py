@@ -317,7 +317,10 @@ def test_queues(api: Api, runner: asyncio.Runner, kubectl: Kubectl) -> None:
             with pytest.raises(InvalidSpec):
                 await api.create(CLUSTER_QUEUES, queue(**spec))
         made = await api.create(CLUSTER_QUEUES, queue(quota=4, limit=8.5, priority=-3))
-        assert made["spec"] == {"quota": 4, "limit": 8.5, "priority": -3, "weight": 1}
+        assert made["spec"] == {
+            **{"quota": 4, "limit": 8.5, "priority": -3, "weight": 1},
+            "overflows": True,
+        }
 
     runner.run(story())
     mine = "apiVersion: roost.dev/v1alpha1\nkind: Queue\nmetadata: {name: mine}\nspec: "
