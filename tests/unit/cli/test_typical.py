@@ -39,6 +39,16 @@ def test_the_first_job_goes_where_it_spoils_nothing_for_those_that_usually_come(
     assert ends("--typical", "usual.csv") == {"a": 100.0, "b": 101.0}
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_saved_run_knows_it_when_it_goes_on() -> None:
+    typed = ("jobs.csv", "--cluster", "nodes.csv", "--placer", "fgd", "--typical", "usual.csv")
+    half = roost("simulate", *typed, "--stop-at", "0.5s", "--save", "half.roost")
+    assert half.status == 0, half
+    told = roost("simulate", "--resume", "half.roost", "-o", "csv")
+    assert told.status == 0, told
+    assert told.out == roost("simulate", *typed, "-o", "csv").out
+
+
 def test_how_many_workers_ask_for_what_is_counted(folder: Path) -> None:
     assert [(need.gpus, count) for need, count in read_typical(folder / "usual.csv")] == [
         (8, 5),
