@@ -35,6 +35,7 @@ PLAIN = (
         for name in (
             *("actions", "allocation", "decisions", "events", "observed", "reasons", "spec"),
             *("quota", "history_codec", "snapshot", "snapshot_v1", "wire"),
+            *("cells/claim", "cells/promise", "cells/site"),
         )
     ),
 )

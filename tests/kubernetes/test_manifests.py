@@ -318,7 +318,10 @@ def test_queues(api: Api, runner: asyncio.Runner, kubectl: Kubectl) -> None:
                 await api.create(CLUSTER_QUEUES, queue(**spec))
         made = await api.create(CLUSTER_QUEUES, queue(quota=4, limit=8.5, priority=-3))
         assert made["spec"] == {
-            **{"quota": 4, "limit": 8.5, "priority": -3, "weight": 1},
+            "quota": 4,
+            "limit": 8.5,
+            "priority": -3,
+            "weight": 1,
             "overflows": True,
         }
 

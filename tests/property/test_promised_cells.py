@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.effort import examples
+from tests.support.plain_core import plain_core
 
 from roost.core import Action, Core, Event
 from roost.core.snapshot import dump, load
@@ -27,6 +28,7 @@ def test_a_queue_has_its_private_cluster_whatever_others_do(name: str) -> None:
         validate(walk.core)
 
 
+@plain_core
 @pytest.mark.parametrize("name", ["sjf", "srtf"])
 def test_the_journal_brings_claims_back(name: str) -> None:
     for seed in range(examples(12)):

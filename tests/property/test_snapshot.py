@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.effort import examples, quick
+from tests.support.plain_core import plain_core
 
-import roost.core.controller
 from roost import policies
 from roost.core import Action, Core, Event, Policy
 from roost.core.snapshot import digest, dump, load
@@ -25,11 +25,6 @@ from roost.testing.faulty_engine import FaultyEngine
 from roost.testing.journal import differ, snapshot
 from roost.testing.policies import Restless
 from roost.testing.random_history import RandomHistory
-
-#: A compiled object takes no spy in place of a method.
-plain_core = pytest.mark.skipif(
-    not roost.core.controller.__file__.endswith(".py"), reason="watches the methods of a core"
-)
 
 
 def unlisted(core: Core) -> dict[str, Any]:

@@ -11,7 +11,7 @@ what is typical from the first job on, and fades as others come.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from roost.core.spec import JobSpec, Resources
@@ -85,6 +85,16 @@ class Demand:
             self._counts = {key: n // 2 for key, n in self._counts.items() if n > 1}
             self._total = sum(self._counts.values())
             self._looked_at = 0.0
+
+    @property
+    def counts(self) -> Mapping[Need, int]:
+        """How many workers asked for each need, in the order in which these came."""
+        return self._counts
+
+    def recall(self, counts: Mapping[Need, int]) -> None:
+        """Count what was counted before a restart, and nothing else."""
+        self._counts = dict(counts)
+        self._total = sum(self._counts.values())
 
     def typical(self, before: Counts = ()) -> Typical:
         """What is typical now, if these came ``before`` all that was counted here."""

@@ -25,6 +25,7 @@ from roost.core.actions import Action
 from roost.core.allocation import Allocation, Part
 from roost.core.cells.claim import CellClaim
 from roost.core.controller import Core, Policy
+from roost.core.demand import Need
 from roost.core.events import Event, MigrateRequested
 from roost.core.history_codec import (
     ObservedRecord,
@@ -191,6 +192,7 @@ def _core_record(core: Core, jobs: Iterable[_JobRecord]) -> _CoreRecord:
         ),
         tuple(ledger.windows),
         tuple(_ClaimRecord(*one) for one in ledger.cells.claims.items()) if ledger.cells else (),
+        tuple(_NeedRecord(count, *need) for need, count in ledger.demand.counts.items()),
     )
 
 
@@ -337,6 +339,16 @@ class _ClaimRecord(NamedTuple):
     claims: tuple[CellClaim, ...]
 
 
+class _NeedRecord(NamedTuple):
+    """What so many workers asked for, as far as it matters to those who come after them."""
+
+    workers: int
+    cpu_milli: int
+    share_milli: int
+    gpus: int
+    kinds: tuple[str, ...] = ()
+
+
 class _CoreRecord(NamedTuple):
     """A core. ``actions`` to ``moves`` are left behind by a batch refused in its middle."""
 
@@ -361,6 +373,8 @@ class _CoreRecord(NamedTuple):
     pools: tuple[_PoolRecord, ...] = ()
     windows: tuple[Window, ...] = ()
     claims: tuple[_ClaimRecord, ...] = ()
+    #: None: it was written before this was kept.
+    demand: tuple[_NeedRecord, ...] | None = None
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -421,8 +435,11 @@ def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
         core.ledger.join(place.spec)
     in_line: list[Job] = []
     core.jobs.update(_unique("job", ((record.id, _job(core, record, in_line)) for record in jobs)))
-    for job in core.jobs.values():
-        facts.note_demand(job.spec)
+    if state.demand is None:
+        for job in core.jobs.values():
+            facts.note_demand(job.spec)
+    else:
+        core.ledger.demand.recall({Need(*need): count for count, *need in state.demand})
     core.runs.update(_unique("run", ((record.id, _run(core, record)) for record in state.runs)))
     for run in core.runs.values():
         _book(core, run)

@@ -35,6 +35,8 @@ _CLASSES = {
     "roost.core.observed": "Setting Mean Timing Observed",
     "roost.core.occupancy": "Occupancy",
     "roost.core.plan": "Plan",
+    "roost.core.quota": "Quota",
+    "roost.core.quota_tree": "Account Tree",
     "roost.core.reasons": "Cause Reason",
     "roost.core.spec": (
         "RunId Qos Way Level Range Resources Role Training Costs JobSpec Shape NodeSpec QueueSpec"
@@ -51,8 +53,8 @@ _CLASSES = {
     "roost.perf.steps": "StepSample StepModel Look Objective",
     "roost.perf.uncertainty": "LogNormal Prior Measurements Belief",
     "roost.placement.even": "Portion Refusals Even",
-    "roost.placement.fragment_placers": "Fgd Usable",
-    "roost.placement.placers": "FirstFit Pack Consolidate Spread Topology Anywhere",
+    "roost.placement.fragment_placers": "Fgd Usable Compact",
+    "roost.placement.placers": "FirstFit Cells Pack Consolidate Spread Topology Anywhere",
     "roost.sim.failures": "Failures Breakdowns",
     "roost.sim.simulation": "Setup Simulation",
     "roost.sim.worlds.rates": "TrueJob TrueRun Gauges EndedHold World",

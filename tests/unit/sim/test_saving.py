@@ -28,7 +28,8 @@ from roost import __version__
 from roost.core.events import Event, NodeCordoned
 from roost.core.node import Notice
 from roost.core.plan import Plan
-from roost.core.spec import NodeId, Range
+from roost.core.quota import Quota
+from roost.core.spec import NodeId, QueueId, QueueSpec, Range
 from roost.core.state import JobState
 from roost.errors import InvalidSpec, NotFound
 from roost.placement import PLACERS, placer
@@ -94,6 +95,23 @@ def test_a_run_in_parts_is_the_whole_run_to_the_last_bit(name: str, tmp_path: Pa
 @pytest.mark.parametrize("placer_name", PLACERS)
 def test_so_it_is_with_every_placer(placer_name: str, tmp_path: Path) -> None:
     assert parts("srtf", placer_name, tmp_path / "run") == whole("srtf", placer_name)
+
+
+def test_queues_that_borrow_from_each_other_are_saved(tmp_path: Path) -> None:
+    quota = (Quota("gpu:a", 4000, lending=2000),)
+    tree = QueueSpec(QueueId("all"), quota_milli=8000)
+    own = QueueSpec(QueueId("queue-1"), quota_milli=4000, parent=tree.id, quotas=quota)
+
+    def borrowing() -> Simulation:
+        made = simulated("fair").setup
+        return Simulation(replace(made, queues=(tree, own, *made.queues[1:])))
+
+    log, results = logged(borrowing())
+    simulation = borrowing()
+    first, _ = logged(simulation, results.series.time[-1] / 2)
+    saving.save(simulation, tmp_path / "run")
+    rest, again = logged(saving.load(tmp_path / "run"))
+    assert (first + rest, again) == (log, results)
 
 
 def save_halves(folder: str) -> None:
