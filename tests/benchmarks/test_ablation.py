@@ -62,6 +62,11 @@ def test_the_same_seed_gives_the_same_row() -> None:
     assert first.p99_jct_s >= first.mean_jct_s > 0
 
 
+def test_where_guests_shrink_for_promises_no_cell_is_claimed_twice() -> None:
+    # With this seed elastic guests are given cells of the very job that they make room for.
+    assert AblationBench(300, 1.3).measure(VARIANTS[-1], 4).unfinished == 0
+
+
 def test_a_row_for_each_variant_and_seed() -> None:
     said = roost("bench", "ablation", "--jobs", "10", "--seeds", "1", "-o", "json")
     rows = json.loads(said.out)

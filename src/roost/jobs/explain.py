@@ -277,7 +277,7 @@ def impossible(core: Core, spec: JobSpec, placer: Placer) -> str | None:
 def _fits_cell(core: Core, empty: Ledger, spec: JobSpec, shape: Shape, placer: Placer) -> bool:
     """Whether a job fits into the cell that it names; one that is not there now may come back."""
     cells = core.ledger.cells
-    cell = None if cells is None else cells.forest.cells.get(spec.cell)
+    cell = None if cells is None else cells.dues.forest.cells.get(spec.cell)
     if cell is None:
         return True
     with empty.within({empty.nodes[node.id]: mask for node, mask in cell.masks}):

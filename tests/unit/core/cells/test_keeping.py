@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from roost.core import (
@@ -226,3 +228,16 @@ def test_a_restart_brings_claims_back() -> None:
     assert dump(again) == dump(core)
     assert again.ledger.cells is not None
     assert again.ledger.cells.holdings.claims == core.ledger.cells.holdings.claims  # type: ignore[union-attr]
+
+
+def test_a_job_that_asks_for_a_cell_waits_when_that_is_promised_no_more() -> None:
+    core = cluster(promised("vision", "pin:n1"))
+    core.handle(submitted(1.0, "first", "vision", cell="n1"))
+    core.handle(submitted(2.0, "second", "vision", cell="n1"))
+    core.handle(replace(promised("vision", ""), time=2.0))
+
+    core.handle(Started(3.0, run("first")), Exited(3.0, run("first"), Outcome.SUCCEEDED))
+    assert core.jobs[job("second")].run is None
+
+    core.handle(replace(promised("vision", "pin:n1"), time=4.0))
+    assert core.runs[run("second")].allocation.nodes == ("n1",)
