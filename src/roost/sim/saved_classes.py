@@ -24,6 +24,15 @@ from roost.policies import GROUP
 #: Module → its classes that are the state of a simulation.
 _CLASSES = {
     "roost.core.allocation": "Allocation Part Seat",
+    "roost.core.cells.books": "CellBooks",
+    "roost.core.cells.claim": "CellClaim",
+    "roost.core.cells.dues": "Due Dues",
+    "roost.core.cells.forest": "Cell Chain Forest",
+    "roost.core.cells.holdings": "Holdings",
+    "roost.core.cells.places": "Places _Asked",
+    "roost.core.cells.promise": "CellPromise",
+    "roost.core.cells.refused_lines": "ClaimVersion RefusedLines _Refusal",
+    "roost.core.cells.site": "CellSite InnerLevel OuterCell",
     "roost.core.cluster_state": "ClusterState",
     "roost.core.controller": "Core",
     "roost.core.demand": "Demand Need Typical",

@@ -25,6 +25,7 @@ from tests.oracles.workloads import busy, machines, setup
 from tests.support.effort import examples, quick
 
 from roost import __version__
+from roost.core.cells import parse_promises
 from roost.core.events import Event, NodeCordoned
 from roost.core.node import Notice
 from roost.core.plan import Plan
@@ -97,17 +98,25 @@ def test_so_it_is_with_every_placer(placer_name: str, tmp_path: Path) -> None:
     assert parts("srtf", placer_name, tmp_path / "run") == whole("srtf", placer_name)
 
 
-def test_queues_that_borrow_from_each_other_are_saved(tmp_path: Path) -> None:
-    quota = (Quota("gpu:a", 4000, lending=2000),)
-    tree = QueueSpec(QueueId("all"), quota_milli=8000)
-    own = QueueSpec(QueueId("queue-1"), quota_milli=4000, parent=tree.id, quotas=quota)
+_TREE = QueueSpec(QueueId("all"), quota_milli=8000)
+_QUOTAS = (Quota("gpu:a", 4000, lending=2000),)
 
-    def borrowing() -> Simulation:
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        (_TREE, QueueSpec(QueueId("queue-1"), 4000, parent=_TREE.id, quotas=_QUOTAS)),
+        (QueueSpec(QueueId("queue-1"), cells=parse_promises("1xswitch")),),
+    ],
+    ids=["a tree", "cells"],
+)
+def test_what_queues_were_promised_is_saved(queues: tuple[QueueSpec, ...], tmp_path: Path) -> None:
+    def begun() -> Simulation:
         made = simulated("fair").setup
-        return Simulation(replace(made, queues=(tree, own, *made.queues[1:])))
+        return Simulation(replace(made, queues=(*queues, *made.queues[1:])))
 
-    log, results = logged(borrowing())
-    simulation = borrowing()
+    log, results = logged(begun())
+    simulation = begun()
     first, _ = logged(simulation, results.series.time[-1] / 2)
     saving.save(simulation, tmp_path / "run")
     rest, again = logged(saving.load(tmp_path / "run"))
