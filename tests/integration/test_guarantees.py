@@ -11,6 +11,9 @@ import pytest
 from tests.integration.commands import ROOST, run
 from tests.integration.test_server import Served, served
 
+from roost.client import Client
+from roost.errors import Conflict
+
 FOREVER = "sleep 600"
 
 
@@ -64,6 +67,60 @@ def test_a_job_beyond_any_promise_leaves_for_one_that_was_promised_its_place(
     with server.client() as client:
         client.post(f"/jobs/{own}/cancel").raise_for_status()
     server.until(guest, "running")
+
+
+def test_a_guest_of_the_same_queue_leaves_and_a_cell_is_where_a_job_runs(
+    server: Served, tmp_path: Path
+) -> None:
+    here = Verbs(server, tmp_path)
+    (node,) = queue_nodes(server)
+    pinned = f"{node}/gpu1"
+    assert here("queues", "set", "vision", "--cells", f"pin:{pinned}").returncode == 0
+    with server.client() as client:
+        for body, said in (
+            ({"queue": "vision", "cell": "gpu9"}, f"has no cell 'gpu9': it was promised {pinned}"),
+            ({"queue": "guests", "cell": pinned}, "it was promised none by name"),
+            ({"cell": pinned}, "queue default has no cell"),
+            ({"queue": "vision", "cell": pinned, "guest": True}, "leave out 'cell' or 'guest'"),
+            ({"queue": "vision", "cell": pinned, "workers": 2}, "that cell is smaller"),
+        ):
+            refused = client.post("/jobs", json={"job": {"run": FOREVER, "gpus": 1, **body}})
+            assert refused.status_code in (409, 422), refused.text
+            assert said in refused.json()["error"]["message"], refused.text
+
+    guest = here(
+        *("submit", "--name", "sweep", "--queue", "vision", "--guest", "--workers", "2"),
+        *("--gpus", "1", "--yes", "--detach", "--", *FOREVER.split()),
+    ).stdout.strip()
+    running = server.until(guest, "running")
+    assert (running["priority"], running["promise"]) == (-1, "")
+    assert "guest: true" in here("get", guest, "--spec").stdout
+    assert "vision, a guest" in here("get", guest).stdout
+
+    own = here(
+        *("submit", "--name", "own", "--queue", "vision", "--cell", pinned),
+        *("--gpus", "1", "--yes", "--detach", "--", *FOREVER.split()),
+    ).stdout.strip()
+    placed = server.until(own, "running")
+    assert placed["promise"] == f"cell {pinned}"
+    assert [part["gpus"] for part in placed["placement"]] == [[1]]
+    assert server.until(guest, "queued")["preemptions"] == 1
+    assert f"cell: {pinned}" in here("get", own, "--spec").stdout
+
+    with Client(home=server.home) as sdk:
+        fields = {"command": FOREVER.split(), "queue": "vision", "gpus": 1, "cell": pinned}
+        second = sdk.submit({"name": "second", **fields}).id
+        spare = sdk.submit({"name": "spare", "command": ["true"], "gpus": 1, "guest": True})
+        assert spare.wait(timeout=60).state == "succeeded"
+        assert spare.document()["guest"] is True
+        with pytest.raises(Conflict, match="queue guests has no cell"):
+            sdk.submit({**fields, "queue": "guests"})
+    with server.client() as client:
+        why = client.get(f"/jobs/{second}/explain").json()
+    assert f"its queue uses 1 of cell {pinned}" in why["reason"], why
+    again = here("rerun", guest, "--no-guest", "--priority", "3").stdout.strip()
+    with server.client() as client:
+        assert client.get(f"/jobs/{again}").json()["priority"] == 3
 
 
 def test_a_promise_that_cannot_be_kept_is_refused_and_changes_nothing(

@@ -170,6 +170,13 @@ NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
     "nothing to run": ({"run": None}, "spec.run: .*exactly one of them"),
     "blank": ({"run": " \n"}, "spec.run: .*exactly one of them"),
     "two things": ({"command": ["a"]}, "spec.run: .*exactly one of them"),
+    "a guest with a priority": ({"guest": True, "priority": 5}, "spec.priority: .*a guest comes"),
+    "a guest in a cell": ({"guest": True, "cell": "a"}, "spec.cell: .*leave out cell or guest"),
+    "a guest that stays": (
+        {"guest": True, "preemptible": False},
+        "spec.preemptible: .*leave out preemptible or guest",
+    ),
+    "a cell without a name": ({"cell": ""}, "spec.cell: "),
     "an unknown field": ({"gpu_count": 1}, "unknown field .*spec.gpu_count"),
     "contradictory workers": ({"workers": "4..1"}, "spec.workers: .*such as 1..4"),
     "no workers": ({"workers": 0}, "spec.workers: "),
@@ -310,7 +317,13 @@ def test_queues(api: Api, runner: asyncio.Runner, kubectl: Kubectl) -> None:
             with pytest.raises(InvalidSpec):
                 await api.create(CLUSTER_QUEUES, queue(**spec))
         made = await api.create(CLUSTER_QUEUES, queue(quota=4, limit=8.5, priority=-3))
-        assert made["spec"] == {"quota": 4, "limit": 8.5, "priority": -3, "weight": 1}
+        assert made["spec"] == {
+            "quota": 4,
+            "limit": 8.5,
+            "priority": -3,
+            "weight": 1,
+            "overflows": True,
+        }
 
     runner.run(story())
     mine = "apiVersion: roost.dev/v1alpha1\nkind: Queue\nmetadata: {name: mine}\nspec: "

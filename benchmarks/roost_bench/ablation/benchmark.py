@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roost.core.cells import parse_promises
+from roost.core.spec import QueueSpec
 from roost.sim.results import JobResult, Results
 from roost.sim.scenario import Scenario
 from roost.sim.simulation import Simulation
-from roost_bench.ablation.workload import cluster, mixed_jobs
+from roost_bench.ablation.workload import PROMISE, TENANTS, cluster, mixed_jobs
 
 
 class Variant(NamedTuple):
@@ -22,15 +24,17 @@ class Variant(NamedTuple):
     name: str
     policy: str
     placer: str
+    promises: str = ""
 
 
-#: From nothing to everything; the last is the default. The first is what others are compared with.
-#: Each part that can be switched off has a row.
+#: From nothing to everything. The first is what others are compared with. Each part that can be
+#: switched off has a row; the last two are the default, without cells and with them.
 VARIANTS = (
     Variant("neither", "roost:shares=no", "consolidate"),
     Variant("fragments", "roost:shares=no", "compact"),
     Variant("fractions in the choice", "roost", "consolidate"),
     Variant("both", "roost", "compact"),
+    Variant("both, and cells", "roost", "compact", PROMISE),
 )
 
 
@@ -40,11 +44,14 @@ class AblationRow:
 
     GPUs are counted from the first submission to the last: what comes then is the same for all, a
     cluster that runs empty. ``shares_wait_s`` is how long shares wait for their GPU on average.
+    ``promised`` are jobs of the queues that are promised cells where anybody is, ``others`` those
+    of the queue that never is.
     """
 
     variant: str
     policy: str
     placer: str
+    promises: str
     seed: int
     jobs: int
     unfinished: int
@@ -54,6 +61,10 @@ class AblationRow:
     shares_wait_s: float
     whole_jct_s: float
     elastic_jct_s: float
+    promised_jct_s: float
+    promised_wait_s: float
+    others_jct_s: float
+    others_wait_s: float
     allocated_pct: float
     preemptions: int
     resizes: int
@@ -69,7 +80,9 @@ class AblationBench:
     def measure(self, variant: Variant, seed: int) -> AblationRow:
         """Run one variant; the same for the same seed."""
         scenario = Scenario(mixed_jobs(self.jobs, self.load, seed), cluster(), timeline=True)
-        scenario = replace(scenario, skip_impossible=True)
+        cells = parse_promises(variant.promises)
+        queues = tuple(QueueSpec(queue, cells=cells) for queue in TENANTS)
+        scenario = replace(scenario, skip_impossible=True, queues=queues)
         setup = scenario.setup(variant.policy, variant.placer, seed)
         elastic = {job.id for job in setup.workload.jobs if job.spec.elastic}
         return _row(variant, seed, Simulation(setup).run(), elastic)
@@ -80,6 +93,8 @@ def _row(variant: Variant, seed: int, results: Results, elastic: Container[str])
     times = [_jct(job) for job in ended]
     rigid = [job for job in ended if job.id not in elastic]
     shares = [job for job in rigid if 0 < job.gpus < 1]
+    promised = [job for job in ended if job.queue in TENANTS]
+    others = [job for job in ended if job.queue not in TENANTS]
     return AblationRow(
         *variant,
         seed=seed,
@@ -91,6 +106,10 @@ def _row(variant: Variant, seed: int, results: Results, elastic: Container[str])
         shares_wait_s=_mean([_waited(job) for job in shares]),
         whole_jct_s=_mean([_jct(job) for job in rigid if job.gpus >= 1]),
         elastic_jct_s=_mean([_jct(job) for job in ended if job.id in elastic]),
+        promised_jct_s=_mean([_jct(job) for job in promised]),
+        promised_wait_s=_mean([_waited(job) for job in promised]),
+        others_jct_s=_mean([_jct(job) for job in others]),
+        others_wait_s=_mean([_waited(job) for job in others]),
         allocated_pct=round(_allocated(results), 2),
         preemptions=results.preemptions,
         resizes=sum(job.resizes for job in results.jobs),

@@ -71,7 +71,8 @@ def ablation(  # noqa: PLR0913 - a verb takes its options
     """Switch parts of the default policy off, and replay the same mixed jobs.
 
     The jobs ask for whole GPUs, for shares of one, for CPUs alone, and some are elastic, on 64 GPUs
-    of two kinds. Times are means over the seeds, with half the width of their 95 % interval;
+    of two kinds, and belong to three queues; under the last variant two of these are promised cells
+    for 40 GPUs. Times are means over the seeds, with half the width of their 95 % interval;
     the change is the mean of what differs with the same seed, from the first row.
     """
     from roost_bench.ablation.benchmark import VARIANTS, AblationBench
@@ -139,6 +140,8 @@ def _cells(group: Sequence[AblationRow], first: Sequence[AblationRow]) -> dict[s
         "they wait s": figure("shares_wait_s"),
         "whole s": figure("whole_jct_s"),
         "elastic s": figure("elastic_jct_s"),
+        "promised wait s": figure("promised_wait_s"),
+        "others wait s": figure("others_wait_s"),
         "allocated %": figure("allocated_pct", 1),
         "unfinished": str(sum(row.unfinished for row in group)),
     }

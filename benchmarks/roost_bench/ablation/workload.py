@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from roost.core.spec import WHOLE, Costs, NodeSpec, Range, Resources
+from roost.core.spec import WHOLE, Costs, NodeSpec, QueueId, Range, Resources
 from roost.sim.scenario import uniform_cluster
 from roost.traces.generate import Synthetic, generate
 from roost.traces.workload import TraceJob, Workload
@@ -33,6 +33,11 @@ _LONGEST_S = 14400.0
 _GROWTH, _WIDEST = 4, 32
 #: Nodes of each kind, and what each has: GPUs, CPUs.
 _KINDS = {"large": (6, 8, 96), "small": (8, 2, 48)}
+#: Two of three jobs belong to a queue that may be promised cells, 20 GPUs each: what such a queue
+#: asks for at a load of 1.
+TENANTS = (QueueId("vision"), QueueId("speech"))
+_QUEUES = (*TENANTS, QueueId("others"))
+PROMISE = "2xnode:large,2xnode:small"
 
 
 def cluster() -> list[NodeSpec]:
@@ -66,7 +71,13 @@ def mixed_jobs(jobs: int, load: float, seed: int) -> Workload:
         )
     )
     chance = Random(f"mixed/{seed}")  # noqa: S311 - no secret
-    return Workload(f"mixed-{seed}", [_dressed(job, chance) for job in made.jobs])
+    queues = Random(f"queues/{seed}")  # noqa: S311 - no secret
+    dressed = [_dressed(job, chance) for job in made.jobs]
+    return Workload(f"mixed-{seed}", [_queued(job, queues.choice(_QUEUES)) for job in dressed])
+
+
+def _queued(job: TraceJob, queue: QueueId) -> TraceJob:
+    return replace(job, spec=replace(job.spec, queue=queue))
 
 
 def _dressed(job: TraceJob, chance: Random) -> TraceJob:

@@ -26,6 +26,18 @@ _OPTIONS = (
     connection.queue_option,
     connection.priority_option,
     option(
+        "--cell",
+        section="Job",
+        metavar="NAME",
+        help="The cell in which it has to be; its queue is promised it by name.",
+    ),
+    option(
+        "--guest/--no-guest",
+        section="Job",
+        default=None,
+        help="Run only on what is left, and make room for all jobs that are no guests.",
+    ),
+    option(
         "--env",
         section="Job",
         metavar="KEY[=VALUE]",
@@ -131,7 +143,7 @@ def changed(job: JobFile, given: dict[str, Any]) -> JobFile:
 
     data = job.document()
     for name in (
-        *("name", "image", "queue", "priority", "workdir"),
+        *("name", "image", "queue", "cell", "guest", "priority", "workdir"),
         *("max_duration", "run_time", "workers"),
     ):
         if given[name] is not None:

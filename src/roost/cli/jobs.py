@@ -264,7 +264,8 @@ def _facts(view: JobView, now: float) -> dict[str, str]:
         else " · ".join(filter(None, (clean(view.cause), clean(view.reason)))),
         "last time": "" if view.state == "failed" else failure,
         "user": clean(view.user),
-        "queue": f"{clean(view.queue)}, priority {view.priority}",
+        "queue": f"{clean(view.queue)}, "
+        + ("a guest" if view.priority < 0 else f"priority {view.priority}"),
         **({"promise": clean(view.promise)} if view.promise else {}),
         "GPUs": _gpus(view) + (f" ({', '.join(map(clean, view.kinds))})" if view.kinds else ""),
         "sharing": formatting.sharing(view),

@@ -126,6 +126,11 @@ _SCENARIO = (
         help="A queue's quota_milli, limit_milli, weight, priority or cells, "
         "e.g. vision:weight=2,cells=2xnode/1xswitch.",
     ),
+    _cluster(
+        "--typical",
+        **_FILE,
+        help="A trace of what usually comes, for the placers fgd, usable and compact.",
+    ),
     _costs("--restart", type=Duration(), help="Time to start again."),
     _costs("--resize", type=Duration(), help="Time to change size."),
     _costs("--checkpoint-cost", type=Duration(), help="Time that one checkpoint takes."),

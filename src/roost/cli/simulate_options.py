@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.cli.queue_settings import read_queues
+from roost.cli.typical import read_typical
 from roost.errors import InvalidSpec, unknown
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class SimulationOptions:
     kind: str
     cluster: Path | None
     queues: tuple[str, ...]
+    typical: Path | None
     restart: float | None
     resize: float | None
     checkpoint_cost: float | None
@@ -119,6 +121,7 @@ class SimulationOptions:
             skip_impossible=self.skip_impossible,
             timeline=timeline,
             learning=self._learning(workload, nodes),
+            typical=() if self.typical is None else read_typical(self.typical),
         )
 
     def _learning(

@@ -25,6 +25,7 @@ from roost.cli.parameter_types import NO_BOUND, ByteSize, DiskBound, Duration, V
 from roost.cli.prune import KEEP_HELP, MAX_DISK_HELP, retention_option
 from roost.cli.queue_settings import read_queues
 from roost.cli.server_log import server_log
+from roost.cli.typical import read_typical
 from roost.client import endpoints
 from roost.defaults import PLACER, POLICY, USER_DISK, USER_JOBS
 from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
@@ -133,6 +134,14 @@ Examples:
     metavar="NAME",
     shell_complete=complete_placers,
     help="Where jobs go; see roost placers.",
+)
+@option(
+    "--typical",
+    section="Policy",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A trace of what usually comes, for the placers fgd, usable and compact; read at the "
+    "start.  [default: they learn it as jobs come]",
 )
 @option(
     "--slots",
@@ -310,7 +319,8 @@ def _settings(given: Mapping[str, Any]) -> ServerSettings:
     policies.policy(values["policy"])
     # The server may run in another folder.
     values["policy"] = policies.absolute(values["policy"])
-    placement.placer(values["placer"])
+    values["typical"] = () if values["typical"] is None else read_typical(values["typical"])
+    placement.placer(values["placer"], values["typical"])
     retention = RetentionRule(values.pop("keep_s"), values.pop("keep_jobs"), values.pop("max_disk"))
     values["retention"] = retention
     disk = [_bytes(values.pop(name), values["home"]) for name in ("user_disk", "user_disk_max")]

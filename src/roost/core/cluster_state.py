@@ -11,6 +11,7 @@ import math
 from roost.core.actions import Action
 from roost.core.cells.books import CellBooks
 from roost.core.cells.checking import check_cells
+from roost.core.demand import asked_for
 from roost.core.events import MigrateRequested
 from roost.core.history import History
 from roost.core.ledger import Ledger
@@ -93,10 +94,8 @@ class ClusterState:
 
     def note_demand(self, spec: JobSpec) -> None:
         """Count what a job asks for towards what workers usually ask for."""
-        demand = self.ledger.demand
-        demand.note(spec.resources, spec.workers.min)
-        for role in spec.roles:
-            demand.note(role.resources, role.workers)
+        for need, workers in asked_for(spec):
+            self.ledger.demand.note(need, workers)
 
     def run_of(self, job_id: JobId) -> Run:
         """The run of a job that is known to have one."""

@@ -4,14 +4,17 @@ Placers that keep room for what is likely to come ask for the *typical* needs: t
 ones that together are 95 % of all workers asked for, each with its part of them (Weng et al., FGD,
 USENIX ATC 2023). They change only when the workload has grown by a tenth, so that what was worked
 out for them can be kept meanwhile.
+
+What is known beforehand (``counted``, of a trace) counts as if those jobs had come first: it says
+what is typical from the first job on, and fades as others come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from roost.core.spec import Resources
+from roost.core.spec import JobSpec, Resources
 
 #: The part of all workers that the typical needs cover.
 _COVERED = 0.95
@@ -42,18 +45,40 @@ class Typical(NamedTuple):
     needs: tuple[tuple[Need, float], ...] = ()
 
 
+#: How many workers of each need are known, the most frequent first.
+Counts = tuple[tuple[Need, int], ...]
+
+
+def counted(specs: Iterable[JobSpec]) -> Counts:
+    """What the workers of some jobs ask for; of very many needs the most frequent."""
+    found: dict[Need, int] = {}
+    for spec in specs:
+        for need, workers in asked_for(spec):
+            key = _need(need)
+            found[key] = found.get(key, 0) + workers
+    return tuple(sorted(found.items(), key=_rank)[:_MANY])
+
+
+def asked_for(spec: JobSpec) -> Iterable[tuple[Resources, int]]:
+    """What the workers of a job ask for, and how many ask for it."""
+    yield spec.resources, spec.workers.min
+    for role in spec.roles:
+        yield role.resources, role.workers
+
+
 class Demand:
     """Counts what workers ask for."""
 
     def __init__(self) -> None:
         self._counts: dict[Need, int] = {}
         self._total = 0
+        self._before: Counts = ()
         self._looked_at = 0.0
         self._typical = Typical()
 
     def note(self, need: Resources, workers: int = 1) -> None:
         """Count workers that were asked for."""
-        key = Need(need.cpu_milli, need.share_milli, need.gpus, need.kinds)
+        key = _need(need)
         self._counts[key] = self._counts.get(key, 0) + workers
         self._total += workers
         if len(self._counts) > _MANY:
@@ -71,10 +96,17 @@ class Demand:
         self._counts = dict(counts)
         self._total = sum(self._counts.values())
 
-    def typical(self) -> Typical:
-        """What is typical now."""
+    def typical(self, before: Counts = ()) -> Typical:
+        """What is typical now, if these came ``before`` all that was counted here."""
+        if before is not self._before:
+            if before != self._before:
+                self._looked_at = 0.0
+            self._before = before
         if self._total >= self._looked_at:
-            self._looked_at = max(self._total * _GROWTH, float(self._total + _LEAST))
+            earlier = sum(count for _, count in before)
+            self._looked_at = max(
+                (earlier + self._total) * _GROWTH - earlier, float(self._total + _LEAST)
+            )
             needs = self._most_frequent()
             if needs != self._typical.needs:
                 self._typical = Typical(self._typical.version + 1, needs)
@@ -82,15 +114,29 @@ class Demand:
 
     def _most_frequent(self) -> tuple[tuple[Need, float], ...]:
         # Of equally frequent ones the larger first, as FGD does.
-        ranked = sorted(self._counts.items(), key=lambda each: (-each[1], _negated(each[0])))
+        counts = self._counts
+        if self._before:
+            counts = dict(counts)
+            for need, count in self._before:
+                counts[need] = counts.get(need, 0) + count
+        ranked = sorted(counts.items(), key=_rank)
+        total = sum(counts.values())
         chosen: list[tuple[Need, int]] = []
         covered = 0
         for need, count in ranked:
             chosen.append((need, count))
             covered += count
-            if covered >= _COVERED * self._total:
+            if covered >= _COVERED * total:
                 break
         return tuple((need, count / covered) for need, count in chosen)
+
+
+def _need(need: Resources) -> Need:
+    return Need(need.cpu_milli, need.share_milli, need.gpus, need.kinds)
+
+
+def _rank(each: tuple[Need, int]) -> tuple[int, tuple[int, int, int, tuple[str, ...]]]:
+    return -each[1], _negated(each[0])
 
 
 def _negated(need: Need) -> tuple[int, int, int, tuple[str, ...]]:

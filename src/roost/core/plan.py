@@ -166,6 +166,8 @@ class Plan:
 
     def _find(self, job: Job, shape: Shape) -> tuple[Part, ...] | None:
         """Room for a gang: within what its queue was promised, else where it is in nobody's way."""
+        if self._awaits_cell(job):
+            return None
         if self.ledger.cells is None or not shape.gpu_milli:
             return self.find_kind(job, shape)
         for view in self.ledger.cells.places.of(job, spares=self.spares):
@@ -174,6 +176,10 @@ class Plan:
             if parts is not None:
                 return parts
         return None
+
+    def _awaits_cell(self, job: Job) -> bool:
+        """Whether the cell that a job asks for is promised no more: it waits until it is again."""
+        return bool(job.spec.cell) and self.ledger.cells is None
 
     def _find_more(self, job: Job, more: Shape) -> tuple[Part, ...] | None:
         """Room for workers that a run is to have beside those that it has."""
@@ -238,6 +244,8 @@ class Plan:
         if limit is not None and job.queue.used_milli + allocation.gpu_milli > limit:
             raise Fatal(f"job {job.id} would take queue {job.queue.spec.id} over its limit")
         if account is not None and not account.admits(account.held(job, allocation)):
+            return False
+        if self._awaits_cell(job):
             return False
         self._check_parts(job, allocation)
         if closed := self._closed(job, allocation.parts):

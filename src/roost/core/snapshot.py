@@ -441,7 +441,12 @@ def _fill(core: Core, state: _CoreRecord, jobs: Iterable[_JobRecord]) -> None:
         for job in core.jobs.values():
             facts.note_demand(job.spec)
     else:
-        core.ledger.demand.recall({Need(*need): count for count, *need in state.demand})
+        core.ledger.demand.recall(
+            {
+                Need(known.cpu_milli, known.share_milli, known.gpus, known.kinds): known.workers
+                for known in state.demand
+            }
+        )
     core.runs.update(_unique("run", ((record.id, _run(core, record)) for record in state.runs)))
     for run in core.runs.values():
         _book(core, run)

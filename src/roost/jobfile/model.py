@@ -43,6 +43,8 @@ WORKER = core.WORKER
 _ONE_WORKER = Range(1, 1)
 _MOST = {"env": 1_000, "labels": 100, "roles": 20}
 _PYTHONS = ("python", "python3")
+#: To the core, a guest is a job with a negative priority.
+_GUEST = -1
 
 
 class JobFile(Section):
@@ -67,6 +69,8 @@ class JobFile(Section):
     rates: fields.AmountByKind = ()
     within: Literal["socket", "node", "switch", "block", "zone"] | None = None
     queue: fields.QueueName = "default"
+    cell: fields.Line | None = None
+    guest: fields.Truth = False
     priority: fields.Priority = 0
     max_duration: fields.Duration | None = None
     run_time: fields.Duration | None = None
@@ -112,11 +116,34 @@ class JobFile(Section):
             raise wrong(f"env.{both[0]}", f"{both[0]} is both in 'env' and in 'secrets'")
         if WORKER in self.roles:
             raise wrong(f"roles.{WORKER}", f"the role {WORKER!r} is the job itself")
+        if self.guest:
+            self._check_guest()
         try:
             self.spec("")
         except InvalidSpec as error:
             raise wrong("resources", str(error)) from None
         return self
+
+    def _check_guest(self) -> None:
+        """A guest comes after all others, has no right to a place, and leaves when asked."""
+        if self.priority:
+            raise wrong(
+                "priority",
+                f"a guest comes after all jobs that are none: leave out 'priority: {self.priority}'"
+                " or 'guest'",
+            )
+        if self.cell:
+            raise wrong(
+                "cell",
+                f"a guest uses no promise to its queue, so not cell {self.cell!r} either: leave out"
+                " 'cell' or 'guest'",
+            )
+        if not self.preemptible:
+            raise wrong(
+                "preemptible",
+                "a guest makes room for all jobs that are none: leave out 'preemptible: false' or"
+                " 'guest'",
+            )
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], name: str = "job file") -> JobFile:
@@ -163,7 +190,7 @@ class JobFile(Section):
             resources=self.resources.needs(ONE_GPU, self.sharing),
             roles=tuple(role.named(name) for name, role in self.roles.items()),
             queue=QueueId(self.queue),
-            priority=self.priority,
+            priority=_GUEST if self.guest else self.priority,
             user=user,
             application=self.application or self.name,
             run_time_s=self._work(),
@@ -174,6 +201,7 @@ class JobFile(Section):
             within=Level[self.within.upper()] if self.within else None,
             training=None if self.training is None else self.training.known(),
             rates=self.rates,
+            cell=self.cell or "",
         )
 
     def program(self) -> Program:

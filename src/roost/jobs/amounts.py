@@ -49,7 +49,8 @@ def asked(spec: JobSpec) -> str:
     text = _gang(count, "worker", spec.resources)
     for role in spec.roles:
         text += f", and for {_gang(role.workers, role.name, role.resources, always=True)}"
-    return text if spec.within is None else f"{text}, within one {spec.within.name.lower()}"
+    text += "" if spec.within is None else f", within one {spec.within.name.lower()}"
+    return f"{text}, in cell {spec.cell}" if spec.cell else text
 
 
 def there(nodes: Sequence[NodeSpec], wanted: Sequence[Resources]) -> str:

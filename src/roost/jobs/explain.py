@@ -266,9 +266,22 @@ def impossible(core: Core, spec: JobSpec, placer: Placer) -> str | None:
         empty.set_pool(name, members)
     if not empty.order:
         return "the cluster has no nodes"
-    if placer(empty, Shape(spec.workers.min, spec.resources, spec.roles, spec.within)) is None:
+    shape = Shape(spec.workers.min, spec.resources, spec.roles, spec.within)
+    if placer(empty, shape) is None:
         return _too_large(core, spec)
+    if spec.cell and not _fits_cell(core, empty, spec, shape, placer):
+        return f"it asks for {asked(spec)}; that cell is smaller, even if nothing else ran there"
     return None
+
+
+def _fits_cell(core: Core, empty: Ledger, spec: JobSpec, shape: Shape, placer: Placer) -> bool:
+    """Whether a job fits into the cell that it names; one that is not there now may come back."""
+    cells = core.ledger.cells
+    cell = None if cells is None else cells.dues.forest.cells.get(spec.cell)
+    if cell is None:
+        return True
+    with empty.within({empty.nodes[node.id]: mask for node, mask in cell.masks}):
+        return placer(empty, shape) is not None
 
 
 def _too_large(core: Core, spec: JobSpec) -> str:

@@ -241,6 +241,9 @@ def _anywhere(spec: JobSpec) -> Iterator[_Remedy]:
         level = spec.within.name.lower()
         text = f"without asking for all workers within one {level}"
         yield _Remedy(0.1, "within", level, text, replace(spec, within=None))
+    if spec.cell:
+        text = f"without asking for cell {spec.cell}"
+        yield _Remedy(0.1, "cell", spec.cell, text, replace(spec, cell=""))
 
 
 def _kinds(core: Core, spec: JobSpec) -> Iterator[_Remedy]:

@@ -38,6 +38,7 @@ from roost.core import (
     Woke,
     snapshot,
 )
+from roost.core.demand import Counts
 from roost.core.wire import decode_decision
 from roost.defaults import PLACER, POLICY
 from roost.engines import Engine, Usage
@@ -93,6 +94,7 @@ class Cluster:
         *,
         policy: str = POLICY,
         placer: str = PLACER,
+        typical: Counts = (),
         clock: WallClock | None = None,
         by_account: bool = False,
         identity: HomeRow | None = None,
@@ -111,7 +113,7 @@ class Cluster:
             store,
             engine,
             policies.policy(policy),
-            placement.placer(placer),
+            placement.placer(placer, typical),
             PrivateFiles(home),
             self.clock,
         )

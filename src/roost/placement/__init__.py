@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from roost.core.demand import Counts
 from roost.core.plan import Placer
-from roost.errors import unknown
+from roost.errors import InvalidSpec, unknown
 from roost.placement.even import Even
-from roost.placement.fragment_placers import Compact, Fgd, Usable
+from roost.placement.fragment_placers import Compact, Fgd, FragmentPlacer, Usable
 from roost.placement.placers import Anywhere, Cells, Consolidate, FirstFit, Pack, Spread, Topology
 
 __all__ = ["PLACERS", "SUMMARIES", "placer"]
@@ -45,9 +46,17 @@ SUMMARIES: dict[str, str] = {
 }
 
 
-def placer(name: str) -> Placer:
-    """The placer of that name."""
+def placer(name: str, known: Counts = ()) -> Placer:
+    """The placer of that name; ``known`` is what usually comes, for those that go by that."""
     try:
-        return PLACERS[name]
+        found = PLACERS[name]
     except KeyError:
         raise unknown("placer", name, PLACERS) from None
+    if not known:
+        return found
+    if isinstance(found, FragmentPlacer):
+        return type(found)(known)
+    able = [other for other, one in PLACERS.items() if isinstance(one, FragmentPlacer)]
+    raise InvalidSpec(
+        f"placer {name!r} does not go by what usually comes: known shapes are for {', '.join(able)}"
+    )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from roost.core.allocation import Part
-from roost.core.demand import Need, Typical
+from roost.core.demand import Counts, Need, Typical
 from roost.core.ledger import Ledger
 from roost.core.node import Node
 from roost.core.spec import WHOLE, Resources
@@ -28,11 +28,15 @@ class FragmentPlacer(Pack):
     """Places workers one by one where a rule likes it best.
 
     A gang of whole GPUs that one node can hold is placed as one worker that asks for all; a larger
-    one goes on as few nodes as possible.
+    one goes on as few nodes as possible. What usually comes is learned from the jobs as they come,
+    and may be ``known`` beforehand.
     """
 
     #: What its rankings are kept under.
     name = ""
+
+    def __init__(self, known: Counts = ()) -> None:
+        self.known = known
 
     @abstractmethod
     def rule(self, typical: Typical) -> NodeRule:
@@ -99,7 +103,7 @@ class FragmentPlacer(Pack):
 
     def _notes(self, ledger: Ledger) -> _Notes:
         notes = ledger.notes.get(self.name)
-        typical = ledger.demand.typical()
+        typical = ledger.demand.typical(self.known)
         if not isinstance(notes, _Notes) or notes.version != typical.version or notes.is_full:
             plain = all(_is_plain(need) for need, _ in typical.needs)
             notes = ledger.notes[self.name] = _Notes(typical.version, self.rule(typical), plain)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from roost import __version__
+from roost.core.demand import Counts
 from roost.core.spec import CPU_SLOT, QueueSpec
 from roost.defaults import PLACER, POLICY
 from roost.engines.local import LocalEngine
@@ -51,6 +52,7 @@ class ServerSettings:
     store: str = ""
     policy: str = POLICY
     placer: str = PLACER
+    typical: Counts = ()
     slots: int | None = None
     tls: Tls | None = None
     allow: tuple[str, ...] = ()
@@ -153,6 +155,7 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
             home.path,
             policy=start.policy,
             placer=start.placer,
+            typical=start.typical,
             clock=clock,
             by_account=os.geteuid() == 0,
             identity=identity.row,

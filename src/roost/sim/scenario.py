@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from roost.core.demand import Counts
 from roost.core.spec import NodeId, NodeSpec, QueueSpec
 from roost.errors import InvalidSpec
 from roost.perf.speed import Speed, SpeedModel
@@ -49,6 +50,8 @@ class Scenario:
     skip_impossible: bool = False
     timeline: bool = False
     learning: Learning | None = None
+    #: What is known beforehand of what jobs ask for, to placers that go by that.
+    typical: Counts = ()
 
     def __post_init__(self) -> None:
         """Refuse errors that cannot be drawn, and two things of one name."""
@@ -68,13 +71,13 @@ class Scenario:
 
     @staticmethod
     def check_names(policy_text: str, placer_name: str) -> None:
-        """Refuse names that nothing carries, before anything runs."""
+        """Refuse names that nothing carries, before anything is read."""
         policy(policy_text)
         placer(placer_name)
 
     def setup(self, policy_text: str, placer_name: str, seed: int) -> Setup:
         """One run of this scenario."""
-        workload, where = self._jobs(seed), placer(placer_name)
+        workload, where = self._jobs(seed), placer(placer_name, self.typical)
         world: MakeWorld = World
         if self.learning is not None:
             workload, world = self.learning.prepare(workload, self.nodes, policy_text)

@@ -136,6 +136,7 @@ _COLUMNS = (
     _Column("max_retries", "spec.max_retries"),
     _Column("preemptible", "spec.preemptible"),
     _Column("within", "spec.within"),
+    _Column("cell", "spec.cell"),
     _Column("fails_at_s", "fails_at_s"),
 )
 
@@ -224,6 +225,7 @@ def _job(row: TableRow) -> TraceJob:
         max_retries=row.whole("max_retries", 0, low=-_BIG, high=_BIG),
         preemptible=row.choice("preemptible", _BOOLS, default=True),
         within=row.choice("within", _LEVELS) if row.cell("within") else None,
+        cell=row.cell("cell"),
     )
     return TraceJob(
         JobId(_id(row)),

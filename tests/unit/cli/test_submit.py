@@ -67,6 +67,19 @@ def test_submit_a_command_with_everything(
     )
 
 
+def test_a_guest_and_a_cell_can_be_typed(server: FakeServer) -> None:
+    server.plan = PLAN
+    assert roost("submit", "--guest", "--", "python", "x.py").status == 0
+    assert body(server)["guest"] is True
+    assert roost("submit", "--cell", "node-7", "-q", "vision", "--", "python", "x.py").status == 0
+    assert (body(server)["cell"], body(server)["queue"]) == ("node-7", "vision")
+    assert "guest" not in body(server)
+    told = roost("submit", "--guest", "--priority", "5", "--", "python", "x.py")
+    assert "leave out 'priority: 5' or 'guest'" in told.error
+    told = roost("submit", "--guest", "--cell", "node-7", "--", "python", "x.py")
+    assert "a guest uses no promise to its queue, so not cell 'node-7' either" in told.error
+
+
 def test_submit_runs_programs_as_they_are_found_here(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

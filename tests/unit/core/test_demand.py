@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from roost.core import Core, JobId, Submitted
-from roost.core.demand import Demand, Need
+from roost.core.demand import Demand, Need, counted
 from roost.core.events import NodeJoined
 from roost.core.snapshot import dump, load
 from roost.placement import placer
 from roost.policies import policy
-from roost.testing.builders import node, spec, worker
+from roost.testing.builders import node, role, spec, worker
 
 
 def need(gpus: float) -> Need:
@@ -64,3 +64,26 @@ def test_a_restart_knows_what_jobs_asked_for() -> None:
 
     assert core.ledger.demand.typical().needs
     assert again.ledger.demand.typical().needs == core.ledger.demand.typical().needs
+
+
+def test_what_is_known_beforehand_counts_as_if_it_had_come_first() -> None:
+    known = counted([spec(0.5, workers=30), spec(1, workers=10, roles=(role("ps"),))])
+    assert known == ((need(0.5), 30), (need(1), 10), (need(0), 1))
+    demand, all_of_it = Demand(), Demand()
+    for each, count in ((0.5, 30), (1, 10), (0, 1)):
+        all_of_it.note(worker(each), count)
+    assert demand.typical(known).needs == all_of_it.typical().needs
+    assert demand.typical().needs == (), "without it nothing is known"
+    for other in (demand, all_of_it):
+        other.note(worker(4), 60)
+    assert demand.typical(known).needs == all_of_it.typical().needs
+    assert demand.typical(known).needs[0] == (need(4), 0.6)
+
+
+def test_what_is_known_beforehand_is_not_looked_at_anew_each_time() -> None:
+    known, demand = counted([spec(1, workers=1000)]), Demand()
+    first = demand.typical(known)
+    demand.note(worker(2), 99)
+    assert demand.typical(tuple(known)) is first
+    demand.note(worker(2), 2)
+    assert demand.typical(known).version == first.version + 1

@@ -308,6 +308,12 @@ def test_openpai() -> None:
     ]
 
 
+def test_an_opportunistic_job_of_openpai_is_a_guest() -> None:
+    parsed = parse(OPENPAI.replace("jobPriorityClass: prod", "jobPriorityClass: oppo"), "pai.yaml")
+    assert (parsed.job.guest, parsed.job.priority, parsed.job.spec("ada").priority) == (True, 0, -1)
+    assert not said(parsed, "priority class")
+
+
 def test_openpai_lists_what_is_left() -> None:
     parsed = parse(OPENPAI, "pai.yaml")
     for text in (

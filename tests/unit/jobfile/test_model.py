@@ -40,6 +40,7 @@ FULL: dict[str, Any] = {
     "rates": {"A100": 3.5, "T4": 1},
     "within": "node",
     "queue": "vision",
+    "cell": "node-7",
     "priority": 50,
     "max_duration": "12h",
     "run_time": "90m",
@@ -108,7 +109,7 @@ def test_every_field_arrives() -> None:
     assert spec.rates == (("A100", 3.5), ("T4", 1.0))
     assert (spec.queue, spec.priority, spec.application) == ("vision", 50, "resnet")
     assert (spec.run_time_s, spec.min_run_s, spec.max_retries) == (None, 300.0, 2)
-    assert (spec.preemptible, spec.within) == (False, Level.NODE)
+    assert (spec.preemptible, spec.within, spec.cell) == (False, Level.NODE, "node-7")
     assert spec.costs == Costs(checkpoint_every_s=300.0, restart_s=30.0, resize_s=30.0)
     assert full.retry == RetryRule(2, (3, 137), 10.0)
     filled = full.filled({"HOME_DIR": "/home/ada"}, Path("/"))
@@ -128,6 +129,15 @@ def test_every_field_arrives() -> None:
         suspend="stop",
         image="pytorch:2.4",
     )
+
+
+def test_a_guest_comes_after_all_others() -> None:
+    guest = job(guest=True)
+    assert guest.spec("ada").priority == -1
+    assert guest.document() == {"run": "python train.py", "guest": True}
+    assert JobFile.from_document(guest.document()) == guest
+    assert job(guest="no").spec("ada").priority == 0
+    assert job(guest=True, priority=0, preemptible=True) == guest
 
 
 def test_work_is_counted_in_steps_of_a_job_that_says_how_it_learns() -> None:
@@ -326,6 +336,12 @@ def test_roles_run_what_the_job_runs_unless_they_say() -> None:
             {"within": "rack"},
             "within: expected one of socket, node, switch, block, zone, found 'rack'",
         ),
+        ({"guest": True, "priority": 5}, "leave out 'priority: 5' or 'guest'"),
+        ({"guest": True, "cell": "node-7"}, "so not cell 'node-7' either: leave out 'cell'"),
+        ({"guest": True, "preemptible": False}, "leave out 'preemptible: false' or 'guest'"),
+        ({"guest": "perhaps"}, "guest: expected true or false, found 'perhaps'"),
+        ({"cell": ""}, "cell: expected one line of text"),
+        ({"cell": ["a", "b"]}, "cell: expected one line of text"),
         ({"resources": 3}, "resources: expected a mapping, found 3"),
         ({"command": ["x"]}, "'run' and 'command' exclude each other"),
         ({"run": None}, "nothing to run"),
@@ -475,6 +491,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         ["1e3", "0x10", "on", "null", "x", "é", "-1", "+.5", "2024-01-01"]
     ),
     "priority": st.integers(0, 100),
+    "cell": st.sampled_from(["node-7", "node-7/gpu0", "1e3", "on"]),
     "run_time": st.floats(0, 1e6),
     "setup": SCRIPTS,
     "secrets": st.just(["HF_TOKEN"]),

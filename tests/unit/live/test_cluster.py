@@ -12,15 +12,20 @@ import pytest
 from tests.support.recording_engine import RecordingEngine
 
 from roost.core import JobId, Launch, Migrate, Range, Resize, RunId, Started, Suspend
+from roost.core import snapshot as core_snapshot
+from roost.core.demand import counted
 from roost.engines import Delayed, LaunchTrouble
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound
 from roost.jobfile import JobFile
 from roost.jobs.requests import JobSubmission
 from roost.live.cluster import Cluster
+from roost.live.recovery import recover
 from roost.live.user_bounds import UserBounds
+from roost.placement import placer
+from roost.policies import policy
 from roost.store import StoreFull, open_store
 from roost.store.rows import EventQuery, JobRow, QueueRow
-from roost.testing.builders import node
+from roost.testing.builders import node, spec
 
 
 def file(**fields: Any) -> JobFile:
@@ -29,9 +34,9 @@ def file(**fields: Any) -> JobFile:
 
 @asynccontextmanager
 async def cluster(
-    home: Path, gpus: int = 4, **more: Any
+    home: Path, *gpus: int, **more: Any
 ) -> AsyncIterator[tuple[Cluster, RecordingEngine]]:
-    engine = RecordingEngine(node("n0", gpus))
+    engine = RecordingEngine(*(node(f"n{at}", count) for at, count in enumerate(gpus or (4,))))
     it = Cluster(open_store(f"sqlite:///{home}/roost.db"), engine, home, **more)
     await it.start()
     try:
@@ -181,7 +186,7 @@ def test_only_elastic_jobs_are_scaled_and_within_what_they_declared(tmp_path: Pa
 
 def test_a_job_moves_if_there_is_another_place(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with cluster(tmp_path, gpus=2) as (it, engine):
+        async with cluster(tmp_path, 2) as (it, engine):
             row = await running(it, engine)
             moved = await it.migrate(JobId(row.id), None, "ada")
             assert moved.state == "resizing"
@@ -192,7 +197,7 @@ def test_a_job_moves_if_there_is_another_place(tmp_path: Path) -> None:
 
 def test_a_job_stays_if_there_is_no_other_place(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with cluster(tmp_path, gpus=1) as (it, engine):
+        async with cluster(tmp_path, 1) as (it, engine):
             row = await running(it, engine)
             with pytest.raises(Conflict, match="no room for it anywhere else"):
                 await it.migrate(JobId(row.id), None, "ada")
@@ -270,7 +275,7 @@ def test_users_are_told_whether_the_policy_resizes(tmp_path: Path) -> None:
 
 def test_a_waiting_job_says_why_who_is_ahead_and_when(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with cluster(tmp_path, gpus=1) as (it, engine):
+        async with cluster(tmp_path, 1) as (it, engine):
             first = await running(it, engine, run_time="100s")
             waiting, _ = await it.submit(JobSubmission(file(run_time="10s"), "bob"))
             told = await it.explain(JobId(waiting.id))
@@ -296,5 +301,33 @@ def test_the_log_of_events_tells_who_did_what(tmp_path: Path) -> None:
                 ("roost", "state", "starting", "running"),
                 ("eve", "request", "", ""),
             ]
+
+    run(scenario)
+
+
+def test_what_usually_comes_is_known_at_each_start_and_the_journal_needs_it_not(
+    tmp_path: Path,
+) -> None:
+    known = counted([spec(8), spec(1)] * 100)
+
+    async def placed(home: Path, **more: Any) -> tuple[set[str], str]:
+        async with cluster(home, 8, 2, placer="fgd", **more) as (it, _):
+            row, _ = await it.submit(JobSubmission(file(), "ada"))
+            held = it.core.jobs[JobId(row.id)].run
+            assert held is not None
+            return set(held.allocation.nodes), core_snapshot.digest(it.core)
+
+    async def scenario() -> None:
+        for name in ("told", "blind"):
+            (tmp_path / name).mkdir()
+        assert (await placed(tmp_path / "blind"))[0] == {"n0"}
+        assert (await placed(tmp_path / "told", typical=known))[0] == {"n1"}
+        again, digest = await placed(tmp_path / "told", typical=known)
+        assert again == {"n1"}, "it was told at the next start, too"
+        store = open_store(f"sqlite:///{tmp_path}/told/roost.db")
+        for other in (placer("fgd"), placer("fgd", known), placer("pack")):
+            found = recover(store, policy("roost"), other)
+            assert core_snapshot.digest(found.core) == digest
+        store.close()
 
     run(scenario)

@@ -8,17 +8,18 @@ import pytest
 from tests.support.effort import examples
 
 from roost.core import Ledger, Level, NodeId, NodeSpec, Part, Resources, Shape
-from roost.core.demand import Demand, Typical
+from roost.core.demand import Demand, Typical, counted
 from roost.core.spec import Way
+from roost.errors import InvalidSpec
 from roost.placement import placer
 from roost.placement.fragments import Fragmentation, GradientRule, ValueRule, fragmented_milli
-from roost.testing.builders import node, worker
+from roost.testing.builders import node, spec, worker
 
 
 def ledger_of(*nodes: NodeSpec, typical: tuple[Resources, ...] = ()) -> Ledger:
     ledger = Ledger()
-    for spec in nodes:
-        ledger.join(spec)
+    for one in nodes:
+        ledger.join(one)
     for need in typical:
         ledger.demand.note(need, 100)
     return ledger
@@ -244,3 +245,29 @@ def test_compact_does_as_consolidate_where_all_are_whole_gpus(seed: int) -> None
             ledger.demand.note(need, workers)
         found.append([put(name, ledger, need, workers) for need, workers in asked])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["fgd", "usable", "compact"])
+def test_what_is_known_beforehand_counts_from_the_first_job_on(name: str) -> None:
+    known = counted([spec(8), spec(1)] * 10)
+    shape = Shape(1, worker(1))
+    fresh = ledger_of(node("n0", 8), node("n1", 2))
+    (part,) = placer(name, known)(fresh, shape) or ()
+    assert part.node == "n1"
+    told = ledger_of(node("n0", 8), node("n1", 2), typical=(worker(8), worker(1)))
+    assert placer(name)(told, shape) == (part,), "as if these jobs had come"
+
+
+@pytest.mark.parametrize("name", ["fgd", "usable", "compact"])
+def test_one_placer_knows_nothing_of_what_another_was_told(name: str) -> None:
+    ledger, shape = ledger_of(node("n0", 8), node("n1", 2)), Shape(1, worker(1))
+    first = placer(name)(ledger, shape)
+    placer(name, counted([spec(8), spec(1)] * 10))(ledger, shape)
+    assert placer(name)(ledger, shape) == first
+
+
+def test_only_some_placers_go_by_what_usually_comes() -> None:
+    known = counted([spec(1)])
+    with pytest.raises(InvalidSpec, match="'pack' does not go by what usually comes"):
+        placer("pack", known)
+    assert placer("pack", ()) is placer("pack")

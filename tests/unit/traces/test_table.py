@@ -69,6 +69,7 @@ specs = st.builds(
     max_retries=st.integers(0, 99),
     preemptible=st.booleans(),
     within=st.none() | st.sampled_from(Level),
+    cell=names,
 )
 jobs = st.builds(
     TraceJob,

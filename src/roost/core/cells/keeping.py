@@ -176,8 +176,11 @@ def _begin(  # noqa: PLR0913 - where, for whom, and against whom
             if not _send_away(plan, run, taken, why):
                 plan.undo(mark)
                 return False
-    if _make_fit(plan, job, parts, guests, why) and plan.place_at(job, Allocation(parts), claims):
-        return True
+    if _make_fit(plan, job, parts, guests, why):
+        # An elastic guest that goes on with less may have been given one of these cells.
+        claims = books.cover(job, parts, bound)
+        if claims and plan.place_at(job, Allocation(parts), claims):
+            return True
     plan.undo(mark)
     return False
 

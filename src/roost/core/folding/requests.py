@@ -6,6 +6,7 @@ a place is only noted here: the controller serves it before the policy has its s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from roost.core import lifecycle
@@ -24,8 +25,19 @@ from roost.core.events import (
     SuspendRequested,
 )
 from roost.core.plan import Plan
-from roost.core.state import Job, JobState
+from roost.core.spec import QueueId
+from roost.core.state import Job, JobState, Queue
 from roost.errors import Conflict, NotFound
+
+
+def check_wish(queues: Mapping[QueueId, Queue], event: Submitted) -> None:
+    """Refuse a job that asks for what its queue was not promised; Conflict or NotFound."""
+    if event.spec.cell and event.spec.queue not in queues:
+        raise Conflict(
+            f"job {event.job!r}: queue {event.spec.queue} has no cell {event.spec.cell!r}:"
+            " there is no such queue"
+        )
+    check_claim(queues, event)
 
 
 def submitted(state: ClusterState, event: Submitted) -> bool:
@@ -33,8 +45,8 @@ def submitted(state: ClusterState, event: Submitted) -> bool:
     if event.job in state.jobs:
         msg = f"job {event.job!r} exists already"
         raise Conflict(msg)
-    if state.ledger.cells is not None:
-        check_claim(state.queues, event)
+    if event.spec.cell or state.ledger.cells is not None:
+        check_wish(state.queues, event)
     queue = state.queue(event.spec.queue)
     expected = state.history.expected_s(event.spec)
     job = Job(event.job, state.submitted, event.spec, queue, event.time, expected)

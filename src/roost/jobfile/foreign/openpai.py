@@ -16,7 +16,7 @@ from roost.jobfile.foreign.conversion import Conversion, ForeignFields, named
 from roost.jobfile.yaml import YamlNode
 
 _TEMPLATE = re.compile(r"<%\s*\$(\w+)\.([\w-]+)(?:\[(\d+)\])?\s*%>")
-_PRIORITIES = {"oppo": 0, "test": 10, "prod": 50, "crit": 90}
+_PRIORITIES = {"test": 10, "prod": 50, "crit": 90}
 _KINDS = ("data", "script", "output")
 
 
@@ -141,7 +141,9 @@ def _roles(top: ForeignFields, out: Conversion) -> list[_Role]:
 
 def _put_priority(hived: ForeignFields, out: Conversion) -> None:
     given = hived.text("jobPriorityClass")
-    if given in _PRIORITIES:
+    if given == "oppo":
+        out.put("guest", value=True, line=hived.line_of("jobPriorityClass"))
+    elif given in _PRIORITIES:
         out.put("priority", _PRIORITIES[given], hived.line_of("jobPriorityClass"))
         out.note(
             hived.line_of("jobPriorityClass"),

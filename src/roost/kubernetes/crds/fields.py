@@ -292,6 +292,11 @@ OWN: dict[str, Schema] = {
         *(63, "The Queue of this namespace in which the job waits."),
         pattern=anchored(fields.QUEUE),
     ),
+    "cell": text(
+        *(fields.MAX_LINE, "A cell that its queue is promised by name, and in which it has to be."),
+        minLength=1,
+    ),
+    "guest": {"description": "Whether it runs only on what is left, and makes room for others."},
     "priority": whole(0, 100, "Higher goes first within a queue."),
     "max_duration": duration("The job is stopped after that."),
     "keep": duration("How long a server keeps the job when it is over; not used on a cluster."),

@@ -73,6 +73,21 @@ JOB: tuple[Rule, ...] = (
         ".replicas",
     ),
     rule(
+        "!self.guest || self.priority == 0",
+        "a guest comes after all jobs that are none: leave out priority or guest",
+        ".priority",
+    ),
+    rule(
+        "!self.guest || !has(self.cell)",
+        "a guest uses no promise to its queue, so no cell either: leave out cell or guest",
+        ".cell",
+    ),
+    rule(
+        "!self.guest || self.preemptible",
+        "a guest makes room for all jobs that are none: leave out preemptible or guest",
+        ".preemptible",
+    ),
+    rule(
         "!has(self.gpus) || !has(self.resources)"
         " || (!has(self.resources.gpu) && !has(self.resources.any_of))",
         "gpus and resources.gpu say the same; give one of them",

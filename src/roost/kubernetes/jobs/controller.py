@@ -19,6 +19,7 @@ from roost.core import (
     NodeId,
     NodeJoined,
     PoolChanged,
+    QueueChanged,
     RunId,
     SetAside,
 )
@@ -81,8 +82,8 @@ _REASONS = 500
 _BUDGETS_S = 1.0
 #: What more nodes would help against.
 _NO_ROOM = (Cause.CAPACITY, Cause.FRAGMENTATION)
-#: What may make room for a job that could never run.
-_ROOM = (NodeJoined, NodeChanged, PoolChanged)
+#: What may make room for a job that could never run, or promise it what it asks for.
+_ROOM = (NodeJoined, NodeChanged, PoolChanged, QueueChanged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,7 @@ class JobController:
         needs = (spec.resources, *(role.resources for role in spec.roles))
         if any(need.pool and need.pool not in core.ledger.pools for need in needs):
             return None
-        shape = (spec.workers.min, spec.resources, spec.roles, spec.within, spec.queue)
+        shape = (spec.workers.min, spec.resources, spec.roles, spec.within, spec.queue, spec.cell)
         if shape not in self._never:
             self._never[shape] = impossible(core, spec, self._placer) or ""
         return self._never[shape]

@@ -133,7 +133,7 @@ class JobRequest:
             ),
         )
         if admission.priority is not None:
-            spec = replace(spec, priority=admission.priority)
+            spec = replace(spec, priority=self._rank(admission.priority))
         return replace(self, spec=spec, choices=choices)
 
     @property
@@ -149,8 +149,12 @@ class JobRequest:
     def ranked(self, found: Object) -> JobRequest:
         """The same with the priority of a PriorityClass, in place of its own."""
         preempts = found.get("preemptionPolicy") != "Never"
-        priority = int(found.get("value") or 0)
+        priority = self._rank(int(found.get("value") or 0))
         return replace(self, spec=replace(self.spec, priority=priority, preempts=preempts))
+
+    def _rank(self, priority: int) -> int:
+        """The priority of a class; that of a guest stays below all that is none."""
+        return min(priority, self.spec.priority) if self.file.guest else priority
 
     def wanted(self, found: Object) -> JobSpec:
         """What its user wants now: of so many workers, if they said."""

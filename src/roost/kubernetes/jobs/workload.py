@@ -19,6 +19,7 @@ from roost.core import (
     Event,
     Job,
     JobId,
+    JobSpec,
     JobState,
     Launch,
     MigrateRequested,
@@ -30,7 +31,8 @@ from roost.core import (
     Submitted,
     SuspendRequested,
 )
-from roost.errors import InvalidSpec, NotFound, RoostError
+from roost.core.folding.requests import check_wish
+from roost.errors import Conflict, InvalidSpec, NotFound, RoostError
 from roost.kubernetes.client.kinds import JOBS, PRIORITY_CLASSES, Object
 from roost.kubernetes.crds import ttl_s
 from roost.kubernetes.filters.node_filter import NotReady
@@ -297,6 +299,9 @@ class JobWorkload:
         placed = self._pooled(asked, admission, is_placed=run is not None)
         if placed is None:
             return None
+        if run is None and (refused := self._unpromised(placed.spec)):
+            self.trouble = Obstacle("not-promised", refused)
+            return None
         why = "" if run is not None else self._jobs.why_impossible(placed)
         if why:
             beside = f"; {self._kept_off}" if self._kept_off else ""
@@ -305,6 +310,14 @@ class JobWorkload:
         elif why is None:
             self._context.requeue(self.id)
         return None if why or why is None else placed
+
+    def _unpromised(self, spec: JobSpec) -> str:
+        """What it asks for that its queue was not promised; that may still come."""
+        try:
+            check_wish(self._context.core.queues, Submitted(0.0, self.id, spec))
+        except (Conflict, NotFound) as error:
+            return str(error)
+        return ""
 
     def _pooled(
         self, asked: JobRequest, admission: Admission, *, is_placed: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from roost.core import (
@@ -255,3 +257,16 @@ def test_a_job_without_room_is_looked_at_again_when_something_changed_in_its_cel
     core.handle(Exited(6.0, run("a"), Outcome.SUCCEEDED))
     assert len(where(core, "b")) == 2
     assert 2 in searched
+
+
+def test_a_job_that_asks_for_a_cell_waits_when_that_is_promised_no_more() -> None:
+    core = cluster(promised("vision", "pin:n1"))
+    core.handle(submitted(1.0, "first", "vision", cell="n1"))
+    core.handle(submitted(2.0, "second", "vision", cell="n1"))
+    core.handle(replace(promised("vision", ""), time=2.0))
+
+    core.handle(Started(3.0, run("first")), Exited(3.0, run("first"), Outcome.SUCCEEDED))
+    assert core.jobs[job("second")].run is None
+
+    core.handle(replace(promised("vision", "pin:n1"), time=4.0))
+    assert core.runs[run("second")].allocation.nodes == ("n1",)

@@ -182,6 +182,23 @@ def test_a_job_whose_priority_class_is_not_there_waits_for_it() -> None:
     assert cluster.core.jobs[JobId("lab.ranked")].spec.priority == 5
 
 
+def test_a_guest_stays_one_whatever_class_its_pods_have() -> None:
+    classes = [{"metadata": {"name": "gold"}, "value": 1000}]
+    classes.append({"metadata": {"name": "lead"}, "value": -7})
+    cluster = with_jobs(
+        job("plain", guest=True),
+        job("dear", guest=True, pod={"priorityClassName": "gold"}),
+        job("poor", guest=True, pod={"priorityClassName": "lead"}),
+        classes=classes,
+    )
+    cluster.decide()
+    assert {name: one.spec.priority for name, one in cluster.core.jobs.items()} == {
+        "lab.plain": -1,
+        "lab.dear": -1,
+        "lab.poor": -7,
+    }
+
+
 def promised(cluster: Cluster, name: str, *cells: Object) -> None:
     """Promise a ClusterQueue these cells, as if its object had changed."""
     found = cluster.objects[CLUSTER_QUEUES].get(("", name)) or cluster_queue(name)
@@ -252,3 +269,25 @@ def test_cells_that_broke_are_told() -> None:
     assert (status, reason) == ("False", "Broken")
     assert "too little healthy hardware is left for 1 of cell a" in why
     assert cells == [{"promise": "pin:a", "used": 0, "broken": 1}]
+
+
+def test_a_job_waits_for_the_promise_of_the_cell_that_it_names() -> None:
+    cluster = with_jobs(job("own", queue="mine", cell="a"), job("stray", cell="a"))
+    cluster.decide()
+    assert not cluster.core.jobs
+    source = cluster.reconciler.sources[0]
+    assert isinstance(source, JobController)
+    assert trouble(source, "own") == (
+        "job 'lab.own': queue vision has no cell 'a': it was promised none by name"
+    )
+    assert "queue default has no cell 'a'" in trouble(source, "stray")
+    promised(cluster, "vision", {"name": "a"})
+    cluster.decide()
+    assert set(cluster.core.jobs) == {"lab.own"}
+    assert cluster.core.jobs[JobId("lab.own")].spec.cell == "a"
+
+
+def trouble(source: JobController, name: str) -> str:
+    """Why a Job is not in the core."""
+    found = source._workloads[JobId(f"{SPACE}.{name}")].trouble
+    return "" if found is None else found.sentence
