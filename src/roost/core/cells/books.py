@@ -45,8 +45,6 @@ class CellBooks:
         self._cells = 0
         self._stamp = -1
         self.refused = RefusedLines(ledger)
-        #: Whether a search under way found room, and something else was in the way.
-        self.saw_room = False
         #: When runs without claims were last looked at.
         self.looked_at = -1
 

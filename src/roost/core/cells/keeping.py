@@ -97,26 +97,12 @@ def _serve(plan: Plan, books: CellBooks, line: Line) -> bool:
     if refused.still(line, job, version) or plan.over_limit(job, line.gpu_milli):
         return False
     moment = plan.ledger.moment()
-    books.saw_room = False
     if _place(plan, books, job) or _supersede(plan, books, job):
         return True
     plan.ledger.back_to(moment)
     books.back_to(version, job.queue.spec.id)
-    nodes = 0 if books.saw_room else _only_help(books, job)
-    refused.note(line, job, version, nodes, len(plan.waiting.open))
+    refused.note(line, job, version, len(plan.waiting.open))
     return False
-
-
-def _only_help(books: CellBooks, job: Job) -> int:
-    """The nodes on which something has to change before a job finds room; 0: it may be any."""
-    owed = books.dues.owed(job)
-    if job.queue.account is not None or any(due.open > 0 for due in owed if due.pin is None):
-        return 0
-    nodes = 0
-    for cell in (*books.places.own(job), *books.places.named(job)):
-        for node, _ in cell.masks:
-            nodes |= node.bit
-    return nodes
 
 
 def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
@@ -142,7 +128,7 @@ def _place(plan: Plan, books: CellBooks, job: Job) -> bool:
     later = {run: masks for run, masks in guests.items() if run.job.preemptible}
     if len(later) > len(able):
         with _without(plan, later):
-            fits = _find(plan, books, job, view) is not None
+            fits = _find(plan, job, view) is not None
         if fits:  # it waits for runs that are on their way, and others stay away until then
             books.places.keep(job, view)
             plan.await_starts()
@@ -160,7 +146,7 @@ def _begin(  # noqa: PLR0913 - where, for whom, and against whom
     """Place a job in some cells, after the guests there that are in its way have left."""
     view = view_of(cells)
     with _without(plan, guests):
-        parts = _find(plan, books, job, view)
+        parts = _find(plan, job, view)
     if parts is None:
         return False
     mark = plan.mark()
@@ -201,15 +187,11 @@ def _make_fit(
     return True
 
 
-def _find(
-    plan: Plan, books: CellBooks, job: Job, view: Mapping[Node, int]
-) -> tuple[Part, ...] | None:
+def _find(plan: Plan, job: Job, view: Mapping[Node, int]) -> tuple[Part, ...] | None:
     """Room for a job on some devices."""
     shape = plan.waiting.line_of(job).shape
     with plan.in_time(job.remaining_s), plan.ledger.within(view):
-        parts = plan.find_kind(job, shape)
-    books.saw_room = books.saw_room or parts is not None
-    return parts
+        return plan.find_kind(job, shape)
 
 
 # -- those in the way ------------------------------------------------------------------------------

@@ -1,9 +1,4 @@
-"""Waiting jobs for which their queue's cells had no room, remembered until something changed there.
-
-Two things are remembered of a line of jobs. Nothing at all has changed since: that is simple. Or
-its queue has claimed all that it is promised, and there would be no room in these cells even if all
-guests left: then only what happens to their nodes and to the claims of that queue can help.
-"""
+"""Waiting jobs for which their queue's cells had no room, remembered until anything has changed."""
 
 from __future__ import annotations
 
@@ -27,12 +22,11 @@ class ClaimVersion(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """A job that was refused, when, and the nodes by which alone it can be helped, if so."""
+    """A job that was refused, and when."""
 
     seq: int
     version: ClaimVersion
     stamp: int
-    nodes: int
 
 
 class RefusedLines:
@@ -43,23 +37,11 @@ class RefusedLines:
         self._lines: dict[Line, _Refusal] = {}
 
     def still(self, line: Line, job: Job, version: ClaimVersion) -> bool:
-        """Whether the job at the head of a line would be refused again."""
-        found = self._lines.get(line)
-        if found is None or found.seq != job.seq:
-            return False
-        if found.version == version and found.stamp == self.ledger.stamp:
-            return True
-        if not found.nodes or found.version[1:] != version[1:]:
-            return False
-        changed = self.ledger.changed_since(found.stamp)
-        if changed is None or any(node.bit & found.nodes for node in changed):
-            return False
-        # So that next time only what comes is looked at.
-        self._lines[line] = found._replace(version=version, stamp=self.ledger.stamp)
-        return True
+        """Whether nothing has changed since the job at the head of a line was refused."""
+        return self._lines.get(line) == _Refusal(job.seq, version, self.ledger.stamp)
 
-    def note(self, line: Line, job: Job, version: ClaimVersion, nodes: int, waiting: int) -> None:
-        """Remember a refusal; ``nodes``: only a change of one of these can help, 0: any may."""
+    def note(self, line: Line, job: Job, version: ClaimVersion, waiting: int) -> None:
+        """Remember a refusal, beside those of so many lines that wait."""
         if len(self._lines) > waiting + _SPARE:
             self._lines.clear()
-        self._lines[line] = _Refusal(job.seq, version, self.ledger.stamp, nodes)
+        self._lines[line] = _Refusal(job.seq, version, self.ledger.stamp)

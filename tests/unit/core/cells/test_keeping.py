@@ -13,11 +13,8 @@ from roost.core import (
     Exited,
     GpuFailed,
     JobSpec,
-    Ledger,
-    NodeJoined,
     NodeLost,
     Outcome,
-    Part,
     Place,
     Protected,
     QueueChanged,
@@ -28,7 +25,6 @@ from roost.core import (
     Reshape,
     Resized,
     Resources,
-    Shape,
     Started,
     Submitted,
 )
@@ -232,31 +228,6 @@ def test_a_restart_brings_claims_back() -> None:
     assert dump(again) == dump(core)
     assert again.ledger.cells is not None
     assert again.ledger.cells.holdings.claims == core.ledger.cells.holdings.claims  # type: ignore[union-attr]
-
-
-def test_a_job_without_room_is_looked_at_again_when_something_changed_in_its_cells() -> None:
-    searched: list[int] = []
-    pack = placer("pack")
-
-    def watched(ledger: Ledger, shape: Shape) -> tuple[Part, ...] | None:
-        searched.append(shape.workers)
-        return pack(ledger, shape)
-
-    nodes = (node(f"n{at}", gpus=4, kind="A", switch=f"s{at // 2}") for at in range(4))
-    core = Core(lambda _: None, watched)
-    core.handle(*(NodeJoined(0.0, spec) for spec in nodes))
-    core.handle(promised("vision", "2xnode"), promised("speech", "2xnode"))
-    begin(core, submitted(1.0, "a", "vision", 2), submitted(2.0, "b", "vision", 2))
-    assert where(core, "b") == set()
-
-    searched.clear()
-    begin(core, submitted(3.0, "c", "speech"), submitted(4.0, "d", "speech"))
-    core.handle(Exited(5.0, run("c"), Outcome.SUCCEEDED))
-    assert 2 not in searched
-
-    core.handle(Exited(6.0, run("a"), Outcome.SUCCEEDED))
-    assert len(where(core, "b")) == 2
-    assert 2 in searched
 
 
 def test_a_job_that_asks_for_a_cell_waits_when_that_is_promised_no_more() -> None:
