@@ -41,8 +41,8 @@ from roost.testing.promises import broken_promises
 VISION = QueueId("vision")
 
 
-def promised(name: str, cells: str, **others: bool) -> QueueChanged:
-    return QueueChanged(0.0, QueueSpec(QueueId(name), cells=parse_promises(cells), **others))
+def promised(name: str, cells: str) -> QueueChanged:
+    return QueueChanged(0.0, QueueSpec(QueueId(name), cells=parse_promises(cells)))
 
 
 def submitted(time: float, name: str, queue: str, workers: int = 1, **others: object) -> Submitted:
