@@ -266,8 +266,9 @@ class _Assignment:
         extra = target.gpu_milli - run.gpu_milli
         if extra > 0 and self.plan.over_limit(run.job, extra):
             return False
-        if not self.plan.reshape(run, target, self._why(run)):
+        if not self.plan.reshape(run, target, self._why(run)) and self.plan.ledger.cells is None:
             self._step_aside(run, target)
+        # Where promises of cells forbid it, a restart would change nothing: it stays as it is.
         return True
 
     def _step_aside(self, run: Run, target: Allocation) -> None:
