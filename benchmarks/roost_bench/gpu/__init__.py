@@ -12,4 +12,6 @@ runs in a process of its own with a time limit; what it starts ends with it.
     turns      lock and unlock, slices of time, what idle neighbours leave
     spatial    shares by CUDA MPS, and what packing gives
     memory     memory limits, suspend and resume, a job that leaves the GPU by itself
+    kinds      ten kinds of programs off the GPU and back, and what they compute
+    leftovers  a thousand random starts, suspensions and kills
 """

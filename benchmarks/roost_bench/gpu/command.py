@@ -25,7 +25,7 @@ _PROGRAM = Path(__file__).resolve().parent
 #: The measures, in the order in which they run.
 MEASURES = (
     *("lock", "turns", "shares", "mixed", "latency"),
-    *("spatial", "packing", "limits", "offload", "suspend"),
+    *("spatial", "packing", "limits", "offload", "suspend", "kinds", "leftovers"),
 )
 
 
@@ -40,8 +40,9 @@ Examples:
 def gpu(only: str, output: str, *, quick: bool) -> None:
     """Measure shares of this machine's first GPU; exit status 1 if a goal is missed.
 
-    Measures: lock, turns, shares, mixed, latency, spatial, packing, limits, offload, suspend. They
-    need PyTorch and some minutes, in which nothing else may use the GPU. Nothing is left behind.
+    Measures: lock, turns, shares, mixed, latency, spatial, packing, limits, offload, suspend,
+    kinds, leftovers. They need PyTorch (kinds and mixed JAX and CuPy, too) and a quarter of an
+    hour, in which nothing else may use the GPU. Nothing is left behind.
     """
     report = _measured(chosen(only, MEASURES), quick=quick)
     measures: dict[str, dict[str, Any]] = report["measures"]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
+from roost.core.allocation import WORKER, Seat
+from roost.core.spec import JobId, NodeId, Resources, RunId, Way
 from roost.engines.local.gpu import framework_memory, memory_limit
 from roost.engines.local.gpu import huge_pages as pages
 from roost.engines.local.gpu.driver import CudaDriver, Stage
 from roost.engines.local.gpu.telemetry import Nvml
 from roost_bench.gpu.figures import GpuBench, GpuFigure, above, below
+from roost_bench.gpu.kinds import attached, sharing_of
 from roost_bench.gpu.programs import (
     CHECK,
     CODE,
@@ -19,6 +25,7 @@ from roost_bench.gpu.programs import (
     FIRST,
     LEAVE,
     OUT_OF_MEMORY,
+    READY,
     REST,
     RETURN,
     RUN,
@@ -31,6 +38,8 @@ from roost_bench.gpu.workers import MeasuredWorker, workers_of
 _LIMIT_MIB = 4096
 _WANTED_MIB = 8192
 _GIB = 1024
+#: How long three processes may take to begin and to be seen.
+_GREEDY_S = 60.0
 
 
 def limits(bench: GpuBench) -> Iterator[GpuFigure]:
@@ -54,6 +63,13 @@ def limits(bench: GpuBench) -> Iterator[GpuFigure]:
                 yield from _taken(job, f"side by side, {kind}")
                 bench.notes[f"side by side, {kind}"] = job.words()
     nvml.close()
+    for way in Way:
+        bench.say(f"{way}: three processes of one job")
+        ended, why = asyncio.run(_three(bench.scratch / f"three-{way}", way))
+        bench.notes[f"{way}, three processes"] = why
+        name = f"memory limit, {way}, three processes of half of it each"
+        yield above(f"{name}: the job is ended, with the reason", float(bool(why)), "", 1.0)
+        yield below(f"{name}: from the order to its end", ended, "s")
 
 
 def suspend(bench: GpuBench) -> Iterator[GpuFigure]:
@@ -84,6 +100,27 @@ def offload(bench: GpuBench) -> Iterator[GpuFigure]:
     yield below(f"self-offload of {size} GiB: making the pool", pinning, "s")
     yield GpuFigure(f"self-offload of {size} GiB: freed", float(full - left), "MiB")
     yield above("self-offload: content intact", float(code == FINE), "", 1.0)
+
+
+async def _three(folder: Path, way: Way) -> tuple[float, str]:
+    """One job, three processes that each keep to its limit and together do not."""
+    need = Resources(gpus=1, share_milli=500, way=way, gpu_memory_mib=_LIMIT_MIB)
+    seat, run = Seat(WORKER, 0, (0,), need.share_milli, NodeId("here")), RunId(JobId("three"), 1)
+    async with sharing_of(folder) as sharing:
+        env = await asyncio.to_thread(sharing.env, seat, need)
+        job = MeasuredWorker("take-three", folder, _LIMIT_MIB // 2, env)
+        try:
+            await asyncio.to_thread(job.until, READY)
+            await attached(sharing, run, job.pid, need)
+            job.tell(RUN)
+            begun = time.monotonic()
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(job.process.wait, _GREEDY_S)
+            took, why = time.monotonic() - begun, sharing.problem(run)
+        finally:
+            job.end()
+            await sharing.detach(run)
+        return took, why if "over its limit" in why else ""
 
 
 def _taken(job: MeasuredWorker, name: str) -> Iterator[GpuFigure]:

@@ -27,7 +27,12 @@ def _pair(bench: GpuBench, first: str, second: str) -> Iterator[list[MeasuredWor
 
 def mixed(bench: GpuBench) -> Iterator[GpuFigure]:
     """Fixed shares beside programs of other kinds, and what half-idle and busy ones do together."""
-    for first, second in (("queue", "busy"), ("graph", "busy"), ("queue", "graph")):
+    for first, second in (
+        ("queue", "busy"),
+        ("graph", "busy"),
+        ("queue", "graph"),
+        ("jax-busy", "busy"),
+    ):
         name = f"{first} 0.5 + {second} 0.5"
         bench.say(name)
         with _pair(bench, first, second) as jobs:

@@ -33,13 +33,15 @@ LIMITS = {
     "lock": 90.0,
     "turns": 90.0,
     "shares": 120.0,
-    "mixed": 300.0,
+    "mixed": 360.0,
     "latency": 120.0,
     "spatial": 120.0,
     "packing": 75.0,
-    "limits": 90.0,
+    "limits": 120.0,
     "offload": 60.0,
     "suspend": 200.0,
+    "kinds": 240.0,
+    "leftovers": 240.0,
 }
 _PROGRAM = Path(__file__).resolve().parent
 
@@ -47,6 +49,8 @@ _PROGRAM = Path(__file__).resolve().parent
 def measures() -> dict[str, Measure]:
     """All measures, in the order in which they run."""
     from roost_bench.gpu import (
+        kinds,
+        leftovers,
         memory,
         mixed,
         spatial,
@@ -64,6 +68,8 @@ def measures() -> dict[str, Measure]:
         "limits": memory.limits,
         "offload": memory.offload,
         "suspend": memory.suspend,
+        "kinds": kinds.kinds,
+        "leftovers": leftovers.leftovers,
     }
 
 
