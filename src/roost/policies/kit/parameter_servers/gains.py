@@ -11,9 +11,12 @@ Where tasks stand is not looked at here: only how much there is in all.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 #: What takes nothing takes at least so much, lest it be worth everything.
 _LEAST = 1e-9
@@ -37,23 +40,26 @@ class Increment(NamedTuple):
     takes: Vector
 
 
-_STEPS = (Size(0, 1), Size(1, 0))
-_LEAPS = tuple(Size(p, w) for w in (0, 1, 2, 3, 4, 6, 8, 12) for p in (0, 1, 2, 4, 8) if p or w)
+#: What may be added at once: one worker or server, or several.
+STEPS: Final = (Size(0, 1), Size(1, 0))
+LEAPS: Final = tuple(
+    Size(p, w) for w in (0, 1, 2, 3, 4, 6, 8, 12) for p in (0, 1, 2, 4, 8) if p or w
+)
 
 
 class Gains:
     """Seconds per unit of work by servers and workers beyond the least, and the best next step.
 
     Jobs of one application share it, so that the best step from every size is sought but once. With
-    ``leaps``, several more may be taken at once: where one more needs another node, only many more
+    ``LEAPS``, several more may be taken at once: where one more needs another node, only many more
     may make up for that.
     """
 
     __slots__ = ("_best", "_takes", "leaps", "times")
 
-    def __init__(self, times: Sequence[Sequence[float]], *, leaps: bool = False) -> None:
+    def __init__(self, times: Sequence[Sequence[float]], leaps: Sequence[Size] = STEPS) -> None:
         self.times = times
-        self.leaps = _LEAPS if leaps else _STEPS
+        self.leaps = leaps
         self._best: dict[Size, list[Increment]] = {}
         self._takes: tuple[Vector, Vector, Vector] | None = None
 
@@ -82,6 +88,36 @@ class Gains:
                     gain = saved_s / max(dominant(takes, capacity), _LEAST)
                     found.append(Increment(gain, Size(servers, workers), takes))
         return sorted(found, reverse=True)
+
+
+class LeapGains(Gains):
+    """The same with every larger size within reach of one leap."""
+
+    __slots__ = ()
+
+    def _seek(
+        self, more: Size, worker: Vector, server: Vector, capacity: Vector
+    ) -> list[Increment]:
+        grid = np.array(self.times)[more.servers :, more.workers :]
+        servers, workers = np.indices(grid.shape)
+        part = np.zeros(grid.shape)
+        for w, p, there_is in zip(worker, server, capacity, strict=True):
+            if there_is:
+                part = np.maximum(part, (w * workers + p * servers) / there_is)
+        gains = (grid[0, 0] - grid) / np.maximum(part, _LEAST)
+        found: list[Increment] = []
+        narrowest = [grid.shape[1]] * grid.shape[
+            0
+        ]  # the fewest workers of a better leap, by servers
+        for at in np.argsort(-gains, axis=None, kind="stable").tolist():
+            p, w = divmod(at, grid.shape[1])
+            gain = float(gains[p, w])
+            if gain <= 0:
+                break
+            if w < min(narrowest[: p + 1]):  # else a better one takes no more of anything
+                narrowest[p] = w
+                found.append(Increment(gain, Size(p, w), add(times(worker, w), times(server, p))))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +156,8 @@ class Apportioned(NamedTuple):
     """A size for each demand, or None where not even its least fits.
 
     ``price`` is what a little more room would bring: the largest gain, in seconds per part of the
-    dominant resource, that was turned down for want of it; 0: there was room for all.
+    dominant resource, that was turned down for want of it; 0: there was room for all; infinite: the
+    least of some job has no room.
     """
 
     sizes: list[Size | None]
@@ -128,7 +165,10 @@ class Apportioned(NamedTuple):
 
 
 def apportion(demands: Sequence[Demand], capacity: Vector, *, grow: bool = True) -> Apportioned:
-    """Give each demand its least in order, then the best next step while there is room and gain."""
+    """Give each demand its least in order, then the best next step while there is room and gain.
+
+    Without ``grow`` all is kept for jobs that have nothing: none gets more than its least.
+    """
     left = capacity
     sizes: list[Size | None] = []
     for demand in demands:
@@ -141,7 +181,7 @@ def apportion(demands: Sequence[Demand], capacity: Vector, *, grow: bool = True)
         else:
             sizes.append(None)
     if not grow or None in sizes:
-        return Apportioned(sizes, float("inf") if None in sizes else 0.0)
+        return Apportioned(sizes, math.inf)
     return _grow(demands, sizes, left, capacity)
 
 

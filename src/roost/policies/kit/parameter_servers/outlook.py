@@ -22,7 +22,14 @@ from roost.perf.arrays import Integers, Reals
 from roost.perf.convergence import RULE, Rule, fit_loss, remaining
 from roost.perf.servers import Fits, ServerModel
 from roost.placement.even import Portion, fewest
-from roost.policies.kit.parameter_servers.gains import Demand, Gains, Size, Vector
+from roost.policies.kit.parameter_servers.gains import (
+    LEAPS,
+    STEPS,
+    Demand,
+    Gains,
+    Size,
+    Vector,
+)
 
 #: Seconds that a job is assumed to need with its least, where nothing is known.
 UNKNOWN_S = 3600.0
@@ -42,13 +49,15 @@ _NOTHING: Vector = (0, 0, 0)
 class Outlook:
     """Estimates of all jobs, kept between decisions. They may vanish: all can be worked out again.
 
-    ``speed_error`` and ``epochs_error`` are parts of 1, drawn anew for each ``seed``.
+    ``speed_error`` and ``epochs_error`` are parts of 1, drawn anew for each ``seed``. ``leaps``:
+    gains are also told of several workers and servers at once, as models that know of nodes need.
     """
 
     rule: Rule = RULE
     speed_error: float = 0.0
     epochs_error: float = 0.0
     seed: int = 0
+    leaps: bool = False
     fits: Fits = field(default_factory=Fits)
     #: A node like most of those that there are; only models that know of nodes need it.
     node: NodeSpec | None = None
@@ -92,7 +101,7 @@ class Outlook:
             nodes = self._span(job, low, high) if model.placed else 1
             rates = model.rate(servers, workers, nodes)
             rates = rates * self._off(job, (servers.size, workers.size))
-            gains = Gains((1.0 / rates).tolist(), leaps=model.placed)
+            gains = Gains((1.0 / rates).tolist(), LEAPS if model.placed or self.leaps else STEPS)
             kept = self._grids[key] = model, gains
         return kept[1]
 

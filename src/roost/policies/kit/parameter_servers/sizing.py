@@ -33,6 +33,8 @@ from roost.perf.arrays import Reals
 from roost.policies.fifo import arrival
 from roost.policies.kit.costs import restart_s
 from roost.policies.kit.parameter_servers.gains import (
+    LEAPS,
+    Apportioned,
     Demand,
     Gains,
     Size,
@@ -42,6 +44,7 @@ from roost.policies.kit.parameter_servers.gains import (
     dominant,
     minus,
 )
+from roost.policies.kit.parameter_servers.losses import without_losses
 from roost.policies.kit.parameter_servers.outlook import Outlook, bounds, vector
 from roost.policies.kit.parameter_servers.probes import Probes
 from roost.policies.kit.parameter_servers.slots import Slots, capacity_of, counts, held, usual_node
@@ -150,20 +153,16 @@ class ParameterServerSizing:
         jobs = [run.job for run in runs] + waiting
         capacity = _room(plan, jobs)
         bids = self._bids(plan, notes, runs, waiting, capacity)
-        demands = [bid.worth for bid in bids]
         grow = not any(job.id in notes.slots.stuck for job in waiting)
-        first = apportion(demands, capacity, grow=grow)
-        price = first.price if grow else math.inf
-        kept = list(demands)
-        for at, (run, size) in enumerate(zip(runs, first.sizes, strict=False)):
-            if size is None or size == held(run) or demands[at].fixed is not None:
-                continue
-            if not self._pays(run, bids[at], size, price, capacity):
-                kept[at] = replace(demands[at], fixed=held(run))
-        second = apportion(kept, capacity, grow=grow)
-        if None in second.sizes and None not in first.sizes:
-            second = first  # a job would be left out for the sake of runs that stay as they are
-        return {job.id: size for job, size in zip(jobs, second.sizes, strict=True)}
+
+        def deal(demands: Sequence[Demand]) -> Apportioned:
+            return apportion(demands, capacity, grow=grow)
+
+        def pay(at: int, size: Size, price: float) -> bool:
+            return self._pays(runs[at], bids[at], size, price, capacity)
+
+        sizes = without_losses(runs, [bid.worth for bid in bids], deal, pay)
+        return {job.id: size for job, size in zip(jobs, sizes, strict=True)}
 
     def _bids(
         self,
@@ -212,7 +211,7 @@ class ParameterServerSizing:
                 notes.worths.clear()
             rates = 1.0 / np.array(times.times)
             grid = (-(rates**_SPEED_POWER) / _SPEED_POWER).tolist()
-            found = notes.worths[id(times)] = _Worth(times, rates, Gains(grid, leaps=True))
+            found = notes.worths[id(times)] = _Worth(times, rates, Gains(grid, LEAPS))
         return found
 
     def _may_change(self, plan: Plan, notes: _Notes, run: Run) -> bool:

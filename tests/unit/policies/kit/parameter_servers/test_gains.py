@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.policies.kit.parameter_servers.gains import (
+    LEAPS,
+    STEPS,
     Demand,
     Gains,
     Size,
@@ -85,7 +87,7 @@ def test_a_leap_crosses_a_hill() -> None:
     times = [[1.0, 1.2, 0.9, 0.5]]
 
     def one(*, leaps: bool) -> Demand:
-        gains = Gains(times, leaps=leaps)
+        gains = Gains(times, LEAPS if leaps else STEPS)
         return Demand(Size(1, 1), Size(1, 4), WORKER, SERVER, gains, 1.0)
 
     assert apportion([one(leaps=False)], CAPACITY).sizes == [Size(1, 1)]
