@@ -294,6 +294,10 @@ class GangSource:
         self._refs.pop(gang.id, None)
 
 
-def _wishes(found: Object) -> tuple[object, object]:
-    """What of an owner or a queue matters here: labels may name a queue, or select a namespace."""
-    return found.get("spec") or found.get("value"), found["metadata"].get("labels")
+def _wishes(found: Object) -> tuple[object, ...]:
+    """What of an owner or a queue matters here: labels may name a queue, or select a namespace.
+
+    Annotations may say that a gang has to stay together.
+    """
+    meta = found["metadata"]
+    return found.get("spec") or found.get("value"), meta.get("labels"), meta.get("annotations")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from roost.core import WORKER, JobId, JobSpec, NodeId, Resources
+from roost.core import WORKER, JobId, JobSpec, Level, NodeId, Resources
 from roost.core.allocation import Allocation, Seat
 from roost.errors import InvalidSpec
 from roost.kubernetes.client.kinds import Object
@@ -26,6 +26,7 @@ from roost.kubernetes.kueue.admission import (
 )
 from roost.kubernetes.kueue.promises import is_of_kueue
 from roost.kubernetes.objects.gang_refs import gang_of, index_of, role_of
+from roost.kubernetes.objects.gang_topology import within_of
 from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.neighbours import is_alone_on_node
 from roost.kubernetes.objects.nodes import APART
@@ -246,9 +247,9 @@ class GangPods:
         roles = self.roles(uids)
         if len(roles.roles) > _MOST_ROLES:
             raise InvalidSpec(f"its pods ask for more than {_MOST_ROLES} different things")
-        return roles.spec(self._template(admission))
+        return roles.spec(self._template(admission, self._within()))
 
-    def _template(self, admission: Admission) -> JobSpec:
+    def _template(self, admission: Admission, within: Level | None = None) -> JobSpec:
         """What of a job is not in the needs of its members."""
         needs, rank = self._needs.values(), admission.priority
         return JobSpec(
@@ -256,7 +257,14 @@ class GangPods:
             priority=max(need.priority for need in needs) if rank is None else rank,
             preempts=admission.preempts and all(need.preempts for need in needs),
             user=self._namespace,
+            within=within,
         )
+
+    def _within(self) -> Level | None:
+        """The level of the domain that they have to stay inside; raises InvalidSpec."""
+        if len(self.pods) == 1:
+            return None
+        return within_of(self.pods.values(), self._owner())
 
     @property
     def _namespace(self) -> str:
@@ -294,10 +302,17 @@ class GangPods:
         owner = gang_of(pod).owner
         if owner is None or owner.resource_kind is None:
             return ()
-        found = self._context.objects(owner.resource_kind).get((self._namespace, owner.name))
+        found = self._owner()
         if found is None and not is_bound(pod):
             raise InvalidSpec(f"waits for {owner.kind} {owner.name}, which may name its queue")
         return () if found is None else (labels_of(found),)
+
+    def _owner(self) -> Object | None:
+        """The object that made them, if it is known."""
+        owner = gang_of(next(iter(self.pods.values()))).owner
+        if owner is None or owner.resource_kind is None:
+            return None
+        return self._context.objects(owner.resource_kind).get((self._namespace, owner.name))
 
     def _there(self) -> JobSpec:
         """The template of what is bound already: that goes on, whatever became of its queue."""

@@ -20,6 +20,7 @@ from roost.core.ledger import Ledger
 from roost.core.node import Node, lowest, mask_of
 from roost.core.spec import WHOLE, NodeId
 from roost.errors import InvalidSpec
+from roost.kubernetes.autoscaling.disruption import STAY
 from roost.kubernetes.client.kinds import Object
 from roost.kubernetes.kueue.admission import QueueWish, wish_of
 from roost.kubernetes.objects.constraints import Constraints
@@ -75,7 +76,10 @@ def taken(pod: Object) -> Need:
 def bindings(
     run: Run, found: Mapping[str, Seat], pods: Mapping[str, Object], most_plans: int
 ) -> dict[str, Binding]:
-    """The bindings of pods to seats; what is bound first knows where all the others belong."""
+    """The bindings of pods to seats; what is bound first knows where all the others belong.
+
+    For tidiness no autoscaler takes the node of one of several, unless the pod itself allows it.
+    """
     several = len(run.allocation.parts) > 1 or run.allocation.parts[0].workers > 1
     plan = encode_plan(run.allocation) if several else ""
     made: dict[str, Binding] = {}
@@ -88,6 +92,9 @@ def bindings(
         if plan and (not made or len(found) <= most_plans):
             notes[PLAN] = plan
         meta = pods[uid]["metadata"]
+        if several:
+            said = annotations_of(pods[uid])
+            notes |= {name: text for name, text in STAY.items() if name not in said}
         made[uid] = Binding(meta["namespace"], meta["name"], uid, seat.node, notes)
     return made
 
@@ -259,6 +266,7 @@ class GangRoles:
             application=template.application,
             preemptible=template.preemptible,
             preempts=template.preempts,
+            within=template.within,
         )
 
     def seat(

@@ -98,7 +98,8 @@ class GangRef(NamedTuple):
     """A gang as one of its pods names it.
 
     ``id`` is its name in the core. ``size`` is how many pods start together; None if only the
-    owner knows. ``part`` is the part of its owner that the pod belongs to, where that can matter.
+    owner knows. ``part`` is the part of its owner that the pod belongs to, where that can matter,
+    and ``first`` whether others of the part may have to wait until it has a node.
     """
 
     id: JobId
@@ -108,6 +109,7 @@ class GangRef(NamedTuple):
     size: int | None
     owner: GangOwner | None
     part: str = ""
+    first: bool = False
 
     @property
     def alone(self) -> bool:
@@ -252,9 +254,9 @@ def _of_job_set(
     name = _checked_name(found, key)
     job_set = _owner(kinds.JOB_SETS, name, text(labels, f"{_JOB_SET}jobset-uid"))
     part = text(labels, f"{_JOB_SET}replicatedjob-name")
-    return GangRef(
-        gang_id(namespace, "jobset", name), "jobset", name, namespace, None, job_set, part
-    )
+    first = labels.get(_COMPLETION, annotations.get(_COMPLETION)) == "0"
+    gang = gang_id(namespace, "jobset", name)
+    return GangRef(gang, "jobset", name, namespace, None, job_set, part, first)
 
 
 def _of_ray(namespace: str, owner: GangOwner | None) -> GangRef | None:

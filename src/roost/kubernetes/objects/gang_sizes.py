@@ -2,7 +2,8 @@
 
 What starts together is what its controller makes together. A JobSet may start its parts one after
 the other, a LeaderWorkerSet its workers when their leader is ready: then each part is a gang of its
-own, for what comes later waits for what came before, and both cannot wait for each other.
+own, for what comes later waits for what came before, and both cannot wait for each other. So it is
+with an exclusive topology: a JobSet or LeaderWorkerSet makes the rest when the first have a node.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from roost.kubernetes.objects.values import (
 
 #: A LeaderWorkerSet with this annotation makes workers once their leader has a node.
 _EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+#: A Job of a JobSet that has it, or whose JobSet has it, makes them once its first pod has a node;
+#: not so if nodes were labelled for it beforehand.
+_EXCLUSIVE_JOB = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_LABELLED = "alpha.jobset.sigs.k8s.io/node-selector"
 
 
 def completed(ref: GangRef, owner: Object) -> GangRef:
@@ -29,15 +34,37 @@ def completed(ref: GangRef, owner: Object) -> GangRef:
         return ref
     match ref.kind:
         case "jobset" if ref.part:
-            together = _started_with(ref.part, owner)
-            if together is not None:
-                return _apart(ref, f"{ref.name}.{together[0]}", _job_set_size(owner, together))
+            return _part_of_job_set(ref, owner)
         case "leaderworkerset" if _leader_comes_first(owner):
             size = 1 if ref.part == "leader" else max(1, _group_size(section(owner, "spec")) - 1)
             return _apart(ref, f"{ref.name}.{ref.part}", size)
         case "workload":
             return ref._replace(size=_workload_size(owner, ref.part))
     return ref._replace(size=size_of(owner, ref.owner.kind if ref.owner else ""))
+
+
+def _part_of_job_set(ref: GangRef, owner: Object) -> GangRef:
+    """The pods of a JobSet that are made at the same time as a pod."""
+    together = _started_with(ref.part, owner)
+    size = _job_set_size(owner, together)
+    name = ref.name if together is None else f"{ref.name}.{together[0]}"
+    late = {
+        text(job, "name"): integer(job, "replicas", 1) * (_pods_of(job) - 1)
+        for job in sections(section(owner, "spec"), "replicatedJobs")
+        if _is_exclusive(owner, job) and (together is None or text(job, "name") in together)
+    }
+    count = sum(late.values())
+    if count and ref.part in late and not ref.first:
+        return _apart(ref, f"{name}.workers", count)
+    if count:
+        return _apart(ref, f"{name}.leaders", size - count)
+    return ref._replace(size=size) if together is None else _apart(ref, name, size)
+
+
+def _is_exclusive(owner: Object, job: Object) -> bool:
+    """Whether a Job of a JobSet has a domain of its own, which its first pod chooses."""
+    notes = annotations_of(owner) | annotations_of(section(job, "template"))
+    return _EXCLUSIVE_JOB in notes and _LABELLED not in notes
 
 
 def _apart(ref: GangRef, name: str, size: int) -> GangRef:
@@ -132,9 +159,12 @@ def _job_set_size(owner: Object, parts: tuple[str, ...] | None = None) -> int:
     size = 0
     for job in sections(section(owner, "spec"), "replicatedJobs"):
         if parts is None or text(job, "name") in parts:
-            pods = _job_size(section(section(job, "template"), "spec"))
-            size += integer(job, "replicas", 1) * pods
+            size += integer(job, "replicas", 1) * _pods_of(job)
     return checked_size(size, f"JobSet {_named(owner)}")
+
+
+def _pods_of(job: Object) -> int:
+    return _job_size(section(section(job, "template"), "spec"))
 
 
 def _started_with(part: str, owner: Object) -> tuple[str, ...] | None:

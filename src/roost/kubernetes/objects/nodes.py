@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from roost.core.extras import Extras
-from roost.core.spec import NodeId, NodeSpec
+from roost.core.spec import Level, NodeId, NodeSpec
 from roost.errors import InvalidSpec
 from roost.kubernetes.autoscaling.disruption import is_doomed
 from roost.kubernetes.client.kinds import Object
@@ -72,6 +72,12 @@ _BLOCK = (
     "cloud.provider.com/topology-block",
 )
 _ZONE = ("roost.dev/zone", "topology.kubernetes.io/zone")
+_LEVEL_OF = {
+    "kubernetes.io/hostname": Level.NODE,
+    **dict.fromkeys(_SWITCH, Level.SWITCH),
+    **dict.fromkeys(_BLOCK, Level.BLOCK),
+    **dict.fromkeys(_ZONE, Level.ZONE),
+}
 #: Of every name that begins so a node has one: for pods that keep away from others of their gang.
 APART = "pods apart/"
 #: Of devices of every class so a node has more than anybody claims: filters know how many there
@@ -139,6 +145,11 @@ def node_spec(node: Object) -> NodeSpec:
         block=_first(labels, _BLOCK),
         zone=_first(labels, _ZONE),
     )
+
+
+def level_of(label: str) -> Level | None:
+    """The level of the domains of which nodes say by this label where they are; None: of none."""
+    return _LEVEL_OF.get(label)
 
 
 def name_of(node: Object) -> NodeId:

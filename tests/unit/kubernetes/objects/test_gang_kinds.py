@@ -215,3 +215,60 @@ def test_mirrors_keep_sizes_and_leave_out_templates() -> None:
     assert small_pod is not None
     kept = small_pod(grouped(schedulingGroup={"podGroupName": "ring"}))
     assert gang_of(kept).id == "team.podgroup.ring"
+
+
+JOB_SET = "jobset.sigs.k8s.io/"
+EXCLUSIVE = f"alpha.{JOB_SET}exclusive-topology"
+
+
+def job_set_pod(part: str, number: int) -> Object:
+    return pod(
+        f"slices-{part}-0-{number}",
+        labels={f"{JOB_SET}jobset-name": "slices", f"{JOB_SET}replicatedjob-name": part},
+        annotations={"batch.kubernetes.io/job-completion-index": str(number)},
+        owner=("batch/v1", "Job", f"slices-{part}-0"),
+    )
+
+
+def job_set(notes: Object, of_job: Object, **spec: Any) -> Object:
+    template = {"metadata": {"annotations": of_job}, "spec": {"parallelism": 4, "completions": 4}}
+    driver = {"name": "driver", "template": {"spec": {"parallelism": 1}}}
+    workers = {"name": "workers", "replicas": 3, "template": template}
+    return {
+        "metadata": {"name": "slices", "annotations": notes},
+        "spec": {"replicatedJobs": [driver, workers], **spec},
+    }
+
+
+@pytest.mark.parametrize(("notes", "of_job"), [({EXCLUSIVE: "rack"}, {}), ({}, {EXCLUSIVE: "r"})])
+def test_pods_that_come_when_the_first_have_a_domain_do_not_hold_these_up(
+    notes: Object, of_job: Object
+) -> None:
+    owner = job_set(notes, of_job)
+    places = (("driver", 0), ("workers", 0), ("workers", 3))
+    found = [completed(gang_of(job_set_pod(*place)), owner) for place in places]
+
+    assert [(ref.id, ref.size) for ref in found] == [
+        ("team.jobset.slices.leaders", 4),
+        ("team.jobset.slices.leaders", 4),
+        ("team.jobset.slices.workers", 9),
+    ]
+
+
+def test_of_a_job_set_in_order_each_part_has_leaders_of_its_own() -> None:
+    owner = job_set({EXCLUSIVE: "rack"}, {}, startupPolicy={"startupPolicyOrder": "InOrder"})
+    places = (("driver", 0), ("workers", 0), ("workers", 1))
+    found = [completed(gang_of(job_set_pod(*place)), owner) for place in places]
+
+    assert [(ref.id, ref.size) for ref in found] == [
+        ("team.jobset.slices.driver", 1),
+        ("team.jobset.slices.workers.leaders", 3),
+        ("team.jobset.slices.workers.workers", 9),
+    ]
+
+
+def test_a_job_set_whose_nodes_are_labelled_starts_as_one() -> None:
+    owner = job_set({EXCLUSIVE: "rack", f"alpha.{JOB_SET}node-selector": "true"}, {})
+    found = completed(gang_of(job_set_pod("workers", 2)), owner)
+
+    assert (found.id, found.size) == ("team.jobset.slices", 13)
