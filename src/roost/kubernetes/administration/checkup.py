@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from roost.errors import Conflict, Forbidden, InvalidSpec, NotFound, Retryable, RoostError
+from roost.kubernetes.administration.claim_faults import claim_faults
 from roost.kubernetes.administration.installed import changes, installed
 from roost.kubernetes.administration.meeting_reach import unreachable
 from roost.kubernetes.administration.queue_faults import queue_faults
@@ -176,6 +177,11 @@ async def _queues(api: Api, _: str) -> AsyncIterator[ClusterFault]:
         yield ClusterFault(about, sentence)
 
 
+async def _claims(api: Api, _: str) -> AsyncIterator[ClusterFault]:
+    async for about, sentence in claim_faults(api):
+        yield ClusterFault(about, sentence)
+
+
 async def _operators(api: Api, _: str) -> AsyncIterator[ClusterFault]:
     leases = [
         one
@@ -287,5 +293,5 @@ async def _meeting(api: Api, namespace: str) -> AsyncIterator[ClusterFault]:
 
 
 _LOOKS: tuple[Look, ...] = (
-    *(_version, _definitions, _webhooks, _nodes, _queues, _operators, _images, _meeting),
+    *(_version, _definitions, _webhooks, _nodes, _queues, _claims, _operators, _images, _meeting),
 )

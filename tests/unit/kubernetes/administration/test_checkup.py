@@ -17,12 +17,15 @@ from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.faults import Unpermitted
 from roost.kubernetes.client.kinds import (
     CLUSTER_QUEUES,
+    DEVICE_CLASSES,
     JOBS,
     LEASES,
     NAMESPACES,
     NODES,
     PODS,
     QUEUES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     Object,
     ResourceKind,
 )
@@ -38,7 +41,10 @@ class Played:
     """As much of an API server as looking around takes; all is well with it."""
 
     def __init__(self) -> None:
-        kinds = (CLUSTER_QUEUES, JOBS, LEASES, NAMESPACES, NODES, PODS, QUEUES, NETWORK_POLICIES)
+        kinds = (
+            *(CLUSTER_QUEUES, JOBS, LEASES, NAMESPACES, NODES, PODS, QUEUES, NETWORK_POLICIES),
+            *(DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES),
+        )
         self.objects: dict[ResourceKind, list[Object]] = {kind: [] for kind in kinds}
         self.definitions = {one["metadata"]["name"]: one for one in copy.deepcopy(definitions())}
         self.git = "v1.34.4"
@@ -262,3 +268,50 @@ def test_a_server_that_fails_is_one_line(played: Played) -> None:
 
     played.version = failing  # type: ignore[method-assign]
     assert played.told() == ["the API server  get version: no answer in time; try again"]
+
+
+def resource_claim(name: str, *requests: Object, **status: Any) -> Object:
+    meta = {"namespace": "lab", "name": name}
+    return {"metadata": meta, "spec": {"devices": {"requests": list(requests)}}, "status": status}
+
+
+def exactly(device_class: str, *expressions: str) -> Object:
+    selectors = [{"cel": {"expression": one}} for one in expressions]
+    return {"name": "r", "exactly": {"deviceClassName": device_class, "selectors": selectors}}
+
+
+def test_claims_that_nothing_can_fill_are_told(played: Played) -> None:
+    mine = 'device.driver == "gpu.example.com"'
+    own = [{"cel": {"expression": mine}}]
+    played.objects[DEVICE_CLASSES] = [
+        {"metadata": {"name": "gpu"}, "spec": {"selectors": own}},
+        {"metadata": {"name": "any"}, "spec": {}},
+    ]
+    choice = {
+        "name": "r",
+        "firstAvailable": [exactly("none")["exactly"], {"deviceClassName": "any"}],
+    }
+    gone = "device.driver == 'net.example.com' && true"
+    played.objects[RESOURCE_CLAIMS] = [
+        resource_claim("fine", exactly("any"), choice),
+        resource_claim("either", exactly("gpu", 'device.driver == "x" || ' + mine)),
+        resource_claim("given", exactly("none"), allocation={"devices": {}}),
+        resource_claim("classless", exactly("none")),
+        resource_claim("driverless", exactly("any"), exactly("any", gone)),
+        resource_claim("waits", exactly("gpu")),
+        resource_claim("odd", {"exactly": "gpu"}),
+    ]
+    played.objects[RESOURCE_SLICES] = [{"spec": {"driver": "gpu.example.com"}}]
+    absent = "asks for devices of driver net.example.com, of which no node has any"
+    assert [line.partition(": ")[0] for line in played.told()] == [
+        "resourceclaim lab/classless  names DeviceClass 'none', which does not exist",
+        f"resourceclaim lab/driverless  {absent}",
+        "resourceclaim lab/odd  cannot be read",
+    ]
+
+    played.objects[RESOURCE_SLICES] = []
+    assert any(
+        "lab/waits  asks for devices of driver gpu.example" in line for line in played.told()
+    )
+    played.objects[RESOURCE_CLAIMS] *= 3
+    assert played.told()[-1] == "resourceclaims  10 more wait for what is not there"
