@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.kubernetes.operator.objects import Cluster, Object, gang, node, pod
+from tests.unit.kubernetes.operator.objects import Cluster, gang, node, pod
 
 from roost.core import JobId, JobState, Launch
-from roost.kubernetes.client.kinds import PYTORCH_JOBS
+from roost.kubernetes.client.kinds import PYTORCH_JOBS, Object
 from roost.kubernetes.gangs import seat_plans
 from roost.kubernetes.gangs.discovery import GangSource
 
