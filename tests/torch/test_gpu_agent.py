@@ -208,12 +208,12 @@ class GpuNode:
             assert time.monotonic() < deadline, (self.server.pods, self.server.node)
             await asyncio.sleep(0.05)
 
-    async def rates(self, jobs: list[MeasuredWorker], for_s: float = 5.0) -> list[float]:
-        """What each does in a second, while all of these run."""
+    async def rates(self, jobs: list[MeasuredWorker], for_s: float = 6.0) -> list[float]:
+        """What each does in a second, while these run."""
         for job in self.jobs:
             if job.process.poll() is None:
                 job.tell(RUN if job in jobs else REST)
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(8.0)  # one that was idle is known for what it is, and has paid
         begun, before = time.monotonic(), [job.get(COUNT) for job in jobs]
         await asyncio.sleep(for_s)
         return [

@@ -218,6 +218,8 @@ class SharingDaemon:
                 tenant.standing = "parked"
             elif tenant is not None:
                 tenant.release()
+                if request.want == "run":  # whatever brought it back did so where it is wanted
+                    tenant.devices = request.onto or tenant.devices
         ours = {pid for tenant in self._tenants.values() for pid in tenant.processes.pids}
         for pid, ticks, means in self._files.held():
             if pid not in ours and (pid, ticks) not in named:
@@ -274,12 +276,14 @@ class SharingDaemon:
         elif request.want == "run" and tenant.standing == "parked":
             self._unpark(tenant)
         elif tenant.standing == "running":
-            if tenant.devices != request.devices:
+            onto = request.onto if tenant.outcome.turn < request.turn else ()
+            if tenant.devices != (onto or request.devices):
                 self._leave_slices(tenant)
-                tenant.devices = request.devices
+                tenant.devices = onto or request.devices
             self._join_slices(tenant)
             if tenant.outcome.turn < request.turn:
-                tenant.outcome = ParkOutcome(request.turn, how="none", why="it runs already")
+                # Another daemon brought it back and died before it could say so.
+                tenant.outcome = ParkOutcome(request.turn, how=tenant.how, why="it runs already")
         elif tenant.outcome.turn < request.turn:
             tenant.outcome = ParkOutcome(request.turn, how=tenant.how, why="it was parked already")
 

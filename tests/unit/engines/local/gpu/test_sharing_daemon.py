@@ -159,6 +159,18 @@ def test_the_next_warden_knows_who_is_parked_and_what_was_answered(world: World)
     assert world.driver.stages[world.pids[0]] is Stage.RUNNING
 
 
+def test_what_a_dead_daemon_brought_back_is_back(world: World) -> None:
+    world.wants(world.request(want="park", turn=1))
+    world.until(lambda: world.told()["outcome"]["turn"] == 1)
+    world.files.want([world.request(want="run", turn=2, onto=(1,))])
+    world.driver.stages[world.pids[0]] = Stage.RUNNING  # and then it died, before it could say so
+    world.crash()
+    world.until(lambda: world.told()["outcome"]["turn"] == 2)
+    assert world.told()["outcome"]["how"] == "checkpoint"
+    assert world.told()["standing"] == "running"
+    assert world.daemon._tenants["job#1/worker-0"].devices == (1,)
+
+
 def test_whom_a_dead_warden_locked_and_nobody_names_is_not_forgotten(world: World) -> None:
     world.wants(world.request(0))
     world.until(lambda: world.files.held() != [])
