@@ -1,13 +1,19 @@
-"""Compiles the scheduling core where a C compiler is found; elsewhere the wheel is plain Python.
+"""Compiles the scheduling core where a C compiler is found, and fetches the portal's libraries.
 
 ``pip install .`` and ``pip wheel .`` come here. Each module of ``COMPILED`` becomes an extension
 beside its source, by mypyc: the same code in half the time. An editable install stays plain, so
 that an edit is seen at once. ``ROOST_COMPILE=no`` switches this off; ``ROOST_COMPILE=yes`` makes a
 failure an error instead of a warning.
+
+The libraries come from the npm registry, editable or not (``src/roost/web/vendor.py``). Without a
+registry in reach Roost is installed without its portal, and says how to get it; one that sends
+something else than what was locked is an error. ``ROOST_PORTAL=no`` and ``ROOST_PORTAL=yes`` decide
+otherwise.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -15,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -69,17 +76,19 @@ setup(
 """
 
 
-class CompileHook(BuildHookInterface[Any]):
-    """Adds the compiled modules to the wheel."""
+class RoostBuildHook(BuildHookInterface[Any]):
+    """Adds the compiled modules to the wheel, and the portal's libraries to everything."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
         """What a compilation needs; nothing where there will be none."""
-        return ["mypy~=2.4", "setuptools>=75"] if _wanted() else []
+        return ["mypy~=2.4", "setuptools>=75"] if self.target_name == "wheel" and _wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and tell hatchling where the results go."""
+        """Fetch and compile, and tell hatchling where the results go."""
+        if (setting := os.environ.get("ROOST_PORTAL", "")) != "no":
+            self._fetch(required=setting == "yes")
         if self.target_name != "wheel" or version == "editable" or not _wanted():
             return
         try:
@@ -92,6 +101,29 @@ class CompileHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         build_data["force_include"].update(found)
+
+    def _fetch(self, *, required: bool) -> None:
+        """Put the portal's libraries where the package finds them, and hatchling with it."""
+        vendor = _vendor(Path(self.root))
+        try:
+            vendor.fetch()
+        except vendor.UnexpectedPackage as error:
+            raise RuntimeError(str(error)) from error
+        except (vendor.PackageError, OSError) as error:
+            if required:
+                raise RuntimeError(str(error)) from error
+            self.app.display_warning(f"Roost is built without its portal: {error}")
+
+
+def _vendor(root: Path) -> ModuleType:
+    """The module that fetches; Roost itself is not installed yet."""
+    path = root / "src" / "roost" / "web" / "vendor.py"
+    spec = importlib.util.spec_from_file_location("roost_web_vendor", path)
+    assert spec is not None  # noqa: S101 - it is a file
+    assert spec.loader is not None  # noqa: S101 - of Python
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def compile_core(source: Path, target: Path) -> dict[str, str]:

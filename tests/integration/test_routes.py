@@ -26,7 +26,10 @@ NAMES = {
     "token": "tok-none",
     "name": "one",
     "starts_at": "0",
+    "path": "no-such.js",
 }
+#: Open routes, as they answer programs without a token.
+OPEN = {"page": 401, "login_page": 200, "asset": 404, "log_in": 422}
 BODIES = {
     "scale_job": {"min": 1, "max": 1},
     "migrate_job": {"node": None},
@@ -55,7 +58,7 @@ def entries(here: World, job: str) -> Iterator[Entry]:
         assert isinstance(route, APIRoute), route
         permission = declared(route)
         assert permission is not None, route.path
-        path = route.path.format(job=job, **NAMES)
+        path = route.path.replace(":path}", "}").format(job=job, **NAMES)
         for method in route.methods or ():
             streams = route.path.endswith("/stream")
             name = route.operation_id or ""
@@ -107,8 +110,8 @@ async def test_every_route_with_every_token(tmp_path: Path) -> None:
         for entry in found:
             for who in WORTHLESS:
                 status = await ask(here, entry, who)
-                expected = {200} if entry.permission is RoutePermission.OPEN else {401}
-                if status not in expected:
+                free = entry.permission is RoutePermission.OPEN
+                if status != (OPEN.get(entry.name, 200) if free else 401):
                     wrong.append((entry, who, status))
             for who, role in (("vic", "viewer"), ("ada", "user"), ("bob", "user")):
                 allowed = (

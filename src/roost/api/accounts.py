@@ -85,7 +85,10 @@ class UserList(WireView):
 
 @dataclass(frozen=True, slots=True)
 class TokenView(WireView):
-    """A token without its text, which is shown once. ``parent``: the token that made it."""
+    """A token without its text, which is shown once. ``parent``: the token that made it.
+
+    A token of the kind *session* lives in the cookie of a browser.
+    """
 
     id: str
     user: str
@@ -95,6 +98,7 @@ class TokenView(WireView):
     revoked_at: float | None
     last_used_at: float | None
     parent: str | None
+    kind: Literal["token", "session"] = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,32 @@ class TokenList(WireView):
 class NewToken(TokenView):
     """A token that was just made; ``secret`` is its text, shown this once."""
 
-    secret: str
+    secret: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView(WireView):
+    """Who is logged in, by a browser's session or by a token; ``token`` is its id.
+
+    ``version`` and ``assets`` are of the server: with another digest, pages are to be reloaded.
+    """
+
+    user: str
+    role: RoleName
+    permissions: tuple[str, ...]
+    token: str
+    expires_at: float | None
+    via: Literal["session", "token"]
+    version: str
+    assets: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoginLinkView(WireView):
+    """A link that logs a browser in once: its path on this server, and until when it works."""
+
+    path: str
+    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ _SECTIONS = {
     "Server": {
         "up": ("up", "Run jobs on this machine: start the server."),
         "down": ("up", "Stop the server; jobs go on."),
+        "open": ("open", "Open the server's pages in a browser, logged in."),
         "login": ("login", "Log in to a server on another machine, once."),
         "logout": ("login", "Forget a server, with its token."),
         "servers": ("login", "List the servers you are logged in to, or choose the usual one."),
@@ -109,11 +110,12 @@ _SECTIONS = {
 _VERBS = {name: told for verbs in _SECTIONS.values() for name, told in verbs.items()}
 #: The verbs that talk to a server, which ``--on`` names.
 _REMOTE = frozenset(
-    {*_SECTIONS["Jobs"], *_SECTIONS["Cluster"], *("simulate", "compare", "history")} - {"convert"}
+    {*_SECTIONS["Jobs"], *_SECTIONS["Cluster"], *("open", "simulate", "compare", "history")}
+    - {"convert"}
 )
 #: Other names of verbs, and the functions of verbs that cannot be named like them.
 _ALIASES = {"ls": "list", "ps": "list"}
-_FUNCTIONS = {"list": "list_jobs"}
+_FUNCTIONS = {"list": "list_jobs", "open": "open_pages"}
 #: Verbs by what they are called in kubectl, Slurm, SkyPilot, docker and elsewhere.
 _MEANT = {
     **dict.fromkeys(("stop", "kill", "scancel", "abort", "terminate"), "cancel"),
@@ -134,6 +136,7 @@ _MEANT = {
     **dict.fromkeys(("sacctmgr", "user"), "users"),
     **dict.fromkeys(("why", "sprio"), "explain"),
     "resize": "scale",
+    **dict.fromkeys(("portal", "dashboard", "ui", "web", "browser"), "open"),
 }
 #: What people look for and Roost does not have under that name, with what comes nearest.
 _ABSENT = {

@@ -373,6 +373,7 @@ def _show(told: Mapping[str, Any], *, foreground: bool) -> None:
 
     made = "made now, readable by you only" if told["new_token"] else "readable by you only"
     rows = {
+        "portal": _portal(told),
         "devices": told["devices"],
         "limits": told["limits"],
         "isolation": told["isolation"],
@@ -395,6 +396,13 @@ def _show(told: Mapping[str, Any], *, foreground: bool) -> None:
     end = "Ctrl-C stops the server" if foreground else "roost down stops the server"
     click.echo(f"{end}; jobs go on.")
     sys.stdout.flush()
+
+
+def _portal(told: Mapping[str, Any]) -> str:
+    """Where the pages are: a link that logs in, unless it would end up in a log."""
+    if os.environ.get("JOURNAL_STREAM"):
+        return f"{told['url']} (roost open makes a link that logs you in)"
+    return f"{told['login_url']} (works once, for 15 minutes; then: roost open)"
 
 
 def _counted(jobs: Mapping[str, int]) -> str:

@@ -462,6 +462,11 @@ def revoke_token(token: str) -> Steps[None]:
     yield from ask(RestRequest("DELETE", f"/tokens/{part(token)}", again=True))
 
 
+def login_link() -> Steps[str]:
+    """The path of a link, on this server, that logs a browser in as the caller: once, soon."""
+    return str(_json((yield from ask(RestRequest("POST", "/session/links"))).json())["path"])
+
+
 def _command(job: str, verb: str, body: object = None) -> Steps[JobView]:
     request = RestRequest("POST", f"/jobs/{part(job)}/{verb}", body=body, again=True)
     return job_view((yield from ask(request)).json())

@@ -168,6 +168,7 @@ class Client:
     tokens = blocking(api.tokens)
     add_token = blocking(api.add_token)
     revoke_token = blocking(api.revoke_token)
+    login_link = blocking(api.login_link)
 
 
 class AsyncClient:
@@ -294,6 +295,7 @@ class AsyncClient:
     tokens = awaited(api.tokens)
     add_token = awaited(api.add_token)
     revoke_token = awaited(api.revoke_token)
+    login_link = awaited(api.login_link)
 
 
 def submit(what: What, key: str = "") -> JobHandle:

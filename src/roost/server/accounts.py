@@ -66,7 +66,7 @@ async def _bounds(here: Context, user: str) -> tuple[BoundsView | None, UseView 
         return None, None
     told = here.cluster.bounds.shown(user)
     tokens = await here.read(lambda: here.cluster.store.accounts.tokens(user))
-    alive = sum(map(_alive, tokens))
+    alive = sum(_alive(token) for token in tokens if token.kind == "token")
     return (
         BoundsView(**told["bounds"], tokens=_MOST_TOKENS),
         UseView(**told["use"], tokens=alive),
@@ -195,19 +195,30 @@ async def add_token(here: Here, caller: Self, body: requests.AddToken) -> Respon
     store = here.cluster.store
     owner = await _owner(here, caller, body.user or "")
     alive = [
-        token for token in await here.read(lambda: store.accounts.tokens(owner)) if _alive(token)
+        token
+        for token in await here.read(lambda: store.accounts.tokens(owner))
+        if _alive(token) and token.kind == "token"
     ]
     if len(alive) >= _MOST_TOKENS:
         raise Conflict(f"{owner} has {len(alive)} tokens; revoke some first")
-    ends = [] if caller.expires_at is None else [caller.expires_at]
+    end = await _end_of(here, caller)
+    ends = [] if end is None else [end]
     if body.expires_in_s is not None:
         ends.append(time.time() + body.expires_in_s)  # by the clock that the store goes by
     token, secret = await here.read(
         lambda: store.accounts.add_token(
-            owner, body.label, min(ends, default=None), parent=caller.token, actor=caller.user
+            owner, body.label, min(ends, default=None), parent=caller.root, actor=caller.user
         )
     )
     return json(encode(project(NewToken, token, secret=secret)), 201)
+
+
+async def _end_of(here: Context, caller: Caller) -> float | None:
+    """Until when the token works that others are made with; of a session, the one it began with."""
+    if not caller.session:
+        return caller.expires_at
+    own = await here.read(lambda: here.cluster.store.accounts.tokens(caller.user))
+    return next((one.expires_at for one in own if one.id == caller.root), caller.expires_at)
 
 
 def _alive(token: Token) -> bool:

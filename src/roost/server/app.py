@@ -23,9 +23,11 @@ from roost.server import (
     machine,
     nodes,
     notifications,
+    pages,
     profiles,
     queues,
     retention,
+    sessions,
     snapshots,
 )
 from roost.server.backend import ClusterBackend
@@ -33,11 +35,12 @@ from roost.server.body import CheckedRoute
 from roost.server.context import Context
 from roost.server.middleware import RequestFilter
 from roost.server.options import ServerOptions
-from roost.server.permissions import OPEN_PATHS, undeclared
+from roost.server.permissions import LOGIN_PATH, OPEN_PATHS, PAGE_PATHS, undeclared
 
-_ABOUT = """The REST API of Roost. Every path but /healthz and /readyz needs a token in the header
-`Authorization: Bearer TOKEN`. Lists are paged, filtered and sorted by the server. Errors have one
-shape: `{"error": {"kind", "message", "hint"}, "errors": []}`."""
+_ABOUT = """The REST API of Roost. Every path but /healthz, /readyz and the portal's pages needs a
+token in the header `Authorization: Bearer TOKEN`, or a browser's session. Lists are paged,
+filtered and sorted by the server. Errors have one shape:
+`{"error": {"kind", "message", "hint"}, "errors": []}`."""
 
 
 def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) -> FastAPI:
@@ -77,8 +80,10 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         queues,
         retention,
         accounts,
+        sessions,
         machine,
         health,
+        pages,
     ):
         app.router.routes.extend(module.router.routes)  # flat, so that each can be looked at
     if missing := undeclared(app):
@@ -103,8 +108,10 @@ def _description(app: FastAPI) -> dict[str, Any]:
         )
         schemes = found.setdefault("components", {}).setdefault("securitySchemes", {})
         schemes["token"] = {"type": "http", "scheme": "bearer"}
+        schemes["session"] = {"type": "apiKey", "in": "cookie", "name": "roost_session_PORT"}
         for path, operations in found["paths"].items():
-            for operation in operations.values():
-                operation["security"] = [] if path in OPEN_PATHS else [{"token": []}]
+            for method, operation in operations.items():
+                free = path in OPEN_PATHS | PAGE_PATHS or (path, method) == (LOGIN_PATH, "post")
+                operation["security"] = [] if free else [{"token": []}, {"session": []}]
         app.openapi_schema = found
     return app.openapi_schema

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from roost.store.accounts import SESSION
+
 if TYPE_CHECKING:
     from roost.store.rows import Token, User
 
@@ -29,7 +31,11 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user of a valid token. ``key`` is the token's hash, ``expires_at`` its end."""
+    """The user of a valid token. ``key`` is the token's hash, ``expires_at`` its end.
+
+    ``session``: the token lives in a browser's cookie. ``root`` is the token that others are made
+    with: of a session the one that it began with.
+    """
 
     user: str
     role: str
@@ -37,6 +43,13 @@ class Caller:
     token: str
     key: bytes
     expires_at: float | None = None
+    session: bool = False
+    parent: str = ""
+
+    @property
+    def root(self) -> str:
+        """The token that what this caller makes is made with."""
+        return self.parent if self.session else self.token
 
 
 class Tokens:
@@ -73,7 +86,16 @@ class Tokens:
         caller = None
         if found is not None:
             token, user = found
-            caller = Caller(user.name, user.role, user.unix, token.id, key, token.expires_at)
+            caller = Caller(
+                user.name,
+                user.role,
+                user.unix,
+                token.id,
+                key,
+                token.expires_at,
+                token.kind == "session",
+                token.parent or "",
+            )
         self._known[key] = (asked_at, caller)
         self._known.move_to_end(key)
         while len(self._known) > _REMEMBERED:
@@ -86,9 +108,13 @@ class Tokens:
 
 
 def bearer(headers: list[tuple[bytes, bytes]]) -> str:
-    """The token in a request's headers; empty if there is none, or more than one."""
+    """The token in a request's headers; empty if there is none, or more than one.
+
+    The secret of a session is none: it counts in its cookie alone.
+    """
     found = [value for name, value in headers if name == b"authorization"]
     if len(found) != 1:
         return ""
     scheme, _, secret = found[0].decode("latin-1").partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else ""
+    secret = secret.strip()
+    return secret if scheme.lower() == "bearer" and not secret.startswith(SESSION) else ""

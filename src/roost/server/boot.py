@@ -13,8 +13,11 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from fastapi import FastAPI
 
 from roost import __version__
 from roost.core.demand import Counts
@@ -23,7 +26,7 @@ from roost.defaults import PLACER, POLICY
 from roost.engines.local import LocalEngine
 from roost.engines.local.run_folders import HomeFence
 from roost.engines.mounts import HostMount
-from roost.errors import InvalidSpec
+from roost.errors import Conflict, InvalidSpec
 from roost.jobs.clock import WallClock
 from roost.jobs.fresh_start import prepare
 from roost.live.cluster import Cluster
@@ -31,9 +34,11 @@ from roost.live.disk_reserve import DiskReserve
 from roost.live.retention import RetentionRule
 from roost.live.user_bounds import UserBounds
 from roost.server.app import create_app
+from roost.server.context import Context
 from roost.server.home import Home
 from roost.server.http import listen, raise_file_limit, serve
 from roost.server.identity import Origin, claim, settle
+from roost.server.login_links import LinkOwner
 from roost.server.options import LOOPBACK, ServerOptions
 from roost.server.reloading import ServerReload, notify_alive, notify_ready
 from roost.server.tls import Tls
@@ -109,6 +114,8 @@ class ServerSummary:
 
     url: str
     local_url: str
+    #: A link that logs a browser in as the administrator, once.
+    login_url: str
     home: str
     token_file: str
     new_token: bool
@@ -183,12 +190,14 @@ async def run(start: ServerSettings, told: Callable[[ServerSummary], None]) -> d
                 replace(start.options, hosts=start.hosts(), probe=probe, mounts=start.mount),
             )
             port = sock.getsockname()[1]
+            link = partial(_login_link, app, await asyncio.to_thread(_token_owner, home, store))
 
             # Called when the socket accepts: clients find the server by this note.
             def ready() -> None:
                 again = start.reread is not None
                 home.note(start.local_url(port), __version__, certificate, reloads=again)
-                told(_up(start, home, cluster, port, new_token=new))
+                summary = _up(start, home, cluster, port, new_token=new)
+                told(replace(summary, login_url=summary.url + link()))
                 notify_ready()
                 gc.freeze()  # the list of jobs for viewers is there by now, too: see _started
 
@@ -254,6 +263,21 @@ def _ensure_token(home: Home, store: Store) -> bool:
     return True
 
 
+def _token_owner(home: Home, store: Store) -> LinkOwner:
+    """The user of the token in the home, and the token."""
+    found = store.accounts.find_token(home.token() or "")
+    if found is None:
+        raise Conflict(f"the token in {home.token_file} was revoked while the server started")
+    token, user = found
+    return LinkOwner(user.name, token.id)
+
+
+def _login_link(app: FastAPI, owner: LinkOwner) -> str:
+    """The path of a link that logs a browser in as the administrator."""
+    context: Context = app.state.roost
+    return context.links.make(owner)
+
+
 def jobs_of(cluster: Cluster) -> dict[str, int]:
     """How many jobs that are not over there are, by state."""
     found = Counter([job.state for job in cluster.core.jobs.values()])
@@ -268,6 +292,7 @@ def _up(
     return ServerSummary(
         url=start.url(port),
         local_url=start.local_url(port),
+        login_url="",
         home=str(home.path),
         token_file=str(home.token_file),
         new_token=new_token,

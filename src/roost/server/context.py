@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from roost.server.errors import HttpError
 from roost.server.file_responses import FileResponses
 from roost.server.hub import StreamHub, ViewSources
 from roost.server.log_followers import LogFollowers
+from roost.server.login_links import LoginLinks
 from roost.server.metrics import Metrics
 from roost.server.options import ServerOptions
 from roost.server.permissions import visible
@@ -27,6 +29,7 @@ from roost.server.streams import OpenStreams
 from roost.server.visibility import Visibility, visibility_of
 from roost.store import Fenced, StoreBroken
 from roost.store.rows import MOST, JobQuery, JobRow
+from roost.web.assets import Assets
 
 T = TypeVar("T")
 
@@ -55,6 +58,8 @@ class Context:
         self.hub = StreamHub(sources, cluster.epoch, options)
         self.followers = LogFollowers(cluster.engine, self.read, options)
         self.metrics = Metrics(cluster, self.streams)
+        self.links = LoginLinks()
+        self.assets = Assets(reload=bool(os.environ.get("ROOST_PORTAL_RELOAD")))
 
     def is_crowded(self) -> bool:
         """Whether new requests have to wait until others are over."""

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from roost.server.auth import bearer
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
 from roost.server.jobs import Here, Reader
@@ -37,7 +36,7 @@ async def stream(
 
     ``after`` does what the header Last-Event-ID does: go on from that event if it is still known.
     """
-    line = here.streams.hold(caller, bearer(request.scope["headers"]))
+    line = here.streams.hold(caller, request.scope["roost.secret"])
     return StreamResponse(
         line, lambda held: here.hub.watch(held, here.visibility(caller), last or after)
     )

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from roost.core.spec import JobId, RunId
 from roost.engines import LogFile
 from roost.errors import NotFound, unknown
-from roost.server.auth import bearer
 from roost.server.body import CheckedRoute
 from roost.server.context import Context
 from roost.server.errors import answers
@@ -148,7 +147,7 @@ async def follow_logs(  # noqa: PLR0913 - one parameter per question
     await _check_worker(here, row, worker, attempt)
     place = LogPosition(row, worker, *(_after(last) or (attempt, offset)))
 
-    line = here.streams.hold(caller, bearer(request.scope["headers"]))
+    line = here.streams.hold(caller, request.scope["roost.secret"])
     return StreamResponse(line, lambda held: here.followers.follow(held, place))
 
 

@@ -5,6 +5,7 @@
     3. an address and headers that are too long        431
     4. a zero byte in the address                      400
     5. no valid token, except on the open paths        401, and the connection is closed
+       the cookie of a session, and not from our page  403
     6. a body that is too large, or too slow           413, 408
     7. more bytes of bodies at once than there may be  429 for one user, 503 for all
 
@@ -31,9 +32,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from roost.errors import RoostError
 from roost.server.auth import Tokens, bearer
 from roost.server.body_memory import BodyMemory
+from roost.server.cookies import check_sender, session_secret
 from roost.server.errors import ErrorDetail, HttpError, failure, of
 from roost.server.options import ServerOptions
-from roost.server.permissions import OPEN_PATHS
+from roost.server.page_paths import is_file, is_page
+from roost.server.permissions import LOGIN_PATH, OPEN_PATHS
 
 log = logging.getLogger("roost.server")
 
@@ -42,8 +45,12 @@ _LARGE = frozenset(
     {"/api/v1/jobs", "/api/v1/jobs/plan", "/api/v1/folders", "/api/v1/folders/blobs"}
 )
 
+_POLICY = (
+    b"default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    b"form-action 'self'"
+)
 _HEADERS = [
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -96,18 +103,36 @@ class RequestFilter:
         raw = scope.get("raw_path") or b""
         if "\0" in scope["path"] or b"%00" in raw or b"%00" in scope["query_string"]:
             raise HttpError(400, "invalid", "the address contains a zero byte")
-        if scope["path"] not in OPEN_PATHS:
-            caller = await self._tokens.caller(bearer(headers))
-            if caller is None:
-                raise HttpError(
-                    401,
-                    "unauthenticated",
-                    "no valid token",
-                    "send the header 'Authorization: Bearer TOKEN'",
-                )
-            scope["roost.caller"] = caller
+        if is_page(scope) and scope["path"] != "/login":
+            scope["path"], scope["raw_path"] = "/", b"/"  # the router in the browser knows which
+        if not self._is_open(scope):
+            await self._check_token(scope)
         if declared_length(scope) > self.most(scope):
             raise self.too_large(scope)
+
+    def _is_open(self, scope: Scope) -> bool:
+        path = scope["path"]
+        return (
+            path in OPEN_PATHS
+            or is_page(scope)
+            or is_file(scope)
+            or (path == LOGIN_PATH and scope["method"] == "POST")
+        )
+
+    async def _check_token(self, scope: Scope) -> None:
+        """Note the caller, by a token or by the cookie of a session; raises HttpError."""
+        secret = bearer(scope["headers"])
+        if not secret and (secret := session_secret(scope)):
+            check_sender(scope)
+        caller = await self._tokens.caller(secret)
+        if caller is None:
+            raise HttpError(
+                401,
+                "unauthenticated",
+                "no valid token",
+                "send the header 'Authorization: Bearer TOKEN'",
+            )
+        scope["roost.caller"], scope["roost.secret"] = caller, secret
 
     def most(self, scope: Scope) -> int:
         """How large the body of a request may be."""

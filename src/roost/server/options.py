@@ -41,6 +41,7 @@ class ServerOptions:
     readers: int = 8
     token_cache_s: float = 2.0
     token_check_s: float = 2.0
+    session_s: float = 7 * 86400.0
     streams_per_token: int = 512
     streams: int = 1500
     connections: int = 2000

@@ -20,6 +20,10 @@ from roost.server.roles import ROLES, RoutePermission
 
 #: Paths that answer without a token. Everything else is closed before it is even routed.
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+#: The portal's page and files, which browsers get without a token, too.
+PAGE_PATHS = frozenset({"/", "/login", "/assets/{path}"})
+#: Where a token is handed in for a session.
+LOGIN_PATH = "/api/v1/session"
 
 
 class Needs:

@@ -197,6 +197,12 @@ class ChangeUser(RequestBody):
         return {k: v for k, v in told.items() if v is not None or k in BOUNDS}
 
 
+class LogIn(RequestBody):
+    """A token to log a browser in with."""
+
+    token: Annotated[str, StringConstraints(max_length=256)]
+
+
 class AddToken(RequestBody):
     """A token to be made: its user (the caller), and for how long (as long as the caller's)."""
 

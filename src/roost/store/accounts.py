@@ -22,11 +22,14 @@ from roost.store.database import Database, Row, Session
 from roost.store.encoding import clean, from_json, row_sum, to_json
 from roost.store.errors import StoreBroken
 from roost.store.journal import Journal
-from roost.store.rows import ROLES, EventRow, QueueRow, Token, User, storable
+from roost.store.rows import ROLES, SESSION_ID, EventRow, QueueRow, Token, User, storable
 
 #: A token's time of use is noted at most this often, in seconds.
 TOUCH_S = 60.0
 _SECRET = "roost_"  # noqa: S105 - what all of them start with
+#: What the secrets of sessions begin with.
+SESSION = "roost_session_"
+_MOST_SESSIONS = 50
 _LONGEST = 256
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@+-]{0,62}[A-Za-z0-9_])?")
 _UNIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63})?")
@@ -161,6 +164,53 @@ class Accounts:
             text = f"token {token.id} ({label}) of {user} added"
             self._note(session, actor, user, new=token.id, text=text)
         return token, secret
+
+    def add_session(
+        self, user: str, parent: str, expires_at: float, label: str
+    ) -> tuple[Token, str]:
+        """Begin a session of a browser; it ends with the token ``parent`` at the latest.
+
+        Sessions that are over are forgotten, and so is the oldest of very many. Raises Conflict if
+        ``parent`` is not valid any more, NotFound without the user.
+        """
+        now = self._clock()
+        secret = SESSION + secrets.token_urlsafe(32)
+        with self._database.writing() as session:
+            self._journal.fence(session)
+            if not storable(user) or _user(session, user) is None:
+                raise self._no_user(session, user)
+            end = _must_live(session, parent)
+            if end is not None and end <= now:
+                raise Conflict(f"token {parent!r} has expired: nothing is made with it")
+            ends = min(expires_at, expires_at if end is None else end)
+            name = f"{SESSION_ID}{secrets.token_hex(5)}"
+            token = Token(name, user, label[:_LONGEST], now, ends, parent=parent)
+            others = [one for one in _sessions(session, user) if (one.expires_at or now) > now]
+            self._drop_sessions(session, user, {one.id for one in others[-_MOST_SESSIONS + 1 :]})
+            session.run(
+                f"INSERT INTO tokens ({_TOKEN}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
+                (*astuple(token), _hash(secret)),
+            )
+            _seal(session, "tokens", token.id)
+            self._note(session, user, user, new=name, text=f"session {name} of {user} began")
+        return token, secret
+
+    def end_sessions(self, user: str, only: str = "", *, actor: str = "") -> None:
+        """End all sessions of a user, or one; a second time changes nothing."""
+        with self._database.writing() as session:
+            self._journal.fence(session)
+            gone = [one for one in _sessions(session, clean(user)) if only in ("", one.id)]
+            for one in gone:
+                session.run("DELETE FROM tokens WHERE id = ?", (one.id,))
+                text = f"session {one.id} of {one.user} ended"
+                self._note(session, actor, one.user, old=one.id, text=text)
+
+    @staticmethod
+    def _drop_sessions(session: Session, user: str, keep: Collection[str]) -> None:
+        """Forget sessions that are over, and those that are too many."""
+        for one in _sessions(session, user):
+            if one.id not in keep or one.revoked_at is not None:
+                session.run("DELETE FROM tokens WHERE id = ?", (one.id,))
 
     def find_token(self, secret: str) -> tuple[Token, User] | None:
         """The token and the user of a secret; None if it is unknown, expired or revoked."""
@@ -384,10 +434,23 @@ def _holes(values: Collection[str]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _must_live(session: Session, name: str) -> None:
-    row = session.one("SELECT revoked_at FROM tokens WHERE id = ?", (clean(name),))
+def _must_live(session: Session, name: str) -> float | None:
+    """When a token ends, if it does; raises Conflict for one that was revoked."""
+    row = session.one("SELECT revoked_at, expires_at FROM tokens WHERE id = ?", (clean(name),))
     if row is None or row[0] is not None:
         raise Conflict(f"token {clean(name)[:_LONGEST]!r} is revoked: nothing is made with it")
+    end: float | None = row[1]
+    return end
+
+
+def _sessions(session: Session, user: str) -> list[Token]:
+    """The sessions of a user, the oldest first."""
+    rows = session.all(
+        f"SELECT {_token_columns()} FROM tokens WHERE owner = ? AND id LIKE ? "  # noqa: S608 - constant
+        "ORDER BY created_at, id",
+        (user, f"{SESSION_ID}%"),
+    )
+    return [_as_token(row) for row in rows]
 
 
 def _hash(secret: str) -> str:

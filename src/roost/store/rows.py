@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from roost.core.cells import CellPromise
 from roost.core.state import JobState
@@ -37,6 +37,8 @@ JOB_SORTS = (
 )
 EVENT_SORTS = ("seq",)
 
+#: What the ids of sessions begin with.
+SESSION_ID = "ses-"
 #: Stands for all users among the submitters of a queue.
 ALL_USERS = "*"
 ROLES = ("admin", "user", "viewer")
@@ -240,7 +242,10 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A user's token, without its secret. ``parent``: the token that it was made with."""
+    """A user's token, without its secret. ``parent``: the token that it was made with.
+
+    A session is a token that lives in the cookie of a browser.
+    """
 
     id: str
     user: str
@@ -250,6 +255,11 @@ class Token:
     revoked_at: float | None = None
     last_used_at: float | None = None
     parent: str | None = None
+
+    @property
+    def kind(self) -> Literal["token", "session"]:
+        """What it is: its id tells."""
+        return "session" if self.id.startswith(SESSION_ID) else "token"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,9 @@ async def test_the_description_tells_everything(tmp_path: Path) -> None:
                 assert schema == {"$ref": "#/components/schemas/ErrorBody"}, (path, method, status)
     assert len(names) == sum(len(operations) for operations in told["paths"].values())
     assert told["paths"]["/healthz"]["get"]["security"] == []
-    assert told["paths"]["/api/v1/jobs"]["get"]["security"] == [{"token": []}]
+    assert told["paths"]["/api/v1/jobs"]["get"]["security"] == [{"token": []}, {"session": []}]
+    assert told["paths"]["/api/v1/session"]["post"]["security"] == []
+    assert told["paths"]["/assets/{path}"]["get"]["security"] == []
 
 
 @looped
