@@ -111,7 +111,9 @@ def test_without_a_registry_one_sentence_says_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     packages.clear()
-    with pytest.raises(vendor.PackageError, match=f"npm registry {registry}: Not Found; NPM_CONFIG"):
+    with pytest.raises(
+        vendor.PackageError, match=f"npm registry {registry}: Not Found; NPM_CONFIG"
+    ):
         vendor.fetch(tmp_path / "vendor")
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "ftp://127.0.0.1")
     with pytest.raises(vendor.PackageError, match="no address of http or https"):
