@@ -112,7 +112,7 @@ def test_an_id_that_is_taken_is_not_given_twice(
 
 def test_a_request_whose_job_was_deleted_makes_no_second_one(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with cluster(tmp_path, gpus=1) as (it, _):
+        async with cluster(tmp_path, 1) as (it, _):
             await it.submit(JobSubmission(file(), "ada"))  # what waits can be cancelled at once
             request = JobSubmission(file(), "ada", key="k")
             row, _ = await it.submit(request)
