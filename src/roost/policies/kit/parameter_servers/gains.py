@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,6 +47,7 @@ LEAPS: Final = tuple(
 )
 
 
+@dataclass(slots=True, eq=False)
 class Gains:
     """Seconds per unit of work by servers and workers beyond the least, and the best next step.
 
@@ -55,13 +56,10 @@ class Gains:
     may make up for that.
     """
 
-    __slots__ = ("_best", "_takes", "leaps", "times")
-
-    def __init__(self, times: Sequence[Sequence[float]], leaps: Sequence[Size] = STEPS) -> None:
-        self.times = times
-        self.leaps = leaps
-        self._best: dict[Size, list[Increment]] = {}
-        self._takes: tuple[Vector, Vector, Vector] | None = None
+    times: Sequence[Sequence[float]]
+    leaps: Sequence[Size] = STEPS
+    _best: dict[Size, list[Increment]] = field(default_factory=dict)
+    _takes: tuple[Vector, Vector, Vector] | None = None
 
     def steps(
         self, more: Size, worker: Vector, server: Vector, capacity: Vector
