@@ -221,7 +221,7 @@ class JobPage(WireView):
 
 
 @dataclass(frozen=True, slots=True)
-class JobCounts(WireView):
+class JobCountsView(WireView):
     """How many jobs there are: in all, by state, by queue and by user."""
 
     total: int = 0
@@ -231,7 +231,7 @@ class JobCounts(WireView):
 
 
 @dataclass(frozen=True, slots=True)
-class BulkItem(WireView):
+class BulkOutcome(WireView):
     """How it went with one of many jobs: what it is now, the new job of a rerun, or why not."""
 
     job: str
@@ -245,7 +245,7 @@ class BulkItem(WireView):
 class BulkAnswer(WireView):
     """How it went with each of many jobs, in their order."""
 
-    items: tuple[BulkItem, ...]
+    items: tuple[BulkOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)

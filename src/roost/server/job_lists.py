@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from roost.api.jobs import BulkAnswer, BulkItem, JobCounts, JobPage, StateName
+from roost.api.jobs import BulkAnswer, BulkOutcome, JobCountsView, JobPage, StateName
 from roost.api.schema import encode, project
 from roost.core.spec import JobId
 from roost.errors import RoostError
@@ -93,14 +93,14 @@ async def list_jobs(  # noqa: PLR0913 - one parameter per question
 
 
 @router.get(
-    "/jobs/counts", response_model=JobCounts, responses=answers(), operation_id="count_jobs"
+    "/jobs/counts", response_model=JobCountsView, responses=answers(), operation_id="count_jobs"
 )
 async def count_jobs(here: Here, _caller: Reader, wanted: Wanted) -> Response:
     """How many jobs the same filters let through: in all, by state, by queue and by user."""
     if wanted is None:
-        return json(encode(JobCounts()))
+        return json(encode(JobCountsView()))
     totals = await here.read(lambda: here.cluster.store.jobs.totals(wanted))
-    return json(encode(project(JobCounts, totals)))
+    return json(encode(project(JobCountsView, totals)))
 
 
 @router.post(
@@ -126,18 +126,18 @@ class _Change:
     def __init__(self, here: Context, caller: Caller, body: requests.ChangeJobs, key: str) -> None:
         self._here, self._caller, self._body, self._key = here, caller, body, key
 
-    async def told(self, name: str, row: JobRow | None) -> BulkItem:
+    async def told(self, name: str, row: JobRow | None) -> BulkOutcome:
         """How it went with one job."""
         if row is None or not visible(self._caller, row.user):
-            return BulkItem(name, message=f"no job {name[:80]!r}")
+            return BulkOutcome(name, message=f"no job {name[:80]!r}")
         try:
             changed = await self._done(row)
         except RoostError as error:
             text = " ".join(str(error).split())[:_LONGEST]
-            return BulkItem(name, state=row.state, message=text)
+            return BulkOutcome(name, state=row.state, message=text)
         made = changed.id if changed.id != row.id else ""
         state = row.state if made else changed.state
-        return BulkItem(name, ok=True, state=state, made=made)
+        return BulkOutcome(name, ok=True, state=state, made=made)
 
     async def _done(self, row: JobRow) -> JobRow:
         cluster, job, actor = self._here.cluster, JobId(row.id), self._caller.user

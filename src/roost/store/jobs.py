@@ -16,9 +16,9 @@ from roost.store.encoding import clean, from_json, from_time, row_sum, to_json, 
 from roost.store.errors import StoreBroken
 from roost.store.rows import (
     OPEN_STATES,
+    JobCounts,
     JobQuery,
     JobRow,
-    JobTotals,
     OutlivedQuery,
     RowPage,
 )
@@ -335,7 +335,7 @@ class JobTable:
             names = search.page(session, dense=dense) if total > query.offset else []
             return RowPage(tuple(_rows(session, names)), total)
 
-    def totals(self, query: JobQuery) -> JobTotals:
+    def totals(self, query: JobQuery) -> JobCounts:
         """How many jobs a query lets through, whatever its page."""
         with self._database.reading() as session:
             sorts = _Search(query).sorts(session)
@@ -344,7 +344,7 @@ class JobTable:
             states[state] += number
             queues[queue] += number
             users[owner] += number
-        return JobTotals(states.total(), dict(states), dict(queues), dict(users))
+        return JobCounts(states.total(), dict(states), dict(queues), dict(users))
 
 
 class _Search:

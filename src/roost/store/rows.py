@@ -141,7 +141,7 @@ class RowPage(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class JobTotals:
+class JobCounts:
     """How many jobs a query lets through: in all, by state, by queue and by user."""
 
     total: int
