@@ -41,7 +41,7 @@ from roost.errors import Retryable
 from roost.server.options import ServerOptions
 from roost.server.streams import OpenStream, beats, message
 from roost.server.visibility import Visibility
-from roost.server.waiting_since import WaitingSince, since_of
+from roost.server.waiting_times import WaitingTimes, since_of
 from roost.store.jobs import OpenJob
 from roost.store.rows import OPEN_STATES, EventRow, JobRow
 
@@ -145,7 +145,7 @@ class StreamHub:
         #: User → the jobs that are not over, and how many are in which state.
         self._open: dict[str, dict[str, OpenJob]] = {}
         self._states: dict[str, Counter[str]] = {}
-        self._oldest = WaitingSince(self._is_waiting)
+        self._oldest = WaitingTimes(self._is_waiting)
         #: Jobs that wait and that viewers were told of, as they were told of them.
         self._shown: dict[str, JobRow] = {}
         self._leaving: dict[str, str] = {}

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from roost.server.waiting_since import WaitingSince, since_of
+from roost.server.waiting_times import WaitingTimes, since_of
 from roost.store.jobs import OpenJob
 
 
 def test_the_oldest_is_the_oldest_of_those_that_still_wait() -> None:
     jobs = [OpenJob(f"j-{n}", "j", "ada", "q", "queued", float(9 - n), 1) for n in range(5)]
     waiting = set(jobs)
-    oldest = WaitingSince(lambda job: job in waiting)
+    oldest = WaitingTimes(lambda job: job in waiting)
     for job in [*jobs, *jobs]:
         oldest.note(job)
     oldest.note(OpenJob("r-1", "r", "ada", "q", "running", 0.0, 1))

@@ -11,7 +11,7 @@ from roost.store.rows import OPEN_STATES
 _WAITS = OPEN_STATES[0]
 
 
-class WaitingSince:
+class WaitingTimes:
     """The jobs of each queue in the order of their age; those that left are dropped on the way."""
 
     def __init__(self, is_waiting: Callable[[OpenJob], bool]) -> None:
