@@ -13,7 +13,7 @@ from roost_bench.gpu import mixed
 from roost_bench.gpu.command import MEASURES
 from roost_bench.gpu.figures import GpuBench, GpuFigure
 from roost_bench.gpu.program import LIMITS, measures
-from roost_bench.gpu.programs import FIRST, PROGRAMS, SECOND
+from roost_bench.gpu.programs import FIRST, PROGRAMS, READY, SECOND
 
 WITHOUT = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU here")
 
@@ -46,7 +46,7 @@ class Idle:
     """A worker that does as it is told."""
 
     def __init__(self) -> None:
-        self.board = {FIRST: 4.0, SECOND: 12.0}
+        self.board = {READY: 1.0, FIRST: 4.0, SECOND: 12.0}
 
     def until(self, place: int) -> float:
         self.board[SECOND] = 12.0  # it has measured again
