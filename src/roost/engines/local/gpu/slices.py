@@ -17,16 +17,18 @@ whatever a turn really took, the error stays within one turn and does not grow. 
                           and the driver divides the device evenly
     a light tenant        what it used, by a meter
 
-A light tenant that has used up what it is owed, or that a crowded device keeps from its part, gets
-turns like the others. One whose turns stay half empty becomes light: where several leave gaps, the
-driver lets them fill each other's.
+A light tenant that has used up what it is owed, or that takes all that a crowded device leaves it,
+gets turns like the others. One whose turns stay half empty becomes light: where several leave gaps,
+the driver lets them fill each other's. A fixed tenant whose turns are full is *tried* as a light
+one now and then: what comes to a service while it is locked waits, and fills turns that it would
+not need otherwise. A trial ends as soon as its tenant is seen to take all that it can have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 #: The shortest turn. Changing turns costs 2 ms or so, and while a step of the last one is still
@@ -48,15 +50,22 @@ _LIGHT = 0.75
 #: A light tenant has turns when it is so far over what it is owed; it saves up no more than this.
 _OVER_S = 0.25
 _SAVED_S = 0.5
-#: From which use on a device is crowded, and of which part of its part a tenant must make use there
-#: for how long to be thought kept from more: services have ups and downs.
+#: From which use on a device is crowded, and how much of what it could have there a tenant must
+#: take for how long to be thought kept from more: services have ups and downs.
 _CROWDED, _NEARLY, _KEPT_S = 0.85, 0.85, 4.0
+#: What had to wait for a turn may drain before a trial counts: for this part of the time since the
+#: last one, because a service that was tried in vain may only have had too much of it.
+_DRAIN, _LONGEST_DRAIN_S = 0.1, 3.0
+#: From when on a trial may end, and when it does; what a tenant may save up meanwhile, which had
+#: less than its part before.
+_SHORTEST_TRIAL_S, _TRIAL_S = 0.5, 2.0
+_SAVED_IN_TRIAL_S = 2.0
 #: Over how long use is averaged, for how long a tenant with half-empty turns may be crowded, and
-#: how long one stays in turns that was over its part: twice as long each time.
+#: how long one stays in turns that was over its part or tried in vain: so much longer each time.
 _MEAN_S = 1.0
 _CALM_S = 30.0
-_PATIENCE_S = 2.0
-_LONGEST_PATIENCE_S = 60.0
+_PATIENCE_S, _LONGER = 5.0, 4.0
+_LONGEST_PATIENCE_S = 80.0
 
 FIXED, EQUAL, BEST_EFFORT = "fixed", "equal", "best-effort"
 
@@ -81,6 +90,26 @@ class Turn(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Window:
+    """What a light tenant used of the device lately, and what it could have used."""
+
+    seen_s: float = 0.0
+    used_s: float = 0.0
+    could_s: float = 0.0
+
+    def add(self, length_s: float, used_s: float, could_s: float) -> None:
+        """Count so much time."""
+        self.seen_s += length_s
+        self.used_s += used_s
+        self.could_s += could_s
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it took all that there was for it."""
+        return self.used_s >= _NEARLY * self.could_s > 0
+
+
+@dataclass(slots=True)
 class _Account:
     """What a tenant is owed, and what is known of its work; times are of the device's own."""
 
@@ -89,8 +118,9 @@ class _Account:
     light: bool = False
     rate: float = 0.0
     absent: bool = False
-    seen_s: float = 0.0
-    used_s: float = 0.0
+    on_trial: bool = False
+    window: _Window = field(default_factory=_Window)
+    trial_at_s: float = 0.0
     light_since_s: float = 0.0
     turns_until_s: float = 0.0
     calm_until_s: float = 0.0
@@ -134,7 +164,7 @@ class Slices:
         """A tenant comes, or asks for something else; it has turns until it is seen to be light."""
         account = self._accounts.get(tenant)
         if account is None:
-            self._accounts[tenant] = _Account(claim)
+            self._accounts[tenant] = _Account(claim, trial_at_s=self._now_s + _PATIENCE_S)
         elif account.claim != claim:
             account.claim = claim
         else:
@@ -158,6 +188,7 @@ class Slices:
         account = self._accounts.get(tenant)
         if account is not None and account.absent:
             account.absent = account.light = False
+            account.trial_at_s = self._now_s + account.patience_s
             self._settle()
 
     def judged(self, tenant: str, used_s: float, free_s: float) -> None:
@@ -165,12 +196,22 @@ class Slices:
         account, part = self._accounts.get(tenant), self._parts.get(tenant)
         if account is None or account.light or part is None:
             return
+        rate = part * used_s / free_s
         if used_s < _IDLE * free_s:
-            self._lighten(account, part * used_s / free_s)
+            self._lighten(account, rate)
         elif used_s < _LIGHT * free_s and self._now_s >= account.turns_until_s:
             # Its turns are half empty: a crowded device alone is no reason to give it some again.
             account.calm_until_s = self._now_s + _CALM_S
-            self._lighten(account, part * used_s / free_s)
+            self._lighten(account, rate)
+        elif self._may_be_tried(account):
+            self._lighten(account, rate)
+            account.on_trial = True
+
+    def _may_be_tried(self, account: _Account) -> bool:
+        if account.claim.qos != FIXED or self._now_s < account.trial_at_s:
+            return False
+        # One at a time: two that are tried together would keep each other from their parts.
+        return not any(one.on_trial for one in self._accounts.values())
 
     def turn(self, stopping: AbstractSet[str] = frozenset()) -> Turn:
         """The next turn: of the one that is owed most; none that is ``stopping`` has one."""
@@ -202,8 +243,13 @@ class Slices:
         weight = min(length_s / _MEAN_S, 1.0)
         busy = max(had_s, others_s) / length_s
         self._load += (busy - self._load) * min(length_s / _KEPT_S, 1.0)
+        # The driver divides the device evenly between a light tenant and the one that has a turn.
+        open_s = length_s - min(had_s, length_s) / 2 - others_s
         for name in self.light:
-            self._use(name, length_s, used.get(name, 0.0), weight)
+            used_s = used.get(name, 0.0)
+            self._use(name, length_s, used_s, weight)
+            if self._is_kept(name, length_s, used_s, open_s + used_s):
+                self._end_light(self._accounts[name])
         self._bound(2 * max(LONGEST_S, length_s))
         self._parts = self._entitled()
 
@@ -220,31 +266,44 @@ class Slices:
             self._pay(party, part * length_s if party in kept else left_s * part / others)
 
     def _use(self, name: str, length_s: float, used_s: float, weight: float) -> None:
-        """A light tenant used the device for so long; it may have to take turns now."""
+        """A light tenant used the device for so long, and pays for it."""
         account = self._accounts[name]
         level = self._level(name)
         account.rate += (used_s / length_s - account.rate) * weight
-        account.owed_s = min(account.owed_s + level * length_s - used_s, _SAVED_S)
-        account.seen_s += length_s
-        account.used_s += used_s
+        saved_s = _SAVED_IN_TRIAL_S if account.on_trial else _SAVED_S
+        account.owed_s = min(account.owed_s + level * length_s - used_s, saved_s)
+
+    def _is_kept(self, name: str, length_s: float, used_s: float, could_s: float) -> bool:
+        """Whether a light tenant has to take turns: it is over its part, or kept from it."""
+        account = self._accounts[name]
+        window = account.window
+        drain_s = min(_DRAIN * account.patience_s, _LONGEST_DRAIN_S) if account.on_trial else 0.0
+        if self._now_s - account.light_since_s > drain_s:
+            window.add(length_s, used_s, could_s)
         kept = False
-        if account.seen_s >= _KEPT_S:
-            kept = account.used_s >= _NEARLY * level * account.seen_s > 0
-            kept = kept and self._load > _CROWDED and self._now_s >= account.calm_until_s
-            account.seen_s = account.used_s = 0.0
-        if account.owed_s < -_OVER_S:
-            long = self._now_s - account.light_since_s > _CALM_S
-            account.patience_s = _PATIENCE_S if long else 2 * account.patience_s
-            account.patience_s = min(account.patience_s, _LONGEST_PATIENCE_S)
-            account.turns_until_s = self._now_s + account.patience_s
-        elif not kept:
-            return
-        account.light = False
+        if account.on_trial:
+            kept = window.is_full and window.seen_s >= _SHORTEST_TRIAL_S
+            over = window.seen_s >= _TRIAL_S
+        else:
+            over = window.seen_s >= _KEPT_S
+            kept = over and window.is_full and self._load > _CROWDED
+            kept = kept and self._now_s >= account.calm_until_s
+        if over:
+            account.window, account.on_trial = _Window(), False
+        return kept or account.owed_s < -_OVER_S
+
+    def _end_light(self, account: _Account) -> None:
+        """A tenant has turns again; one that was light for a moment only, for longer."""
+        long = self._now_s - account.light_since_s > _CALM_S
+        patience_s = _PATIENCE_S if long else _LONGER * account.patience_s
+        account.patience_s = min(patience_s, _LONGEST_PATIENCE_S)
+        account.turns_until_s = account.trial_at_s = self._now_s + account.patience_s
+        account.light = account.on_trial = False
         self._settle()
 
     def _lighten(self, account: _Account, rate: float) -> None:
         account.light, account.rate, account.light_since_s = True, rate, self._now_s
-        account.seen_s = account.used_s = 0.0
+        account.window, account.on_trial = _Window(), False
         self._settle()
 
     def _level(self, tenant: str) -> float:

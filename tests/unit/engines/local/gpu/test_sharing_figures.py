@@ -52,6 +52,20 @@ def test_a_guaranteed_service_is_never_locked(qos: str) -> None:
     assert trained == pytest.approx(beside if qos == BEST_EFFORT else 0.7, rel=0.06)
 
 
+@pytest.mark.parametrize("sync_every", [1, 20, 40])
+def test_a_service_whose_turns_are_full_needs_none(sync_every: int) -> None:
+    plain = Service(work_s=0.006)
+    unmanaged(plain, Trainer(sync_every=sync_every), for_s=40.0)
+    simulation = Simulation()
+    service = Service(work_s=0.006)
+    simulation.join(service, 300, FIXED)
+    simulation.join(Trainer(sync_every=sync_every), 700, BEST_EFFORT)
+    trained = simulation.rates(40.0, warm_s=40.0)[1]
+    assert 1 not in simulation.locked
+    assert service.quantile(0.99) <= 1.5 * plain.quantile(0.99)
+    assert trained >= 0.65
+
+
 def test_a_service_over_its_share_is_held_to_it() -> None:
     simulation = Simulation()
     simulation.join(Service(per_s=100.0), 200, FIXED)

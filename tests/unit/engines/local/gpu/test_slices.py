@@ -132,7 +132,7 @@ def test_a_light_tenant_that_wants_more_than_its_part_has_turns_again() -> None:
 def test_one_that_was_over_its_part_is_tried_less_and_less_often() -> None:
     device = slices(a=Claim(250), b=Claim(750))
     waits = []
-    for _ in range(4):
+    for _ in range(3):
         waited_s = 0.0
         while "a" not in device.light:
             waited_s += went(device).length_s
@@ -140,7 +140,44 @@ def test_one_that_was_over_its_part_is_tried_less_and_less_often() -> None:
         waits.append(waited_s)
         while "a" in device.light:
             device.passed(0.1, {"b": 0.1}, {"a": 0.05})
-    assert waits[1] < waits[2] < waits[3]
+    assert waits[0] < waits[1] < waits[2]
+
+
+def tried(device: Slices, busy: float) -> float:
+    """How long a tenant stays unlocked whose turns are full, and which uses so much then."""
+    while "a" not in device.light:
+        went(device)
+        device.judged("a", 1.0, 1.0)
+    light_s = 0.0
+    while "a" in device.light and light_s < 60:
+        device.passed(0.1, {"b": 0.1}, {"a": 0.1 * busy})
+        light_s += 0.1
+    return light_s
+
+
+def test_a_fixed_tenant_with_full_turns_is_tried_and_stays_unlocked_if_it_needs_less() -> None:
+    assert tried(slices(a=Claim(300), b=Claim(700, BEST_EFFORT)), busy=0.28) > 59
+
+
+def test_a_trial_ends_at_once_for_who_takes_all_that_there_is() -> None:
+    assert tried(slices(a=Claim(500), b=Claim(500)), busy=0.47) < 1.5
+
+
+def test_who_takes_what_is_left_is_not_tried() -> None:
+    device = slices(a=Claim(300, BEST_EFFORT), b=Claim(700, BEST_EFFORT))
+    for _ in range(200):
+        went(device)
+        device.judged("a", 1.0, 1.0)
+    assert device.light == set()
+
+
+def test_two_are_not_tried_at_the_same_time() -> None:
+    device = slices(a=Claim(500), b=Claim(500))
+    while not device.light:
+        went(device)
+        device.judged("a", 1.0, 1.0)
+        device.judged("b", 1.0, 1.0)
+    assert len(device.light) == 1
 
 
 def test_crowded_ones_take_turns_and_half_idle_ones_do_not() -> None:
