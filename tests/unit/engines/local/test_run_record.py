@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.core.ids import JobId
-from roost.core.spec import RunId
+from roost.core.spec import JobId, RunId
 from roost.engines.local.run_record import RunRecord
 
 
