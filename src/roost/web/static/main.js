@@ -51,7 +51,8 @@ async function main() {
   document.addEventListener("roost-logged-out", leave);
   setInterval(() => document.hidden || redraw(), CLOCK_MS);
   try {
-    await findSession();
+    // The page to log in on has nothing to ask for.
+    if (location.pathname !== "/login") await findSession();
   } catch (error) {
     render(empty(error.message, error.hint), app);
     setTimeout(main, 3000);

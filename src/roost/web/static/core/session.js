@@ -1,6 +1,7 @@
 // Who is logged in, and what the role allows.
 
-import { get, post, remove } from "./api.js";
+import { fetched, post, remove } from "./api.js";
+import { noteTime } from "./store.js";
 
 /** @type {{user: string, role: string, permissions: string[], assets: string, version: string} | null} */
 let session = null;
@@ -15,7 +16,10 @@ export function may(permission) {
 /** Find out who is logged in; null for nobody. */
 export async function findSession() {
   try {
-    session = await get("/session");
+    const answer = await fetched("GET", "/session");
+    const date = Date.parse(answer.headers.get("date") ?? "");
+    if (date) noteTime(date / 1000);
+    session = await answer.json();
   } catch (error) {
     if (error.status !== 401) throw error;
     session = null;

@@ -8,7 +8,7 @@ import { redraw } from "./redraw.js";
 const listeners = new Set();
 let port = null;
 let own = null;
-let offset = 0;
+let offset = -Infinity;
 
 export const cluster = nothing();
 /** How the stream is: connecting, live, retrying, or out (logged out). */
@@ -16,7 +16,12 @@ export const link = { what: "connecting", why: "", heard: 0 };
 
 /** Now, by the server's clock, in seconds. */
 export function now() {
-  return Date.now() / 1000 + offset;
+  return Date.now() / 1000 + (offset === -Infinity ? 0 : offset);
+}
+
+/** What the server's clock showed when it said something: what is late only shows too little. */
+export function noteTime(time) {
+  offset = Math.max(offset, time - Date.now() / 1000);
 }
 
 /** Be told which jobs changed; returns how to stop. */
@@ -60,7 +65,7 @@ function heard(message) {
     return;
   }
   link.heard = message.heard;
-  if (typeof message.data.time === "number") offset = message.data.time - Date.now() / 1000;
+  if (typeof message.data.time === "number") noteTime(message.data.time);
   const named = take(cluster, message.kind, message.data);
   for (const listener of listeners) listener(named, message.kind);
   redraw();

@@ -178,7 +178,7 @@ const notesView = (notes) => notes.map((note) => html`<p class="note">${icon("wa
 
 function verdictView(verdict) {
   return html`<p class="why-sentence">${plain(verdict.sentence || verdict.phrase)}</p>
-    ${verdict.advice ? html`<p>${plain(verdict.advice)}</p>` : nothing}
+    ${verdict.advice && !verdict.sentence.includes(verdict.advice) ? html`<p>${plain(verdict.advice)}</p>` : nothing}
     ${verdict.evidence ? html`<pre class="evidence" tabindex="0">${plain(verdict.evidence)}</pre>` : nothing}
     ${facts([
       ["Worker", verdict.worker],
@@ -202,7 +202,7 @@ function waitView(job, why) {
           <ul class="names short">${told.held_by.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${plural(one.gpus, "GPU")}${one.ends_at ? `, until about ${clock(one.ends_at)}` : ""}</span></li>`)}</ul>`
       : nothing}
     ${told.remedies.length
-      ? html`<h3>It would start now with</h3><ul class="names short">${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}</ul>`
+      ? html`<h3>It would start now</h3><ul class="names short">${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}</ul>`
       : nothing}
     ${told.assumptions.length
       ? html`<details><summary>What this estimate assumes</summary><ul>${told.assumptions.map((one) => html`<li>${plain(one)}</li>`)}</ul></details>`

@@ -48,6 +48,7 @@ export function open() {
       <div class="login-brand">${bird}<h1>Roost</h1></div>
       <p>Type <code>roost open</code> on a machine where you are logged in: it opens these pages.</p>
       <form @submit=${submit}>
+        <input type="text" name="username" autocomplete="username" hidden />
         <label class="field">Or paste a token
           <input name="token" type="password" autocomplete="current-password" required autofocus
             aria-describedby="login-problem" />

@@ -24,7 +24,7 @@ class LogView extends HTMLElement {
   #waiting = [];
   #flushing = false;
   #lines = null;
-  #self = false;
+  #top = 0;
 
   set log(log) {
     if (this.#log === log) return;
@@ -115,7 +115,6 @@ class LogView extends HTMLElement {
       const size = Number(row.dataset.bytes ?? coder.encode(row.textContent).length) + 1;
       if (place + size > offset) {
         row.classList.add("found");
-        this.#self = true;
         row.scrollIntoView({ block: "center" });
         break;
       }
@@ -186,22 +185,18 @@ class LogView extends HTMLElement {
   }
 
   #toEnd() {
-    this.#self = true;
     this.#lines.scrollTop = this.#lines.scrollHeight;
   }
 
-  /** Only a person's scrolling stops or resumes following: growth does not. */
+  /** Only scrolling up stops following: growth never does. */
   #scrolled() {
-    if (this.#self) {
-      this.#self = false;
-      return;
-    }
     const { scrollHeight, scrollTop, clientHeight } = this.#lines;
     const atEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
-    if (this.#source && atEnd !== this.#follows) {
-      this.#follows = atEnd;
-      this.#foot();
-    }
+    const up = scrollTop < this.#top;
+    this.#top = scrollTop;
+    if (!this.#source || atEnd === this.#follows || (this.#follows && !up)) return;
+    this.#follows = atEnd;
+    this.#foot();
   }
 
   #say(state) {

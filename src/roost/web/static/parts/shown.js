@@ -24,7 +24,7 @@ export function fault(resource) {
   return html`<div class="banner banner-bad" role="alert">
     ${icon("warning")}
     <div>
-      <strong>${error.status === 403 ? "Your role does not allow this" : plain(error.message)}</strong>
+      <strong>${headline(error)}</strong>
       <div class="hint">
         ${error.status === 403 ? plain(error.message) : plain(error.hint)}
         ${value !== undefined ? `What is shown is from ${clock(at / 1000)}.` : ""}
@@ -32,6 +32,13 @@ export function fault(resource) {
     </div>
     ${missing ? nothing : html`<button type="button" @click=${() => resource.reload()}>Try again</button>`}
   </div>`;
+}
+
+function headline(error) {
+  if (error.status === 403) return "Your role does not allow this";
+  // A route that is not there has no sentence of its own.
+  if (error.message === "Not Found") return "This server does not tell this: it is of another version than this page";
+  return plain(error.message);
 }
 
 /** Nothing there, and what to do about it. */
