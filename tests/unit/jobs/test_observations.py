@@ -28,7 +28,7 @@ def told(core: Core, record: JobRecord, name: str, now: float) -> list[Measured]
 
 
 def test_neighbours_are_told_once_they_have_been_there_for_a_while() -> None:
-    core, record = sharing("c", "a", "b"), JobRecord(job("a"), None, "ada", "", {}, {})
+    core, record = sharing("c", "a", "b"), JobRecord(job("a"), None, "ada", "", "", {})
 
     assert told(core, record, "a", 10.0) == [], "its steps may be from before they came"
     (seen,) = told(core, record, "a", 10.0 + COMPANY_S)
@@ -39,7 +39,7 @@ def test_neighbours_are_told_once_they_have_been_there_for_a_while() -> None:
 
 
 def test_another_company_is_measured_at_once() -> None:
-    core, record = sharing("a", "b"), JobRecord(job("a"), None, "ada", "", {}, {})
+    core, record = sharing("a", "b"), JobRecord(job("a"), None, "ada", "", "", {})
     assert told(core, record, "a", 10.0) == []
     assert told(core, record, "a", 20.0) != []
     core.handle(Exited(21.0, run("b"), Outcome.SUCCEEDED))
@@ -51,7 +51,7 @@ def test_another_company_is_measured_at_once() -> None:
 
 
 def test_a_job_that_is_alone_is_measured_as_ever() -> None:
-    core, record = sharing("a"), JobRecord(job("a"), None, "ada", "", {}, {})
+    core, record = sharing("a"), JobRecord(job("a"), None, "ada", "", "", {})
 
     (seen,) = told(core, record, "a", 5.0)
 
@@ -64,7 +64,7 @@ def test_a_job_that_is_alone_is_measured_as_ever() -> None:
 
 
 def test_what_was_seen_beside_others_is_kept_apart_and_survives_a_snapshot() -> None:
-    core, record = sharing("a", "b"), JobRecord(job("a"), None, "ada", "", {}, {})
+    core, record = sharing("a", "b"), JobRecord(job("a"), None, "ada", "", "", {})
     told(core, record, "a", 10.0)
     (seen,) = told(core, record, "a", 20.0)
     core.handle(seen)
