@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,7 @@ class ContainerRuntime:
         what: ContainerSettings,
         argv: list[str],
         env: Mapping[str, str],
-        gpus: tuple[int, ...],
+        gpus: Sequence[str],
     ) -> tuple[list[str], dict[str, str], str]:
         """A command that runs another in a container, its own environment, and that of the other.
 
@@ -133,7 +133,7 @@ class ContainerRuntime:
                     return
                 _told([self.path, "rm", "-f", *found.split()])
 
-    def _engine(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
+    def _engine(self, what: ContainerSettings, gpus: Sequence[str]) -> list[str]:
         uid, gid = (what.account.uid, what.account.gid) if what.account else (_uid(), os.getegid())
         words = [self.path, "run", "--rm", "--pull=never", "--network=host", "--ipc=host"]
         words += [f"--label={_LABEL}={what.token}", f"--env-file={ENV_FILE}"]
@@ -145,7 +145,7 @@ class ContainerRuntime:
             words.append(f"--mount={text}{',readonly' if mount.readonly else ''}")
         return words + (self._podman(what, gpus) if self.name == "podman" else _docker(gpus))
 
-    def _podman(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
+    def _podman(self, what: ContainerSettings, gpus: Sequence[str]) -> list[str]:
         # In the cgroup that it is started in, with the limits that hold there: as any process.
         words = ["--cgroups=disabled", *_ulimits(what)]
         if _uid():
@@ -154,7 +154,7 @@ class ContainerRuntime:
             words.append("--init")  # a first process that heeds signals and reaps
         return words + [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus]
 
-    def _apptainer(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
+    def _apptainer(self, what: ContainerSettings, gpus: Sequence[str]) -> list[str]:
         words = [self.path, "exec", "--cleanenv", "--no-home", f"--pwd={what.cwd}"]
         words += ["--nv"] if gpus else []
         for mount in what.mounts:
@@ -232,9 +232,9 @@ def has_gpus(runtime: ContainerRuntime) -> bool:
     )
 
 
-def _docker(gpus: tuple[int, ...]) -> list[str]:
+def _docker(gpus: Sequence[str]) -> list[str]:
     words = ["--init"]
-    return words + ([f'--gpus="device={",".join(map(str, gpus))}"'] if gpus else [])
+    return words + ([f'--gpus="device={",".join(gpus)}"'] if gpus else [])
 
 
 def _ulimits(what: ContainerSettings) -> list[str]:
