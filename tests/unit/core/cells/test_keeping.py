@@ -189,6 +189,13 @@ def test_a_promise_that_cannot_be_kept_is_refused(cells: str, why: str) -> None:
     assert QueueId("more") not in core.queues
 
 
+def test_a_cell_is_promised_once_whoever_was_there_first() -> None:
+    core = cluster(promised("vision", "1xnode:A"), promised("more", "pin:n0"))
+
+    with pytest.raises(Conflict, match="cell 'n0' overlaps 'n0', which is promised to more"):
+        core.handle(promised("vision", "1xnode:A,pin:n0"))
+
+
 def test_a_smaller_promise_stops_nobody() -> None:
     core = cluster(promised("vision", "2xnode:A"))
     begin(core, submitted(1.0, "a", "vision"), submitted(1.0, "b", "vision"))
