@@ -26,6 +26,7 @@ from roost.core import (
     Resized,
     Resources,
     Started,
+    Stop,
     Submitted,
 )
 from roost.core.cells import parse_promises
@@ -248,3 +249,17 @@ def test_a_job_that_asks_for_a_cell_waits_when_that_is_promised_no_more() -> Non
 
     core.handle(replace(promised("vision", "pin:n1"), time=4.0))
     assert core.runs[run("second")].allocation.nodes == ("n1",)
+
+
+def test_a_job_that_waits_for_a_start_is_looked_at_until_then() -> None:
+    core = cluster(promised("vision", "1xnode:A"))
+    for name in ("g0", "g1", "g2", "g3"):
+        core.handle(submitted(1.0, name, "guests"))
+    assert core.handle(submitted(2.0, "mine", "vision")) == []
+    # Another event before they are up: what was refused then, is not refused for good.
+    assert core.handle(submitted(3.0, "more", "guests")) == []
+    started = [Started(4.0, run(name)) for name in ("g0", "g1", "g2", "g3")]
+    (stopped,) = core.handle(*started)
+    assert isinstance(stopped, Stop)
+    assert "vision is promised" in stopped.reason
+    validate(core)
