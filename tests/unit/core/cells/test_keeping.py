@@ -263,3 +263,15 @@ def test_a_job_that_waits_for_a_start_is_looked_at_until_then() -> None:
     assert isinstance(stopped, Stop)
     assert "vision is promised" in stopped.reason
     validate(core)
+
+
+def test_a_new_promise_is_not_of_a_node_that_somebody_cannot_leave() -> None:
+    core = cluster(promised("red", "1xgpu:A"))
+    begin(core, submitted(1.0, "stays", "red", gpus=1, priority=-1, preemptible=False))
+    (at,) = where(core, "stays")
+    core.handle(QueueChanged(2.0, QueueSpec(VISION, cells=parse_promises(f"pin:{at}"))))
+    begin(core, submitted(3.0, "mine", "vision", gpus=2, preemptible=False))
+    assert where(core, "mine") == {at}
+    core.handle(QueueChanged(4.0, QueueSpec(VISION, cells=parse_promises("1xnode:A"))))
+    assert broken_promises(core) == []
+    validate(core)
