@@ -13,5 +13,6 @@ runs in a process of its own with a time limit; what it starts ends with it.
     spatial    shares by CUDA MPS, and what packing gives
     memory     memory limits, suspend and resume, a job that leaves the GPU by itself
     kinds      ten kinds of programs off the GPU and back, and what they compute
+    ipc        two processes that share GPU memory
     leftovers  a thousand random starts, suspensions and kills
 """

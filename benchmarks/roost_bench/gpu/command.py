@@ -25,7 +25,7 @@ _PROGRAM = Path(__file__).resolve().parent
 #: The measures, in the order in which they run.
 MEASURES = (
     *("lock", "turns", "shares", "mixed", "latency"),
-    *("spatial", "packing", "limits", "offload", "suspend", "kinds", "leftovers"),
+    *("spatial", "packing", "limits", "offload", "suspend", "kinds", "ipc", "leftovers"),
 )
 
 
@@ -41,7 +41,7 @@ def gpu(only: str, output: str, *, quick: bool) -> None:
     """Measure shares of this machine's first GPU; exit status 1 if a goal is missed.
 
     Measures: lock, turns, shares, mixed, latency, spatial, packing, limits, offload, suspend,
-    kinds, leftovers. They need PyTorch (kinds and mixed JAX and CuPy, too) and a quarter of an
+    kinds, ipc, leftovers. They need PyTorch (kinds and mixed JAX and CuPy, too) and a quarter of an
     hour, in which nothing else may use the GPU. Nothing is left behind.
     """
     report = _measured(chosen(only, MEASURES), quick=quick)

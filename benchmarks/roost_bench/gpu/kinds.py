@@ -1,8 +1,7 @@
 """Ten kinds of programs off the GPU and back: each must end with the result of one undisturbed.
 
 They are shares by turns on one GPU, all at once, held by the code that holds shares of jobs. The
-programs know nothing of it. One more cannot be brought back by this driver (two processes that
-share GPU memory): it has to be refused, and to go on.
+programs know nothing of it.
 """
 
 from __future__ import annotations
@@ -48,10 +47,6 @@ def kinds(bench: GpuBench) -> Iterator[GpuFigure]:
         yield below(f"{kind}: resume", back.took_s, "s")
         good = same and parked.how == back.how == "checkpoint"
         yield above(f"{kind}: came back, same result to the bit", float(good), "", 1.0)
-    bench.say("memory that two processes share")
-    refused, why = asyncio.run(_refused(bench.scratch / "ipc"))
-    bench.notes["cuda ipc"] = why
-    yield above("CUDA IPC: refused beforehand, and goes on", float(refused), "", 1.0)
 
 
 def _undisturbed(bench: GpuBench, folder: Path) -> dict[str, float]:
@@ -137,18 +132,3 @@ async def _story(
     result = job.get(FIRST)
     await sharing.detach(run)
     return parked, back, result
-
-
-async def _refused(folder: Path) -> tuple[bool, str]:
-    run = RunId(JobId("ipc"), 1)
-    async with sharing_of(folder) as sharing:
-        job = MeasuredWorker("shared", folder)
-        try:
-            await asyncio.to_thread(job.until, READY)
-            await attached(sharing, run, job.pid)
-            parked = await sharing.park(run)
-            lives = job.process.poll() is None
-            await sharing.detach(run)
-        finally:
-            job.end()
-    return parked.how == "none" and bool(parked.why) and lives, parked.why

@@ -41,6 +41,7 @@ LIMITS = {
     "offload": 60.0,
     "suspend": 200.0,
     "kinds": 240.0,
+    "ipc": 60.0,
     "leftovers": 240.0,
 }
 _PROGRAM = Path(__file__).resolve().parent
@@ -49,6 +50,7 @@ _PROGRAM = Path(__file__).resolve().parent
 def measures() -> dict[str, Measure]:
     """All measures, in the order in which they run."""
     from roost_bench.gpu import (
+        ipc,
         kinds,
         leftovers,
         memory,
@@ -69,6 +71,7 @@ def measures() -> dict[str, Measure]:
         "offload": memory.offload,
         "suspend": memory.suspend,
         "kinds": kinds.kinds,
+        "ipc": ipc.ipc,
         "leftovers": leftovers.leftovers,
     }
 

@@ -211,7 +211,8 @@ children = [subprocess.Popen([sys.executable, "-c", child, str(amount)]) for _ i
 while True: time.sleep(0.1)
 """
 
-# Two processes and one piece of GPU memory: the second opens the handle of the first.
+# Two processes and one piece of GPU memory: the second opens the handle of the first. Told to run,
+# it has the second write, and looks whether it finds that.
 _SHARED = """
 import subprocess, base64
 block = torch.zeros(2**20, device="cuda", dtype=torch.uint8)
@@ -224,7 +225,7 @@ pointer = ctypes.c_uint64(block.data_ptr())
 cuda.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), pointer)
 code = cuda.cuIpcGetMemHandle(ctypes.byref(handle), base)
 child = '''
-import base64, ctypes, sys, time
+import base64, ctypes, sys
 ctypes.CDLL(None).prctl(1, 9)
 import torch
 torch.zeros(1, device="cuda")
@@ -234,15 +235,31 @@ cuda = ctypes.CDLL("libcuda.so.1")
 opened = ctypes.c_uint64()
 code = cuda.cuIpcOpenMemHandle_v2(ctypes.byref(opened), handle, 1)
 print(code, flush=True)
-time.sleep(600)
+there = ctypes.c_uint64(opened.value + int(sys.argv[2]))
+for line in sys.stdin:
+    code = cuda.cuMemsetD8_v2(there, ctypes.c_ubyte(int(line)), ctypes.c_size_t(2**20))
+    print(code or cuda.cuCtxSynchronize(), flush=True)
 '''
-other = subprocess.Popen(
-    [sys.executable, "-c", child, base64.b64encode(bytes(handle)).decode()], stdout=subprocess.PIPE
-)
+told = [base64.b64encode(bytes(handle)).decode(), str(pointer.value - base.value)]
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+other = subprocess.Popen([sys.executable, "-c", child, *told], **pipes)
 put(FIRST, code)
 put(SECOND, int(other.stdout.readline()))
+put(THIRD, other.pid)
 put(READY, 1)
-while True: time.sleep(0.1)
+done = 0
+while True:
+    if get(GO) != RUN or get(CODE):
+        time.sleep(0.002)
+        continue
+    done += 1
+    print(done % 251, file=other.stdin, flush=True)
+    code = int(other.stdout.readline())
+    if code or not bool((block == done % 251).all()):
+        print("wrote", code, "read", int(block[0]), "wanted", done % 251, flush=True)
+        put(CODE, WRONG)
+    put(COUNT, done)
+    time.sleep(0.01)
 """
 
 _TAKE_RAW = """

@@ -51,6 +51,7 @@ _SECTIONS = {
         "backup": ("backup", "Write everything that a server needs into one file."),
         "restore": ("backup", "Make a home from a backup."),
         "prune": ("prune", "Forget jobs that were kept long enough, or say which."),
+        "partition": ("partition", "Divide the GPUs of this machine (MIG)."),
     },
     "Jobs": {
         "submit": ("submit", "Hand in a job: a job file, or a command."),

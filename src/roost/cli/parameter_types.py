@@ -177,16 +177,16 @@ class Verb(click.Command):
         return ["-h", "--help"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all options, each under the title of its section."""
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
+        """Write all options, each under the title of its section; a verb's own sections first."""
+        sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
-                sections[getattr(param, "section", "Other")].append(record)
-        for title, records in sections.items():
-            if records:
+                sections.setdefault(getattr(param, "section", "Other"), []).append(record)
+        for title in [*(one for one in sections if one not in _SECTIONS), *_SECTIONS]:
+            if title in sections:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(sections[title])
 
 
 class Noun(click.Group):

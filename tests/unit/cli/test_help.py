@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 from tests.unit.cli.told import roost, write_jobs
 
@@ -44,6 +45,16 @@ def test_the_overview_has_a_line_for_every_verb_and_its_help_works() -> None:
         told = roost(verb, "-h")
         assert told.status == 0
         assert told.out.startswith(f"Usage: roost {verb}")
+
+
+def test_every_measure_has_help() -> None:
+    bench = cli.get_command(None, "bench")  # type: ignore[arg-type]
+    if not isinstance(bench, click.Group):
+        pytest.skip("the benchmarks are not installed")
+    for name in bench.commands:
+        told = roost("bench", name, "--help")
+        assert told.status == 0
+        assert told.out.startswith(f"Usage: roost bench {name}")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -23,7 +23,7 @@ from roost.core.cells.forest import Cell, Forest
 from roost.core.cells.holdings import Holdings
 from roost.core.cells.places import Places
 from roost.core.cells.refused_lines import ClaimVersion, RefusedLines
-from roost.core.spec import QueueId, RunId
+from roost.core.spec import JobId, QueueId, RunId
 
 if TYPE_CHECKING:
     from roost.core.allocation import Allocation, Part
@@ -84,7 +84,7 @@ class CellBooks:
         self.places.kept = kept
         self._cells += 1
         known = [run for run in self.runs.values() if run.booked]
-        for run in sorted(known, key=_firmness):
+        for run in sorted(known, key=lambda run: _firmness(run, before)):
             job, booked = run.job, run.target or run.allocation
             claims = before.get(job.id, ())
             if claims or not job.preemptible:
@@ -175,8 +175,9 @@ class CellBooks:
         return self.cover(job, allocation.parts, self.holdings.known(job.queue.spec.id, claims))
 
 
-def _firmness(run: Run) -> tuple[bool, bool, int, int]:
+def _firmness(
+    run: Run, claims: Mapping[JobId, tuple[CellClaim, ...]]
+) -> tuple[bool, bool, int, int]:
     """Runs that stay where they are first, those without claims before all, then by priority."""
     job = run.job
-    claims = bool(job.queue.spec.cells)
-    return job.preemptible, claims, -job.spec.priority, job.seq
+    return job.preemptible, bool(claims.get(job.id)), -job.spec.priority, job.seq

@@ -37,8 +37,10 @@ def _check_pin(dues: Dues, due: Due) -> None:
     pin = dues.forest.cells.get(name)
     if pin is None:
         raise Conflict(f"{whose}: there is no cell {name!r}{_named_like(dues.forest, name)}")
-    for other, owner in dues.pins.items():
-        if owner is not due and _overlap(pin, other):
+    # By name: of two that want the same cell only the first has it.
+    for owner in (one for dues_of in dues.by_queue.values() for one in dues_of):
+        other = dues.forest.cells.get(owner.promise.pinned)
+        if owner is not due and other is not None and _overlap(pin, other):
             raise Conflict(
                 f"{whose}: cell {pin.name!r} overlaps {other.name!r},"
                 f" which is promised to {owner.queue}"

@@ -97,11 +97,15 @@ def _serve(plan: Plan, books: CellBooks, line: Line) -> bool:
     if refused.still(line, job, version) or plan.over_limit(job, line.gpu_milli):
         return False
     moment = plan.ledger.moment()
-    if _place(plan, books, job) or _supersede(plan, books, job):
+    others_wait, plan.awaits_starts = plan.awaits_starts, False
+    served = _place(plan, books, job) or _supersede(plan, books, job)
+    waits, plan.awaits_starts = plan.awaits_starts, plan.awaits_starts or others_wait
+    if served:
         return True
     plan.ledger.back_to(moment)
     books.back_to(version, job.queue.spec.id)
-    refused.note(line, job, version, len(plan.waiting.open))
+    if not waits:  # one that waits for starts is to be looked at in every plan until then
+        refused.note(line, job, version, len(plan.waiting.open))
     return False
 
 

@@ -61,7 +61,7 @@ class ContainerWorkers:
         mounts: tuple[ContainerMount, ...],
     ) -> dict[str, Any]:
         runtime, task = self.runtime, self.program.tasks[worker["role"]]
-        held = gpus if self.machine.real else ()
+        held = self.machine.names(gpus) if self.machine.real else []
         what = ContainerSettings(
             self.program.image,
             setting.record.token,

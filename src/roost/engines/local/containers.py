@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +110,7 @@ class ContainerRuntime:
         what: ContainerSettings,
         argv: list[str],
         env: Mapping[str, str],
-        gpus: tuple[int, ...],
+        gpus: Sequence[str],
     ) -> tuple[list[str], dict[str, str], str]:
         """A command that runs another in a container, its own environment, and that of the other.
 
@@ -138,7 +138,7 @@ class ContainerRuntime:
                     return
                 _told([self.path, "rm", "-f", *found.split()])
 
-    def _engine(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
+    def _engine(self, what: ContainerSettings, gpus: Sequence[str]) -> list[str]:
         uid, gid = (what.account.uid, what.account.gid) if what.account else (_uid(), os.getegid())
         words = [self.path, "run", "--rm", "--pull=never", "--network=host", "--ipc=host"]
         words += [f"--label={_LABEL}={what.token}", f"--env-file={ENV_FILE}"]
@@ -150,7 +150,7 @@ class ContainerRuntime:
             words.append(f"--mount={text}{',readonly' if mount.readonly else ''}")
         return words + (self._podman(what, gpus) if self.name == "podman" else _docker(what, gpus))
 
-    def _podman(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
+    def _podman(self, what: ContainerSettings, gpus: Sequence[str]) -> list[str]:
         # In the cgroup that it is started in, with the limits that hold there: as any process.
         words = ["--cgroups=disabled", *_ulimits(what)]
         if _uid():
@@ -159,7 +159,7 @@ class ContainerRuntime:
             words.append("--init")  # a first process that heeds signals and reaps
         return words + [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus]
 
-    def _apptainer(self, what: ContainerSettings, home: str, gpus: tuple[int, ...]) -> list[str]:
+    def _apptainer(self, what: ContainerSettings, home: str, gpus: Sequence[str]) -> list[str]:
         words = [self.path, "exec", "--cleanenv", "--no-privs", f"--pwd={what.cwd}"]
         # It takes HOME in no other way, and would mount that of the account and the folder that it
         # is called in.
@@ -253,7 +253,7 @@ def _for_apptainer(image: str) -> str:
     return image if here or "://" in image else f"docker://{image}"
 
 
-def _docker(what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
+def _docker(what: ContainerSettings, gpus: Sequence[str]) -> list[str]:
     words = ["--init", f"--pids-limit={_PROCESSES}"]
     if what.need.memory_mib:  # and no swap: it would make what is beyond merely slow
         words += [f"--memory={what.need.memory_mib}m", f"--memory-swap={what.need.memory_mib}m"]
@@ -261,7 +261,7 @@ def _docker(what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
         words.append(f"--cpus={what.need.cpu_milli / 1000:g}")
     if what.cores:
         words.append(f"--cpuset-cpus={','.join(map(str, what.cores))}")
-    return words + ([f'--gpus="device={",".join(map(str, gpus))}"'] if gpus else [])
+    return words + ([f'--gpus="device={",".join(gpus)}"'] if gpus else [])
 
 
 def _ulimits(what: ContainerSettings) -> list[str]:

@@ -1,12 +1,17 @@
 """What this machine offers: its GPUs as NVML sees them or, where there are none, CPU slots.
 
 The driver is asked in a process of its own with a time limit. CPU slots are called what they are.
+
+The partitions (MIG) of a GPU that is divided are devices in its place, of a kind of their own:
+``H200-1g.18gb``. A machine offers one kind: where it has several, that which has most memory in
+all, and the others are named in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import socket
@@ -18,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from roost.core.spec import CPU_SLOT, NodeId, NodeSpec
-from roost.errors import InvalidSpec, Retryable
+from roost.errors import InvalidSpec, NotFound, Retryable
+
+_log = logging.getLogger(__name__)
 
 #: Without one of these (Linux, WSL 2) there is no driver, and no probe is started.
 _DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -27,6 +34,8 @@ _PROBE = Path(__file__).with_name("nvml.py")
 _PROBE_S = 20.0
 _BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro"})
 _SERIES = frozenset({"RTX", "GTX"})
+#: What comes before the profile in a partition's name, and what its UUID begins with.
+_DIVIDED, _PARTITION = " MIG ", "MIG-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,15 @@ class Machine:
     def real(self) -> bool:
         """Whether its devices are GPUs."""
         return self.node.kind != CPU_SLOT
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether its devices are partitions of GPUs."""
+        return bool(self.uuids) and self.uuids[0].startswith(_PARTITION)
+
+    def names(self, gpus: Sequence[int]) -> list[str]:
+        """What CUDA and container runtimes know devices by: partitions have no numbers."""
+        return [self.uuids[gpu] if self.partitioned else str(gpu) for gpu in gpus]
 
     def cpus(self, gpus: Sequence[int]) -> list[int]:
         """The cores of some slots; none where slots have no cores of their own."""
@@ -66,8 +84,7 @@ class Machine:
 async def find(python: str, slots: int | None, probe: Sequence[str] | None = None) -> Machine:
     """See what is here; ``slots`` asks for that many CPU slots instead of GPUs."""
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    command = probe or (python, "-I", str(_PROBE))
-    gpus = [] if slots is not None else await _gpus(command, asked=probe is not None)
+    gpus = [] if slots is not None else _offered(await found_gpus(python, probe))
     if gpus:
         uuids = tuple(str(gpu.get("uuid", "")) for gpu in gpus)
         numa = tuple(int(gpu["numa"]) for gpu in gpus)
@@ -84,9 +101,11 @@ def node_name() -> NodeId:
     return NodeId(name or "localhost")
 
 
-async def _gpus(command: Sequence[str], *, asked: bool) -> list[dict[str, Any]]:
-    if not asked and not any(path.exists() for path in _DRIVER_FILES):
+async def found_gpus(python: str, probe: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """What the driver tells of the GPUs of this machine, as ``nvml`` writes it."""
+    if probe is None and not any(path.exists() for path in _DRIVER_FILES):
         return []
+    command = probe or (python, "-I", str(_PROBE))
     child = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
@@ -109,6 +128,32 @@ async def _gpus(command: Sequence[str], *, asked: bool) -> list[dict[str, Any]]:
     return found
 
 
+def _offered(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The devices of one kind: whole GPUs, or the partitions of those that are divided."""
+    devices = [
+        {**part, "numa": gpu["numa"]} for gpu in gpus for part in gpu.get("partitions", [gpu])
+    ]
+    if gpus and not devices:
+        raise NotFound(
+            "every GPU of this machine is to be divided and has no partition yet: roost partition "
+            "makes some, nvidia-smi -mig 0 makes them whole again, --slots offers CPUs"
+        )
+    if not any("partitions" in gpu for gpu in gpus):  # kinds of whole GPUs are not told apart
+        return devices
+    sizes: dict[str, int] = {}
+    for one in devices:
+        kind = _kind(str(one["name"]))
+        sizes[kind] = sizes.get(kind, 0) + int(one["memory_mib"])
+    offered = max(sizes, key=lambda kind: sizes[kind])
+    if others := sorted(sizes.keys() - {offered}):
+        _log.warning(
+            "this machine offers %s alone, for a machine offers one kind; not %s",
+            offered,
+            ", ".join(others),
+        )
+    return [one for one in devices if _kind(str(one["name"])) == offered]
+
+
 def _gpu_node(gpus: list[dict[str, Any]], cores: tuple[int, ...]) -> NodeSpec:
     return _node(
         cores,
@@ -126,7 +171,13 @@ def _node(cores: tuple[int, ...], **more: Any) -> NodeSpec:
 
 
 def _kind(name: str) -> str:
-    """The model alone: ``H200`` of "NVIDIA H200", ``A100`` of "NVIDIA A100-SXM4-80GB"."""
+    """The model alone: ``H200`` of "NVIDIA H200", ``A100`` of "NVIDIA A100-SXM4-80GB".
+
+    A partition is called after its GPU and its profile.
+    """
+    name, _, profile = name.partition(_DIVIDED)
+    if profile:
+        return f"{_kind(name)}-{profile.replace('+', '-')}"
     words = [word for word in name.split() if word.lower() not in _BRANDS]
     if len(words) > 1 and words[0] in _SERIES:
         return f"{words[0]}-{words[1]}"

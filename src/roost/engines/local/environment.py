@@ -146,7 +146,7 @@ class GenerationEnvironment:
         if not self.machine.real:
             return {"CUDA_VISIBLE_DEVICES": ""}
         return {
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, seat.gpus)),
+            "CUDA_VISIBLE_DEVICES": ",".join(self.machine.names(seat.gpus)),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as the driver counts them
         }
 

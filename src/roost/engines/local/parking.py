@@ -77,7 +77,7 @@ class Parking:
 
     def concerns(self, record: RunRecord) -> bool:
         """Whether there is anything to do for such a run."""
-        if self._sharing is None:
+        if self._sharing is None or self._machine.partitioned:
             return False
         held = [part for part in record.parts if part.gpus]
         return any(self._machine.real or part.share_milli < WHOLE for part in held)

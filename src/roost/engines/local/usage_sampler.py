@@ -79,7 +79,9 @@ class UsageSampler:
     ) -> list[ProgressReport]:
         """What there is to tell at that time; suspended runs are not among ``runs``."""
         self._seen = {run: seen for run, seen in self._seen.items() if run in runs}
-        held, busy = self._devices(runs.values()) if self._machine.real else ({}, {})
+        # NVML tells the work of processes by GPU; of its partitions it tells nothing.
+        told = self._machine.real and not self._machine.partitioned
+        held, busy = self._devices(runs.values()) if told else ({}, {})
         pids = {run: {one.pid for one in family(at.pid)} for run, at in runs.items() if held}
         served = _served(runs, pids, busy)
         found = []

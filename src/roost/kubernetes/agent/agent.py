@@ -69,7 +69,9 @@ class NodeAgent:
     def __init__(self, api: Api, options: AgentOptions, machine: Machine) -> None:
         self.options, self._api, self._machine = options, api, machine
         node = NodeId(options.node)
-        resources = announced(options.resource, options.split_count)
+        resources = announced(
+            options.resource, options.split_count, partitioned=machine.partitioned
+        )
         self.devices = NodeDevices.of(machine)
         self.kubelet = Kubelet(options.kubelet)
         self.allocations = NodeAllocations(node, [one.name for one in resources])
@@ -220,7 +222,8 @@ class NodeAgent:
                 f"no processes of {', '.join(unseen)} are seen here: the agent needs hostPID"
             )
         # A copy: a GPU may fail while this is being told.
-        return NodeHealth(len(self.devices.gpus), dict(self.devices.faults), tuple(unheld))
+        kind = self._machine.node.kind if self._machine.partitioned else ""
+        return NodeHealth(len(self.devices.gpus), dict(self.devices.faults), tuple(unheld), kind)
 
     async def _again(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
         """One step after the other; what fails is named once, and tried again."""

@@ -99,10 +99,15 @@ def slot_id(uuid: str, slot: int) -> str:
     return f"{uuid}{_BETWEEN}{slot}"
 
 
-def announced(whole: str, split_count: int) -> tuple[SlotResource, ...]:
-    """All resources of a node; ``split_count``: how many places a GPU has under ``whole``."""
+def announced(
+    whole: str, split_count: int, *, partitioned: bool = False
+) -> tuple[SlotResource, ...]:
+    """All resources of a node; ``split_count``: how many places a GPU has under ``whole``.
+
+    Partitions of GPUs are not shared any further: each is one device, and nothing has places.
+    """
     shared = (SHARED_GPUS, *OTHER_NAMES)
     return (
-        SlotResource(whole, split_count),
-        *(SlotResource(name, SLOTS) for name in shared),
+        SlotResource(whole, 1 if partitioned else split_count),
+        *(SlotResource(name, 0 if partitioned else SLOTS) for name in shared),
     )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from roost.errors import Conflict
 from roost.kubernetes.client.api import Api
 from roost.kubernetes.client.kinds import NODES, Object
-from roost.kubernetes.objects.nodes import GPU_COUNT
+from roost.kubernetes.objects.nodes import GPU_COUNT, GPU_KIND
 from roost.kubernetes.objects.values import labels_of, section, sections
 
 HEALTHY, HELD = "GpusHealthy", "GpuSharesHeld"
@@ -30,6 +30,8 @@ class NodeHealth(NamedTuple):
     gpus: int
     faults: Mapping[int, str]
     unheld: Sequence[str]
+    #: What partitions of GPUs are called; "" where GPUs are whole.
+    kind: str = ""
 
     def conditions(self) -> dict[str, tuple[bool, str, str]]:
         """Whether, why in a word, and in a sentence; by type."""
@@ -63,9 +65,11 @@ class NodeReport:
         if changed := self._conditions(found, findings):
             body = {"status": {"conditions": changed}}
             await self._api.patch(NODES, self._node, body, sub="status", strategy="strategic")
-        if labels_of(found).get(GPU_COUNT) != str(findings.gpus):
-            labels = {"metadata": {"labels": {GPU_COUNT: str(findings.gpus)}}}
-            await self._api.patch(NODES, self._node, labels)
+        labels = {GPU_COUNT: str(findings.gpus)}
+        if findings.kind:
+            labels[GPU_KIND] = findings.kind
+        if labels.items() - labels_of(found).items():
+            await self._api.patch(NODES, self._node, {"metadata": {"labels": labels}})
         await self._taint(found, unhealthy=bool(findings.faults))
         self._told = findings
 

@@ -41,13 +41,15 @@ TURN = "nvidia.com/gpu.shared"
 SHARED_GPUS = "roost.dev/shared-gpu"
 #: How many devices a node has, where the agent counts several places on each.
 GPU_COUNT = "roost.dev/gpu-count"
+#: What its devices are called, where an administrator or the agent says it.
+GPU_KIND = "roost.dev/gpu-kind"
 #: Resources that are whole devices, and of one maker.
 DEVICES = ("nvidia.com/gpu", TURN, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 _COUNTED = (*DEVICES, "aliyun.com/gpu-count", "alibabacloud.com/gpu-count")
 _COUNTED_APART = frozenset({*_COUNTED, "cpu", "memory", "pods"})
 #: Labels that say of which kind the devices of a node are, the surest first.
 KIND_LABELS = (
-    "roost.dev/gpu-kind",
+    GPU_KIND,
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
     "alibabacloud.com/gpu-card-model",

@@ -26,6 +26,7 @@ from roost.core import (
     Resized,
     Resources,
     Started,
+    Stop,
     Submitted,
 )
 from roost.core.cells import parse_promises
@@ -189,6 +190,13 @@ def test_a_promise_that_cannot_be_kept_is_refused(cells: str, why: str) -> None:
     assert QueueId("more") not in core.queues
 
 
+def test_a_cell_is_promised_once_whoever_was_there_first() -> None:
+    core = cluster(promised("vision", "1xnode:A"), promised("more", "pin:n0"))
+
+    with pytest.raises(Conflict, match="cell 'n0' overlaps 'n0', which is promised to more"):
+        core.handle(promised("vision", "1xnode:A,pin:n0"))
+
+
 def test_a_smaller_promise_stops_nobody() -> None:
     core = cluster(promised("vision", "2xnode:A"))
     begin(core, submitted(1.0, "a", "vision"), submitted(1.0, "b", "vision"))
@@ -241,3 +249,29 @@ def test_a_job_that_asks_for_a_cell_waits_when_that_is_promised_no_more() -> Non
 
     core.handle(replace(promised("vision", "pin:n1"), time=4.0))
     assert core.runs[run("second")].allocation.nodes == ("n1",)
+
+
+def test_a_job_that_waits_for_a_start_is_looked_at_until_then() -> None:
+    core = cluster(promised("vision", "1xnode:A"))
+    for name in ("g0", "g1", "g2", "g3"):
+        core.handle(submitted(1.0, name, "guests"))
+    assert core.handle(submitted(2.0, "mine", "vision")) == []
+    # Another event before they are up: what was refused then, is not refused for good.
+    assert core.handle(submitted(3.0, "more", "guests")) == []
+    started = [Started(4.0, run(name)) for name in ("g0", "g1", "g2", "g3")]
+    (stopped,) = core.handle(*started)
+    assert isinstance(stopped, Stop)
+    assert "vision is promised" in stopped.reason
+    validate(core)
+
+
+def test_a_new_promise_is_not_of_a_node_that_somebody_cannot_leave() -> None:
+    core = cluster(promised("red", "1xgpu:A"))
+    begin(core, submitted(1.0, "stays", "red", gpus=1, priority=-1, preemptible=False))
+    (at,) = where(core, "stays")
+    core.handle(QueueChanged(2.0, QueueSpec(VISION, cells=parse_promises(f"pin:{at}"))))
+    begin(core, submitted(3.0, "mine", "vision", gpus=2, preemptible=False))
+    assert where(core, "mine") == {at}
+    core.handle(QueueChanged(4.0, QueueSpec(VISION, cells=parse_promises("1xnode:A"))))
+    assert broken_promises(core) == []
+    validate(core)

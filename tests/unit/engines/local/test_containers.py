@@ -30,7 +30,7 @@ def test_the_server_runs_a_container_as_the_account_of_the_job(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("LD_PRELOAD", "/evil.so")
-    argv, own, lines = runtime(name).run(WHAT, ["python", "train.py"], ENV, (1, 3))
+    argv, own, lines = runtime(name).run(WHAT, ["python", "train.py"], ENV, ("1", "3"))
     assert argv[:3] == [f"/usr/bin/{name}", "run", "--rm"]
     assert argv[-3:] == ["torch:2", "python", "train.py"]
     assert {"--user=1001:1002", "--group-add=44", "--network=host", "--pull=never"} <= set(argv)
@@ -97,7 +97,7 @@ def test_a_server_without_root_keeps_its_own_id(monkeypatch: pytest.MonkeyPatch)
 def test_apptainer_runs_as_the_account_itself(image: str, source: str) -> None:
     what = ContainerSettings(image, "abc", "/runs/work", (WORK, DATA))
     found = runtime("apptainer")
-    argv, own, lines = found.run(what, ["true"], ENV, (0,))
+    argv, own, lines = found.run(what, ["true"], ENV, ("0",))
     assert argv[-2:] == [source, "true"]
     assert {"--cleanenv", "--nv", "--pwd=/runs/work", "--bind=/srv/data:/data:ro"} <= set(argv)
     assert {"--no-privs", "--no-mount=home,cwd", "--home=/runs/work"} <= set(argv)

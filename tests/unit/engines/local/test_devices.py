@@ -7,12 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from roost.engines.local import devices
 from roost.engines.local.devices import Machine, find
-from roost.errors import InvalidSpec, Retryable
+from roost.errors import InvalidSpec, NotFound, Retryable
 
 
 def probed(*gpus: tuple[str, int, int]) -> Machine:
@@ -44,6 +45,45 @@ def test_gpus_make_a_node() -> None:
 )
 def test_a_kind_is_the_model_alone(name: str, kind: str) -> None:
     assert probed((name, 1, -1)).node.kind == kind
+
+
+def divided(*profiles: str) -> dict[str, Any]:
+    """A GPU as it is told, with these partitions."""
+    parts = [
+        {"name": f"NVIDIA H200 MIG {one}", "uuid": f"MIG-{number}", "memory_mib": int(one[0]) * 18}
+        for number, one in enumerate(profiles)
+    ]
+    gpu = {"name": "NVIDIA H200", "uuid": "GPU-0", "memory_mib": 140, "numa": 0}
+    return {**gpu, "partitions": parts}
+
+
+def of(*gpus: dict[str, Any]) -> Machine:
+    return asyncio.run(find(sys.executable, None, saying(f"print({json.dumps(gpus)!r})")))
+
+
+def test_partitions_are_devices_of_their_own_kind() -> None:
+    machine = of(divided(*["1g.18gb"] * 7), divided(*["1g.18gb"] * 7))
+
+    node = machine.node
+    assert (node.kind, node.gpus, node.gpu_memory_mib) == ("H200-1g.18gb", 14, 18)
+    assert machine.partitioned
+    assert machine.names((0, 8)) == ["MIG-0", "MIG-1"]
+    assert not probed(("NVIDIA H200", 1, 0)).partitioned
+    assert probed(*[("NVIDIA H200", 1, 0)] * 2).names((0, 1)) == ["0", "1"]
+
+
+def test_a_machine_offers_the_kind_with_most_memory(caplog: pytest.LogCaptureFixture) -> None:
+    whole = {"name": "NVIDIA H200", "uuid": "GPU-1", "memory_mib": 140, "numa": 1}
+    machine = of(divided("3g.71gb", *["1g.18gb+me"] * 2), whole)
+
+    assert (machine.node.kind, machine.node.gpus, machine.uuids) == ("H200", 1, ("GPU-1",))
+    assert "offers H200 alone" in caplog.text
+    assert "H200-1g.18gb-me, H200-3g.71gb" in caplog.text
+
+
+def test_gpus_with_no_partition_yet_are_named() -> None:
+    with pytest.raises(NotFound, match="has no partition yet: roost partition"):
+        of(divided())
 
 
 @pytest.mark.parametrize(("numa", "sockets"), [((0, 1, 0, 1), 1), ((0, 0, 0, 1), 1), ((-1, -1), 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,13 @@ def test_a_worker_sees_its_own_devices_only() -> None:
         *("job", "2"),
         "3",
     )
+
+
+def test_partitions_of_gpus_are_known_by_their_names() -> None:
+    made = setting(Part(NODE, (1,)))
+    node = NodeSpec(NODE, 2, "H200-1g.18gb")
+    parts = replace(made, machine=Machine(node, tuple(range(16)), ("MIG-a", "MIG-b")))
+    assert parts.worker(made.record.seats[0])["CUDA_VISIBLE_DEVICES"] == "MIG-b"
 
 
 def test_shares_are_told() -> None:

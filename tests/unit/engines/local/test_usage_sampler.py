@@ -37,6 +37,11 @@ def looked(
     return told
 
 
+def test_of_partitions_nothing_is_told() -> None:
+    parts = Machine(NodeSpec(NODE, 2, "H200-1g.18gb"), (0, 1), ("MIG-a", "MIG-b"))
+    assert looked(UsageSampler(parts), at(), 0.5, 1 + FIRST + LATER) == []
+
+
 @pytest.mark.parametrize(
     ("each_s", "share", "busy"), [(0.25, 1000, 0.25), (0.25, 500, 0.5), (3.0, 1000, 1.0)]
 )

@@ -148,6 +148,12 @@ async def _node(folder: Path, split_count: int) -> AsyncIterator[Node]:
 Play = Callable[..., None]
 
 
+def test_partitions_are_one_device_each_and_have_no_places() -> None:
+    found = announced(WHOLE, 10, partitioned=True)
+    assert (found[0].name, found[0].slots) == (WHOLE, 1)
+    assert {one.slots for one in found[1:]} == {0}
+
+
 def test_two_halves_on_one_gpu_and_a_whole_one_beside(play: Play) -> None:
     async def story(node: Node) -> None:
         for name in ("first", "second"):

@@ -74,6 +74,13 @@ def test_a_sound_node_has_conditions_and_a_label_and_no_taint() -> None:
     assert server.patches == 2
 
 
+def test_partitions_of_gpus_are_called_what_they_are() -> None:
+    server = OneNode()
+    tell(server, NodeHealth(14, {}, (), "H200-1g.18gb"))
+    wanted = {"roost.dev/gpu-count": "14", "roost.dev/gpu-kind": "H200-1g.18gb"}
+    assert server.node["metadata"]["labels"] == wanted
+
+
 def test_a_gpu_that_failed_is_named_and_keeps_others_away() -> None:
     server = OneNode()
     server.late = 1

@@ -152,6 +152,10 @@ class GpuSharing:
 
     def check(self, need: Resources) -> str:
         """Why this machine cannot do what is asked; "" if it can."""
+        if self._machine.partitioned and need.gpus > 1:
+            return "a process sees one partition of a GPU: ask for one, and for more workers"
+        if self._machine.partitioned and 0 < need.share_milli < WHOLE and need.gpus:
+            return "a partition of a GPU is not shared any further: ask for a whole one (gpus: 1)"
         if not need.gpus or need.share_milli >= WHOLE:
             return ""
         if not self._machine.real:

@@ -57,6 +57,14 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuShari
         daemon.stop()
 
 
+def test_partitions_of_gpus_are_not_shared_any_further(tmp_path: Path) -> None:
+    node = NodeSpec(NODE, gpus=2, kind="H200-1g.18gb", gpu_memory_mib=18_000)
+    parts = GpuSharing(tmp_path, Machine(node, (0,), ("MIG-a", "MIG-b")), "")
+    assert parts.check(Resources(gpus=1)) == parts.check(Resources(gpus=0)) == ""
+    assert "ask for a whole one" in parts.check(Resources(gpus=1, share_milli=500))
+    assert "more workers" in parts.check(Resources(gpus=2))
+
+
 def live(shared: GpuSharing, during: Callable[[], Awaitable[None]]) -> None:
     """Start, do something, and close."""
 
