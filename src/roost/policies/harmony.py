@@ -22,6 +22,9 @@ from roost.policies.fifo import arrival
 from roost.policies.kit.introspection import Terms, introspection
 from roost.policies.kit.pairing import Pairing
 
+#: What is expected of a partner who may be worth a trial, but probably is not.
+_HOPE = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class Liking:
@@ -31,11 +34,12 @@ class Liking:
     least: float
 
     def gain(self, job: Job, others: Sequence[Job]) -> float:
-        """What is expected at one standard error's best, beyond what is asked for."""
+        """What is expected; a little where only one standard error more would be enough."""
         if len(others) > 1:
             return self.together([*others, job]) - self.together(others) - self.least
         found = self.model.together(job.application_key, others[0].application_key)
-        return found.speed + found.error - 1.0 - self.least
+        gain = found.speed - 1.0 - self.least
+        return max(gain, _HOPE) if gain + found.error > 0 else gain
 
     def together(self, jobs: Sequence[Job]) -> float:
         """The sum of the speeds of jobs on one GPU."""
@@ -72,8 +76,9 @@ class Harmony:
 
     def decide(self, plan: Plan, model: Interference) -> None:
         """The same with what is believed of pairs."""
-        pairing = Pairing.of(plan, introspection(plan), Liking(model, self.gain))
-        pairing.introspect(Terms(self.trial_s, self.most_loss))
+        terms = Terms(self.trial_s, self.most_loss)
+        pairing = Pairing.of(plan, introspection(plan), Liking(model, self.gain), terms)
+        pairing.introspect()
         pairing.start(arrival)
         if plan.waiting.count:
             pairing.gather()

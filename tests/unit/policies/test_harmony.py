@@ -73,7 +73,8 @@ class Played:
 def test_an_empty_gpu_goes_before_any_partner() -> None:
     played = Played(("a", "lm", 0, 500), ("b", "gan", 10, 500), gpus=2)
 
-    assert {decision.allocation.parts[0].node for _, decision in played.decided if isinstance(decision, Place)} == {"n0", "n1"}  # fmt: skip
+    places = [one.allocation for _, one in played.decided if isinstance(one, Place)]
+    assert {place.parts[0].node for place in places} == {"n0", "n1"}
     assert [row.finished_at for row in played.rows.values()] == [500, 510]
 
 

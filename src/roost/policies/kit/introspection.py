@@ -139,6 +139,7 @@ def _look(
     """Whether a trial is over, and how it ended."""
     if not all(run.settled for run in runs):
         plan.await_starts()
+        plan.wake(plan.now + terms.trial_s)  # while no job waits, nobody tells that a run is up
         return None
     if math.isinf(trial.begins_at):
         trial.begins_at = max(max(run.changed_at, run.started_at or 0.0) for run in runs)

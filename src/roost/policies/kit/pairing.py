@@ -51,22 +51,23 @@ class Pairing:
     plan: Plan
     notes: Introspection
     taste: Taste
+    terms: Terms
     crowds: Crowds
     jobs: dict[Gpu, list[Job]]
     trying: set[NodeId] = field(default_factory=set)
 
     @classmethod
-    def of(cls, plan: Plan, notes: Introspection, taste: Taste) -> Pairing:
+    def of(cls, plan: Plan, notes: Introspection, taste: Taste, terms: Terms) -> Pairing:
         """What is there at the beginning of a decision."""
         found = crowds(plan)
         jobs = {gpu: [run.job for run in runs] for gpu, runs in found.items()}
-        return cls(plan, notes, taste, found, jobs)
+        return cls(plan, notes, taste, terms, found, jobs)
 
     # -- trials --------------------------------------------------------------------------------
 
-    def introspect(self, terms: Terms) -> None:
+    def introspect(self) -> None:
         """Judge what was put together: it stays, or parts."""
-        for judged in self.notes.judge(self.plan, self.crowds, self._expected, terms):
+        for judged in self.notes.judge(self.plan, self.crowds, self._expected, self.terms):
             gpu = gpu_of(judged.run)
             if judged.verdict is Verdict.KEEP or not self._part(judged, gpu):
                 self.notes.settle(gpu, self.crowds[gpu])
@@ -216,6 +217,8 @@ class Pairing:
         there = self.jobs.setdefault(gpu, [])
         if there:
             self.trying.add(gpu.node)
+            # Nobody tells that it is up while no job waits: its trial begins then, all the same.
+            self.plan.wake(self.plan.now + self.terms.trial_s)
         there.append(job)
 
     def _leave(self, run: Run, gpu: Gpu) -> None:

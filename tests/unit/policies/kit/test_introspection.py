@@ -46,7 +46,9 @@ class Pair:
             self.script.at(self.core, at, lambda plan, n=name: sit(plan, plan.jobs[job(n)], HERE))  # type: ignore[misc]
             self.core.handle(Started(at, run(name)))
 
-    def tell(self, name: str, alone_s: float, beside_s: float, count: int = 3, at: float = 11.0) -> None:
+    def tell(
+        self, name: str, alone_s: float, beside_s: float, count: int = 3, at: float = 11.0
+    ) -> None:
         """What a job measured alone and beside the other."""
         other = ("", f"app-{'b' if name == 'a' else 'a'}")
         for _ in range(count):

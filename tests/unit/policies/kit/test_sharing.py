@@ -23,7 +23,9 @@ def seated(*places: int, script: Scripted) -> Core:
     for at, gpu in enumerate(places):
         name = "abcdef"[at]
         core.handle(Submitted(float(at), job(name), half()))
-        script.at(core, float(at), lambda plan, n=name, g=gpu: sit(plan, plan.jobs[job(n)], Gpu(N0.id, g)))  # type: ignore[misc]
+        script.at(
+            core, float(at), lambda plan, n=name, g=gpu: sit(plan, plan.jobs[job(n)], Gpu(N0.id, g))
+        )  # type: ignore[misc]
         core.handle(Started(float(at), run(name)))
     return core
 
@@ -39,7 +41,10 @@ def seated(*places: int, script: Scripted) -> Core:
         (spec(0.5, 9, qos=Qos.EQUAL, roles=(role("ps", 1, 0),)), False),
     ],
 )
-def test_a_job_may_share_that_asks_for_a_part_which_grows(wanted: JobSpec, may: bool) -> None:
+def test_a_job_may_share_that_asks_for_a_part_which_grows(
+    wanted: JobSpec,
+    may: bool,  # noqa: FBT001
+) -> None:
     core = core_with(Scripted(), N0)
     core.handle(Submitted(0.0, job("a"), wanted))
 
