@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from roost.core import Core, Plan, Qos, Started, Submitted
@@ -17,15 +19,18 @@ def half(mib: int = 100, qos: Qos = Qos.BEST_EFFORT) -> JobSpec:
     return spec(0.5, 100, qos=qos, gpu_memory_mib=mib)
 
 
+def sitting(name: str, gpu: int) -> Callable[[Plan], object]:
+    """A step of a plan: a job goes to a device of n0."""
+    return lambda plan: sit(plan, plan.jobs[job(name)], Gpu(N0.id, gpu))
+
+
 def seated(*places: int, script: Scripted) -> Core:
     """Jobs a, b, ... on these devices of n0, up one after the other."""
     core = core_with(script, N0)
     for at, gpu in enumerate(places):
         name = "abcdef"[at]
         core.handle(Submitted(float(at), job(name), half()))
-        script.at(
-            core, float(at), lambda plan, n=name, g=gpu: sit(plan, plan.jobs[job(n)], Gpu(N0.id, g))
-        )  # type: ignore[misc]
+        script.at(core, float(at), sitting(name, gpu))
         core.handle(Started(float(at), run(name)))
     return core
 
