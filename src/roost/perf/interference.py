@@ -164,10 +164,10 @@ def _solve(found: Interference, rows: Reals, told: Collection[MeasuredPair]) -> 
     ridge = np.linalg.inv(found.covariance)
     weights = np.array([1.0 / (_MISFIT**2 * (1.0 + 1.0 / one.seen)) for one in told])
     for _ in range(2):
-        weighted = rows.T * weights
-        found.covariance = np.linalg.inv(weighted @ rows + ridge)
-        found.best = found.covariance @ (weighted @ y)
-        off = np.abs(y - rows @ found.best) / _MISFIT
+        # Not by BLAS: its threads cost more than the sums of so small a system.
+        found.covariance = np.linalg.inv(np.einsum("ki,k,kj->ij", rows, weights, rows) + ridge)
+        found.best = np.einsum("ij,kj,k->i", found.covariance, rows, weights * y)
+        off = np.abs(y - np.einsum("ki,i->k", rows, found.best)) / _MISFIT
         weights = weights * np.minimum(1.0, _HUBER / np.maximum(off, _HUBER))
 
 

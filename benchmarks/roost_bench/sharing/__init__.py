@@ -1,0 +1,1 @@
+"""Jobs that share GPUs: Harmony's and Gandiva's benchmarks, on measured pairs."""
