@@ -26,8 +26,8 @@ from roost.core.controller import Core, Policy
 from roost.core.events import Submitted
 from roost.core.ledger import Ledger
 from roost.core.plan import Placer
-from roost.core.reasons import Cause, Explanation, gpus, lack, too_late
-from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, Shape
+from roost.core.reasons import NO_MATCH, Cause, Explanation, gpus, lack, too_late
+from roost.core.spec import WHOLE, JobId, JobSpec, NodeSpec, QueueSpec, Resources, Shape
 from roost.core.state import Job, Queue, Run
 from roost.jobs.allowance import allowance
 from roost.jobs.amounts import asked, counted, missing, there
@@ -285,12 +285,26 @@ def _fits_cell(core: Core, empty: Ledger, spec: JobSpec, shape: Shape, placer: P
 
 
 def _too_large(core: Core, spec: JobSpec) -> str:
-    nodes = [node.spec for node in core.ledger.order]
     wanted = [spec.resources, *(role.resources for role in spec.roles)]
+    nodes = _matching(core, {need.pool for need in wanted})
+    if not nodes:
+        return f"it asks for {asked(spec)}; {NO_MATCH}"
     instead = missing(nodes, wanted) or (
         f"there is no such place, even if nothing else ran: {there(nodes, wanted)}"
     )
+    if others := len(core.ledger.order) - len(nodes):
+        does = "does" if others == 1 else "do"
+        instead += f"; {counted(others, 'other node')} {does} not match what it asks for"
     return f"it asks for {asked(spec)}; {instead}"
+
+
+def _matching(core: Core, pools: set[str]) -> list[NodeSpec]:
+    """The nodes that are in one of these pools; all of them, where any node will do."""
+    every = [node.spec for node in core.ledger.order]
+    if "" in pools:
+        return every
+    known = {node for pool in pools for node in core.ledger.members.get(pool, ())}
+    return [node for node in every if node.id in known]
 
 
 # -- what the core knows ---------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from roost.core import (
     NodeLost,
     Outcome,
     Plan,
+    PoolChanged,
     QueueChanged,
     Started,
     Submitted,
@@ -671,6 +672,20 @@ def test_of_several_nodes_the_largest_counts() -> None:
     )
     assert planned(core, spec(1, kinds=("newest",)))["reason"].endswith(
         "there is no newest here, only new and old"
+    )
+
+
+def test_only_the_nodes_that_match_count() -> None:
+    core = core_with(FIFO, node("n0", 4), node("n1", 8), node("n2", 8))
+    core.handle(PoolChanged(0.0, "old", frozenset({node("n0").id})))
+    core.handle(PoolChanged(0.0, "none", frozenset()))
+
+    assert planned(core, spec(8, pool="old"))["reason"] == (
+        "it asks for 8 GPUs; there is no such place, even if nothing else ran: "
+        "n0 has 4 GPUs (gpu); 2 other nodes do not match what it asks for"
+    )
+    assert planned(core, spec(8, pool="none"))["reason"] == (
+        "it asks for 8 GPUs; no node matches what it asks for"
     )
 
 

@@ -28,6 +28,8 @@ from roost.errors import InvalidSpec
 
 RuntimeName = Literal["podman", "docker", "apptainer"]
 
+#: The variable that says which of several runtimes is taken.
+WANTED = "ROOST_CONTAINERS"
 #: Where a container finds its variables: a file of memory that the shim opens for it.
 ENV_FD = 3
 ENV_FILE = f"/proc/self/fd/{ENV_FD}"
@@ -170,12 +172,14 @@ class ContainerRuntime:
         return [*words, _for_apptainer(what.image)]
 
 
-def find() -> ContainerRuntime:
-    """The first runtime of this machine that works."""
-    problems = []
+def find(*, gpus: bool = False) -> ContainerRuntime:
+    """The first runtime of this machine that works, and passes on GPUs where they matter."""
+    wanted, problems = os.environ.get(WANTED, ""), []
     for program, name in _PROGRAMS:
         path = shutil.which(program)
-        if path is None:
+        if path is None or wanted not in ("", name):
+            continue
+        if gpus and not has_gpus(ContainerRuntime(name, path, "")):
             continue
         try:
             _told([path, "info"] if name != "apptainer" else [path, "--version"], _ANSWER_S)
@@ -183,6 +187,8 @@ def find() -> ContainerRuntime:
             problems.append(f"{program} is there and does not work (try: {program} info)")
             continue
         return ContainerRuntime(name, path, "")
+    if wanted and not problems:
+        problems.append(f"{WANTED} asks for {wanted!r}, which is not there or not known")
     told = "; ".join(problems)
     return ContainerRuntime(problem=f"no container can run here: {told or _INSTALL}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import json
 import logging
 import math
@@ -145,6 +146,9 @@ class LocalEngine:
         self._machine = await devices.find(self._python, self._slots)
         if self._looking is not None:
             self._runtime = await asyncio.wrap_future(self._looking)
+        if self._machine.real and not containers.has_gpus(self._runtime):
+            found = await self._work(functools.partial(containers.find, gpus=True))
+            self._runtime = self._runtime if found.problem else found
         self._sharing = GpuSharing(self.home, self._machine, self._python)
         self._sharing.on_problem = lambda run, why: report(
             ProgressReport(self._clock(), run, note=why)

@@ -157,6 +157,8 @@ class GangBinder:
             self._pods.dead.add(uid)  # until the mirror knows better
         elif fate is BindingFate.REFUSED:
             self.not_before = self._context.now() + _REFUSED_S
+            why = self._context.binder.why_refused(uid) or "it is not as it was"
+            self.trouble = f"cannot be bound to {binding.node}: {why}"
         _log.info("%s/%s was not bound to %s: %s", *binding[:2], binding.node, fate)
 
     async def _evict(self, run: Run) -> None:

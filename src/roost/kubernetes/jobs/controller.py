@@ -246,7 +246,8 @@ class JobController:
             return None
         shape = (spec.workers.min, spec.resources, spec.roles, spec.within, spec.queue, spec.cell)
         if shape not in self._never:
-            self._never[shape] = impossible(core, spec, self._placer) or ""
+            nowhere = next(filter(None, (self.context.mismatch(need.pool) for need in needs)), "")
+            self._never[shape] = nowhere or impossible(core, spec, self._placer) or ""
         return self._never[shape]
 
     def interpret(self, report: Report, now: float) -> list[Event]:

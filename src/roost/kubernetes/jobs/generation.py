@@ -430,7 +430,10 @@ class Generation:
             case BindingFate.ELSEWHERE:
                 self.end("lost", f"another scheduler bound pod {name}")
             case BindingFate.REFUSED:
-                self.end("never-started", f"pod {name} cannot be bound to {seat.node}")
+                why = self._context.binder.why_refused(meta["uid"])
+                told = f"pod {name} cannot be bound to {seat.node}"
+                # In the words of a refusal: no node had a part in it.
+                self.end("never-started", f"Forbidden: {told}: {why}" if why else told)
             case _:
                 return
         self._context.filters.release(pod)

@@ -329,6 +329,7 @@ class _Pool(NamedTuple):
     prefers: bool
     points: Callable[[Iterable[NodeFacts]], NodePoints]
     contingents: tuple[Contingent, ...]
+    constraints: Constraints
 
 
 class Pools:
@@ -341,6 +342,8 @@ class Pools:
         #: Nodes with taints that deter.
         self._deterrent: set[NodeId] = set()
         self._changed: dict[str, None] = {}  # a set that keeps its order
+        #: Grows with every change of a node.
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._pools)
@@ -368,7 +371,9 @@ class Pools:
             }
             prefers = bool(constraints.preferred or constraints.points)
             divided = tuple(Contingent(n, frozenset(on)) for n, on in constraints.contingents)
-            self._pools[name] = _Pool(matches, nodes, prefers, scorer(constraints), divided)
+            self._pools[name] = _Pool(
+                matches, nodes, prefers, scorer(constraints), divided, constraints
+            )
             self._changed[name] = None
         return name
 
@@ -405,6 +410,14 @@ class Pools:
         self._barred.discard(node)
         self._place(node)
 
+    def known(self) -> Iterable[NodeFacts]:
+        """All nodes that there are, in pools or not."""
+        return self._facts.values()
+
+    def asked(self, pool: str) -> Constraints:
+        """What the nodes of a pool are like."""
+        return self._pools[pool].constraints
+
     def changes(self) -> Iterator[tuple[str, frozenset[NodeId]]]:
         """The pools that are not what they were when this was last asked; each is told once."""
         while self._changed:
@@ -424,6 +437,7 @@ class Pools:
         return groups_of(found.points(self._facts[node] for node in found.nodes))
 
     def _place(self, node: NodeId) -> None:
+        self.version += 1
         facts = None if node in self._barred else self._facts.get(node)
         for name, pool in self._pools.items():
             belongs = facts is not None and pool.matches(facts)

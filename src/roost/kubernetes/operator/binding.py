@@ -67,6 +67,7 @@ class Binder:
         self.counts: Counter[str] = Counter()
         #: What this process is not allowed to do, as far as it was told by name.
         self._denied: set[tuple[str, str]] = set()
+        self._refused: dict[str, str] = {}
 
     async def write(self, request: Callable[[], Awaitable[_T]]) -> _T:
         """Make one request when it is its turn, if this process may still make any.
@@ -108,6 +109,10 @@ class Binder:
         self.counts[fate.value] += 1
         return fate
 
+    def why_refused(self, uid: str) -> str:
+        """Why the last binding of a pod was refused, as the API server says; told once."""
+        return self._refused.pop(uid, "")
+
     async def evict(self, pod: Object, grace_s: int | None = None) -> None:
         """Ask a pod to leave; raises Disrupted where a budget does not allow it now."""
         meta = pod["metadata"]
@@ -147,7 +152,9 @@ class Binder:
             self.counts["conflict"] += 1
             return await self._found(binding) or BindingFate.REFUSED
         except (InvalidSpec, Forbidden) as error:
-            _log.warning("%s/%s cannot be bound to %s: %s", namespace, name, node, error)
+            if self._refused.get(uid) != str(error):
+                _log.warning("%s/%s cannot be bound to %s: %s", namespace, name, node, error)
+            self._refused[uid] = str(error)
             return BindingFate.REFUSED
         except Retryable as error:
             self.counts["unknown"] += 1

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from roost.core.reasons import Cause
+from roost.core.reasons import NO_MATCH, Cause
 from roost.errors import NotFound, RoostError
 from roost.kubernetes.client.kinds import EVENTS, PODS, Object
 from roost.kubernetes.operator.status import word
@@ -183,6 +183,8 @@ class WaitingReasons:
         cause = found.reason.cause
         roomless = cause in (Cause.CAPACITY, Cause.FRAGMENTATION)
         text = found.reason.text
+        if text == NO_MATCH:
+            text = self._context.mismatch(job.spec.resources.pool) or text
         if roomless and gang.kept_off:
             text = f"{text}; {gang.kept_off}"
         return WaitingReason(NO_ROOM if roomless else word(cause.token), text)

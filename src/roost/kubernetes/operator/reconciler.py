@@ -36,6 +36,7 @@ from roost.kubernetes.client.kinds import NODES, PODS, Object, ResourceKind
 from roost.kubernetes.filters.division import OUTSIDE
 from roost.kubernetes.filters.turns import FilterFactory, NodeFilters, summary
 from roost.kubernetes.objects.constraints import Pools
+from roost.kubernetes.objects.mismatches import mismatch
 from roost.kubernetes.objects.needs import Need, needs
 from roost.kubernetes.objects.neighbours import is_alone_on_node
 from roost.kubernetes.objects.pods import is_bound
@@ -79,6 +80,8 @@ class Reconciler:
         self.policy = PolicyGuard(policy)
         self.core = Core(self.policy, placer)
         self.pools = Pools()
+        #: Why pools have no node, and the version of the pools for which that is so.
+        self._mismatches: dict[str, tuple[int, str]] = {}
         self.nodes = ClusterNodes(self.core, self.pools, lost_s, self.scope)
         self.workloads: dict[JobId, PodWorkload] = {}
         #: Set whenever there may be something to fold: the leader's loop waits for it.
@@ -183,6 +186,16 @@ class Reconciler:
             resources = replace(resources, pool=pool, extras=extras)
         # Equal resources are one object: the core finds their line without comparing them.
         return need._replace(resources=self._resources.setdefault(resources, resources))
+
+    def mismatch(self, pool: str) -> str:
+        """Why no node is in a pool, in words; empty: some are, or nobody asks for it."""
+        if pool not in self.pools or self.pools[pool]:
+            return ""
+        version, told = self._mismatches.get(pool, (-1, ""))
+        if version != self.pools.version:
+            told = mismatch(self.pools.asked(pool), self.pools.known())
+            self._mismatches[pool] = self.pools.version, told
+        return told
 
     def share_out(
         self, pods: Sequence[Object], shunned: tuple[NodeId, ...], apart: str
@@ -476,6 +489,7 @@ class Reconciler:
             for need in (job.spec.resources, *(role.resources for role in job.spec.roles))
         ]
         pools = {need.pool for need in used}.union(*self._asked_for.values())
+        self._mismatches.clear()
         for event in self.nodes.keep_only(pools, now):
             self._fold(event, folded, _complain)
         self._resources = {need: need for need in used}

@@ -170,6 +170,10 @@ class OperatorContext(Protocol):
         """
         ...
 
+    def mismatch(self, pool: str) -> str:
+        """Why no node is in a pool, in words; empty: some are, or nobody asks for it."""
+        ...
+
     def share_out(
         self, pods: Sequence[Object], shunned: tuple[NodeId, ...], apart: str
     ) -> list[Share] | None:

@@ -146,6 +146,22 @@ def test_the_first_runtime_that_works_is_taken(
     assert (found.name, found.problem) == ("apptainer", "")
 
 
+def test_of_several_runtimes_one_can_be_asked_for_and_gpus_choose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(containers, "_CDI", ())
+    for program in ("podman", "docker"):
+        (tmp_path / program).write_text("#!/bin/sh\nexit 0\n")
+        (tmp_path / program).chmod(0o755)
+    assert containers.find().name == "podman"
+    assert containers.find(gpus=True).name == "docker"
+    monkeypatch.setenv("ROOST_CONTAINERS", "docker")
+    assert containers.find().name == "docker"
+    monkeypatch.setenv("ROOST_CONTAINERS", "dockr")
+    assert "asks for 'dockr'" in containers.find().problem
+
+
 def test_what_cannot_be_in_a_container_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "_CDI", ())
     whole, part = Resources(), Resources(share_milli=500)

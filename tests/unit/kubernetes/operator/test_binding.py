@@ -81,6 +81,12 @@ def test_what_becomes_of_a_binding(
     assert server.asked == asked
 
 
+def test_why_a_binding_was_refused_is_told_once() -> None:
+    binder = bound(Server(*(Forbidden("no right"),) * 9, found=pod("p")))[1]
+    assert binder.why_refused(WANTED.uid) == "no right"
+    assert binder.why_refused(WANTED.uid) == ""
+
+
 def test_nothing_is_written_without_the_lease() -> None:
     def check() -> None:
         raise Deposed("another leads")

@@ -128,6 +128,7 @@ def test_pods_that_may_not_be_bound(caplog: pytest.LogCaptureFixture) -> None:
         async with fault.led():
             await fault.submit("train", workers=2)
             await asyncio.sleep(MINUTE)
+            assert "no permission to create pods/binding" in reason_of(fault, "train")
 
     with caplog.at_level(logging.WARNING):
         run_virtually(scenario())
