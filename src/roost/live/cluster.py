@@ -63,6 +63,7 @@ from roost.live.batches import DecidedBatch
 from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
 from roost.live.intake import Command
+from roost.live.metering import UsageService
 from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
 from roost.live.queue_rows import QueueRows
@@ -118,6 +119,7 @@ class Cluster:
             self.clock,
         )
         self._reruns = RerunService(self._driver)
+        self.metering = UsageService(self._driver, self._ask_store)
         self.snapshots = SnapshotService(self._driver, SnapshotFiles(home), self._ask_store)
         self.retention = RetentionService(
             self._driver,
@@ -173,6 +175,7 @@ class Cluster:
         await asyncio.to_thread(self.folders.sweep, self._is_known)
         self._collecting = asyncio.create_task(self._keep_collecting())
         await self.bounds.start()
+        await self.metering.start()
 
     async def _keep_collecting(self) -> None:
         """Remove folders that were sent, and that no job refers to any more, now and then."""
@@ -194,6 +197,7 @@ class Cluster:
             with suppress(asyncio.CancelledError):
                 await self._tidying
         await self.bounds.close()
+        await self.metering.close()
         await self.notifications.close()
         if self._collecting is not None:
             self._collecting.cancel()
@@ -464,6 +468,7 @@ class Cluster:
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
         notes += filter(None, (known(self.core, spec), unheld(self.core, spec)))
+        notes += self.metering.notes(spec, found)
         if spec.elastic and not policies.resizes(driver.policy):
             notes.append(
                 f"policy {self.policy_name} starts it with {counted(spec.workers.min, 'worker')} "
@@ -496,6 +501,8 @@ class Cluster:
             found |= {"cause": "server", "reason": self._driver.trouble.why}
         elif record.delay:
             found |= {"cause": "server", "reason": record.delay}
+        elif record.over_budget and found["cause"] == "held":
+            found |= {"cause": "over-budget", "reason": record.over_budget}
         return {**found, "verdict": record.verdict}
 
     async def _explained(self, job: JobId) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from roost import __version__
 from roost.errors import Fatal
 from roost.server import (
     accounts,
+    charging,
     errors,
     folders,
     health,
@@ -29,6 +30,7 @@ from roost.server import (
     retention,
     sessions,
     snapshots,
+    usage,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -72,6 +74,8 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         job_files,
         folders,
         snapshots,
+        usage,
+        charging,
         profiles,
         logs,
         live_stream,
