@@ -50,6 +50,9 @@ BLAMES: Final = ("job", "user", "scheduler", "platform")
 #: Phases in which a run has no device.
 _WITHOUT = frozenset({RunPhase.RESERVED, RunPhase.SUSPENDED, RunPhase.RECALLED, RunPhase.ENDED})
 
+#: Phases that matter to what a run holds; in all others it holds its allocation.
+_MANNERS = _WITHOUT | LEAVING | {RunPhase.CHANGING}
+
 _Device: TypeAlias = tuple[NodeId, int]
 
 
@@ -117,10 +120,12 @@ class Meter:
             due = {job.id: None for job in core.jobs.values() if not job.state.over} | due
             nodes |= dict.fromkeys(core.ledger.nodes)
         cordoned = core.ledger.cordoned.keys()
-        if cordoned != self._cordoned:  # by maintenance, without an event
+        # By maintenance, without an event.
+        if (cordoned or self._cordoned) and cordoned != self._cordoned:
             nodes |= dict.fromkeys(cordoned ^ self._cordoned)
             self._cordoned = set(cordoned)
-        nodes = dict.fromkeys(name for name in nodes if name in core.ledger.nodes)
+        if nodes:
+            nodes = dict.fromkeys(name for name in nodes if name in core.ledger.nodes)
         for run in [run for name in nodes for run in core.ledger.nodes[name].runs]:
             due.setdefault(run.job.id)
             if (tenure := self._tenures.get(run.job.id)) is not None:
@@ -196,7 +201,7 @@ class Meter:
             return
         if tenure is None:
             tenure = self._tenures[job.id] = _Tenure(run)
-        tenure.seen = (run.phase, run.allocation, run.target, run.leaving)
+        tenure.seen = _sight(run)
         tenure.devices = _claimed(run, tenure.devices)
         devices = _in_service(core, tenure.devices)
         tenure.hit |= run.phase in LEAVING and len(devices) < len(tenure.devices)
@@ -249,7 +254,8 @@ class Meter:
 
     def _begin(self, job: Job, now: int, attempt: int, holding: Holding) -> Spell:
         self.n += 1
-        labels: Labels = tuple(sorted(self._labels(job.id).items()))
+        told = self._labels(job.id)
+        labels: Labels = tuple(sorted(told.items())) if told else ()
         spec = job.spec
         spell = Spell(
             *(self.n, now, None, job.id, attempt, spec.user, spec.queue, spec.application, labels),
@@ -369,13 +375,34 @@ def _sums(parts: Iterable[Part]) -> dict[_Device, int]:
 
 def _unmoved(seen: tuple[object, ...], run: Run) -> bool:
     """Whether a run is as it was seen last."""
-    now = (run.phase, run.allocation, run.target, run.leaving)
-    return len(seen) == len(now) and all(a is b for a, b in zip(seen, now, strict=True))
+    if not seen:
+        return False
+    manner, allocation, target, leaving = _sight(run)
+    return (
+        seen[0] is manner
+        and seen[1] is allocation
+        and seen[2] is target
+        and (seen[3] is leaving or seen[3] == leaving)
+    )
+
+
+def _sight(run: Run) -> tuple[object, ...]:
+    """All that matters to what a run holds; whether it is up does not."""
+    phase = run.phase
+    manner = phase if phase in _MANNERS else None
+    return manner, run.allocation, run.target, run.leaving
 
 
 def _holdings(core: Core, run: Run, devices: Mapping[_Device, int]) -> dict[NodeId, Holding]:
     """What a run holds on each node, and how much of it is beyond its fewest workers."""
-    job = run.job
+    job, parts = run.job, run.allocation.parts
+    still = run.target is None and not run.leaving
+    if still and len(parts) == 1 and len(devices) == len(parts[0].gpus) > 0:
+        (part,) = parts  # most runs are on one node
+        milli, need = sum(devices.values()), needs(job, part)
+        grown, workers = max(0, milli - job.gpu_milli), part.workers
+        held = Holding(milli, grown, need.cpu_milli * workers, need.memory_mib * workers)
+        return {part.node: held}
     gpus: dict[NodeId, int] = {}
     cpus: dict[NodeId, int] = {}
     memory: dict[NodeId, int] = {}

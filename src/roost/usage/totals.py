@@ -22,6 +22,10 @@ DAY_MS = 86_400_000
 #: Lost work of these blames is not charged: it was not the job's doing.
 FORGIVEN = ("scheduler", "platform")
 _MOST_KEYS = 3
+_SUMS = (
+    *("held", "grown", "measured", "busy", "waiting", "cpu", "memory"),
+    *("charged", "unpriced", "cost"),
+)
 
 
 class Period(NamedTuple):
@@ -51,6 +55,14 @@ class Amounts:
     charged: int = 0
     unpriced: int = 0
     cost: int = 0
+
+    def take(self, other: Amounts) -> None:
+        """Add other amounts."""
+        self.jobs |= other.jobs
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for blame, amount in other.lost.items():
+            self.lost[blame] = self.lost.get(blame, 0) + amount
 
     @property
     def wasted(self) -> int:
@@ -115,8 +127,9 @@ def total(
             row = found.rows.get(key)
             if row is None:
                 row = found.rows[key] = Amounts()
-            for amounts in (row, found.total):
-                _add(amounts, spell, Period(begin, end), charging)
+            _add(row, spell, Period(begin, end), charging)
+    for row in found.rows.values():
+        found.total.take(row)
     found.idle_cost, found.idle_unpriced = worth.idle(found.total, charging)
     return found
 
@@ -172,9 +185,10 @@ def _add(amounts: Amounts, spell: Spell, piece: Period, charging: ChargeRule) ->
     amounts.grown += (end - begin) * spell.grown_milli
     amounts.cpu += (end - begin) * spell.cpu_milli
     amounts.memory += (end - begin) * spell.memory_mib
-    measured = Period(spell.begin_ms, spell.measured_to_ms)
-    amounts.measured += _part(spell.measured, measured, piece)
-    amounts.busy += _part(spell.busy, measured, piece)
+    if spell.measured:
+        measured = Period(spell.begin_ms, spell.measured_to_ms)
+        amounts.measured += _part(spell.measured, measured, piece)
+        amounts.busy += _part(spell.busy, measured, piece)
     milli = spell.gpu_milli - (spell.grown_milli if charging.growth_is_free else 0)
     for lasts, price in charging.prices.pieces(spell.kind, begin, end):
         _charge(amounts, lasts * milli, price)
