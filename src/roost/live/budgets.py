@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from roost.api.charging import BudgetView
 from roost.api.schema import encode
-from roost.core import Event, Job, JobId, JobSpec, ResumeRequested, SuspendRequested
-from roost.errors import Retryable, RoostError
+from roost.core import Event, Job, JobId, JobSpec, ResumeRequested, Submitted, SuspendRequested
+from roost.errors import Conflict, Retryable, RoostError
 from roost.live.intake import Command
 from roost.live.snapshots import StoreQuery
 from roost.store.usage import UsageQuery
@@ -219,6 +219,28 @@ class BudgetService:
                 yield job, self._driver.records[job.id]
 
     # -- what follows --------------------------------------------------------------------------
+
+    def held_back(self, event: Event, now: float) -> tuple[Event, ...]:
+        """What keeps a job from starting for which a budget has no room: both, or neither."""
+        core, records = self._driver.core, self._driver.records
+        if not isinstance(event, Submitted):
+            return ()
+        if event.job in core.jobs or event.spec.queue not in core.queues:
+            return ()  # it is about to be refused
+        why = self.refusal(event.spec, now)
+        if why and (record := records.get(event.job)) is not None:
+            record.over_budget = why
+            return (SuspendRequested(now, event.job),)
+        return ()
+
+    def check_resume(self, job: JobId, now: float) -> None:
+        """A user may resume a job only if the budgets have room for it; raises Conflict."""
+        record, known = self._driver.records.get(job), self._driver.core.jobs.get(job)
+        if record is None or known is None or not record.over_budget:
+            return
+        if why := self.refusal(known.spec, now):
+            raise Conflict(f"job {job} goes on by itself when its budget has room: {why}")
+        record.over_budget = ""
 
     async def look(self) -> None:
         """Hold, suspend and resume what budgets ask for."""

@@ -40,8 +40,6 @@ from roost.core import (
     Placer,
     Policy,
     ResumeRequested,
-    Submitted,
-    SuspendRequested,
     Woke,
 )
 from roost.core.wire import encode_decision, encode_event
@@ -328,7 +326,7 @@ class Driver:
     def _events(self, item: Item, now: float) -> tuple[Event, ...]:
         if isinstance(item, Command):
             event = self._asked(item, now)
-            return (event, *self._held_back(event, now))
+            return (event, *(self.budgets.held_back(event, now) if self.budgets else ()))
         if isinstance(item, StartupReports):
             hit("report.received")
             for job in item.left:
@@ -346,31 +344,10 @@ class Driver:
             self._progressed(item.run.job)
         return tuple(self._reports.understood(self.core, self.records, item, now))
 
-    def _held_back(self, event: Event, now: float) -> tuple[Event, ...]:
-        """What keeps a job from starting for which a budget has no room: both, or neither."""
-        if not isinstance(event, Submitted) or self.budgets is None:
-            return ()
-        if event.job in self.core.jobs or event.spec.queue not in self.core.queues:
-            return ()  # it is about to be refused
-        why = self.budgets.refusal(event.spec, now)
-        if why and (record := self.records.get(event.job)) is not None:
-            record.over_budget = why
-            return (SuspendRequested(now, event.job),)
-        return ()
-
-    def _check_budget(self, job: JobId, now: float) -> None:
-        """A user may resume a job only if the budgets have room for it; raises Conflict."""
-        record, known = self.records.get(job), self.core.jobs.get(job)
-        if record is None or known is None or self.budgets is None or not record.over_budget:
-            return
-        if why := self.budgets.refusal(known.spec, now):
-            raise Conflict(f"job {job} goes on by itself when its budget has room: {why}")
-        record.over_budget = ""
-
     def _asked(self, command: Command, now: float) -> Event:
         event = command.event(now)
-        if isinstance(event, ResumeRequested):
-            self._check_budget(event.job, now)
+        if isinstance(event, ResumeRequested) and self.budgets is not None:
+            self.budgets.check_resume(event.job, now)
         if command.record is not None:
             self.records[JobId(command.record.id)] = command.record
         if isinstance(event, CancelRequested) and event.job in self.records:
