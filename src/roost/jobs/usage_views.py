@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,22 +11,15 @@ from roost.api.usage import CapacityUseView, SpellView, UsageRowView, UsageView
 from roost.core import WHOLE
 from roost.usage.prices import PriceList, amount
 from roost.usage.spells import MS, AnySpell, NodeSpell, to_ms
-from roost.usage.totals import Amounts, ChargeRule, Period, UsageTotals, keys_of, total
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRequest:
-    """What is asked of usage: by which keys, of which time, of a user or a job if that is so.
-
-    Only who sees ``all`` is told what the cluster had.
-    """
-
-    by: str = "user"
-    since: float = 0.0
-    until: float | None = None
-    user: str = ""
-    job: str = ""
-    all: bool = True
+from roost.usage.totals import (
+    Amounts,
+    ChargeRule,
+    Period,
+    UsageRequest,
+    UsageTotals,
+    keys_of,
+    total,
+)
 
 
 def usage_view(

@@ -21,7 +21,7 @@ from roost.core import Event, Job, JobId, JobSpec, ResumeRequested, Submitted, S
 from roost.errors import Conflict, Retryable, RoostError
 from roost.live.intake import Command
 from roost.live.snapshots import StoreQuery
-from roost.store.usage import UsageQuery
+from roost.store.metering import UsageQuery
 from roost.usage.budgets import GPU_HOURS, Budget, SpentBook, Standing, figure
 from roost.usage.prices import MICRO, PriceList
 from roost.usage.spells import MS, AnySpell, Spell, to_ms

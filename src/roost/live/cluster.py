@@ -170,12 +170,12 @@ class Cluster:
         await asyncio.to_thread(self.engine.sweep, self._is_known)
         await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
+        await self.metering.start()
         await self.notifications.start(self.feed, self.seq)
         self._tidying = asyncio.create_task(self.retention.run(), name="retention")
         await asyncio.to_thread(self.folders.sweep, self._is_known)
         self._collecting = asyncio.create_task(self._keep_collecting())
         await self.bounds.start()
-        await self.metering.start()
 
     async def _keep_collecting(self) -> None:
         """Remove folders that were sent, and that no job refers to any more, now and then."""
@@ -197,11 +197,11 @@ class Cluster:
             with suppress(asyncio.CancelledError):
                 await self._tidying
         await self.bounds.close()
-        await self.metering.close()
         await self.notifications.close()
         if self._collecting is not None:
             self._collecting.cancel()
         await self.snapshots.close()
+        await self.metering.close()
         await self._driver.close()
         await asyncio.to_thread(self.store.close)
 

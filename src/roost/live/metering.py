@@ -11,16 +11,16 @@ from roost.api.charging import PriceView
 from roost.api.schema import encode
 from roost.core import Core, JobId, JobSpec
 from roost.jobs.record import OpenRecords
-from roost.jobs.usage_views import UsageRequest, spell_views, usage_view
+from roost.jobs.usage_views import spell_views, usage_view
 from roost.live.budgets import BudgetService
 from roost.live.snapshots import StoreQuery
 from roost.store import Store
-from roost.store.usage import UsageQuery
+from roost.store.metering import UsageQuery
 from roost.usage.budgets import Budget
 from roost.usage.meter import Meter
 from roost.usage.prices import Price, PriceList
 from roost.usage.spells import Spell, to_ms
-from roost.usage.totals import ChargeRule
+from roost.usage.totals import ChargeRule, UsageRequest
 
 if TYPE_CHECKING:
     from roost.live.driver import Driver

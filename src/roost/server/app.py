@@ -13,7 +13,6 @@ from roost import __version__
 from roost.errors import Fatal
 from roost.server import (
     accounts,
-    charging,
     errors,
     folders,
     health,
@@ -22,6 +21,7 @@ from roost.server import (
     live_stream,
     logs,
     machine,
+    metering,
     nodes,
     notifications,
     pages,
@@ -30,7 +30,6 @@ from roost.server import (
     retention,
     sessions,
     snapshots,
-    usage,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -74,9 +73,8 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         job_files,
         folders,
         snapshots,
-        usage,
-        charging,
         profiles,
+        metering,
         logs,
         live_stream,
         nodes,

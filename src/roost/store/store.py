@@ -19,9 +19,9 @@ from roost.store.database import Database
 from roost.store.events import EventLog
 from roost.store.jobs import JobTable
 from roost.store.journal import Journal
+from roost.store.metering import UsageTable
 from roost.store.migrations import migrate
 from roost.store.restore_points import RestorePoints
-from roost.store.usage import UsageTable
 
 _SCHEMES = ("sqlite", "postgresql", "postgres")
 

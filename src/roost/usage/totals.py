@@ -97,6 +97,21 @@ class ChargeRule:
     growth_is_free: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class UsageRequest:
+    """What is asked of usage: by which keys, of which time, of a user or a job if that is so.
+
+    Only who sees ``all`` is told what the cluster had.
+    """
+
+    by: str = "user"
+    since: float = 0.0
+    until: float | None = None
+    user: str = ""
+    job: str = ""
+    all: bool = True
+
+
 def keys_of(text: str) -> tuple[str, ...]:
     """The keys of ``user``, or of ``user,day``; raises InvalidSpec."""
     keys = tuple(text.split(","))

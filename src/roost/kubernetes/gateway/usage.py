@@ -14,14 +14,14 @@ from typing import Any
 
 from roost.core import WHOLE
 from roost.errors import NotFound
-from roost.jobs.usage_views import UsageRequest, spell_views, usage_view
+from roost.jobs.usage_views import spell_views, usage_view
 from roost.kubernetes.gateway.commands import unavailable
 from roost.store import Store
 from roost.store.rows import MOST, JobQuery, JobRow
 from roost.usage.budgets import Budget
 from roost.usage.prices import Price
 from roost.usage.spells import Spell, to_ms
-from roost.usage.totals import ChargeRule
+from roost.usage.totals import ChargeRule, UsageRequest
 
 
 class GatewayUsage:

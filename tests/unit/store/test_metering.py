@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.store import Store, StoreBroken, open_store
-from roost.store.usage import UsageQuery
+from roost.store.metering import UsageQuery
 from roost.testing.stores.database import entry
 from roost.usage.spells import NodeSpell, Spell
 
