@@ -63,7 +63,6 @@ from roost.live.batches import DecidedBatch
 from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
 from roost.live.intake import Command
-from roost.live.metering import UsageService
 from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
 from roost.live.queue_rows import QueueRows
@@ -74,6 +73,7 @@ from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.live.state_text import state_pieces
 from roost.live.submissions import SubmissionService
+from roost.live.usage import UsageService
 from roost.live.user_bounds import BoundService, UserBounds
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
@@ -272,6 +272,10 @@ class Cluster:
     def seq(self) -> int:
         """The number of the journal's last entry."""
         return self._driver.seq
+
+    def now(self) -> float:
+        """The journal's time, which never runs backwards."""
+        return self.clock.now()
 
     # -- commands ------------------------------------------------------------------------------
 
@@ -525,7 +529,11 @@ class Cluster:
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes with their devices and the jobs on them."""
         ledger = self.core.ledger
-        return [node_view(node, ledger.windows) for node in ledger.order]
+        return [node_view(node, ledger.windows, self._busy) for node in ledger.order]
+
+    def _busy(self, job: JobId) -> float | None:
+        record = self._driver.records.get(job)
+        return None if record is None else record.busy
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues with what they hold and how many jobs wait."""

@@ -155,6 +155,16 @@ class TakeSnapshot(RequestBody):
     name: SnapshotName
 
 
+class ChangeJobs(RequestBody):
+    """The same for many jobs, by their ids; ``labels`` are added to those of new jobs."""
+
+    action: Literal["cancel", "suspend", "resume", "rerun", "delete"]
+    jobs: list[Annotated[str, StringConstraints(min_length=1, max_length=210)]] = Field(
+        min_length=1, max_length=200
+    )
+    labels: dict[Label, Label] = Field(default_factory=dict, max_length=50)
+
+
 class CloneJob(RequestBody):
     """A job to be made from a snapshot (``null``: the newest), with changes to its job file."""
 
