@@ -62,6 +62,7 @@ from roost.jobs.views import node_view, over_view, queue_views, view_of
 from roost.live.batches import DecidedBatch
 from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
+from roost.live.held_usage import UsageService
 from roost.live.intake import Command
 from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
@@ -73,7 +74,6 @@ from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.live.state_text import state_pieces
 from roost.live.submissions import SubmissionService
-from roost.live.usage import UsageService
 from roost.live.user_bounds import BoundService, UserBounds
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User

@@ -58,12 +58,12 @@ from roost.live.adoption import assigned, begun, check_hardware, left_behind
 from roost.live.background import resting
 from roost.live.batches import DecidedBatch
 from roost.live.effects import Effects
+from roost.live.held_usage import restored
 from roost.live.intake import Command, Inbox, Item, StartupReports
 from roost.live.private_files import PrivateFiles
 from roost.live.recovery import FORMAT, check_past, recover
 from roost.live.snapshot_files import SnapshotFiles
 from roost.live.state_text import StateText, packed
-from roost.live.usage import restored
 from roost.store import Store, StoreFull
 from roost.store.jobs import StoredJob
 from roost.store.rows import EventRow, JobRow, JournalEntry
