@@ -25,6 +25,7 @@ from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sharing.command import harmony
 from roost_bench.sia.command import sia
 from roost_bench.teams.command import teams
+from roost_bench.usage import usage
 
 #: Policies to time the decisions of.
 _DECIDERS = "fifo,sjf,srtf,srsf,las,tiresias,gittins,drf,fair"
@@ -51,6 +52,7 @@ bench.add_command(optimus)
 bench.add_command(sensitivity)
 bench.add_command(sia)
 bench.add_command(teams)
+bench.add_command(usage)
 
 
 @bench.command(

@@ -176,6 +176,10 @@ class JobView(WireView):
         default="",
         metadata={"description": "What is wrong with what it holds; empty if nothing is."},
     )
+    over_budget: str = field(
+        default="",
+        metadata={"description": "Which budget has no room for it; it goes on when that has."},
+    )
     restraint: str = field(
         default="",
         metadata={"description": "Which bound its user is beyond, and what follows for the job."},

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     )
     from roost.client.function import Function, job
     from roost.client.handles import AsyncJobHandle, JobHandle
-    from roost.client.views import EventView, JobView, Page, SnapshotView
+    from roost.client.views import (
+        EventView,
+        JobView,
+        Page,
+        SnapshotView,
+        UsageRowView,
+        UsageView,
+    )
 
 __all__ = [
     "AsyncClient",
@@ -39,6 +46,8 @@ __all__ = [
     "RequestRefused",
     "SnapshotView",
     "Unauthenticated",
+    "UsageRowView",
+    "UsageView",
     "job",
     "submit",
 ]
@@ -51,7 +60,7 @@ _HOMES = {
     ),
     "function": ("Function", "job"),
     "handles": ("AsyncJobHandle", "JobHandle"),
-    "views": ("EventView", "JobView", "Page", "SnapshotView"),
+    "views": ("EventView", "JobView", "Page", "SnapshotView", "UsageRowView", "UsageView"),
 }
 
 

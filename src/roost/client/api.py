@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from roost.api.schema import decode
 from roost.client import views
 from roost.client.conversations import (
     PATIENCE_S,
@@ -29,6 +30,7 @@ from roost.client.views import (
     JobView,
     Page,
     SnapshotView,
+    UsageView,
     event_view,
     items_of,
     job_page,
@@ -272,6 +274,46 @@ def profiles(application: str = "") -> Steps[list[Json]]:
     """What was measured of your applications: step times by size, memory, costs of changes."""
     told = (yield from ask(get("/profiles", [("application", application)]))).json()
     return list(items_of(told))
+
+
+def usage(by: str = "user", **asked: str | float) -> Steps[UsageView]:
+    """Who held how much: ``since`` and ``until`` in seconds since 1970, ``user``, ``job``."""
+    given = [("by", by), *((name, str(value)) for name, value in asked.items())]
+    return decode(UsageView, (yield from ask(get("/usage", given))).json())
+
+
+def usage_spells(job: str) -> Steps[list[Json]]:
+    """From when to when a job waited, and held what on which node."""
+    told = (yield from ask(get(f"/jobs/{part(job)}/usage", []))).json()
+    return list(items_of(told))
+
+
+def prices() -> Steps[list[Json]]:
+    """What GPU hours cost, by kind and day."""
+    return list(items_of((yield from ask(get("/prices", []))).json()))
+
+
+def add_prices(lines: Sequence[Mapping[str, str]]) -> Steps[list[Json]]:
+    """Add prices: ``kind``, ``price``, ``currency``, ``since`` and ``source`` of each."""
+    request = RestRequest("POST", "/prices", body={"items": [dict(line) for line in lines]})
+    return list(items_of((yield from ask(request)).json()))
+
+
+def budgets() -> Steps[list[Json]]:
+    """Budgets and how they stand."""
+    return list(items_of((yield from ask(get("/budgets", []))).json()))
+
+
+def set_budget(subject: str, name: str, settings: Mapping[str, Any]) -> Steps[Json]:
+    """Give a user or a queue a budget: ``amount``, ``unit``, ``every``, ``then``."""
+    path = f"/budgets/{part(subject)}/{part(name)}"
+    found: Json = (yield from ask(RestRequest("PUT", path, body=dict(settings)))).json()
+    return found
+
+
+def delete_budget(subject: str, name: str) -> Steps[None]:
+    """Take a budget away."""
+    yield from ask(RestRequest("DELETE", f"/budgets/{part(subject)}/{part(name)}"))
 
 
 def wait(job: str, timeout: float | None = None) -> Steps[JobView]:

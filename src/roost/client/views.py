@@ -22,6 +22,7 @@ from roost.api.jobs import (
 )
 from roost.api.schema import decode
 from roost.api.snapshots import SnapshotView
+from roost.api.usage import UsageRowView, UsageView
 from roost.errors import Fatal
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "Page",
     "PlacementView",
     "SnapshotView",
+    "UsageRowView",
+    "UsageView",
     "VerdictView",
     "WorkersView",
     "event_view",

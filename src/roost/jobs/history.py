@@ -223,6 +223,8 @@ def _told(event: Event, records: Mapping[JobId, JobRecord]) -> Iterator[HistoryL
             yield HistoryLine("protected", event.job, text=text)
         case CancelRequested():
             yield HistoryLine("request", event.job, text="asks to cancel it")
+        case SuspendRequested() if over := _over_budget(records.get(event.job)):
+            yield HistoryLine("budget", event.job, text=over)
         case SuspendRequested():
             yield HistoryLine("request", event.job, text="asks to suspend it")
         case ResumeRequested():
@@ -258,6 +260,10 @@ def _told(event: Event, records: Mapping[JobId, JobRecord]) -> Iterator[HistoryL
             yield HistoryLine("queue", text=f"queue {event.queue.id} was set")
         case _:
             return
+
+
+def _over_budget(record: JobRecord | None) -> str:
+    return "" if record is None else record.over_budget
 
 
 def _cordoned(event: NodeCordoned) -> str:

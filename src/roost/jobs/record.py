@@ -24,7 +24,7 @@ from roost.store.rows import JobRow
 _KEPT = (
     *("step_s", "batch", "world", "memory_mib", "predicted_mib", "noise", "resizable"),
     *("note", "busy"),
-    *("change", "clone_of", "restored", "rerun_of"),
+    *("change", "clone_of", "restored", "rerun_of", "over_budget"),
 )
 
 
@@ -68,6 +68,8 @@ class JobRecord:
     note: str = ""
     #: Which bound its user is beyond, and what that means for it.
     restraint: str = ""
+    #: Which budget has no room for it, while it waits for that.
+    over_budget: str = ""
     #: Why its run does not begin, if that is for want of something of the machine.
     delay: str = ""
     #: What became of it last: see ``changes.Change``.

@@ -170,6 +170,7 @@ def _observed(record: JobRecord) -> dict[str, Any]:
         "busy": record.busy,
         "note": record.note,
         "restraint": record.restraint,
+        "over_budget": record.over_budget,
         "change": None if record.change is None else decode(ChangeView, record.change),
     }
 
@@ -192,6 +193,8 @@ def why(core: Core, job: Job, record: JobRecord) -> tuple[str, str, float | None
     run = job.run
     if run is not None and (said := _why_of_run(run, record)):
         return *said, None
+    if job.held and (run is None or run.parked) and record.over_budget:
+        return "over-budget", record.over_budget, None
     if job.held and (run is None or run.parked):
         return "held", "suspended by its user", None
     if job.not_before > core.now and run is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from roost.core import Action, Event, JobId
 from roost.live.intake import Item
 from roost.store.rows import EventRow, JobRow, JournalEntry
+from roost.usage.spells import AnySpell
 
 
 @dataclass(slots=True)
@@ -21,5 +22,7 @@ class DecidedBatch:
     lines: list[EventRow]
     source: Item
     deleted: str = ""
+    #: Spells of usage that began, ended or changed.
+    spells: list[AnySpell] = field(default_factory=list)
     #: Jobs as they are after the transaction that this one is written in, once it is.
     rows: Mapping[JobId, JobRow] = field(default_factory=dict)

@@ -62,6 +62,7 @@ from roost.jobs.views import node_view, over_view, queue_views, view_of
 from roost.live.batches import DecidedBatch
 from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
+from roost.live.held_usage import UsageService
 from roost.live.intake import Command
 from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
@@ -118,6 +119,7 @@ class Cluster:
             self.clock,
         )
         self._reruns = RerunService(self._driver)
+        self.metering = UsageService(self._driver, self._ask_store)
         self.snapshots = SnapshotService(self._driver, SnapshotFiles(home), self._ask_store)
         self.retention = RetentionService(
             self._driver,
@@ -168,6 +170,7 @@ class Cluster:
         await asyncio.to_thread(self.engine.sweep, self._is_known)
         await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
+        await self.metering.start()
         await self.notifications.start(self.feed, self.seq)
         self._tidying = asyncio.create_task(self.retention.run(), name="retention")
         await asyncio.to_thread(self.folders.sweep, self._is_known)
@@ -198,6 +201,7 @@ class Cluster:
         if self._collecting is not None:
             self._collecting.cancel()
         await self.snapshots.close()
+        await self.metering.close()
         await self._driver.close()
         await asyncio.to_thread(self.store.close)
 
@@ -468,6 +472,7 @@ class Cluster:
             found |= {"never": True, "fits": False, "reason": refused, "placement": []}
         notes = list(request.job.notes())
         notes += filter(None, (known(self.core, spec), unheld(self.core, spec)))
+        notes += self.metering.notes(spec, found)
         if spec.elastic and not policies.resizes(driver.policy):
             notes.append(
                 f"policy {self.policy_name} starts it with {counted(spec.workers.min, 'worker')} "
@@ -500,6 +505,8 @@ class Cluster:
             found |= {"cause": "server", "reason": self._driver.trouble.why}
         elif record.delay:
             found |= {"cause": "server", "reason": record.delay}
+        elif record.over_budget and found["cause"] == "held":
+            found |= {"cause": "over-budget", "reason": record.over_budget}
         return {**found, "verdict": record.verdict}
 
     async def _explained(self, job: JobId) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from roost.core import (
     Action,
@@ -38,6 +39,7 @@ from roost.core import (
     NodeId,
     Placer,
     Policy,
+    ResumeRequested,
     Woke,
 )
 from roost.core.wire import encode_decision, encode_event
@@ -56,6 +58,7 @@ from roost.live.adoption import assigned, begun, check_hardware, left_behind
 from roost.live.background import resting
 from roost.live.batches import DecidedBatch
 from roost.live.effects import Effects
+from roost.live.held_usage import restored
 from roost.live.intake import Command, Inbox, Item, StartupReports
 from roost.live.private_files import PrivateFiles
 from roost.live.recovery import FORMAT, check_past, recover
@@ -64,6 +67,10 @@ from roost.live.state_text import StateText, packed
 from roost.store import Store, StoreFull
 from roost.store.jobs import StoredJob
 from roost.store.rows import EventRow, JobRow, JournalEntry
+from roost.usage.meter import Meter
+
+if TYPE_CHECKING:
+    from roost.live.budgets import BudgetService
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +125,10 @@ class Driver:
             engine, lambda job: self.private_files.secrets(job).values()
         )
         self._history = history.HistoryWriter(self.core)
+        #: Says who holds what, for the journal.
+        self.meter = Meter()
+        #: Says which jobs have to wait for a budget, once it is there.
+        self.budgets: BudgetService | None = None
         self._inbox = Inbox()
         self._taken: list[Item] = []
         #: What the engine reports while it starts.
@@ -314,7 +325,8 @@ class Driver:
 
     def _events(self, item: Item, now: float) -> tuple[Event, ...]:
         if isinstance(item, Command):
-            return (self._asked(item, now),)
+            event = self._asked(item, now)
+            return (event, *(self.budgets.held_back(event, now) if self.budgets else ()))
         if isinstance(item, StartupReports):
             hit("report.received")
             for job in item.left:
@@ -334,6 +346,8 @@ class Driver:
 
     def _asked(self, command: Command, now: float) -> Event:
         event = command.event(now)
+        if isinstance(event, ResumeRequested) and self.budgets is not None:
+            self.budgets.check_resume(event.job, now)
         if command.record is not None:
             self.records[JobId(command.record.id)] = command.record
         if isinstance(event, CancelRequested) and event.job in self.records:
@@ -367,6 +381,10 @@ class Driver:
         command = item if isinstance(item, Command) else None
         actor = command.actor if command is not None else "roost"
         jobs = list(history.touched(core, events, actions))
+        # As they are now: a later batch may change them before this one is written.
+        spells = [replace(spell) for spell in self.meter.fold(core, events, jobs)]
+        if self.budgets is not None:
+            self.budgets.ended(spells)
         self.text.touch(jobs)
         lines = self._history.lines(core, events, decisions, jobs, self.records)
         body = {
@@ -384,6 +402,7 @@ class Driver:
             history.rows(lines, self.seq, now, actor, self.records),
             item,
             command.deletes if command is not None else "",
+            spells,
         )
 
     def _verdicts(self, jobs: Iterable[JobId]) -> dict[str, Any]:
@@ -398,9 +417,10 @@ class Driver:
         lines = [line for batch in batches for line in batch.lines]
         deleted = [batch.deleted for batch in batches if batch.deleted]
         entries = [batch.entry for batch in batches]
+        spells = [spell for batch in batches for spell in batch.spells]
         hit("journal.before-append")
         try:
-            await self._in_writer(self.store.journal.append, entries, rows, lines, deleted)
+            await self._in_writer(self.store.journal.append, entries, rows, lines, deleted, spells)
         except Retryable as error:
             if not await self._resolve(batches, error):
                 return
@@ -512,6 +532,7 @@ class Driver:
         if told := self.clock.trouble:
             _log.warning("%s", told)
         self._history = history.HistoryWriter(self.core)
+        self.meter = await self._in_writer(restored, self.store, self.core, self.records)
         self._over = deque(job.id for job in self.core.jobs.values() if job.state.over)
 
     def _save_snapshot(self) -> None:

@@ -7,7 +7,7 @@ a cluster of Kubernetes. Commands return when they are durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
@@ -19,6 +19,9 @@ from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
 from roost.store import Store
 from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
+from roost.usage.budgets import Budget
+from roost.usage.prices import Price
+from roost.usage.totals import UsageRequest
 
 
 class OutputBackend(Protocol):
@@ -38,6 +41,42 @@ class OutputBackend(Protocol):
 
     def files(self, run: RunId, own: Mapping[str, str]) -> JobFiles:
         """The files of a run, with the folders that the job file names; raises NotFound."""
+        ...
+
+
+class UsageBackend(Protocol):
+    """Who held what, and what that cost."""
+
+    async def report(self, query: UsageRequest) -> dict[str, Any]:
+        """Totals of a time."""
+        ...
+
+    async def spells(self, query: UsageRequest) -> list[dict[str, Any]]:
+        """The spells behind them."""
+        ...
+
+    async def prices(self) -> list[dict[str, Any]]:
+        """What GPU hours cost."""
+        ...
+
+    async def add_prices(self, prices: Sequence[Price], actor: str) -> list[dict[str, Any]]:
+        """Take over prices; raises Conflict where one would alter the past."""
+        ...
+
+    async def budgets(self) -> list[dict[str, Any]]:
+        """Budgets, and how they stand."""
+        ...
+
+    async def set_budget(self, budget: Budget, actor: str) -> dict[str, Any]:
+        """Give a user or a queue a budget."""
+        ...
+
+    async def delete_budget(self, subject: str, name: str, actor: str) -> None:
+        """Take one away; raises NotFound."""
+        ...
+
+    def held_by_queue(self) -> Mapping[str, int]:
+        """What jobs of each queue held since the server began, in micro-GPU-seconds."""
         ...
 
 
@@ -111,6 +150,11 @@ class ClusterBackend(Protocol):
     @property
     def snapshots(self) -> SnapshotBackend:
         """Restore points."""
+        ...
+
+    @property
+    def metering(self) -> UsageBackend:
+        """Usage and its cost."""
         ...
 
     @property

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from roost.server.hub import StreamHub
     from roost.server.streams import OpenStreams
 
+#: Micro-GPU-seconds of a GPU-second.
+_MICRO = 1_000_000
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -97,8 +99,19 @@ class Metrics:
         yield _counter("roost_journal_appends", "Transactions of the journal.", counts.appends)
         errors = "Transactions of the journal that failed, or with an unknown end."
         yield _counter("roost_journal_append_errors", errors, counts.append_errors)
+        yield _usage(cluster)
         yield from _decision_times(cluster)
         yield from _process()
+
+
+def _usage(cluster: ClusterBackend) -> Metric:
+    """What jobs held; Prometheus takes a new beginning for what it is."""
+    family = CounterMetricFamily(
+        "roost_usage_gpu_seconds", "GPU-seconds that jobs held, shares counted.", labels=["queue"]
+    )
+    for queue, held in sorted(cluster.metering.held_by_queue().items()):
+        family.add_metric([queue], held / _MICRO)
+    return family
 
 
 class _Figures(Collector):

@@ -21,6 +21,8 @@ from pydantic import (
 from roost.api.accounts import RoleName
 from roost.api.snapshots import NAME
 from roost.core.cells import CellPromise, parse_promise
+from roost.usage.budgets import Budget, read_amount
+from roost.usage.prices import Price, day, money
 
 _MOST_WORKERS = 100_000
 _MOST_SECONDS, _MOST_JOBS, _MOST_BYTES = 1e9, 10**9, 2**60
@@ -93,6 +95,52 @@ class DisableGpu(RequestBody):
     """Why a device is not to be used."""
 
     reason: Label = ""
+
+
+class PriceLine(RequestBody):
+    """A price of a GPU hour, as decimal text, from a day on."""
+
+    kind: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    price: Annotated[str, StringConstraints(max_length=40)]
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+    since: Annotated[str, StringConstraints(max_length=10)]
+    source: Label = ""
+
+
+class AddPrices(RequestBody):
+    """Prices to be added."""
+
+    items: list[PriceLine] = Field(max_length=10_000)
+
+    def prices(self) -> tuple[Price, ...]:
+        """The prices; raises InvalidSpec."""
+        return tuple(
+            Price(
+                line.kind,
+                money(line.price, f"the price of {line.kind}"),
+                line.currency,
+                day(line.since, f"the price of {line.kind}"),
+                line.source,
+            )
+            for line in self.items
+        )
+
+
+class SetBudget(RequestBody):
+    """What a user or a queue may use, how often, and what happens beyond that."""
+
+    amount: Annotated[str, StringConstraints(max_length=40)] = Field(
+        description="A decimal number.", examples=["500"]
+    )
+    unit: Annotated[str, StringConstraints(max_length=20)] = "GPUh"
+    every: Literal["day", "week", "month", "year", "ever"] = "month"
+    then: Literal["tell", "hold", "suspend"] = "hold"
+    growth_is_free: bool = False
+
+    def budget(self, subject: Literal["user", "queue"], name: str) -> Budget:
+        """The budget; raises InvalidSpec."""
+        amount, unit = read_amount(self.amount, self.unit)
+        return Budget(subject, name, amount, unit, self.every, self.then, self.growth_is_free)
 
 
 class TestNotification(RequestBody):

@@ -17,12 +17,13 @@ from typing import NamedTuple
 from roost.errors import Conflict, Fatal
 from roost.failpoints import hit
 from roost.store import events as event_log
-from roost.store import homes
+from roost.store import homes, metering
 from roost.store import jobs as job_views
 from roost.store.database import Database, Row, Session
 from roost.store.encoding import from_json, to_json
 from roost.store.errors import Fenced, StoreBroken
 from roost.store.rows import EventRow, HomeRow, JobRow, JournalEntry
+from roost.usage.spells import AnySpell
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class Journal:
         jobs: Sequence[JobRow] = (),
         events: Sequence[EventRow] = (),
         deleted: Sequence[str] = (),
+        spells: Sequence[AnySpell] = (),
     ) -> None:
         """Add entries and what they mean for the views, all or nothing.
 
@@ -127,6 +129,7 @@ class Journal:
         rows, head = self._chained(entries)
         views = job_views.encoded(jobs)
         lines = event_log.encoded(events)
+        used = metering.encoded(spells)
         with self._database.writing(journal=True) as session:
             # First the end of the chain: it locks the row, so that of two servers one is refused
             # before either has written an entry.
@@ -137,6 +140,7 @@ class Journal:
             )
             job_views.write(session, views, deleted, entries[-1].time if entries else 0.0)
             event_log.write(session, lines)
+            metering.write(session, used)
             hit("journal.before-commit")
         # Before our own note of the end: if the file was replaced meanwhile, this raises.
         self._database.committed(head.seq)

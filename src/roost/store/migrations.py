@@ -237,6 +237,43 @@ _CELLS = (
     "ALTER TABLE queues ADD COLUMN overflows INTEGER NOT NULL DEFAULT 1",
 )
 
+_USAGE = (
+    """
+    CREATE TABLE usage_spells (
+        n {key},
+        kind {text} NOT NULL,
+        begin_ms BIGINT NOT NULL,
+        end_ms BIGINT NOT NULL,
+        owner {text} NOT NULL,
+        job {text} NOT NULL,
+        body TEXT NOT NULL,
+        sum {text} NOT NULL
+    )""",
+    "CREATE INDEX usage_spells_end ON usage_spells (end_ms, n)",
+    "CREATE INDEX usage_spells_owner ON usage_spells (owner, end_ms)",
+    "CREATE INDEX usage_spells_job ON usage_spells (job, n)",
+    """
+    CREATE TABLE usage_prices (
+        kind {text} NOT NULL,
+        since {text} NOT NULL,
+        micro BIGINT NOT NULL,
+        currency {text} NOT NULL,
+        source {text} NOT NULL,
+        PRIMARY KEY (kind, since)
+    )""",
+    """
+    CREATE TABLE budgets (
+        subject {text} NOT NULL,
+        name {text} NOT NULL,
+        amount BIGINT NOT NULL,
+        unit {text} NOT NULL,
+        every {text} NOT NULL,
+        consequence {text} NOT NULL,
+        growth_is_free INTEGER NOT NULL,
+        PRIMARY KEY (subject, name)
+    )""",
+)
+
 MIGRATIONS = (
     Migration(1, "the first tables", (*_JOURNAL, *_JOBS, *_EVENTS, *_ACCOUNTS)),
     Migration(2, "snapshots of jobs", _POINTS),
@@ -247,6 +284,7 @@ MIGRATIONS = (
     Migration(7, "bounds of users", _USER_BOUNDS),
     Migration(8, "checksums of users, tokens and queues", _ACCOUNT_SUMS, (accounts.seal,)),
     Migration(9, "cells that queues are promised", _CELLS, (accounts.seal_cells,)),
+    Migration(10, "usage, prices and budgets", _USAGE),
 )
 
 

@@ -14,10 +14,12 @@ from urllib.parse import unquote, urlsplit
 
 from roost.errors import InvalidSpec, RoostError, unknown
 from roost.store.accounts import Accounts
+from roost.store.charging import BudgetTable, PriceTable
 from roost.store.database import Database
 from roost.store.events import EventLog
 from roost.store.jobs import JobTable
 from roost.store.journal import Journal
+from roost.store.metering import UsageTable
 from roost.store.migrations import migrate
 from roost.store.restore_points import RestorePoints
 
@@ -27,8 +29,9 @@ _SCHEMES = ("sqlite", "postgresql", "postgres")
 class Store:
     """Everything that outlives the server, in one database; made by ``open_store``.
 
-    ``journal`` is the truth. ``jobs`` and ``events`` are lists that follow from it; the journal
-    writes them. ``accounts`` and ``restore_points`` stand beside it, and write by its leave.
+    ``journal`` is the truth. ``jobs``, ``events`` and ``usage`` are lists that follow from it; the
+    journal writes them. ``accounts``, ``restore_points``, ``prices`` and ``budgets`` stand beside
+    it, and write by its leave.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
@@ -36,8 +39,11 @@ class Store:
         self.journal = Journal(database)
         self.jobs = JobTable(database)
         self.events = EventLog(database)
+        self.usage = UsageTable(database)
         self.accounts = Accounts(database, self.journal, clock)
         self.restore_points = RestorePoints(database, self.journal, clock)
+        self.prices = PriceTable(database, self.journal, clock)
+        self.budgets = BudgetTable(database, self.journal, clock)
 
     @property
     def where(self) -> str:

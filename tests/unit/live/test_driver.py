@@ -44,6 +44,7 @@ from roost.policies.fifo import fifo
 from roost.store import Store, StoreBroken, StoreFull, StoreLost, open_store
 from roost.store.rows import EventRow, JobRow, JournalEntry
 from roost.testing.builders import node
+from roost.usage.spells import AnySpell
 
 OKAY = (WorkerExit("worker", 0, 0, None),)
 
@@ -63,10 +64,11 @@ class Faults:
         jobs: Sequence[JobRow] = (),
         events: Sequence[EventRow] = (),
         deleted: Sequence[str] = (),
+        spells: Sequence[AnySpell] = (),
     ) -> None:
         if self.before:
             raise self.before.pop(0)
-        self._append(entries, jobs, events, deleted)
+        self._append(entries, jobs, events, deleted, spells)
         if self.after:
             raise self.after.pop(0)
 
@@ -493,10 +495,11 @@ def test_one_thing_that_cannot_be_written_spoils_nothing_else(tmp_path: Path) ->
                 jobs: Sequence[JobRow],
                 events: Sequence[EventRow],
                 deleted: Sequence[str],
+                spells: Sequence[AnySpell],
             ) -> None:
                 if any(row.id == "odd" for row in jobs):
                     raise InvalidSpec("odd cannot be written")
-                append(entries, jobs, events, deleted)
+                append(entries, jobs, events, deleted, spells)
 
             it.faults._append = picky  # type: ignore[assignment]
             asked = [asyncio.create_task(it.submit(name)) for name in ("a", "odd", "b")]

@@ -202,6 +202,8 @@ def test_rows_of_an_older_roost_are_sealed_at_the_first_start(path: Path) -> Non
         alter(path, f"ALTER TABLE {table} DROP COLUMN sum")
     for column in ("cells", "overflows"):
         alter(path, f"ALTER TABLE queues DROP COLUMN {column}")
+    for table in ("usage_spells", "usage_prices", "budgets"):
+        alter(path, f"DROP TABLE {table}")
     alter(path, "UPDATE roost_meta SET schema = 7")
     with open_store(f"sqlite://{path}") as store:
         assert store.accounts.find_token(secret) is not None

@@ -61,6 +61,7 @@ from roost.kubernetes.gateway.rows import (
     place_of,
     readable_rows,
 )
+from roost.kubernetes.gateway.usage import GatewayUsage
 from roost.kubernetes.objects.gang_refs import INDEX, ROLE
 from roost.kubernetes.objects.pods import ATTEMPT
 from roost.kubernetes.operator.announcement import Announcement, announced
@@ -97,6 +98,7 @@ class KubernetesCluster:
         self.health = IntakeHealth()
         self.snapshots = NoSnapshots()
         self.notifications = NoNotifications()
+        self.metering = GatewayUsage(store)
         self.engine = PodOutputs(api, self._pods, self._uid_of, folder)
         self.epoch = self.seq = 0
         self._decides = Announcement()
