@@ -335,6 +335,39 @@ def events(job: str) -> Steps[list[EventView]]:
     return (yield from history(job))
 
 
+def timeline(job: str) -> Steps[Json]:
+    """The life of a job: ``attempts``, ``spans`` (what it was and held, when), ``marks``."""
+    return _json((yield from ask(get(f"/jobs/{part(job)}/timeline"))).json())
+
+
+def metrics(
+    job: str,
+    names: Sequence[str] = (),
+    *,
+    begin: float | None = None,
+    end: float | None = None,
+    points: int = 400,
+) -> Steps[Json]:
+    """What a job reported over time: ``series`` of ``name``, ``unit`` and ``points``.
+
+    Each has about ``points`` points, with its peaks; ``names`` are those wanted.
+    """
+    asked: list[tuple[str, object]] = [("begin", begin), ("end", end), ("points", points)]
+    params = [*asked, *(("name", name) for name in names)]
+    return _json((yield from ask(get(f"/jobs/{part(job)}/metrics", params))).json())
+
+
+def search_logs(job: str, text: str = "", **options: Any) -> Steps[Json]:
+    """Lines of a log with that text; ``errors=True``: in which something went wrong.
+
+    Options are those of the route: ``case``, ``worker``, ``attempt``, ``after``, ``limit``.
+    Returns ``items`` (``offset``, ``line``, ``text``) and ``next``, the ``after`` to go on with.
+    """
+    asked = [("q", text), *options.items()]
+    params = [(name, str(one).lower() if isinstance(one, bool) else one) for name, one in asked]
+    return _json((yield from ask(get(f"/jobs/{part(job)}/logs/search", params))).json())
+
+
 def workers(job: str, attempt: int = 0) -> Steps[list[str]]:
     """The workers of an attempt (0: the newest) that have logs."""
     told = (yield from ask(get(f"/jobs/{part(job)}/workers", [("attempt", attempt)]))).json()

@@ -15,6 +15,7 @@ from roost.engines import JobFiles, LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
 from roost.jobs.change_feed import ChangeFeed
+from roost.jobs.curves import CurveLog
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
 from roost.store import Store
@@ -95,6 +96,14 @@ class BoundsBackend(Protocol):
         ...
 
 
+class CurveBackend(Protocol):
+    """What jobs reported over time."""
+
+    async def read(self, job: JobId) -> CurveLog:
+        """All that was kept of a job."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -121,6 +130,11 @@ class ClusterBackend(Protocol):
     @property
     def folders(self) -> FolderBackend | None:
         """Folders that were sent; None where jobs cannot have them."""
+        ...
+
+    @property
+    def curves(self) -> CurveBackend | None:
+        """What jobs reported; None where it is not kept."""
         ...
 
     @property
