@@ -145,6 +145,43 @@ def parse(text: str, name: str = "job") -> Steps[Json]:
     return _json((yield from ask(request)).json())
 
 
+def read_spec(text: str, name: str = "job") -> Steps[Json]:
+    """Read a job file on the server, good or bad: ``{ok, job, notes, errors, comments}``."""
+    request = RestRequest("POST", "/specs:parse", body={"text": text, "name": name}, again=True)
+    return _json((yield from ask(request)).json())
+
+
+def write_spec(document: Mapping[str, Any]) -> Steps[Json]:
+    """A job as YAML: ``{text, errors}``."""
+    body = {"job": dict(document)}
+    return _json(
+        (yield from ask(RestRequest("POST", "/specs:render", body=body, again=True))).json()
+    )
+
+
+def spec_schema() -> Steps[Json]:
+    """JSON Schema of a job file."""
+    return _json((yield from ask(get("/specs/schema"))).json())
+
+
+def summary() -> Steps[Json]:
+    """Your jobs, those that need a look, what is free, how the queues stand."""
+    return _json((yield from ask(get("/summary"))).json())
+
+
+def server() -> Steps[Json]:
+    """The health of the server itself."""
+    return _json((yield from ask(get("/server"))).json())
+
+
+def audit(
+    actor: str = "", kind: str = "", q: str = "", limit: int = 50, before: str = ""
+) -> Steps[Json]:
+    """What people did, the newest first: ``items``, and ``next``, the ``before`` to go on with."""
+    asked = {"actor": actor, "kind": kind, "q": q, "before": before, "limit": limit}
+    return _json((yield from ask(get("/audit", list(asked.items())))).json())
+
+
 def cancel(job: str) -> Steps[JobView]:
     """End a job."""
     return (yield from _command(job, "cancel"))
@@ -382,6 +419,11 @@ def outcome(job: str) -> Steps[bytes]:
 def nodes() -> Steps[list[Json]]:
     """The machines, with what they have and which jobs use it."""
     return list(items_of((yield from ask(get("/nodes"))).json()))
+
+
+def node(name: str) -> Steps[Json]:
+    """One machine: ``node``, its ``jobs``, and its newest ``events``."""
+    return _json((yield from ask(get(f"/nodes/{part(name)}"))).json())
 
 
 def cordon_node(node: str, reason: str = "", *, drain: bool = False) -> Steps[list[Json]]:

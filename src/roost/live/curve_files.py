@@ -35,12 +35,14 @@ _EVERY_S, _STILL_S, _WRITE_S = 2.0, 60.0, 5.0
 #: A file that is larger is thinned to so many points of each figure, and so many notes.
 _LARGE_BYTES = 256 << 10
 _POINTS, _NOTES = 400, 500
+#: Figures of which one changes while a job gets on.
+_MOVES = ("step", "progress", "loss")
 
 
 class _Last:
     """What was kept of a job last."""
 
-    __slots__ = ("at", "figures", "held", "late")
+    __slots__ = ("at", "figures", "held", "late", "moved_at")
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -48,6 +50,7 @@ class _Last:
         self.held: tuple[object, ...] = ()
         #: What came too soon after that: it may be the last word.
         self.late: str = ""
+        self.moved_at: float | None = None
 
 
 class CurveFiles:
@@ -85,6 +88,11 @@ class CurveFiles:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._read, job)
 
+    def moved_at(self, job: str) -> float | None:
+        """When a job last reported that it got on; None: it reports no such thing."""
+        last = self._last.get(job)
+        return None if last is None else last.moved_at
+
     def sweep(self, is_known: Callable[[JobId], bool]) -> None:
         """Remove the curves of jobs that are not there any more."""
         if self._folder.is_dir():
@@ -103,6 +111,8 @@ class CurveFiles:
             self._keep_late(row.id, last)
             self._lines.setdefault(row.id, []).append(note_line(note))
         figures = figures_of(view) if note.workers else {}
+        if any(figures.get(name) != last.figures.get(name) for name in _MOVES):
+            last.moved_at = now
         if figures and (figures != last.figures or now - last.at >= _STILL_S):
             last.late = figures_line(now, figures)
             if now - last.at >= _EVERY_S:

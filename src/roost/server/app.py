@@ -13,6 +13,7 @@ from roost import __version__
 from roost.errors import Fatal
 from roost.server import (
     accounts,
+    administration,
     errors,
     folders,
     health,
@@ -32,6 +33,8 @@ from roost.server import (
     retention,
     sessions,
     snapshots,
+    specs,
+    summary,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -88,6 +91,9 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         accounts,
         sessions,
         machine,
+        specs,
+        summary,
+        administration,
         health,
         pages,
     ):

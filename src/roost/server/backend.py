@@ -103,6 +103,10 @@ class CurveBackend(Protocol):
         """All that was kept of a job."""
         ...
 
+    def moved_at(self, job: str) -> float | None:
+        """When it last reported that it got on; None: it reports no such thing."""
+        ...
+
 
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
@@ -165,6 +169,16 @@ class ClusterBackend(Protocol):
     @property
     def seq(self) -> int:
         """The number of the last change."""
+        ...
+
+    @property
+    def policy_name(self) -> str:
+        """The policy that decides."""
+        ...
+
+    @property
+    def placer_name(self) -> str:
+        """The placer that places."""
         ...
 
     @property
