@@ -60,6 +60,7 @@ from roost.jobs.record import JobRecord
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, view_of
 from roost.live.batches import DecidedBatch
+from roost.live.curve_files import CurveFiles
 from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
 from roost.live.intake import Command
@@ -127,6 +128,7 @@ class Cluster:
             self.snapshots.is_taking,
         )
         self._tidying: asyncio.Task[None] | None = None
+        self.curves = CurveFiles(home, self.clock.now)
         self.notifications = NotificationService(store, home, self.clock)
         self.folders = SentFolders(home)
         self._collecting: asyncio.Task[None] | None = None
@@ -169,6 +171,8 @@ class Cluster:
         await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
         await self.notifications.start(self.feed, self.seq)
+        await asyncio.to_thread(self.curves.sweep, self._is_known)
+        self.feed.subscribe(self.curves.changed)
         self._tidying = asyncio.create_task(self.retention.run(), name="retention")
         await asyncio.to_thread(self.folders.sweep, self._is_known)
         self._collecting = asyncio.create_task(self._keep_collecting())
@@ -199,6 +203,7 @@ class Cluster:
             self._collecting.cancel()
         await self.snapshots.close()
         await self._driver.close()
+        await self.curves.close()
         await asyncio.to_thread(self.store.close)
 
     @property

@@ -13,13 +13,16 @@ from roost import __version__
 from roost.errors import Fatal
 from roost.server import (
     accounts,
+    administration,
     errors,
     folders,
     health,
     job_files,
+    job_history,
     job_lists,
     jobs,
     live_stream,
+    log_search,
     logs,
     machine,
     nodes,
@@ -30,6 +33,8 @@ from roost.server import (
     retention,
     sessions,
     snapshots,
+    specs,
+    summary,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -71,11 +76,13 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
     for module in (
         job_lists,  # its paths before those with a job's name in them
         jobs,
+        job_history,
         job_files,
         folders,
         snapshots,
         profiles,
         logs,
+        log_search,
         live_stream,
         nodes,
         notifications,
@@ -84,6 +91,9 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         accounts,
         sessions,
         machine,
+        specs,
+        summary,
+        administration,
         health,
         pages,
     ):

@@ -15,6 +15,7 @@ from roost.engines import JobFiles, LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
 from roost.jobs.change_feed import ChangeFeed
+from roost.jobs.curves import CurveLog
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
 from roost.store import Store
@@ -95,6 +96,18 @@ class BoundsBackend(Protocol):
         ...
 
 
+class CurveBackend(Protocol):
+    """What jobs reported over time."""
+
+    async def read(self, job: JobId) -> CurveLog:
+        """All that was kept of a job."""
+        ...
+
+    def moved_at(self, job: str) -> float | None:
+        """When it last reported that it got on; None: it reports no such thing."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -121,6 +134,11 @@ class ClusterBackend(Protocol):
     @property
     def folders(self) -> FolderBackend | None:
         """Folders that were sent; None where jobs cannot have them."""
+        ...
+
+    @property
+    def curves(self) -> CurveBackend | None:
+        """What jobs reported; None where it is not kept."""
         ...
 
     @property
@@ -151,6 +169,16 @@ class ClusterBackend(Protocol):
     @property
     def seq(self) -> int:
         """The number of the last change."""
+        ...
+
+    @property
+    def policy_name(self) -> str:
+        """The policy that decides."""
+        ...
+
+    @property
+    def placer_name(self) -> str:
+        """The placer that places."""
         ...
 
     @property

@@ -218,6 +218,20 @@ class StreamHub:
         if before is None or (before.state, before.queue) != (job.state, job.queue):
             self._oldest.note(job)
 
+    @property
+    def viewers(self) -> int:
+        """How many streams of the live state are open."""
+        return sum(len(audience.streams) for audience in self._audiences.values())
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs are not over."""
+        return sum(map(len, list(self._open.values())))
+
+    def states(self, user: str) -> Mapping[str, int]:
+        """How many jobs of a user are in which state, of those that are not over."""
+        return {state: self._states.get(user, Counter())[state] for state in OPEN_STATES}
+
     def _is_waiting(self, job: OpenJob) -> bool:
         known = self._open.get(job.user, {}).get(job.id)
         return known is not None and known.state == _WAITS and known.queue == job.queue

@@ -139,6 +139,12 @@ class JobFileText(RequestBody):
     name: Label = "job file"
 
 
+class RenderSpec(RequestBody):
+    """A job, to be written as a job file."""
+
+    job: dict[str, Any]
+
+
 class PruneJobs(RequestBody):
     """Bounds for jobs that are over, where they are to differ from the server's."""
 

@@ -44,6 +44,19 @@ class Store:
         """The database, as messages name it."""
         return self._database.where
 
+    @property
+    def kind(self) -> str:
+        """What keeps it: ``sqlite`` or ``postgresql``."""
+        return self._database.kind
+
+    def size_bytes(self) -> int | None:
+        """How much space the database takes, where it can tell."""
+        return self._database.size_bytes()
+
+    def free_bytes(self) -> int | None:
+        """How much room is left where the database is, if that is on this machine."""
+        return self._database.free_bytes()
+
     def shrink(self) -> bool:
         """Give some free space back to the disk; whether there may be more."""
         return self._database.shrink()
