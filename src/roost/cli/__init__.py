@@ -80,6 +80,7 @@ _SECTIONS = {
         "top": ("top", "Show what nodes, jobs and queues use now."),
         "profiles": ("profiles", "Show what was measured of your applications."),
         "queues": ("queues", "List queues, or change one."),
+        "alerts": ("alerts", "Show what fires: idle GPUs, stuck jobs, lost nodes; set the rules."),
         "nodes": ("nodes", "List nodes, drain them, or put them back into service."),
         "notify": ("notify", "Say who is told of jobs by web hooks and mail, or try a target."),
         "users": ("accounts", "List users, or change one."),

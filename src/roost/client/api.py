@@ -493,6 +493,19 @@ def delete_queue(queue: str) -> Steps[None]:
     yield from ask(RestRequest("DELETE", f"/queues/{part(queue)}"))
 
 
+def alerts() -> Steps[Json]:
+    """What fires now (``items``) and what fired (``ended``), and the ``rules``."""
+    return _json((yield from ask(get("/alerts"))).json())
+
+
+def set_alert_rules(rules: Sequence[Mapping[str, Any]]) -> Steps[Json]:
+    """Other rules of alerts, instead of all that there were."""
+    body = {"rules": [dict(rule) for rule in rules]}
+    return _json(
+        (yield from ask(RestRequest("PUT", "/alerts/rules", body=body, again=True))).json()
+    )
+
+
 def notifications() -> Steps[Json]:
     """The settings of notifications, without secrets, and what waits to be sent."""
     return _json((yield from ask(get("/notifications"))).json())

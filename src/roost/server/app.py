@@ -14,6 +14,7 @@ from roost.errors import Fatal
 from roost.server import (
     accounts,
     administration,
+    alerts,
     errors,
     folders,
     health,
@@ -94,6 +95,7 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         specs,
         summary,
         administration,
+        alerts,
         health,
         pages,
     ):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from roost.api.alerts import AlertList, AlertView
 from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
 from roost.engines import JobFiles, LogFile, Usage
 from roost.errors import RoostError
@@ -108,6 +109,22 @@ class CurveBackend(Protocol):
         ...
 
 
+class AlertBackend(Protocol):
+    """Alerts: what fires, and the rules."""
+
+    def firing(self) -> list[AlertView]:
+        """What fires now."""
+        ...
+
+    def shown(self) -> AlertList:
+        """What fires and fired, and the rules."""
+        ...
+
+    async def change(self, told: dict[str, Any], actor: str) -> AlertList:
+        """Take over other rules; raises InvalidSpec."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -139,6 +156,11 @@ class ClusterBackend(Protocol):
     @property
     def curves(self) -> CurveBackend | None:
         """What jobs reported; None where it is not kept."""
+        ...
+
+    @property
+    def alerts(self) -> AlertBackend | None:
+        """Alerts; None where there are none."""
         ...
 
     @property
