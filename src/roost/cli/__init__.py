@@ -74,6 +74,7 @@ _SECTIONS = {
         "clone": ("snapshots", "Start a new job from a snapshot."),
         "cancel": ("control", "End jobs."),
         "delete": ("control", "Forget jobs that are over, with their logs."),
+        "templates": ("templates", "List job files with blanks, fill one in, or keep one."),
         "convert": ("convert", "Turn a job of another system into a job file."),
     },
     "Cluster": {

@@ -75,6 +75,7 @@ from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.live.state_text import state_pieces
 from roost.live.submissions import SubmissionService
+from roost.live.template_files import TemplateFiles
 from roost.live.user_bounds import BoundService, UserBounds
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
@@ -138,6 +139,7 @@ class Cluster:
         )
         self.folders.check_room = self.bounds.check_disk
         self.snapshots.check_room = self.bounds.check_disk
+        self.templates = TemplateFiles(home)
         self.alerts = AlertService(
             self._driver, self, self.curves, self.notifications, self._ask_store
         )

@@ -36,6 +36,7 @@ from roost.server import (
     snapshots,
     specs,
     summary,
+    templates,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -94,6 +95,7 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         machine,
         specs,
         summary,
+        templates,
         administration,
         alerts,
         health,

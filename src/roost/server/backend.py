@@ -19,6 +19,7 @@ from roost.jobs.change_feed import ChangeFeed
 from roost.jobs.curves import CurveLog
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
+from roost.jobs.templates import JobTemplate
 from roost.store import Store
 from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
 
@@ -125,6 +126,22 @@ class AlertBackend(Protocol):
         ...
 
 
+class TemplateBackend(Protocol):
+    """Templates of a team."""
+
+    def all(self) -> list[JobTemplate]:
+        """All of them, with those that are shipped."""
+        ...
+
+    def set(self, template: JobTemplate, *, anyones: bool) -> JobTemplate:
+        """Keep one; raises Forbidden for somebody else's, unless it may be ``anyones``."""
+        ...
+
+    def delete(self, name: str, user: str, *, anyones: bool) -> None:
+        """Forget one."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -161,6 +178,11 @@ class ClusterBackend(Protocol):
     @property
     def alerts(self) -> AlertBackend | None:
         """Alerts; None where there are none."""
+        ...
+
+    @property
+    def templates(self) -> TemplateBackend | None:
+        """Templates; None where only the shipped ones are."""
         ...
 
     @property

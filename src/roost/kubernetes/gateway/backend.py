@@ -86,6 +86,8 @@ class KubernetesCluster:
     curves: None = None
     #: Who looks after a cluster of Kubernetes has alerts there, on the figures that Roost exports.
     alerts: None = None
+    #: Only those that are shipped.
+    templates: None = None
 
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
         self._api = api
