@@ -493,6 +493,43 @@ def delete_queue(queue: str) -> Steps[None]:
     yield from ask(RestRequest("DELETE", f"/queues/{part(queue)}"))
 
 
+def templates() -> Steps[list[Json]]:
+    """Job files with blanks, shipped and of the team."""
+    return list(items_of((yield from ask(get("/templates"))).json()))
+
+
+def fill_template(template: str, values: Mapping[str, str] | None = None) -> Steps[str]:
+    """The job file of a template with some of its blanks filled, as YAML."""
+    body = {"values": dict(values or {})}
+    request = RestRequest("POST", f"/templates/{part(template)}/fill", body=body, again=True)
+    return str(_json((yield from ask(request)).json())["text"])
+
+
+def set_template(template: str, settings: Mapping[str, Any]) -> Steps[Json]:
+    """Keep a template: its ``text``, ``title``, ``description`` and ``blanks``."""
+    path = f"/templates/{part(template)}"
+    request = RestRequest("PUT", path, body=dict(settings), again=True)
+    return _json((yield from ask(request)).json())
+
+
+def delete_template(template: str) -> Steps[None]:
+    """Forget a template."""
+    yield from ask(RestRequest("DELETE", f"/templates/{part(template)}"))
+
+
+def alerts() -> Steps[Json]:
+    """What fires now (``items``) and what fired (``ended``), and the ``rules``."""
+    return _json((yield from ask(get("/alerts"))).json())
+
+
+def set_alert_rules(rules: Sequence[Mapping[str, Any]]) -> Steps[Json]:
+    """Other rules of alerts, instead of all that there were."""
+    body = {"rules": [dict(rule) for rule in rules]}
+    return _json(
+        (yield from ask(RestRequest("PUT", "/alerts/rules", body=body, again=True))).json()
+    )
+
+
 def notifications() -> Steps[Json]:
     """The settings of notifications, without secrets, and what waits to be sent."""
     return _json((yield from ask(get("/notifications"))).json())

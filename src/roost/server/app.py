@@ -14,6 +14,7 @@ from roost.errors import Fatal
 from roost.server import (
     accounts,
     administration,
+    alerts,
     errors,
     folders,
     health,
@@ -35,6 +36,7 @@ from roost.server import (
     snapshots,
     specs,
     summary,
+    templates,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -93,7 +95,9 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         machine,
         specs,
         summary,
+        templates,
         administration,
+        alerts,
         health,
         pages,
     ):

@@ -62,6 +62,7 @@ class Context:
             cluster.queues,
             cluster.view,
             self._rows,
+            lambda: () if cluster.alerts is None else cluster.alerts.firing(),
             cluster.now,
             lambda: self.assets.digest,
         )

@@ -58,13 +58,14 @@ def seal(session: Session) -> None:
     )
 
 
-def note(session: Session, event: EventRow) -> None:
-    """Add a line to the journal's last entry, whatever numbers the line came with."""
+def note(session: Session, event: EventRow) -> EventRow:
+    """Add a line to the journal's last entry, whatever numbers it came with; the line as it is."""
     row = session.one("SELECT last_seq FROM roost_meta")
     seq = row[0] if row else 0
     last = session.one("SELECT MAX(n) FROM events WHERE seq = ?", (seq,))
     n = 0 if last is None or last[0] is None else last[0] + 1
     write(session, [(seq, n, *encoded([event])[0][2:])])
+    return replace(event, seq=seq, n=n)
 
 
 class EventLog:
