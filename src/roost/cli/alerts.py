@@ -17,7 +17,7 @@ from roost.errors import InvalidSpec
     epilog="""\b
 Examples:
   roost alerts
-  roost alerts rules > alerts.yaml
+  roost alerts rules
   roost alerts set alerts.yaml""",
 )
 def alerts() -> None:
@@ -58,7 +58,7 @@ def list_alerts(output: str, *, ended: bool) -> None:
     cls=Verb,
     epilog="""\b
 Example:
-  roost alerts rules > alerts.yaml""",
+  roost alerts rules""",
 )
 @connection.output_option
 def show_rules(output: str) -> None:

@@ -19,7 +19,7 @@ _BLANK = re.compile(r"\{\{\s*([a-z][a-z0-9_]{0,40})\s*\}\}")
     epilog="""\b
 Examples:
   roost templates
-  roost templates fill pytorch script=train.py gpus=2 > job.yaml
+  roost templates fill pytorch script=train.py gpus=2
   roost templates set birds birds.yaml --default rate=0.1
   roost templates delete birds""",
 )
@@ -57,7 +57,7 @@ def list_templates(output: str) -> None:
     epilog="""\b
 Examples:
   roost templates fill hello steps=3
-  roost templates fill pytorch script=train.py | roost submit -""",
+  roost templates fill pytorch script=train.py gpus=2""",
 )
 @click.argument("template")
 @click.argument("values", nargs=-1, metavar="[BLANK=VALUE]...")
