@@ -76,9 +76,9 @@ async def search_logs(  # noqa: PLR0913 - one parameter per question
 
     ``next`` is the ``after`` with which to go on; it is null at the end.
     """
+    row = await here.find(caller, job)
     if not q and not errors:
         raise InvalidSpec("say what to look for: q=TEXT, or errors=true")
-    row = await here.find(caller, job)
     number = attempt or attempt_of(row)
     if not number:  # it has not begun
         return json(encode(LogHits((), None, 0)))
