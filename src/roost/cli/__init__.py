@@ -75,6 +75,7 @@ _SECTIONS = {
         "clone": ("snapshots", "Start a new job from a snapshot."),
         "cancel": ("control", "End jobs."),
         "delete": ("control", "Forget jobs that are over, with their logs."),
+        "templates": ("templates", "List job files with blanks, fill one in, or keep one."),
         "convert": ("convert", "Turn a job of another system into a job file."),
     },
     "Cluster": {
@@ -84,6 +85,7 @@ _SECTIONS = {
         "budgets": ("charging", "List budgets and how they stand, or change them."),
         "profiles": ("profiles", "Show what was measured of your applications."),
         "queues": ("queues", "List queues, or change one."),
+        "alerts": ("alerts", "Show what fires: idle GPUs, stuck jobs, lost nodes; set the rules."),
         "nodes": ("nodes", "List nodes, drain them, or put them back into service."),
         "notify": ("notify", "Say who is told of jobs by web hooks and mail, or try a target."),
         "users": ("accounts", "List users, or change one."),

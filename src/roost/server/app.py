@@ -13,13 +13,18 @@ from roost import __version__
 from roost.errors import Fatal
 from roost.server import (
     accounts,
+    administration,
+    alerts,
     errors,
     folders,
     health,
     job_files,
+    job_history,
     job_lists,
     jobs,
+    lab,
     live_stream,
+    log_search,
     logs,
     machine,
     metering,
@@ -31,6 +36,9 @@ from roost.server import (
     retention,
     sessions,
     snapshots,
+    specs,
+    summary,
+    templates,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -72,12 +80,14 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
     for module in (
         job_lists,  # its paths before those with a job's name in them
         jobs,
+        job_history,
         job_files,
         folders,
         snapshots,
         profiles,
         metering,
         logs,
+        log_search,
         live_stream,
         nodes,
         notifications,
@@ -86,6 +96,12 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         accounts,
         sessions,
         machine,
+        specs,
+        summary,
+        templates,
+        lab,
+        administration,
+        alerts,
         health,
         pages,
     ):

@@ -10,13 +10,18 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from roost.api.alerts import AlertList, AlertView
+from roost.api.lab import LabView
 from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
 from roost.engines import JobFiles, LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
 from roost.jobs.change_feed import ChangeFeed
+from roost.jobs.curves import CurveLog
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
+from roost.jobs.templates import JobTemplate
+from roost.sim.lab import LabQuestion
 from roost.store import Store
 from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
 from roost.usage.budgets import Budget
@@ -134,6 +139,70 @@ class BoundsBackend(Protocol):
         ...
 
 
+class CurveBackend(Protocol):
+    """What jobs reported over time."""
+
+    async def read(self, job: JobId) -> CurveLog:
+        """All that was kept of a job."""
+        ...
+
+    def moved_at(self, job: str) -> float | None:
+        """When it last reported that it got on; None: it reports no such thing."""
+        ...
+
+
+class AlertBackend(Protocol):
+    """Alerts: what fires, and the rules."""
+
+    def firing(self) -> list[AlertView]:
+        """What fires now."""
+        ...
+
+    def shown(self) -> AlertList:
+        """What fires and fired, and the rules."""
+        ...
+
+    async def change(self, told: dict[str, Any], actor: str) -> AlertList:
+        """Take over other rules; raises InvalidSpec."""
+        ...
+
+
+class TemplateBackend(Protocol):
+    """Templates of a team."""
+
+    def all(self) -> list[JobTemplate]:
+        """All of them, with those that are shipped."""
+        ...
+
+    def set(self, template: JobTemplate, *, anyones: bool) -> JobTemplate:
+        """Keep one; raises Forbidden for somebody else's, unless it may be ``anyones``."""
+        ...
+
+    def delete(self, name: str, user: str, *, anyones: bool) -> None:
+        """Forget one."""
+        ...
+
+
+class LabBackend(Protocol):
+    """What-ifs: simulations beside the server."""
+
+    async def ask(self, question: LabQuestion, ask: dict[str, Any], user: str) -> LabView:
+        """Take a question."""
+        ...
+
+    async def get(self, name: str) -> LabView:
+        """One of them; raises NotFound."""
+        ...
+
+    async def all(self) -> list[LabView]:
+        """All of them without their results, the newest first."""
+        ...
+
+    async def cancel(self, name: str, user: str, *, anyones: bool) -> LabView:
+        """End one; raises Forbidden for somebody else's, unless it may be ``anyones``."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -168,6 +237,26 @@ class ClusterBackend(Protocol):
         ...
 
     @property
+    def curves(self) -> CurveBackend | None:
+        """What jobs reported; None where it is not kept."""
+        ...
+
+    @property
+    def alerts(self) -> AlertBackend | None:
+        """Alerts; None where there are none."""
+        ...
+
+    @property
+    def templates(self) -> TemplateBackend | None:
+        """Templates; None where only the shipped ones are."""
+        ...
+
+    @property
+    def lab(self) -> LabBackend | None:
+        """What-ifs; None where there are none."""
+        ...
+
+    @property
     def bounds(self) -> BoundsBackend | None:
         """Bounds of users; None where there are none."""
         ...
@@ -195,6 +284,16 @@ class ClusterBackend(Protocol):
     @property
     def seq(self) -> int:
         """The number of the last change."""
+        ...
+
+    @property
+    def policy_name(self) -> str:
+        """The policy that decides."""
+        ...
+
+    @property
+    def placer_name(self) -> str:
+        """The placer that places."""
         ...
 
     @property
