@@ -12,7 +12,10 @@ import { openDialog } from "./parts/dialog.js";
 import { switchTheme, themeWord } from "./core/theme.js";
 
 const LINKS = [
+  ["/cluster", "Cluster", "cluster:read"],
   ["/jobs", "Jobs", "jobs:read"],
+  ["/queues", "Queues", "cluster:read"],
+  ["/submit", "Submit", "jobs:write"],
 ];
 
 /** The digest of the files that this page is of. */

@@ -5,7 +5,10 @@ import { go } from "./router.js";
 /** Where `g` and a letter lead; shown by `?`. */
 export const PLACES = [
   ["h", "/", "Home"],
+  ["c", "/cluster", "Cluster"],
   ["j", "/jobs", "Jobs"],
+  ["q", "/queues", "Queues"],
+  ["s", "/submit", "Submit"],
 ];
 
 let leads = 0;

@@ -5,8 +5,12 @@ import { redraw } from "./redraw.js";
 /** Each page: its pattern, and the module that draws it, loaded when it is first opened. */
 const ROUTES = [
   ["/", () => import("../pages/home.js")],
+  ["/cluster", () => import("../pages/cluster.js")],
+  ["/nodes/:node", () => import("../pages/node.js")],
   ["/jobs", () => import("../pages/jobs.js")],
   ["/jobs/:job", () => import("../pages/job.js")],
+  ["/queues", () => import("../pages/queues.js")],
+  ["/submit", () => import("../pages/submit.js")],
   ["/account", () => import("../pages/account.js")],
   ["/login", () => import("../pages/login.js")],
 ];
