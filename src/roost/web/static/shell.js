@@ -16,6 +16,7 @@ const LINKS = [
   ["/jobs", "Jobs", "jobs:read"],
   ["/queues", "Queues", "cluster:read"],
   ["/submit", "Submit", "jobs:write"],
+  ["/admin", "Admin", "accounts:read"],
 ];
 
 /** The digest of the files that this page is of. */

@@ -11,6 +11,7 @@ const ROUTES = [
   ["/jobs/:job", () => import("../pages/job.js")],
   ["/queues", () => import("../pages/queues.js")],
   ["/submit", () => import("../pages/submit.js")],
+  ["/admin", () => import("../pages/admin.js")],
   ["/account", () => import("../pages/account.js")],
   ["/login", () => import("../pages/login.js")],
 ];

@@ -3,10 +3,10 @@
 import { html, nothing } from "../vendor/lit-html.js";
 import { get, part } from "../core/api.js";
 import { Resource, seldom } from "../core/resource.js";
-import { go, place, setQuery } from "../core/router.js";
+import { go, place } from "../core/router.js";
 import { cluster, listen, now } from "../core/store.js";
 import { sameAs } from "../parts/copy.js";
-import { absolute, amount, clock, duration, mebibytes, percent, plain, plural } from "../parts/format.js";
+import { absolute, amount, clock, decimal, duration, mebibytes, percent, plain, plural } from "../parts/format.js";
 import { icon } from "../parts/icons.js";
 import { ACTIONS, actOn, mayAct } from "../parts/job-actions.js";
 import { scaleJob } from "../parts/job-scale.js";
@@ -16,6 +16,7 @@ import { placementText } from "../parts/spans.js";
 import { empty, fault, shown, skeleton } from "../parts/shown.js";
 import { isOver, jobLink, stateMark } from "../parts/states.js";
 import { bar, facts } from "../parts/tables.js";
+import { tabBar } from "../parts/tabs.js";
 import { since } from "../parts/times.js";
 import { curvesTab } from "./job-curves.js";
 import { eventsTab, specTab, timelineTab } from "./job-history.js";
@@ -77,7 +78,7 @@ export function open({ names }) {
         return html`<h1>${plain(id)}</h1>${job.error ? fault(job) : skeleton(8)}`;
       }
       return html`${job.error ? fault(job) : nothing}${headView(job)} ${whyView(job.value, why)}
-        ${tabsView(tabName)}
+        ${tabBar(TABS, tabName, "About this job")}
         <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tabName}">${tab.view()}</div>`;
     },
     close() {
@@ -137,7 +138,7 @@ function figures(job) {
       ["Where", job.placement.length ? placementText(job.placement) : null],
       ["Goes to", job.target ? placementText(job.target) : null],
       ["Progress", job.progress === null ? html`<span class="muted">not reported</span>` : bar(job.progress, "done")],
-      ["Loss", job.loss],
+      ["Loss", job.loss === null ? null : decimal(job.loss)],
       ["Use of its GPUs", isOver(job) || !job.placement.length ? null : bar(job.busy, "busy")],
       ["Memory", job.memory_mib === null ? null : mebibytes(job.memory_mib)],
       ["Ran", duration(job.ran_s + (job.running_since ? end - job.running_since : 0))],
@@ -215,21 +216,4 @@ function whenView(told) {
   const [early, late] = told.starts_between ?? [];
   const range = early && late && late - early > 60 ? `, between ${clock(early)} and ${clock(late)}` : "";
   return html`<p class="when">Starts <strong>${since(told.starts_at)}</strong> (about ${clock(told.starts_at)}${range})</p>`;
-}
-
-function tabsView(current) {
-  const move = (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
-    const each = [...event.currentTarget.querySelectorAll("[role=tab]")];
-    const next = each[(each.indexOf(document.activeElement) + step + each.length) % each.length];
-    next.focus();
-    next.click();
-  };
-  return html`<div class="tabs" role="tablist" aria-label="About this job" @keydown=${move}>
-    ${Object.entries(TABS).map(
-      ([name, [word]]) => html`<button type="button" role="tab" id="tab-${name}" aria-controls="tab-panel" aria-selected=${name === current}
-        tabindex=${name === current ? 0 : -1} @click=${() => setQuery({ tab: name === "overview" ? "" : name })}>${word}</button>`,
-    )}
-  </div>`;
 }

@@ -32,7 +32,7 @@ export function open({ names }) {
   return {
     title: () => id,
     view() {
-      const node = cluster.nodes.get(id) ?? more.value;
+      const node = cluster.nodes.get(id) ?? more.value?.node;
       if (!node) {
         if (!cluster.known) return html`<h1>${plain(id)}</h1>${skeleton(6)}`;
         return html`<h1>${plain(id)}</h1>${empty("There is no such node", html`<a class="button" href="/cluster">The cluster</a>`)}`;

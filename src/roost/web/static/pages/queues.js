@@ -4,7 +4,7 @@ import { html, nothing } from "../vendor/lit-html.js";
 import { get, part, put, remove } from "../core/api.js";
 import { Resource, seldom } from "../core/resource.js";
 import { may } from "../core/session.js";
-import { listen } from "../core/store.js";
+import { listen, now } from "../core/store.js";
 import { quoted, sameAs } from "../parts/copy.js";
 import { ask, openDialog } from "../parts/dialog.js";
 import { amount, duration, plain, plural } from "../parts/format.js";
@@ -51,7 +51,7 @@ function card(queue, most, list) {
       <div><dt>Borrowed</dt><dd>${amount(queue.borrowed ?? Math.max(0, queue.gpus_used - (queue.quota ?? 0)))}</dd></div>
       <div><dt>At most</dt><dd>${queue.limit === null ? "no bound" : amount(queue.limit)}</dd></div>
       <div><dt>Waiting</dt><dd><a href="/jobs?queue=${encodeURIComponent(queue.id)}&state=queued">${amount(queue.waiting)}</a></dd></div>
-      <div><dt>Oldest wait</dt><dd>${queue.waiting && queue.oldest_s !== undefined ? duration(queue.oldest_s) : "–"}</dd></div>
+      <div><dt>Oldest wait</dt><dd>${queue.oldest_at ? duration(now() - queue.oldest_at) : "–"}</dd></div>
       ${queue.running === null ? nothing : html`<div><dt>Running</dt><dd><a href="/jobs?queue=${encodeURIComponent(queue.id)}&state=running">${amount(queue.running)}</a></dd></div>`}
       <div><dt>Weight, priority</dt><dd>${amount(queue.weight)}, ${amount(queue.priority)}</dd></div>
       <div><dt>May submit</dt><dd>${queue.submitters.includes("*") ? "everybody" : queue.submitters.map(plain).join(", ") || "nobody"}</dd></div>

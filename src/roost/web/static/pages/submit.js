@@ -52,6 +52,7 @@ class Draft {
   planned = null;
   problem = null;
   busy = false;
+  parsed = false;
   secrets = {};
   #key = newKey();
   #turn = 0;
@@ -110,6 +111,7 @@ class Draft {
       this.#read(told.errors);
       this.notes = told.notes ?? [];
       this.comments = Boolean(told.comments);
+      this.parsed = told.ok;
       if (told.ok) {
         this.job = told.job;
         this.plan();
@@ -126,7 +128,7 @@ class Draft {
   }
 
   async #plan() {
-    if (this.faults.length) return;
+    if (!this.parsed || this.faults.length) return;
     const asked = JSON.stringify(this.job);
     this.#last = asked;
     try {

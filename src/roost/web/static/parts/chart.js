@@ -2,7 +2,7 @@
 
 import { html, render } from "../vendor/lit-html.js";
 import uPlot from "../vendor/uplot.js";
-import { absolute, decimal, percent, plain } from "./format.js";
+import { absolute, decimal, percent, plain, whole } from "./format.js";
 
 const HEIGHT = 190;
 /** A table has so many rows at most; more are left out evenly. */
@@ -55,7 +55,7 @@ class RoostChart extends HTMLElement {
     };
     render(
       html`<div class="chart-head">
-          <h3>${plain(label)}${unit ? html` <span class="muted">${plain(unit)}</span>` : ""}</h3>
+          <h3>${plain(label)}${unit && unit !== "fraction" ? html` <span class="muted">${plain(unit)}</span>` : ""}</h3>
           <button type="button" class="plain" aria-pressed=${this.#table} @click=${flip}>Table</button>
         </div>
         <div class="chart-canvas" ?hidden=${this.#table} role="img" aria-label=${this.#inWords()}></div>
@@ -76,7 +76,8 @@ class RoostChart extends HTMLElement {
 
   #write(value) {
     if (value === null || value === undefined) return "–";
-    return this.#plot.unit === "fraction" ? percent(value, 1) : decimal(value);
+    if (this.#plot.unit === "fraction") return percent(value, value < 0.1 && value > 0 ? 1 : 0);
+    return Number.isInteger(value) ? whole(value) : decimal(value);
   }
 
   #numbers() {
@@ -95,17 +96,20 @@ class RoostChart extends HTMLElement {
     if (!host || this.#table) return;
     this.#chart?.destroy();
     this.#width = Math.max(220, Math.floor(this.clientWidth));
-    const style = getComputedStyle(this);
-    const colour = (name) => style.getPropertyValue(name).trim();
+    const colour = (name) => colourOf(this, name);
     const axis = { stroke: colour("--chart-text"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } };
     const { series, stepped } = this.#plot;
     this.#chart = new uPlot(
       {
         width: this.#width,
         height: HEIGHT,
-        legend: { show: series.length > 1 || !("ontouchstart" in window), live: true },
+        legend: { live: true },
         cursor: { drag: { x: true, y: false } },
-        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => this.#write(tick)) }],
+        scales: { y: { range: (_, low, high) => bounds(low, high, this.#plot) } },
+        axes: [
+          { ...axis, space: 70, values: (_, ticks) => times(ticks) },
+          { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => this.#write(tick)) },
+        ],
         series: [
           { label: "time" },
           ...series.map((one, index) => ({
@@ -134,6 +138,37 @@ class RoostChart extends HTMLElement {
 }
 
 customElements.define("roost-chart", RoostChart);
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const HOUR = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+/** How the times of an axis are written: as exactly as they are apart. */
+function times(ticks) {
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+  const long = ticks.length > 1 && ticks.at(-1) - ticks[0] > 86400;
+  const form = long ? DAY : step < 60 ? CLOCK : HOUR;
+  return ticks.map((tick) => form.format(tick * 1000));
+}
+
+/** Parts go from nothing to all, counts from nothing; the rest has some air around it. */
+function bounds(low, high, { unit, stepped }) {
+  if (low === null || high === null) return [0, 1];
+  if (unit === "fraction") return [0, Math.max(1, high)];
+  if (stepped) return [0, Math.max(1, high * 1.15)];
+  const air = (high - low || Math.abs(high) || 1) * 0.08;
+  return [low >= 0 ? Math.max(0, low - air) : low - air, high + air];
+}
+
+/** A canvas knows no variables and no light-dark(): it is told what they come to here. */
+function colourOf(element, name) {
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  element.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
 
 function sameLines(before, plot) {
   const names = (one) => one.series.map((each) => each.name).join("\n");
