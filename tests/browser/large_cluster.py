@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+from tests.unit.server.worlds import Puppets, world
 
 from roost.core.events import NodeJoined
 from roost.core.spec import NodeId, NodeSpec, RunId
 from roost.engines import Assigned, Report
-from tests.unit.server.worlds import Puppets, world
 
 _WITHIN_S = 60.0
 
@@ -74,7 +75,7 @@ def large_cluster(home: Path, nodes: int) -> Iterator[LargeCluster]:
         yield up[0]
     finally:
         for loop, server in loops:
-            loop.call_soon_threadsafe(setattr, server, "should_exit", True)
+            loop.call_soon_threadsafe(server.handle_exit, signal.SIGTERM, None)
         thread.join(_WITHIN_S)
 
 

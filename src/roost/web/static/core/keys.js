@@ -17,7 +17,7 @@ export function listenToKeys(help) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (typing(event.target)) {
-      if (event.key === "Escape") event.target.blur();
+      if (event.key === "Escape" && event.target instanceof HTMLElement) event.target.blur();
       return;
     }
     if (act(event.key, help)) event.preventDefault();

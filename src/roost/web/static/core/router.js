@@ -3,6 +3,7 @@
 import { redraw } from "./redraw.js";
 
 /** Each page: its pattern, and the module that draws it, loaded when it is first opened. */
+/** @type {[string, () => Promise<any>][]} */
 const ROUTES = [
   ["/", () => import("../pages/home.js")],
   ["/cluster", () => import("../pages/cluster.js")],
@@ -67,6 +68,7 @@ async function open() {
   redraw();
 }
 
+/** @returns {[() => Promise<any>, Record<string, string>]} */
 function match(path) {
   for (const [pattern, load] of ROUTES) {
     const names = fits(pattern, path);
@@ -75,10 +77,12 @@ function match(path) {
   return [MISSING, {}];
 }
 
+/** @returns {Record<string, string> | null} */
 function fits(pattern, path) {
   const wanted = pattern.split("/");
   const found = path.split("/");
   if (wanted.length !== found.length) return null;
+  /** @type {Record<string, string>} */
   const names = {};
   for (const [index, piece] of wanted.entries()) {
     if (piece.startsWith(":")) {

@@ -150,7 +150,7 @@ function tools(look, table, all) {
       : nothing}
     ${chip("trouble", "with trouble")} ${chip("idle", "idle")}
     <label class="inline">Whole GPUs free at least
-      <input class="short" type="number" min="0" max="64" .value=${query.get("free") ?? ""} @change=${set("free")} /></label>
+      <input class="narrow" type="number" min="0" max="64" .value=${query.get("free") ?? ""} @change=${set("free")} /></label>
     ${table
       ? nothing
       : html`<label class="inline">Colour by

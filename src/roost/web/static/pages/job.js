@@ -36,7 +36,9 @@ export const keyOf = ({ path }) => path;
 export function open({ names }) {
   const id = names.job;
   const path = `/jobs/${part(id)}`;
+  /** @type {Resource<import("../types.js").JobView>} */
   const job = new Resource((signal) => get(path, {}, signal));
+  /** @type {Resource<import("../types.js").ExplanationView>} */
   const why = new Resource((signal) => get(`${path}/explain`, {}, signal));
   const later = seldom(2000, () => job.reload());
   const explainAgain = seldom(5000, () => why.reload());
@@ -128,6 +130,7 @@ function headView(resource) {
     ${figures(job)}`;
 }
 
+/** @param {import("../types.js").JobView} job */
 function figures(job) {
   const end = job.finished_at ?? now();
   return html`<section class="card" aria-label="In figures">
@@ -177,6 +180,7 @@ function whyView(job, why) {
 
 const notesView = (notes) => notes.map((note) => html`<p class="note">${icon("warning")} ${plain(note)}</p>`);
 
+/** @param {import("../types.js").VerdictView} verdict */
 function verdictView(verdict) {
   return html`<p class="why-sentence">${plain(verdict.sentence || verdict.phrase)}</p>
     ${verdict.advice && !verdict.sentence.includes(verdict.advice) ? html`<p>${plain(verdict.advice)}</p>` : nothing}
@@ -196,20 +200,21 @@ function waitView(job, why) {
     ${whenView(told)}
     ${told.ahead_count
       ? html`<h3>Ahead of it: ${plural(told.ahead_count, "job")}</h3>
-          <ul class="names short">${told.ahead.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${one.user ? `${plain(one.user)}, ` : ""}${plural(one.gpus, "GPU")}</span></li>`)}</ul>`
+          <ul class="names">${told.ahead.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${one.user ? `${plain(one.user)}, ` : ""}${plural(one.gpus, "GPU")}</span></li>`)}</ul>`
       : html`<p>Nobody is ahead of it.</p>`}
     ${told.held_by.length
       ? html`<h3>What it needs is held by</h3>
-          <ul class="names short">${told.held_by.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${plural(one.gpus, "GPU")}${one.ends_at ? `, until about ${clock(one.ends_at)}` : ""}</span></li>`)}</ul>`
+          <ul class="names">${told.held_by.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${plural(one.gpus, "GPU")}${one.ends_at ? `, until about ${clock(one.ends_at)}` : ""}</span></li>`)}</ul>`
       : nothing}
     ${told.remedies.length
-      ? html`<h3>It would start now</h3><ul class="names short">${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}</ul>`
+      ? html`<h3>It would start now</h3><ul class="names">${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}</ul>`
       : nothing}
     ${told.assumptions.length
       ? html`<details><summary>What this estimate assumes</summary><ul>${told.assumptions.map((one) => html`<li>${plain(one)}</li>`)}</ul></details>`
       : nothing}`)}`;
 }
 
+/** @param {import("../types.js").ExplanationView} told */
 function whenView(told) {
   if (told.starts_at === null || told.starts_at === undefined)
     return html`<p>When it starts cannot be said${told.cause === "impossible" ? ": it cannot start as it is" : " yet"}.</p>`;

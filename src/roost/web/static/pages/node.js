@@ -70,6 +70,7 @@ function page(node, more) {
           ${more.value.events?.length ? eventTable(more.value.events) : empty("Nothing happened yet")}</section>` : nothing}`;
 }
 
+/** @param {import("../types.js").NodeView} node */
 function noticeView(node) {
   const { notice, maintenance } = node;
   return html`${notice && node.state !== "up"
@@ -128,6 +129,7 @@ async function planMaintenance(path) {
   await act(() => post(`${path}/maintenance`, body), "The maintenance is planned");
 }
 
+/** @param {import("../types.js").NodeView} node */
 function devices(node) {
   if (!node.devices.length) return empty("It has no GPUs");
   return html`<div class="scroll" tabindex="0" role="region" aria-label="GPUs"><table>

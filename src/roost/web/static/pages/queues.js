@@ -12,6 +12,7 @@ import { notify, notifyFault } from "../parts/notices.js";
 import { empty, shown } from "../parts/shown.js";
 
 export function open() {
+  /** @type {Resource<{items: import("../types.js").QueueView[]}>} */
   const list = new Resource((signal) => get("/queues", {}, signal));
   const again = seldom(2000, () => list.reload());
   const stop = listen(again);
@@ -39,6 +40,7 @@ function queuesView(items, list) {
     <div class="queue-cards">${items.map((queue) => card(queue, most, list))}</div>`;
 }
 
+/** @param {import("../types.js").QueueView} queue */
 function card(queue, most, list) {
   return html`<section class="card" aria-labelledby="q-${queue.id}">
     <div class="card-head"><h2 id="q-${queue.id}">${plain(queue.id)}</h2>
@@ -57,7 +59,7 @@ function card(queue, most, list) {
       <div><dt>May submit</dt><dd>${queue.submitters.includes("*") ? "everybody" : queue.submitters.map(plain).join(", ") || "nobody"}</dd></div>
     </dl>
     ${queue.standing.length
-      ? html`<h3>Promised cells</h3><ul class="names short">${queue.standing.map((cell) => html`<li><code>${plain(cell.promise)}</code> ${cell.used} in use${cell.broken ? html`, <span class="bad">${cell.broken} cannot be had now</span>` : nothing}</li>`)}</ul>`
+      ? html`<h3>Promised cells</h3><ul class="names">${queue.standing.map((cell) => html`<li><code>${plain(cell.promise)}</code> ${cell.used} in use${cell.broken ? html`, <span class="bad">${cell.broken} cannot be had now</span>` : nothing}</li>`)}</ul>`
       : nothing}
   </section>`;
 }

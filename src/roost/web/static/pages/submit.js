@@ -49,6 +49,7 @@ class Draft {
   faults = [];
   notes = [];
   comments = false;
+  /** @type {import("../types.js").PlanView | null} */
   planned = null;
   problem = null;
   busy = false;
@@ -230,7 +231,7 @@ function faultsView(draft) {
 }
 
 function toLine(number) {
-  const area = document.getElementById("file");
+  const area = /** @type {HTMLTextAreaElement} */ (document.getElementById("file"));
   const before = area.value.split("\n").slice(0, number - 1).join("\n");
   const start = before.length + (number > 1 ? 1 : 0);
   const end = area.value.indexOf("\n", start);

@@ -92,7 +92,7 @@ class RoostChart extends HTMLElement {
   }
 
   #draw() {
-    const host = this.querySelector(".chart-canvas");
+    const host = /** @type {HTMLElement | null} */ (this.querySelector(".chart-canvas"));
     if (!host || this.#table) return;
     this.#chart?.destroy();
     this.#width = Math.max(220, Math.floor(this.clientWidth));
@@ -152,6 +152,7 @@ function times(ticks) {
 }
 
 /** Parts go from nothing to all, counts from nothing; the rest has some air around it. */
+/** @returns {[number, number]} */
 function bounds(low, high, { unit, stepped }) {
   if (low === null || high === null) return [0, 1];
   if (unit === "fraction") return [0, Math.max(1, high)];

@@ -16,7 +16,9 @@ export const COLOURS = { queue: "queue", state: "state of the job", use: "use", 
 /**
  * What colours a part of a cell: a class and the word for it.
  *
- * @param {{mode: string, jobs: Map<string, any>, queues: string[]}} look
+ * @param {{mode: string, jobs: Map<string, import("../types.js").JobView>, queues: string[]}} look
+ * @param {import("../types.js").DeviceView} device
+ * @param {{job?: string, share?: number}} held
  */
 function paint(look, device, held) {
   const job = look.jobs.get(held.job);
@@ -34,6 +36,7 @@ function useOf(device) {
   return [`c-u${step < 0 ? 4 : step}`, `${percent(device.use)} at work`];
 }
 
+/** @param {import("../types.js").NodeView} node */
 export const isOut = (node) => node.state !== "up";
 export const gpuFailed = (device) => !device.healthy;
 
@@ -71,11 +74,13 @@ function tile(node, look, first) {
   </a>`;
 }
 
+/** @param {import("../types.js").NodeView} node */
 function inWords(node) {
   const failed = node.gpus_failed ? `, ${plural(node.gpus_failed, "GPU")} failed` : "";
   return plain(`${node.id}, ${node.state}: ${amount(node.gpus_free)} of ${plural(node.gpus, "GPU")} free${failed}`);
 }
 
+/** @param {import("../types.js").NodeView} node @param {import("../types.js").DeviceView} device */
 function cell(node, device, index, look) {
   const x = (index % PER_ROW) * (CELL + GAP);
   const y = Math.floor(index / PER_ROW) * (CELL + GAP);
