@@ -94,7 +94,8 @@ def test_examples_in_help_texts_can_be_typed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("roost.yaml").write_text("slots: 2\n")
-    Path("notify.yaml").touch()
+    for name in ("notify.yaml", "alerts.yaml", "birds.yaml"):
+        Path(name).touch()
     examples = [line for command in every(cli) for line in example_lines(command)]
     assert len(examples) > 10
     for line in examples:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from roost.api.alerts import AlertView
 from roost.api.jobs import JobView
 from roost.api.nodes import NodeView
 from roost.api.queues import QueueView
@@ -61,6 +62,7 @@ class StreamSnapshot(WireView):
     queues: tuple[QueueView, ...]
     counts: Mapping[str, int]
     more: int = 0
+    alerts: tuple[AlertView, ...] = ()
     time: float = 0.0
     version: str = ""
     assets: str = ""
@@ -77,4 +79,5 @@ class StreamDelta(WireView):
     nodes: tuple[NodeView | GoneView, ...]
     queues: tuple[QueueView | GoneView, ...]
     counts: Mapping[str, int]
+    alerts: tuple[AlertView | GoneView, ...] = ()
     time: float = 0.0

@@ -323,6 +323,94 @@ class ExplanationView(WireView):
     verdict: VerdictView | None = None
 
 
+SpanKind = Literal["queued", "starting", "running", "suspended", "resizing"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView(WireView):
+    """A run of a job: from when to when, and how it ended; without ``outcome`` it goes on."""
+
+    attempt: int
+    started_at: float
+    ended_at: float | None = None
+    outcome: Literal["", "stopped", "succeeded", "failed", "cancelled"] = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanView(WireView):
+    """What a job was for a while, and what it held; ``end`` is null while it lasts."""
+
+    attempt: int
+    kind: SpanKind
+    begin: float
+    end: float | None = None
+    workers: int = 0
+    gpus: float = 0.0
+    share: float = 1.0
+    placement: tuple[PlacementView, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkView(WireView):
+    """Something that happened to a job at one moment."""
+
+    time: float
+    kind: str
+    text: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineView(WireView):
+    """The life of a job: its attempts, its stretches of time, and what happened in them."""
+
+    job: str
+    now: float
+    attempts: tuple[AttemptView, ...] = ()
+    spans: tuple[SpanView, ...] = ()
+    marks: tuple[MarkView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CurveView(WireView):
+    """A figure over time: pairs of a time and a value; ``null`` is a gap."""
+
+    name: str
+    unit: str = ""
+    points: tuple[tuple[float, float | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CurvesView(WireView):
+    """What a job reported over time; what it never reported is not there."""
+
+    job: str
+    begin: float
+    end: float
+    step_s: float
+    series: tuple[CurveView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogHit(WireView):
+    """A line of a log that was looked for: where it begins, its number from 1, its text."""
+
+    offset: int
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogHits(WireView):
+    """Lines that were found; ``next`` is the offset to go on from, null at the end."""
+
+    items: tuple[LogHit, ...]
+    next: int | None
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerList(WireView):
     """The workers of a run that have an output."""

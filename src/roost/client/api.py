@@ -145,6 +145,43 @@ def parse(text: str, name: str = "job") -> Steps[Json]:
     return _json((yield from ask(request)).json())
 
 
+def read_spec(text: str, name: str = "job") -> Steps[Json]:
+    """Read a job file on the server, good or bad: ``{ok, job, notes, errors, comments}``."""
+    request = RestRequest("POST", "/specs:parse", body={"text": text, "name": name}, again=True)
+    return _json((yield from ask(request)).json())
+
+
+def write_spec(document: Mapping[str, Any]) -> Steps[Json]:
+    """A job as YAML: ``{text, errors}``."""
+    body = {"job": dict(document)}
+    return _json(
+        (yield from ask(RestRequest("POST", "/specs:render", body=body, again=True))).json()
+    )
+
+
+def spec_schema() -> Steps[Json]:
+    """JSON Schema of a job file."""
+    return _json((yield from ask(get("/specs/schema"))).json())
+
+
+def summary() -> Steps[Json]:
+    """Your jobs, those that need a look, what is free, how the queues stand."""
+    return _json((yield from ask(get("/summary"))).json())
+
+
+def server() -> Steps[Json]:
+    """The health of the server itself."""
+    return _json((yield from ask(get("/server"))).json())
+
+
+def audit(
+    actor: str = "", kind: str = "", q: str = "", limit: int = 50, before: str = ""
+) -> Steps[Json]:
+    """What people did, the newest first: ``items``, and ``next``, the ``before`` to go on with."""
+    asked = {"actor": actor, "kind": kind, "q": q, "before": before, "limit": limit}
+    return _json((yield from ask(get("/audit", list(asked.items())))).json())
+
+
 def cancel(job: str) -> Steps[JobView]:
     """End a job."""
     return (yield from _command(job, "cancel"))
@@ -335,6 +372,39 @@ def events(job: str) -> Steps[list[EventView]]:
     return (yield from history(job))
 
 
+def timeline(job: str) -> Steps[Json]:
+    """The life of a job: ``attempts``, ``spans`` (what it was and held, when), ``marks``."""
+    return _json((yield from ask(get(f"/jobs/{part(job)}/timeline"))).json())
+
+
+def metrics(
+    job: str,
+    names: Sequence[str] = (),
+    *,
+    begin: float | None = None,
+    end: float | None = None,
+    points: int = 400,
+) -> Steps[Json]:
+    """What a job reported over time: ``series`` of ``name``, ``unit`` and ``points``.
+
+    Each has about ``points`` points, with its peaks; ``names`` are those wanted.
+    """
+    asked: list[tuple[str, object]] = [("begin", begin), ("end", end), ("points", points)]
+    params = [*asked, *(("name", name) for name in names)]
+    return _json((yield from ask(get(f"/jobs/{part(job)}/metrics", params))).json())
+
+
+def search_logs(job: str, text: str = "", **options: Any) -> Steps[Json]:
+    """Lines of a log with that text; ``errors=True``: in which something went wrong.
+
+    Options are those of the route: ``case``, ``worker``, ``attempt``, ``after``, ``limit``.
+    Returns ``items`` (``offset``, ``line``, ``text``) and ``next``, the ``after`` to go on with.
+    """
+    asked = [("q", text), *options.items()]
+    params = [(name, str(one).lower() if isinstance(one, bool) else one) for name, one in asked]
+    return _json((yield from ask(get(f"/jobs/{part(job)}/logs/search", params))).json())
+
+
 def workers(job: str, attempt: int = 0) -> Steps[list[str]]:
     """The workers of an attempt (0: the newest) that have logs."""
     told = (yield from ask(get(f"/jobs/{part(job)}/workers", [("attempt", attempt)]))).json()
@@ -349,6 +419,11 @@ def outcome(job: str) -> Steps[bytes]:
 def nodes() -> Steps[list[Json]]:
     """The machines, with what they have and which jobs use it."""
     return list(items_of((yield from ask(get("/nodes"))).json()))
+
+
+def node(name: str) -> Steps[Json]:
+    """One machine: ``node``, its ``jobs``, and its newest ``events``."""
+    return _json((yield from ask(get(f"/nodes/{part(name)}"))).json())
 
 
 def cordon_node(node: str, reason: str = "", *, drain: bool = False) -> Steps[list[Json]]:
@@ -416,6 +491,43 @@ def set_queue(queue: str, settings: Mapping[str, Any]) -> Steps[Json]:
 def delete_queue(queue: str) -> Steps[None]:
     """Remove a queue that no job uses."""
     yield from ask(RestRequest("DELETE", f"/queues/{part(queue)}"))
+
+
+def templates() -> Steps[list[Json]]:
+    """Job files with blanks, shipped and of the team."""
+    return list(items_of((yield from ask(get("/templates"))).json()))
+
+
+def fill_template(template: str, values: Mapping[str, str] | None = None) -> Steps[str]:
+    """The job file of a template with some of its blanks filled, as YAML."""
+    body = {"values": dict(values or {})}
+    request = RestRequest("POST", f"/templates/{part(template)}/fill", body=body, again=True)
+    return str(_json((yield from ask(request)).json())["text"])
+
+
+def set_template(template: str, settings: Mapping[str, Any]) -> Steps[Json]:
+    """Keep a template: its ``text``, ``title``, ``description`` and ``blanks``."""
+    path = f"/templates/{part(template)}"
+    request = RestRequest("PUT", path, body=dict(settings), again=True)
+    return _json((yield from ask(request)).json())
+
+
+def delete_template(template: str) -> Steps[None]:
+    """Forget a template."""
+    yield from ask(RestRequest("DELETE", f"/templates/{part(template)}"))
+
+
+def alerts() -> Steps[Json]:
+    """What fires now (``items``) and what fired (``ended``), and the ``rules``."""
+    return _json((yield from ask(get("/alerts"))).json())
+
+
+def set_alert_rules(rules: Sequence[Mapping[str, Any]]) -> Steps[Json]:
+    """Other rules of alerts, instead of all that there were."""
+    body = {"rules": [dict(rule) for rule in rules]}
+    return _json(
+        (yield from ask(RestRequest("PUT", "/alerts/rules", body=body, again=True))).json()
+    )
 
 
 def notifications() -> Steps[Json]:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from roost.errors import InvalidSpec
 
-#: What a target can be told of; ``ended`` is any end.
-MOMENTS = ("started", "succeeded", "failed", "cancelled", "ended")
+#: What a target can be told of; ``ended`` is any end, ``alert`` a rule that found something.
+MOMENTS = ("started", "succeeded", "failed", "cancelled", "ended", "alert")
 _ENDS = frozenset({"succeeded", "failed", "cancelled"})
 _MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\Z")
 _MAX_LETTERS = 1000

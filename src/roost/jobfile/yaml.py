@@ -133,6 +133,20 @@ def dump(document: dict[str, Any]) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
+def has_comments(text: str) -> bool:
+    """Whether there are comments in a text, which was loaded before."""
+    last = 0
+    try:
+        for token in yaml.scan(text, Loader=_Loader):
+            if isinstance(token, yaml.ScalarToken):
+                if "#" in text[last : token.start_mark.index]:
+                    return True
+                last = token.end_mark.index
+    except yaml.YAMLError:
+        return False
+    return "#" in text[last:]
+
+
 def _check_characters(text: str) -> None:
     try:
         text.encode()

@@ -59,7 +59,9 @@ from roost.jobs.profiles import known, profile_views, unheld
 from roost.jobs.record import JobRecord
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest, check_submission
 from roost.jobs.views import node_view, over_view, queue_views, view_of
+from roost.live.alerts.service import AlertService
 from roost.live.batches import DecidedBatch
+from roost.live.curve_files import CurveFiles
 from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
 from roost.live.intake import Command
@@ -73,6 +75,7 @@ from roost.live.snapshot_files import SnapshotFiles
 from roost.live.snapshots import SnapshotService
 from roost.live.state_text import state_pieces
 from roost.live.submissions import SubmissionService
+from roost.live.template_files import TemplateFiles
 from roost.live.user_bounds import BoundService, UserBounds
 from roost.store import Fenced, Store, StoreBroken
 from roost.store.rows import HomeRow, JobRow, QueueRow, User
@@ -127,6 +130,7 @@ class Cluster:
             self.snapshots.is_taking,
         )
         self._tidying: asyncio.Task[None] | None = None
+        self.curves = CurveFiles(home, self.clock.now)
         self.notifications = NotificationService(store, home, self.clock)
         self.folders = SentFolders(home)
         self._collecting: asyncio.Task[None] | None = None
@@ -135,6 +139,10 @@ class Cluster:
         )
         self.folders.check_room = self.bounds.check_disk
         self.snapshots.check_room = self.bounds.check_disk
+        self.templates = TemplateFiles(home)
+        self.alerts = AlertService(
+            self._driver, self, self.curves, self.notifications, self._ask_store
+        )
         self._dumped: tuple[int, dict[str, Any]] | None = None
         self._queues = QueueRows(store.accounts.queues, self._ask_store)
         self._submissions = SubmissionService(
@@ -169,10 +177,13 @@ class Cluster:
         await asyncio.to_thread(self._driver.private_files.sweep_payloads, self._is_known)
         await self.snapshots.sweep()
         await self.notifications.start(self.feed, self.seq)
+        await asyncio.to_thread(self.curves.sweep, self._is_known)
+        self.feed.subscribe(self.curves.changed)
         self._tidying = asyncio.create_task(self.retention.run(), name="retention")
         await asyncio.to_thread(self.folders.sweep, self._is_known)
         self._collecting = asyncio.create_task(self._keep_collecting())
         await self.bounds.start()
+        await self.alerts.start()
 
     async def _keep_collecting(self) -> None:
         """Remove folders that were sent, and that no job refers to any more, now and then."""
@@ -193,12 +204,14 @@ class Cluster:
             self._tidying.cancel()
             with suppress(asyncio.CancelledError):
                 await self._tidying
+        await self.alerts.close()
         await self.bounds.close()
         await self.notifications.close()
         if self._collecting is not None:
             self._collecting.cancel()
         await self.snapshots.close()
         await self._driver.close()
+        await self.curves.close()
         await asyncio.to_thread(self.store.close)
 
     @property

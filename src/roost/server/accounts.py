@@ -46,7 +46,7 @@ _MOST_TOKENS = 200
 @router.get("/whoami", response_model=CallerView, responses=answers(), operation_id="whoami")
 async def whoami(here: Here, caller: Self) -> Response:
     """The caller, what the role allows, how much the caller may have and has, and its mounts."""
-    bounds, use = await _bounds(here, caller.user)
+    bounds, use = await bounds_of(here, caller.user)
     permissions = tuple(sorted(ROLES[caller.role]))
     usable = [one for one in here.options.mounts if one.is_for(caller.user)]
     view = project(
@@ -60,8 +60,8 @@ async def whoami(here: Here, caller: Self) -> Response:
     return json(encode(view))
 
 
-async def _bounds(here: Context, user: str) -> tuple[BoundsView | None, UseView | None]:
-    """The bounds of a user, and what it has."""
+async def bounds_of(here: Context, user: str) -> tuple[BoundsView | None, UseView | None]:
+    """The bounds of a user, and what it has; None where there are none."""
     if here.cluster.bounds is None:
         return None, None
     told = here.cluster.bounds.shown(user)

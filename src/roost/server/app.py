@@ -13,13 +13,17 @@ from roost import __version__
 from roost.errors import Fatal
 from roost.server import (
     accounts,
+    administration,
+    alerts,
     errors,
     folders,
     health,
     job_files,
+    job_history,
     job_lists,
     jobs,
     live_stream,
+    log_search,
     logs,
     machine,
     nodes,
@@ -30,6 +34,9 @@ from roost.server import (
     retention,
     sessions,
     snapshots,
+    specs,
+    summary,
+    templates,
 )
 from roost.server.backend import ClusterBackend
 from roost.server.body import CheckedRoute
@@ -71,11 +78,13 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
     for module in (
         job_lists,  # its paths before those with a job's name in them
         jobs,
+        job_history,
         job_files,
         folders,
         snapshots,
         profiles,
         logs,
+        log_search,
         live_stream,
         nodes,
         notifications,
@@ -84,6 +93,11 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
         accounts,
         sessions,
         machine,
+        specs,
+        summary,
+        templates,
+        administration,
+        alerts,
         health,
         pages,
     ):

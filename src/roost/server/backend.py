@@ -10,13 +10,16 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from roost.api.alerts import AlertList, AlertView
 from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
 from roost.engines import JobFiles, LogFile, Usage
 from roost.errors import RoostError
 from roost.jobfile import JobFile
 from roost.jobs.change_feed import ChangeFeed
+from roost.jobs.curves import CurveLog
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
+from roost.jobs.templates import JobTemplate
 from roost.store import Store
 from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
 
@@ -95,6 +98,50 @@ class BoundsBackend(Protocol):
         ...
 
 
+class CurveBackend(Protocol):
+    """What jobs reported over time."""
+
+    async def read(self, job: JobId) -> CurveLog:
+        """All that was kept of a job."""
+        ...
+
+    def moved_at(self, job: str) -> float | None:
+        """When it last reported that it got on; None: it reports no such thing."""
+        ...
+
+
+class AlertBackend(Protocol):
+    """Alerts: what fires, and the rules."""
+
+    def firing(self) -> list[AlertView]:
+        """What fires now."""
+        ...
+
+    def shown(self) -> AlertList:
+        """What fires and fired, and the rules."""
+        ...
+
+    async def change(self, told: dict[str, Any], actor: str) -> AlertList:
+        """Take over other rules; raises InvalidSpec."""
+        ...
+
+
+class TemplateBackend(Protocol):
+    """Templates of a team."""
+
+    def all(self) -> list[JobTemplate]:
+        """All of them, with those that are shipped."""
+        ...
+
+    def set(self, template: JobTemplate, *, anyones: bool) -> JobTemplate:
+        """Keep one; raises Forbidden for somebody else's, unless it may be ``anyones``."""
+        ...
+
+    def delete(self, name: str, user: str, *, anyones: bool) -> None:
+        """Forget one."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -121,6 +168,21 @@ class ClusterBackend(Protocol):
     @property
     def folders(self) -> FolderBackend | None:
         """Folders that were sent; None where jobs cannot have them."""
+        ...
+
+    @property
+    def curves(self) -> CurveBackend | None:
+        """What jobs reported; None where it is not kept."""
+        ...
+
+    @property
+    def alerts(self) -> AlertBackend | None:
+        """Alerts; None where there are none."""
+        ...
+
+    @property
+    def templates(self) -> TemplateBackend | None:
+        """Templates; None where only the shipped ones are."""
         ...
 
     @property
@@ -151,6 +213,16 @@ class ClusterBackend(Protocol):
     @property
     def seq(self) -> int:
         """The number of the last change."""
+        ...
+
+    @property
+    def policy_name(self) -> str:
+        """The policy that decides."""
+        ...
+
+    @property
+    def placer_name(self) -> str:
+        """The placer that places."""
         ...
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,7 @@ class Context:
 
     def __init__(self, cluster: ClusterBackend, options: ServerOptions) -> None:
         self.cluster, self.options = cluster, options
+        self.began_at = time.monotonic()
         self._threads = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-read")
         # What looks into the folders of jobs may be held up by them, and nothing else with it.
         self._looks = ThreadPoolExecutor(options.readers, thread_name_prefix="roost-look")
@@ -60,6 +62,7 @@ class Context:
             cluster.queues,
             cluster.view,
             self._rows,
+            lambda: () if cluster.alerts is None else cluster.alerts.firing(),
             cluster.now,
             lambda: self.assets.digest,
         )

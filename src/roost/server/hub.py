@@ -36,6 +36,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost import __version__
+from roost.api.alerts import AlertView
 from roost.api.jobs import WAITING_KEYS
 from roost.errors import Retryable
 from roost.server.options import ServerOptions
@@ -60,6 +61,10 @@ _SHOWN = 1000
 _REST = 20
 
 
+#: What a delta tells of, if there is something.
+_TOLD = ("jobs", "deleted", "events", "nodes", "queues", "alerts")
+
+
 class ViewSources(NamedTuple):
     """Where the hub finds what is not in changes: nodes, queues and jobs as they are now."""
 
@@ -67,6 +72,7 @@ class ViewSources(NamedTuple):
     queues: Callable[[], Awaitable[list[dict[str, Any]]]]
     view: Callable[[JobRow], Mapping[str, Any]]
     rows: Callable[[Sequence[str]], Awaitable[list[JobRow]]]
+    alerts: Callable[[], Sequence[AlertView]]
     now: Callable[[], float]
     assets: Callable[[], str]
 
@@ -100,6 +106,7 @@ class Audience:
         self.making = asyncio.Lock()
         self.nodes: dict[str, Any] = {}
         self.queues: dict[str, Any] = {}
+        self.alerts: dict[str, Any] = {}
 
     def publish(self, seq: int, encoded: bytes) -> None:
         """Add a delta and wake all streams."""
@@ -217,6 +224,20 @@ class StreamHub:
             own.pop(job.id, None)
         if before is None or (before.state, before.queue) != (job.state, job.queue):
             self._oldest.note(job)
+
+    @property
+    def viewers(self) -> int:
+        """How many streams of the live state are open."""
+        return sum(len(audience.streams) for audience in self._audiences.values())
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs are not over."""
+        return sum(map(len, list(self._open.values())))
+
+    def states(self, user: str) -> Mapping[str, int]:
+        """How many jobs of a user are in which state, of those that are not over."""
+        return {state: self._states.get(user, Counter())[state] for state in OPEN_STATES}
 
     def _is_waiting(self, job: OpenJob) -> bool:
         known = self._open.get(job.user, {}).get(job.id)
@@ -354,8 +375,9 @@ class StreamHub:
             "queues": []
             if queues is None
             else _news(audience.queues, self.queues(visibility, queues)),
+            "alerts": _news(audience.alerts, self._alerts(visibility)),
         }
-        if not any(body[name] for name in ("jobs", "deleted", "events", "nodes", "queues")):
+        if not any(body[name] for name in _TOLD):
             return None
         return {**body, "counts": self._counts(visibility), "time": self._sources.now()}
 
@@ -371,6 +393,10 @@ class StreamHub:
                 since = self._oldest.since(name) if visibility.all else since_of(own, name)
                 found.append({**visibility.queue(queue, waiting), "oldest_at": since})
         return found
+
+    def _alerts(self, visibility: Visibility) -> list[dict[str, Any]]:
+        found = map(visibility.alert, self._sources.alerts())
+        return [alert for alert in found if alert is not None]
 
     def _counts(self, visibility: Visibility) -> dict[str, int]:
         users = self._states if visibility.all else [visibility.user]
@@ -389,6 +415,7 @@ class StreamHub:
             found = Audience(visibility, self.seq if visibility.all else first, self._options)
             _news(found.nodes, [visibility.node(node) for node in self._sources.nodes()])
             _news(found.queues, self.queues(visibility, queues))
+            _news(found.alerts, self._alerts(visibility))
             self._audiences[visibility.name] = found
         return found
 
@@ -410,6 +437,7 @@ class StreamHub:
             "more": max(0, sum(counts.values()) - len(jobs)),
             "nodes": list(audience.nodes.values()),
             "queues": list(audience.queues.values()),
+            "alerts": list(audience.alerts.values()),
             "counts": counts,
             "time": self._sources.now(),
             "version": __version__,

@@ -58,16 +58,26 @@ async def get_logs(  # noqa: PLR0913 - one parameter per question
     attempt: Attempt = 0,
     tail: Annotated[int | None, Query(ge=0, le=_LIMITS.log_lines)] = None,
     offset: Annotated[int | None, Query(ge=0, le=2**60)] = None,
+    limit: Annotated[int, Query(ge=1, le=_LIMITS.log_bytes)] = _LIMITS.log_bytes,
+    download: bool = False,
 ) -> Response:
-    """Output of a worker: the last ``tail`` lines, or what comes after ``offset``; at most 8 MiB.
+    """Output of a worker: the last ``tail`` lines, or ``limit`` bytes after ``offset``.
 
-    Attempt 0 is the newest. Without ``tail`` and ``offset``: from the beginning.
+    Attempt 0 is the newest. Without ``tail`` and ``offset``: from the beginning. ``limit`` is 8 MiB
+    at most; with ``download`` all of it is sent, as a file.
     """
     row = await here.find(caller, job)
-    number = attempt or _attempt(row)
+    number = attempt or attempt_of(row)
     if not number:  # it has not begun
         return Response(headers=_places(0, 0), media_type="text/plain")
-    part = await here.read(lambda: _part(here, RunId(JobId(row.id), number), worker, tail, offset))
+    run = RunId(JobId(row.id), number)
+    part = await here.read(lambda: _part(here, run, worker, tail, offset))
+    if download:
+        name = f"{row.id}-{number}-{worker}.log"
+        headers = {**part.headers, "Content-Disposition": f'attachment; filename="{name}"'}
+        part = part._replace(headers=headers)
+    else:
+        part = part._replace(length=min(part.length, limit))
     return await here.file_responses.answer(caller.user, part)
 
 
@@ -75,18 +85,24 @@ def _places(start: int, size: int) -> dict[str, str]:
     return {"X-Log-Size": str(size), "X-Log-Offset": str(start)}
 
 
-def _attempt(row: JobRow) -> int:
+def attempt_of(row: JobRow) -> int:
+    """The newest attempt of a job; 0: it has not begun."""
     return int(row.view.get("attempt") or 0)
 
 
-def _part(here: Context, run: RunId, worker: str, tail: int | None, offset: int | None) -> FilePart:
+def open_log(here: Context, run: RunId, worker: str) -> LogFile:
+    """The log of a worker; raises NotFound."""
     try:
-        log = here.cluster.engine.logs(run, worker)
+        return here.cluster.engine.logs(run, worker)
     except NotFound:
         workers = here.cluster.engine.workers(run)
         if workers and worker not in workers:
             raise unknown("worker", worker, workers) from None
         raise NotFound(f"{run} has no log of {worker!r}") from None
+
+
+def _part(here: Context, run: RunId, worker: str, tail: int | None, offset: int | None) -> FilePart:
+    log = open_log(here, run, worker)
     try:
         size = log.size()
         start = min(offset or 0, size)
@@ -95,8 +111,7 @@ def _part(here: Context, run: RunId, worker: str, tail: int | None, offset: int 
     except BaseException:
         log.close()
         raise
-    length = min(size - start, _LIMITS.log_bytes)
-    return FilePart(log, start, length, "text/plain", _places(start, size))
+    return FilePart(log, start, size - start, "text/plain", _places(start, size))
 
 
 def _start_of(log: LogFile, size: int, lines: int) -> int:
@@ -158,7 +173,7 @@ def _after(last: str) -> tuple[int, int] | None:
 
 
 async def _check_worker(here: Context, row: JobRow, worker: str, attempt: int) -> None:
-    number = attempt or _attempt(row)
+    number = attempt or attempt_of(row)
     if not number:
         return
     run = RunId(JobId(row.id), number)

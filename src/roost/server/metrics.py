@@ -7,11 +7,9 @@ status, so that no request can make up new series.
 from __future__ import annotations
 
 import math
-import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -29,6 +27,7 @@ from starlette.types import Scope
 from roost import __version__
 from roost.core.spec import WHOLE
 from roost.core.state import JobState
+from roost.server.process_figures import process_figures
 from roost.server.visibility import Visibility
 
 if TYPE_CHECKING:
@@ -59,6 +58,11 @@ class Metrics:
         if not route.endswith("/stream"):
             self._answer_s += passed_s
             self._timed += 1
+
+    @property
+    def answered(self) -> int:
+        """How many requests were answered."""
+        return self._answers.total()
 
     def text(self, visibility: Visibility, hub: StreamHub) -> tuple[bytes, str]:
         """All figures in the text format, and its media type."""
@@ -179,15 +183,10 @@ def _decision_times(cluster: ClusterBackend) -> Iterator[Metric]:
 
 
 def _process() -> Iterator[Metric]:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    # The second field of statm is what is resident now; getrusage knows only the peak.
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    memory = pages * resource.getpagesize()
-    yield _gauge("process_resident_memory_bytes", "Memory of the server.", memory)
-    cpu = used.ru_utime + used.ru_stime
-    yield _counter("process_cpu_seconds", "CPU time of the server.", cpu)
-    files = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    yield _gauge("process_open_fds", "Open files of the server.", files)
+    used = process_figures()
+    yield _gauge("process_resident_memory_bytes", "Memory of the server.", used.rss_bytes)
+    yield _counter("process_cpu_seconds", "CPU time of the server.", used.cpu_s)
+    yield _gauge("process_open_fds", "Open files of the server.", used.files)
     yield _gauge("roost_scrape_timestamp_seconds", "Now.", time.time())
 
 

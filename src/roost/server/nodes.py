@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
 from roost.api.nodes import NodeList, StateView, UsageList
+from roost.api.portal import NodeDetail
 from roost.core.events import (
     GpuFailed,
     MaintenanceCancelled,
@@ -17,6 +18,7 @@ from roost.core.events import (
     NodeUncordoned,
 )
 from roost.core.spec import NodeId
+from roost.errors import NotFound
 from roost.server.auth import Caller
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
@@ -24,12 +26,15 @@ from roost.server.jobs import Here, json
 from roost.server.permissions import needs
 from roost.server.requests import CordonNode, DisableGpu, PlanMaintenance
 from roost.server.roles import RoutePermission
+from roost.store.rows import EventQuery
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"], route_class=CheckedRoute)
 
 Reader = Annotated[Caller, needs(RoutePermission.CLUSTER_READ)]
 Admin = Annotated[Caller, needs(RoutePermission.CLUSTER_WRITE)]
 NodeName = Annotated[str, Path(max_length=200)]
+#: The newest events of a node that are shown with it.
+_EVENTS = 50
 DeviceIndex = Annotated[int, Path(ge=0, le=4096)]
 
 
@@ -38,6 +43,28 @@ async def list_nodes(here: Here, caller: Reader) -> Response:
     """All machines with their devices: what is free, taken, failed."""
     visibility = here.visibility(caller)
     return json({"items": [visibility.node(node) for node in here.cluster.nodes()]})
+
+
+@router.get(
+    "/nodes/{node}",
+    response_model=NodeDetail,
+    responses=answers(404),
+    operation_id="get_node",
+)
+async def get_node(here: Here, caller: Reader, node: NodeName) -> Response:
+    """One machine, the jobs on it that the caller may see, and what happened to it."""
+    visibility = here.visibility(caller)
+    known = here.cluster.core.ledger.nodes.get(NodeId(node))
+    view = next((one for one in here.cluster.nodes() if one["id"] == node), None)
+    if known is None or view is None:
+        raise NotFound(f"no node {node[:80]!r}")
+    names = list(dict.fromkeys(run.job.id for run in known.runs))
+    rows = await here.read(lambda: here.cluster.store.jobs.some(names))
+    query = EventQuery(node=node, sort="-seq", limit=_EVENTS)
+    page = await here.read(lambda: here.cluster.store.events.find(query))
+    jobs = [here.view(caller, row) for row in rows if visibility.sees(row.user)]
+    events = [visibility.event(row) for row in page.items]
+    return json({"node": visibility.node(view), "jobs": jobs, "events": events})
 
 
 @router.post(

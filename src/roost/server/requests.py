@@ -139,6 +139,37 @@ class JobFileText(RequestBody):
     name: Label = "job file"
 
 
+class RenderSpec(RequestBody):
+    """A job, to be written as a job file."""
+
+    job: dict[str, Any]
+
+
+class SetBlank(RequestBody):
+    """A blank of a template."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}$")]
+    label: Label = ""
+    default: Label = ""
+
+
+class SetTemplate(RequestBody):
+    """A template: a job file as text, with ``{{name}}`` for each of its blanks."""
+
+    text: str = Field(min_length=1, max_length=256 * 1024)
+    title: Label = ""
+    description: Annotated[str, StringConstraints(max_length=2000)] = ""
+    blanks: list[SetBlank] = Field(default=[], max_length=50)
+
+
+class FillTemplate(RequestBody):
+    """Values for blanks of a template; of the others the defaults count."""
+
+    values: dict[Label, Annotated[str, StringConstraints(max_length=1000)]] = Field(
+        default_factory=dict, max_length=50
+    )
+
+
 class PruneJobs(RequestBody):
     """Bounds for jobs that are over, where they are to differ from the server's."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from roost.api.alerts import AlertView
 from roost.api.events import EventView
 from roost.api.jobs import OVER
 from roost.api.schema import encode, project
@@ -86,6 +87,13 @@ class Visibility:
         text = self.text(row.text, about=None if row.kind == "state" else row.job)
         actor = row.actor if self.sees(row.actor) or row.actor == "roost" else ""
         return encode(project(EventView, row, text=text, actor=actor))
+
+    def alert(self, alert: AlertView) -> dict[str, Any] | None:
+        """An alert as the API shows it; None: it is about others."""
+        about_others = alert.user and not self.sees(alert.user)
+        if not self.all and (about_others or alert.when == "queue-wait"):
+            return None
+        return encode(replace(alert, text=self.text(alert.text)))
 
     def node(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """A node, without the jobs on it that are not seen."""

@@ -63,6 +63,8 @@ class Database(ABC):
     #: The statements that begin a transaction for reading and one for writing.
     begin_reading: ClassVar[str]
     begin_writing: ClassVar[str]
+    #: What it is called in lists.
+    kind: ClassVar[str]
     #: Words of this database's own: ``{key}`` a column of numbers as key, ``{text}`` by bytes.
     words: ClassVar[dict[str, str]]
     #: The advice to people when the database is older than it was.
@@ -176,6 +178,14 @@ class Database(ABC):
 
     def rebuild(self) -> None:  # noqa: B027 - most have nothing to do
         """Called by its only user after the schema has changed."""
+
+    def size_bytes(self) -> int | None:
+        """How much space it takes; None: it cannot tell."""
+        return None
+
+    def free_bytes(self) -> int | None:
+        """How much room is left on its disk; None: that is elsewhere."""
+        return None
 
     def shrink(self) -> bool:
         """Give some space back to the disk; whether there may be more."""

@@ -54,3 +54,11 @@ def from_time(time: float | None) -> float:
 def to_time(kept: float) -> float | None:
     """A time that was kept."""
     return None if kept == NEVER else kept
+
+
+def escaped(text: str) -> str:
+    """A text as a part of a pattern for ``LIKE ... ESCAPE '!'``, in small letters."""
+    for letter in "!%_":
+        text = text.replace(letter, f"!{letter}")
+    # As the databases' own lower(): letters of ASCII alone.
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)

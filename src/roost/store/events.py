@@ -7,15 +7,21 @@ from dataclasses import astuple, replace
 from typing import NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.encoding import clean, row_sum
+from roost.store.encoding import clean, escaped, row_sum
 from roost.store.errors import StoreBroken
-from roost.store.rows import EventQuery, EventRow, RowPage
+from roost.store.rows import AuditQuery, EventQuery, EventRow, RowPage
 
 _COLUMNS = "seq, n, time, actor, job, owner, node, kind, old_value, new_value, text"
 _PLACES = ", ".join("?" * (len(_COLUMNS.split(",")) + 1))
 _CHUNK = 1000
 _FILTERS = {"job": "job", "user": "owner", "node": "node", "kind": "kind"}
 _REMEMBERED = 256
+#: A word is in the texts of a line.
+_CONTAINS = (
+    "(lower(text) LIKE ? ESCAPE '!' OR lower(job) LIKE ? ESCAPE '!'"
+    " OR lower(node) LIKE ? ESCAPE '!' OR lower(owner) LIKE ? ESCAPE '!'"
+    " OR lower(actor) LIKE ? ESCAPE '!')"
+)
 
 _Filter = tuple[int | str, ...]
 
@@ -52,13 +58,14 @@ def seal(session: Session) -> None:
     )
 
 
-def note(session: Session, event: EventRow) -> None:
-    """Add a line to the journal's last entry, whatever numbers the line came with."""
+def note(session: Session, event: EventRow) -> EventRow:
+    """Add a line to the journal's last entry, whatever numbers it came with; the line as it is."""
     row = session.one("SELECT last_seq FROM roost_meta")
     seq = row[0] if row else 0
     last = session.one("SELECT MAX(n) FROM events WHERE seq = ?", (seq,))
     n = 0 if last is None or last[0] is None else last[0] + 1
     write(session, [(seq, n, *encoded([event])[0][2:])])
+    return replace(event, seq=seq, n=n)
 
 
 class EventLog:
@@ -82,6 +89,28 @@ class EventLog:
             if len(rows) == query.limit or (query.offset and not rows):
                 total = self._count(session, query)
         return RowPage(tuple(map(_line, rows)), total)
+
+    def audit(self, query: AuditQuery) -> list[EventRow]:
+        """What people did; Roost itself is none of them."""
+        parts, parameters = ["actor <> ''", "actor <> 'roost'"], list[object]()
+        for column, value in (("actor", query.actor), ("kind", query.kind)):
+            if value:
+                parts.append(f"{column} = ?")
+                parameters.append(value)
+        for word in query.words:
+            parts.append(_CONTAINS)
+            parameters += [f"%{escaped(word)}%"] * _CONTAINS.count("?")
+        if query.before is not None:
+            seq, n = query.before
+            parts.append("(seq < ? OR (seq = ? AND n < ?))")
+            parameters += [seq, seq, n]
+        with self._database.reading() as session:
+            rows = session.all(
+                f"SELECT {_COLUMNS}, sum FROM events WHERE {' AND '.join(parts)} "  # noqa: S608 - values are parameters
+                "ORDER BY seq DESC, n DESC LIMIT ?",
+                (*parameters, query.limit),
+            )
+        return list(map(_line, rows))
 
     def verify(self, rest: Callable[[], None] = lambda: None) -> None:
         """Compare the checksums of all lines; raises StoreBroken. It may ``rest`` now and then."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from roost.store.database import Database, Row, Session
-from roost.store.encoding import clean, from_json, from_time, row_sum, to_json, to_time
+from roost.store.encoding import clean, escaped, from_json, from_time, row_sum, to_json, to_time
 from roost.store.errors import StoreBroken
 from roost.store.rows import (
     OPEN_STATES,
@@ -427,13 +427,13 @@ class _Search:
             parameters += self._query.names
         if self._query.name:
             parts.append("lower(name) LIKE ? ESCAPE '!'")
-            parameters.append(f"%{_escaped(self._query.name)}%")
+            parameters.append(f"%{escaped(self._query.name)}%")
         for label, content in sorted(self._query.labels.items()):
             parts.append("id IN (SELECT id FROM job_labels WHERE label = ? AND content = ?)")
             parameters += [label, content]
         for word in self._query.words:
             parts.append(_CONTAINS)
-            parameters += [f"%{_escaped(word)}%"] * _CONTAINS.count("?")
+            parameters += [f"%{escaped(word)}%"] * _CONTAINS.count("?")
         if self._query.ended_after is not None:
             parts.append("finished_at >= ?")
             parameters.append(self._query.ended_after)
@@ -466,13 +466,6 @@ def _spent_request(session: Session, user: str, key: str) -> str:
 
 def _astray(where: str, what: str) -> StoreBroken:
     return StoreBroken(f"{where} is damaged: {what} do not fit; keep a copy, and restore a backup")
-
-
-def _escaped(name: str) -> str:
-    for letter in "!%_":
-        name = name.replace(letter, f"!{letter}")
-    # As the databases' own lower(): letters of ASCII alone.
-    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
 def _rows(session: Session, names: Sequence[str]) -> list[JobRow]:

@@ -244,6 +244,24 @@ class EventQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """A query for what people did, the newest first, and older than the line ``before``."""
+
+    actor: str = ""
+    kind: str = ""
+    words: tuple[str, ...] = ()
+    before: tuple[int, int] | None = None
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        """Refuse what no store can answer; raises InvalidSpec."""
+        _check_page("seq", EVENT_SORTS, 0, self.limit)
+        if len(self.words) > _WORDS:
+            raise InvalidSpec(f"at most {_WORDS} words can be looked for")
+        _check_texts("text", self.actor, self.kind, *self.words)
+
+
+@dataclass(frozen=True, slots=True)
 class User:
     """A user of Roost: a role, and the Unix account that the user's jobs run under.
 

@@ -56,6 +56,7 @@ _Identity = tuple[int, int]
 class SqliteDatabase(Database):
     """One file, and the two that SQLite keeps beside it."""
 
+    kind = "sqlite"
     begin_reading = "BEGIN"
     begin_writing = "BEGIN IMMEDIATE"
     words: ClassVar[dict[str, str]] = {"key": "INTEGER PRIMARY KEY", "text": "TEXT"}
@@ -130,6 +131,18 @@ class SqliteDatabase(Database):
             if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 connection.execute("VACUUM")
+
+    def size_bytes(self) -> int | None:
+        """The file and its write-ahead log."""
+        return _size(self._path) + _size(self._wal)
+
+    def free_bytes(self) -> int | None:
+        """What is left on the disk for who is not root."""
+        try:
+            found = os.statvfs(self._path.parent)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
 
     def shrink(self) -> bool:
         """Give some free pages at the end of the file back to the disk."""

@@ -13,6 +13,7 @@ from typing import Self
 from urllib.parse import unquote, urlsplit
 
 from roost.errors import InvalidSpec, RoostError, unknown
+from roost.store import events
 from roost.store.accounts import Accounts
 from roost.store.database import Database
 from roost.store.events import EventLog
@@ -20,6 +21,7 @@ from roost.store.jobs import JobTable
 from roost.store.journal import Journal
 from roost.store.migrations import migrate
 from roost.store.restore_points import RestorePoints
+from roost.store.rows import EventRow
 
 _SCHEMES = ("sqlite", "postgresql", "postgres")
 
@@ -43,6 +45,25 @@ class Store:
     def where(self) -> str:
         """The database, as messages name it."""
         return self._database.where
+
+    def note(self, line: EventRow) -> EventRow:
+        """Add a line to the event log that follows from no entry of the journal."""
+        with self._database.writing() as session:
+            self.journal.fence(session)
+            return events.note(session, line)
+
+    @property
+    def kind(self) -> str:
+        """What keeps it: ``sqlite`` or ``postgresql``."""
+        return self._database.kind
+
+    def size_bytes(self) -> int | None:
+        """How much space the database takes, where it can tell."""
+        return self._database.size_bytes()
+
+    def free_bytes(self) -> int | None:
+        """How much room is left where the database is, if that is on this machine."""
+        return self._database.free_bytes()
 
     def shrink(self) -> bool:
         """Give some free space back to the disk; whether there may be more."""

@@ -7,7 +7,7 @@ import functools
 import getpass
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -206,8 +206,9 @@ class World:
         )
 
     async def add(self, name: str, role: str = "user") -> str:
-        """Admit somebody; returns the token."""
-        await asyncio.to_thread(self.cluster.store.accounts.add_user, User(name, role, unix=ME))
+        """Admit somebody, who may be there already; returns a new token."""
+        with suppress(Conflict):
+            await asyncio.to_thread(self.cluster.store.accounts.add_user, User(name, role, unix=ME))
         _, secret = await asyncio.to_thread(self.cluster.store.accounts.add_token, name, "test")
         self.tokens[name] = secret
         return secret

@@ -82,6 +82,12 @@ class KubernetesCluster:
 
     #: Kubernetes bounds its users: a quota of a namespace.
     bounds: None = None
+    #: What jobs report is in their objects, and nothing keeps what it was before.
+    curves: None = None
+    #: Who looks after a cluster of Kubernetes has alerts there, on the figures that Roost exports.
+    alerts: None = None
+    #: Only those that are shipped.
+    templates: None = None
 
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
         self._api = api

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.errors import Conflict, Forbidden, Retryable, RoostError
-from roost.jobfile.notify import check_target
+from roost.jobfile.notify import NotifyRule, check_target
 from roost.jobs.change_feed import ChangeFeed, ClusterChange
 from roost.jobs.clock import WallClock
 from roost.live.notifications.delivery_queue import Delivery, DeliveryQueue
@@ -120,6 +120,22 @@ class NotificationService:
         except Retryable as error:
             raise Conflict(f"{_masked(target)} was not told: {error}") from None
 
+    def tell(self, targets: Sequence[str], told: Mapping[str, Any], row: JobRow | None) -> int:
+        """Send something to targets soon; ``owner``: those whom the owner of a job wants told.
+
+        It carries its ``id`` and its ``event``. How many targets there are.
+        """
+        wanted = [target for target in targets if target != "owner"]
+        if "owner" in targets and row is not None:
+            wanted += [r.target for r in self._rules(row) if r.applies(str(told["event"]))]
+        for target in dict.fromkeys(wanted):
+            name = hashlib.sha256(f"{told['id']}/{target}".encode()).hexdigest()[:32]
+            self._outbox.add(Delivery(name, target, {**told, "id": name}, self._clock.now()))
+        if wanted:
+            self._dirty = True
+            self._news.set()
+        return len(set(wanted))
+
     # -- what is to be told --------------------------------------------------------------------
 
     def _changed(self, change: ClusterChange) -> None:
@@ -145,9 +161,7 @@ class NotificationService:
 
     def _tell(self, event: EventRow, row: JobRow) -> None:
         moment = _STATES[event.new] or event.new
-        own = row.document.get("notify") or ()
-        lines = tuple(map(str, own)) if isinstance(own, list | tuple) else (str(own),)
-        for rule in self._file.settings.rules(row.user, row.queue, lines):
+        for rule in self._rules(row):
             if rule.applies(moment):
                 place = f"{self._outbox.home}/{event.seq}/{event.n}/{rule.target}"
                 name = hashlib.sha256(place.encode()).hexdigest()[:32]
@@ -156,6 +170,12 @@ class NotificationService:
                 self._dirty = True
         if self._dirty:
             self._news.set()
+
+    def _rules(self, row: JobRow) -> Sequence[NotifyRule]:
+        """Who is told of a job: by its file, its user, its queue."""
+        own = row.document.get("notify") or ()
+        lines = tuple(map(str, own)) if isinstance(own, list | tuple) else (str(own),)
+        return self._file.settings.rules(row.user, row.queue, lines)
 
     # -- sending -------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Alerts: rules on what is measured, what fires, and what is done about it."""
