@@ -55,7 +55,7 @@ class Portal:
         self.url, self.token, self.browser = url, token, browser
         self.troubles: list[str] = []
         #: Answers of these statuses are meant; a browser says so of each.
-        self.meant: set[int] = {404}
+        self.meant: set[int] = set()
         self.api = httpx.Client(
             base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=60
         )
