@@ -16,6 +16,8 @@ const LINKS = [
   ["/jobs", "Jobs", "jobs:read"],
   ["/queues", "Queues", "cluster:read"],
   ["/submit", "Submit", "jobs:write"],
+  ["/templates", "Templates", "jobs:read"],
+  ["/alerts", "Alerts", "jobs:read"],
   ["/admin", "Admin", "accounts:read"],
 ];
 
@@ -35,7 +37,7 @@ function header() {
       <a class="brand" href="/" aria-label="Roost, home">${bird}<span>Roost</span></a>
       <nav class="menu" aria-label="Pages">
         ${LINKS.filter(([, , need]) => may(need)).map(
-          ([path, word]) => html`<a href=${path} aria-current=${within(path) ? "page" : nothing}>${word}</a>`,
+          ([path, word]) => html`<a href=${path} aria-current=${within(path) ? "page" : nothing}>${word}${path === "/alerts" && cluster.alerts.size ? html` <span class="badge">${cluster.alerts.size}<span class="hidden"> firing</span></span>` : nothing}</a>`,
         )}
       </nav>
       ${liveDot()}

@@ -14,4 +14,6 @@
 /** @typedef {import("roost-api").components["schemas"]["TokenView"]} TokenView */
 /** @typedef {import("roost-api").components["schemas"]["UserView"]} UserView */
 /** @typedef {import("roost-api").components["schemas"]["SessionView"]} SessionView */
+/** @typedef {import("roost-api").components["schemas"]["AlertList"]} AlertList */
+/** @typedef {import("roost-api").components["schemas"]["TemplateView"]} TemplateView */
 export {};

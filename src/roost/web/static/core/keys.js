@@ -9,6 +9,8 @@ export const PLACES = [
   ["j", "/jobs", "Jobs"],
   ["q", "/queues", "Queues"],
   ["s", "/submit", "Submit"],
+  ["t", "/templates", "Templates"],
+  ["a", "/alerts", "Alerts"],
 ];
 
 let leads = 0;

@@ -2,15 +2,16 @@
 // would become of it. The server reads and writes the file: there is one truth about what is valid.
 
 import { html, nothing } from "../vendor/lit-html.js";
-import { get, part, post } from "../core/api.js";
+import { get, part, post, put } from "../core/api.js";
 import { seldom } from "../core/resource.js";
 import { redraw } from "../core/redraw.js";
 import { go, place } from "../core/router.js";
 import { cluster, listen } from "../core/store.js";
 import { sameAs } from "../parts/copy.js";
+import { ask } from "../parts/dialog.js";
 import { clock, plain } from "../parts/format.js";
 import { icon } from "../parts/icons.js";
-import { notifyFault } from "../parts/notices.js";
+import { notify, notifyFault } from "../parts/notices.js";
 import { placementText } from "../parts/spans.js";
 import { skeleton } from "../parts/shown.js";
 import { since } from "../parts/times.js";
@@ -78,7 +79,11 @@ class Draft {
       const job = await get(`/jobs/${part(query.get("from"))}/file`);
       return (await post("/specs:render", { job: job.job ?? job })).text;
     }
-    if (query.get("template")) return (await get(`/templates/${part(query.get("template"))}`)).text;
+    if (query.get("template")) {
+      const given = [...query].filter(([name]) => name.startsWith("fill."));
+      const values = Object.fromEntries(given.map(([name, value]) => [name.slice(5), value]));
+      return (await post(`/templates/${part(query.get("template"))}/fill`, { values })).text;
+    }
     return FIRST;
   }
 
@@ -170,10 +175,13 @@ const banner = (error) => html`<div class="banner banner-bad" role="alert">${ico
 function page(draft) {
   const from = place.query.get("from");
   const ready = !draft.faults.length && !draft.problem && !draft.busy;
-  return html`<div class="page-head"><h1>Submit</h1>${sameAs({
+  return html`<div class="page-head"><h1>Submit</h1>
+      <div class="buttons"><a class="button" href="/templates">From a template</a>
+        <button type="button" @click=${() => keepAsTemplate(draft.text)}>Keep as a template</button>
+    ${sameAs({
       cli: "roost submit job.yaml",
       api: `curl ${location.origin}/api/v1/jobs -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '${JSON.stringify({ job: draft.job })}'`,
-    })}</div>
+    })}</div></div>
     ${from ? html`<p class="hint">A copy of the job file of <a href="/jobs/${encodeURIComponent(from)}">${plain(from)}</a>.</p>` : nothing}
     ${draft.problem ? banner(draft.problem) : nothing}
     <div class="submit">
@@ -186,6 +194,18 @@ function page(draft) {
         <button type="button" class="primary" ?disabled=${!ready} @click=${() => draft.submit()}>${draft.busy ? "Submitting" : "Submit"}</button>
       </section>
     </div>`;
+}
+
+/** The job file under a name, for the whole team. */
+async function keepAsTemplate(text) {
+  const name = await ask({ title: "Keep as a template", action: "Keep it", field: { label: "Name", hint: "Lower-case letters, digits and dashes; all users can read it" } });
+  if (!name) return;
+  try {
+    await put(`/templates/${part(name.trim())}`, { text });
+    notify("Kept");
+  } catch (error) {
+    notifyFault(error);
+  }
 }
 
 function form(draft) {
