@@ -1,7 +1,7 @@
 // For administrators: users, tokens, who did what, and how Roost itself is.
 
 import { html, nothing } from "../vendor/lit-html.js";
-import { get, part, patch, post, remove } from "../core/api.js";
+import { address, get, part, patch, post, remove } from "../core/api.js";
 import { Resource } from "../core/resource.js";
 import { redraw } from "../core/redraw.js";
 import { place, setQuery } from "../core/router.js";
@@ -105,17 +105,16 @@ const figures = (title, rows) => html`<section class="card"><h2>${title}</h2>${f
 
 function usersTab() {
   const users = new Resource((signal) => get("/users", {}, signal));
-  const tokens = { reload: () => {} };
   users.reload();
   return {
     view: () => html`<section class="card flush" aria-labelledby="users-h"><div class="card-head pad"><h2 id="users-h">Users</h2>
         <button type="button" @click=${() => addUser(users)}>Add a user</button></div>
-      ${shown(users, ({ items }) => userTable(items, users, tokens))}</section>`,
+      ${shown(users, ({ items }) => userTable(items, users))}</section>`,
     close: () => users.close(),
   };
 }
 
-function userTable(items, users, tokens) {
+function userTable(items, users) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Users"><table>
     <thead><tr><th scope="col">Name</th><th scope="col">Role</th><th scope="col">Unix account</th><th scope="col">State</th>
       <th scope="col" class="number">Jobs at most</th><th scope="col" class="number">Disk at most</th><th scope="col"><span class="hidden">Change</span></th></tr></thead>
@@ -126,7 +125,7 @@ function userTable(items, users, tokens) {
         <td>${plain(user.unix || "–")}</td><td>${user.active ? "active" : html`<span class="bad">switched off</span>`}</td>
         <td class="number">${user.jobs === null ? html`<span class="muted">as all</span>` : amount(user.jobs)}</td>
         <td class="number">${user.disk_bytes === null ? html`<span class="muted">as all</span>` : bytes(user.disk_bytes)}</td>
-        <td><div class="buttons"><button type="button" @click=${() => makeToken(tokens, user.name)}>Make a token</button>
+        <td><div class="buttons"><a class="button" href=${address("/admin", { tab: "tokens", user: user.name })}>Tokens</a>
           ${user.name === who()?.user ? nothing : html`<button type="button" class="danger" @click=${() => switchUser(user, users)}>${user.active ? "Switch off" : "Switch on"}</button>
             <button type="button" class="danger" @click=${() => dropUser(user, users)}>Delete</button>`}</div></td></tr>`,
     )}</tbody></table></div>`;
@@ -182,12 +181,25 @@ async function addUser(users) {
   }
 }
 
+/** Tokens and sessions of one user: the chosen one. */
 function tokensTab() {
-  const tokens = new Resource((signal) => get("/tokens", {}, signal));
+  const owner = () => place.query.get("user") ?? who()?.user ?? "";
+  const users = new Resource((signal) => get("/users", {}, signal));
+  const tokens = new Resource((signal) => get("/tokens", { user: owner() }, signal));
+  users.reload();
   tokens.reload();
   return {
-    view: () => html`<section class="card flush" aria-label="Tokens and sessions of all users">${shown(tokens, ({ items }) => tokenTable(items, tokens, { users: true }))}</section>`,
-    close: () => tokens.close(),
+    moved: () => tokens.reload(),
+    view: () => html`<search class="filters" aria-label="Whose">
+        <label class="inline">Of the user <select @change=${(event) => setQuery({ user: event.target.value })}>
+          ${(users.value?.items ?? []).map((one) => html`<option ?selected=${one.name === owner()}>${plain(one.name)}</option>`)}</select></label>
+        <button type="button" @click=${() => makeToken(tokens, owner())}>Make a token</button>
+      </search>
+      <section class="card flush" aria-label="Tokens and sessions">${shown(tokens, ({ items }) => tokenTable(items, tokens))}</section>`,
+    close() {
+      users.close();
+      tokens.close();
+    },
   };
 }
 
