@@ -213,3 +213,24 @@ def test_a_token_is_shown_once_and_a_plain_user_is_told_what_is_lacking(portal: 
         ).status_code
         == 401
     )
+
+
+def test_a_what_if_is_compared_and_shared(portal: Portal) -> None:
+    page = portal.page("/lab")
+    page.get_by_role("combobox", name="Policies").fill("fifo, srtf")
+    page.get_by_role("combobox", name="Jobs").select_option("synthetic")
+    page.get_by_label("How many").fill("40")
+    page.get_by_label("Nodes").fill("2")
+    page.get_by_role("button", name="Simulate").click()
+    rows = page.locator("section[aria-labelledby=table-h] tbody tr")
+    expect(rows).to_have_count(2, timeout=60_000)
+    expect(rows.nth(1)).to_contain_text("srtf")
+    expect(page.locator("canvas")).to_have_count(4)
+    assert 0 not in page.locator("canvas").evaluate_all("all => all.map(one => one.clientWidth)")
+    page.get_by_role("button", name="Table").first.click()
+    expect(page.locator(".chart-table tbody tr").first).to_be_visible()
+    portal.api.post("/users", json={"name": "onlooker", "role": "viewer"})
+    token = portal.api.post("/tokens", json={"user": "onlooker"}).json()["secret"]
+    other = portal.page(page.url.removeprefix(portal.url), portal.context(token))
+    expect(other.locator("section[aria-labelledby=table-h] tbody tr")).to_have_count(2)
+    assert other.locator("tbody").first.inner_text() == page.locator("tbody").first.inner_text()

@@ -16,4 +16,5 @@
 /** @typedef {import("roost-api").components["schemas"]["SessionView"]} SessionView */
 /** @typedef {import("roost-api").components["schemas"]["AlertList"]} AlertList */
 /** @typedef {import("roost-api").components["schemas"]["TemplateView"]} TemplateView */
+/** @typedef {import("roost-api").components["schemas"]["LabView"]} LabView */
 export {};

@@ -9,6 +9,7 @@ export const PLACES = [
   ["j", "/jobs", "Jobs"],
   ["q", "/queues", "Queues"],
   ["s", "/submit", "Submit"],
+  ["l", "/lab", "Lab"],
   ["t", "/templates", "Templates"],
   ["a", "/alerts", "Alerts"],
 ];

@@ -2,7 +2,7 @@
 
 import { html, render } from "../vendor/lit-html.js";
 import uPlot from "../vendor/uplot.js";
-import { absolute, decimal, percent, plain, whole } from "./format.js";
+import { absolute, decimal, duration, percent, plain, whole } from "./format.js";
 
 const HEIGHT = 190;
 /** A table has so many rows at most; more are left out evenly. */
@@ -10,9 +10,10 @@ const ROWS = 60;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 
 /**
- * A chart: `<roost-chart .plot=${{label, unit, series: [{name, points}], stepped}}>`.
+ * A chart: `<roost-chart .plot=${{label, unit, series: [{name, points}], stepped, along}}>`.
  *
- * Points are [time in seconds, value or null]; null is a gap.
+ * Points are [time in seconds, value or null]; null is a gap. `along` says what the times are: moments
+ * unless given, or "time" since a beginning, or "length" on a scale by powers of ten.
  */
 class RoostChart extends HTMLElement {
   #plot = null;
@@ -87,7 +88,7 @@ class RoostChart extends HTMLElement {
     return html`<div class="scroll chart-table" tabindex="0" role="region" aria-label=${plain(this.#plot.label)}><table>
       <thead><tr><th scope="col">Time</th>${this.#plot.series.map((one) => html`<th scope="col" class="number">${plain(one.name)}</th>`)}</tr></thead>
       <tbody>${rows.map(
-        (row) => html`<tr><th scope="row">${absolute(times[row])}</th>${values.map((column) => html`<td class="number">${this.#write(column[row])}</td>`)}</tr>`,
+        (row) => html`<tr><th scope="row">${this.#plot.along ? duration(times[row]) : absolute(times[row])}</th>${values.map((column) => html`<td class="number">${this.#write(column[row])}</td>`)}</tr>`,
       )}</tbody></table></div>`;
   }
 
@@ -98,20 +99,23 @@ class RoostChart extends HTMLElement {
     this.#width = Math.max(220, Math.floor(this.clientWidth));
     const colour = (name) => colourOf(this, name);
     const axis = { stroke: colour("--chart-text"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } };
-    const { series, stepped } = this.#plot;
+    const { series, stepped, along } = this.#plot;
     this.#chart = new uPlot(
       {
         width: this.#width,
         height: HEIGHT,
         legend: { live: true },
         cursor: { drag: { x: true, y: false } },
-        scales: { y: { range: (_, low, high) => bounds(low, high, this.#plot) } },
+        scales: {
+          x: { time: !along, distr: along === "length" ? 3 : 1 },
+          y: { range: (_, low, high) => bounds(low, high, this.#plot) },
+        },
         axes: [
-          { ...axis, space: 70, values: (_, ticks) => times(ticks) },
+          { ...axis, space: 70, values: (_, ticks) => (along ? ticks.map((tick) => (tick === null ? "" : duration(tick))) : times(ticks)) },
           { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => this.#write(tick)) },
         ],
         series: [
-          { label: "time" },
+          { label: along ?? "time", value: (_, value) => (value === null ? "–" : along ? duration(value) : absolute(value)) },
           ...series.map((one, index) => ({
             label: plain(one.name),
             stroke: colour(`--line-${index % 8}`),
@@ -181,7 +185,8 @@ function columns({ series }) {
   const times = [...new Set(series.flatMap((one) => one.points.map((point) => point[0])))].sort((a, b) => a - b);
   const values = series.map((one) => {
     const known = new Map(one.points);
-    return times.map((time) => known.get(time) ?? null);
+    // What is null is a gap; undefined: only other series have that time.
+    return times.map((time) => known.get(time));
   });
   return [times, ...values];
 }
