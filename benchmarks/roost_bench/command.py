@@ -21,6 +21,7 @@ from roost_bench.live.command import live
 from roost_bench.live.deep import deep
 from roost_bench.openb.command import openb
 from roost_bench.optimus.command import blocks, optimus
+from roost_bench.portal.command import portal
 from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sia.command import sia
 from roost_bench.teams.command import teams
@@ -46,6 +47,7 @@ bench.add_command(live)
 bench.add_command(deep)
 bench.add_command(openb)
 bench.add_command(optimus)
+bench.add_command(portal)
 bench.add_command(sensitivity)
 bench.add_command(sia)
 bench.add_command(teams)

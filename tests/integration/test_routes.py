@@ -28,6 +28,8 @@ NAMES = {
     "name": "one",
     "starts_at": "0",
     "path": "no-such.js",
+    "template": "no-such",
+    "lab": "0" * 16,
 }
 #: Open routes, as they answer programs without a token.
 OPEN = {"page": 401, "login_page": 200, "asset": 404, "log_in": 422}

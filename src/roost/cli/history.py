@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +13,7 @@ from roost.cli.parameter_types import Duration, OutFile, Verb, option
 from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from roost.api.jobs import JobView
-    from roost.client import Client
-    from roost.core.spec import JobSpec, NodeSpec
-    from roost.traces.workload import TraceJob, Workload
+    from roost.traces.workload import Workload
 
 
 @click.group()
@@ -53,53 +50,16 @@ def recorded(since_s: float | None) -> Workload:
 
     Jobs that never began are left out. Times count from the first submission.
     """
+    from roost.jobs.recorded import ran, recorded_node, trace_job
     from roost.traces.workload import Workload
 
     with connection.connect() as client:
         after = 0.0 if since_s is None else time.time() - since_s
         over = client.jobs(state=("succeeded", "failed", "cancelled"))
-        views = [view for view in over if view.submitted_at >= after and _ran(view)]
+        views = [view for view in over if view.submitted_at >= after and ran(view)]
         if not views:
             raise InvalidSpec("no job that ran is over on this server since then; try a later day")
         views.sort(key=lambda view: (view.submitted_at, view.id))
         first = views[0].submitted_at
-        jobs = [_job(view, client, first) for view in views]
-        return Workload("history", jobs, tuple(map(_node, client.nodes())))
-
-
-def _ran(view: JobView) -> bool:
-    """Whether processes of a job ran: one that ends at once may have taken no time at all."""
-    return view.ran_s > 0 or view.exit_code is not None
-
-
-def _job(view: JobView, client: Client, first: float) -> TraceJob:
-    from dataclasses import replace
-
-    from roost.core.events import Outcome
-    from roost.core.spec import JobId
-    from roost.jobfile.model import JobFile
-    from roost.traces.workload import TraceJob
-
-    file = JobFile.model_validate(client.job(view.id).document())
-    spec = replace(file.spec(view.user), within=None)
-    work_s = _work_s(view, spec)
-    return TraceJob(JobId(view.id), view.submitted_at - first, spec, work_s, Outcome(view.state))
-
-
-def _work_s(view: JobView, spec: JobSpec) -> float:
-    """What a job did, in seconds at its least workers: more of them do more in the same time."""
-    if spec.elastic and spec.gpus and view.gpu_s:
-        return view.gpu_s / spec.gpus
-    return view.ran_s
-
-
-def _node(view: dict[str, Any]) -> NodeSpec:
-    from roost.core.spec import NodeId, NodeSpec
-
-    return NodeSpec(
-        NodeId(view["id"]),
-        gpus=int(view["gpus"]),
-        kind=str(view.get("kind") or "gpu"),
-        cpu_milli=round(1000 * float(view.get("cpus", 0))),
-        memory_mib=int(view.get("memory_mib", 0)),
-    )
+        jobs = [trace_job(view, client.job(view.id).document(), first) for view in views]
+        return Workload("history", jobs, tuple(map(recorded_node, client.nodes())))

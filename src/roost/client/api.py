@@ -517,6 +517,26 @@ def delete_template(template: str) -> Steps[None]:
     yield from ask(RestRequest("DELETE", f"/templates/{part(template)}"))
 
 
+def start_lab(question: Mapping[str, Any]) -> Steps[Json]:
+    """Begin a what-if: ``policies``, ``nodes``, ``workload``, ``seed``; it has an ``id``."""
+    return _json((yield from ask(RestRequest("POST", "/lab", body=dict(question)))).json())
+
+
+def lab(name: str) -> Steps[Json]:
+    """A what-if by its id: its ``state``, and its ``result`` once it is ``done``."""
+    return _json((yield from ask(get(f"/lab/{part(name)}"))).json())
+
+
+def labs() -> Steps[list[Json]]:
+    """The what-ifs that you may see, the newest first, without results."""
+    return list(items_of((yield from ask(get("/lab"))).json()))
+
+
+def cancel_lab(name: str) -> Steps[Json]:
+    """End a what-if."""
+    return _json((yield from ask(RestRequest("DELETE", f"/lab/{part(name)}", again=True))).json())
+
+
 def alerts() -> Steps[Json]:
     """What fires now (``items``) and what fired (``ended``), and the ``rules``."""
     return _json((yield from ask(get("/alerts"))).json())

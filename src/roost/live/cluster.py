@@ -65,6 +65,7 @@ from roost.live.curve_files import CurveFiles
 from roost.live.disk_reserve import DiskReserve
 from roost.live.driver import Driver
 from roost.live.intake import Command
+from roost.live.lab import LabService
 from roost.live.notifications.service import NotificationService
 from roost.live.private_files import PrivateFiles
 from roost.live.queue_rows import QueueRows
@@ -140,6 +141,7 @@ class Cluster:
         self.folders.check_room = self.bounds.check_disk
         self.snapshots.check_room = self.bounds.check_disk
         self.templates = TemplateFiles(home)
+        self.lab = LabService(home, self.clock.now)
         self.alerts = AlertService(
             self._driver, self, self.curves, self.notifications, self._ask_store
         )
@@ -204,6 +206,7 @@ class Cluster:
             self._tidying.cancel()
             with suppress(asyncio.CancelledError):
                 await self._tidying
+        await self.lab.close()
         await self.alerts.close()
         await self.bounds.close()
         await self.notifications.close()

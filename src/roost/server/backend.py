@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from roost.api.alerts import AlertList, AlertView
+from roost.api.lab import LabView
 from roost.core import Core, Event, JobId, NodeId, QueueId, Range, RunId
 from roost.engines import JobFiles, LogFile, Usage
 from roost.errors import RoostError
@@ -20,6 +21,7 @@ from roost.jobs.curves import CurveLog
 from roost.jobs.health import DecisionCounts, IntakeHealth
 from roost.jobs.requests import CloneRequest, JobSubmission, RerunRequest
 from roost.jobs.templates import JobTemplate
+from roost.sim.lab import LabQuestion
 from roost.store import Store
 from roost.store.rows import JobRow, QueueRow, RestorePointRow, User
 
@@ -142,6 +144,26 @@ class TemplateBackend(Protocol):
         ...
 
 
+class LabBackend(Protocol):
+    """What-ifs: simulations beside the server."""
+
+    async def ask(self, question: LabQuestion, ask: dict[str, Any], user: str) -> LabView:
+        """Take a question."""
+        ...
+
+    async def get(self, name: str) -> LabView:
+        """One of them; raises NotFound."""
+        ...
+
+    async def all(self) -> list[LabView]:
+        """All of them without their results, the newest first."""
+        ...
+
+    async def cancel(self, name: str, user: str, *, anyones: bool) -> LabView:
+        """End one; raises Forbidden for somebody else's, unless it may be ``anyones``."""
+        ...
+
+
 class ClusterBackend(Protocol):
     """A cluster behind the REST API."""
 
@@ -183,6 +205,11 @@ class ClusterBackend(Protocol):
     @property
     def templates(self) -> TemplateBackend | None:
         """Templates; None where only the shipped ones are."""
+        ...
+
+    @property
+    def lab(self) -> LabBackend | None:
+        """What-ifs; None where there are none."""
         ...
 
     @property

@@ -170,6 +170,38 @@ class FillTemplate(RequestBody):
     )
 
 
+class LabNodes(RequestBody):
+    """Machines that are all alike."""
+
+    count: Whole = Field(ge=1, le=2000)
+    gpus: Whole = Field(ge=1, le=64)
+    kind: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")] = "gpu"
+
+
+class LabWorkload(RequestBody):
+    """The jobs of a what-if: generated ones, or those of the last ``days``."""
+
+    kind: Literal["synthetic", "history"] = "synthetic"
+    jobs: Whole = Field(default=500, ge=1, le=20_000)
+    load: Number = Field(default=0.9, gt=0, le=10)
+    arrivals: Literal["poisson", "diurnal", "bursty", "uniform"] = "poisson"
+    elastic: Number = Field(default=0.0, ge=0, le=1)
+    days: Number = Field(default=7.0, gt=0, le=400)
+
+
+class StartLab(RequestBody):
+    """A what-if: policies (none: the server's), machines (``null``: those there are), jobs."""
+
+    policies: list[Annotated[str, StringConstraints(min_length=1, max_length=200)]] = Field(
+        default=[], max_length=6
+    )
+    placer: Label = ""
+    nodes: LabNodes | None = None
+    workload: LabWorkload = LabWorkload()
+    seed: Whole = Field(default=0, ge=0, le=2**31)
+    seeds: Whole = Field(default=1, ge=1, le=5)
+
+
 class PruneJobs(RequestBody):
     """Bounds for jobs that are over, where they are to differ from the server's."""
 

@@ -88,6 +88,8 @@ class KubernetesCluster:
     alerts: None = None
     #: Only those that are shipped.
     templates: None = None
+    #: ``roost compare`` does the same on the machine of whoever asks.
+    lab: None = None
 
     def __init__(self, api: Api, store: Store, folder: Path) -> None:
         self._api = api
