@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 #: What a browser itself says of answers that a test asked for.
 _ANSWERED = "Failed to load resource"
 _SLOTS = 4
+_WITHIN_S = 60.0
+_POLL_S = 0.05
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,7 +55,7 @@ class Portal:
         self.url, self.token, self.browser = url, token, browser
         self.troubles: list[str] = []
         #: Answers of these statuses are meant; a browser says so of each.
-        self.meant: set[int] = {404}
+        self.meant: set[int] = set()
         self.api = httpx.Client(
             base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=60
         )
@@ -102,6 +105,13 @@ class Portal:
         answer = self.api.post("/jobs", json={"job": job})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
+
+    def until(self, job: str, state: str) -> None:
+        """Wait until a job is in this state."""
+        deadline = time.monotonic() + _WITHIN_S
+        while self.api.get(f"/jobs/{job}").json()["state"] != state:
+            assert time.monotonic() < deadline, f"{job} is not {state}"
+            time.sleep(_POLL_S)
 
     def clear(self) -> None:
         """End and forget all jobs."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 from typing import TYPE_CHECKING
 
+import httpx
 from tests.browser.conftest import Portal
 from tests.support.server_process import ServerProcess
 
@@ -137,3 +139,98 @@ def test_a_server_that_was_killed_is_waited_for(portal: Portal, server: ServerPr
         for one in portal.troubles
         if "ERR_CONNECTION" not in one and "ERR_INCOMPLETE" not in one
     ]
+
+
+def test_a_form_and_its_job_file_follow_each_other(portal: Portal) -> None:
+    page = portal.page("/submit")
+    file = page.get_by_label("Job file as YAML")
+    expect(page.locator(".plan-state")).to_have_text("It would start now")
+    page.get_by_role("textbox", name="Name", exact=True).fill("typed")
+    page.get_by_role("textbox", name="Name", exact=True).press("Tab")
+    expect(file).to_have_value(re.compile("^name: typed$", re.MULTILINE))
+    page.get_by_role("textbox", name="Script").fill("sleep 600")
+    page.get_by_role("textbox", name="Workers").fill("64")
+    page.get_by_role("textbox", name="Workers").press("Tab")
+    expect(page.locator(".plan-state")).to_have_text("Never: it cannot start as it is")
+    file.fill("# mine\nname: typed\nrun: sleep 600\nworkrs: 1\nresources: {gpu: 1}\n")
+    expect(page.locator(".faults")).to_contain_text("did you mean 'workers'")
+    page.get_by_role("button", name="line 4").click()
+    chosen = "area => area.value.slice(area.selectionStart, area.selectionEnd)"
+    assert file.evaluate(chosen) == "workrs: 1"
+    file.fill("# mine\nname: typed\nrun: sleep 600\nworkers: 2\nresources: {gpu: 1}\n")
+    expect(page.get_by_text("The file has comments")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Workers")).to_have_value("2")
+    expect(page.locator(".plan-state")).to_have_text("It would start now")
+    page.get_by_role("button", name="Submit", exact=True).dblclick()
+    state(page, "running")
+    found = portal.api.get("/jobs", params={"q": "typed", "state": "running"}).json()
+    assert found["total"] == 1
+
+
+def test_a_fresh_machine_shows_the_sample_from_its_beginning_to_its_end(portal: Portal) -> None:
+    answer = portal.api.post("/users", json={"name": "newcomer", "unix": getpass.getuser()})
+    assert answer.status_code in {201, 409}, answer.text
+    made = portal.api.post("/tokens", json={"user": "newcomer"}).json()
+    link = httpx.post(
+        f"{portal.url}/api/v1/session/links", headers={"Authorization": f"Bearer {made['secret']}"}
+    ).json()
+    page = portal.browser.new_context().new_page()
+    portal.watch(page)
+    page.goto(portal.url + link["path"])
+    page.get_by_role("button", name="Submit the sample").click()
+    state(page, "running")
+    page.get_by_role("tab", name="Logs").click()
+    expect(page.locator(".log-lines")).to_contain_text("step 1 of 5")
+    state(page, "succeeded")
+    expect(page.locator(".log-lines")).to_contain_text("done")
+    page.get_by_role("link", name="Roost, home").click()
+    expect(page.locator(".tile", has_text="succeeded").locator(".tile-value")).to_have_text("1")
+
+
+def test_a_token_is_shown_once_and_a_plain_user_is_told_what_is_lacking(portal: Portal) -> None:
+    portal.api.post("/users", json={"name": "viewer", "role": "viewer"})
+    page = portal.page("/admin?tab=users")
+    row = page.locator("tbody tr", has=page.get_by_role("link", name="viewer"))
+    row.get_by_role("link", name="Tokens").click()
+    page.get_by_role("button", name="Make a token").click()
+    page.get_by_label("What it is for").fill("looking")
+    page.get_by_role("button", name="Make it").click()
+    secret = page.get_by_role("dialog").locator("code").inner_text()
+    assert secret.startswith("roost_")
+    page.get_by_role("button", name="I have it").click()
+    portal.meant.add(403)
+    other = portal.page("/admin?tab=users", portal.context(secret))
+    expect(other.locator(".banner-bad")).to_contain_text("Your role does not allow this")
+    expect(other.get_by_role("navigation", name="Pages")).not_to_contain_text("Submit")
+    row = page.locator("tbody tr", has_text="looking")
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(other.locator("h1")).to_have_text("Roost", timeout=20_000)
+    portal.meant.add(401)
+    assert (
+        httpx.get(
+            f"{portal.url}/api/v1/whoami", headers={"Authorization": f"Bearer {secret}"}
+        ).status_code
+        == 401
+    )
+
+
+def test_a_what_if_is_compared_and_shared(portal: Portal) -> None:
+    page = portal.page("/lab")
+    page.get_by_role("combobox", name="Policies").fill("fifo, srtf")
+    page.get_by_role("combobox", name="Jobs").select_option("synthetic")
+    page.get_by_label("How many").fill("40")
+    page.get_by_label("Nodes").fill("2")
+    page.get_by_role("button", name="Simulate").click()
+    rows = page.locator("section[aria-labelledby=table-h] tbody tr")
+    expect(rows).to_have_count(2, timeout=60_000)
+    expect(rows.nth(1)).to_contain_text("srtf")
+    expect(page.locator("canvas")).to_have_count(4)
+    assert 0 not in page.locator("canvas").evaluate_all("all => all.map(one => one.clientWidth)")
+    page.get_by_role("button", name="Table").first.click()
+    expect(page.locator(".chart-table tbody tr").first).to_be_visible()
+    portal.api.post("/users", json={"name": "onlooker", "role": "viewer"})
+    token = portal.api.post("/tokens", json={"user": "onlooker"}).json()["secret"]
+    other = portal.page(page.url.removeprefix(portal.url), portal.context(token))
+    expect(other.locator("section[aria-labelledby=table-h] tbody tr")).to_have_count(2)
+    assert other.locator("tbody").first.inner_text() == page.locator("tbody").first.inner_text()

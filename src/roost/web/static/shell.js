@@ -12,7 +12,14 @@ import { openDialog } from "./parts/dialog.js";
 import { switchTheme, themeWord } from "./core/theme.js";
 
 const LINKS = [
+  ["/cluster", "Cluster", "cluster:read"],
   ["/jobs", "Jobs", "jobs:read"],
+  ["/queues", "Queues", "cluster:read"],
+  ["/submit", "Submit", "jobs:write"],
+  ["/templates", "Templates", "jobs:read"],
+  ["/lab", "Lab", "jobs:read"],
+  ["/alerts", "Alerts", "jobs:read"],
+  ["/admin", "Admin", "accounts:read"],
 ];
 
 /** The digest of the files that this page is of. */
@@ -31,7 +38,7 @@ function header() {
       <a class="brand" href="/" aria-label="Roost, home">${bird}<span>Roost</span></a>
       <nav class="menu" aria-label="Pages">
         ${LINKS.filter(([, , need]) => may(need)).map(
-          ([path, word]) => html`<a href=${path} aria-current=${within(path) ? "page" : nothing}>${word}</a>`,
+          ([path, word]) => html`<a href=${path} aria-current=${within(path) ? "page" : nothing}>${word}${path === "/alerts" && cluster.alerts.size ? html` <span class="badge">${cluster.alerts.size}<span class="hidden"> firing</span></span>` : nothing}</a>`,
         )}
       </nav>
       ${liveDot()}

@@ -52,7 +52,13 @@ export async function call(method, path, { query, body, key, signal } = {}) {
   return kind.includes("json") ? answer.json() : answer.text();
 }
 
-/** The same, with the answer as it is: for its headers. */
+/**
+ * The same, with the answer as it is: for its headers.
+ *
+ * @param {string} method
+ * @param {string} path below /api/v1
+ * @param {{query?: object, body?: any, key?: string, signal?: AbortSignal}} options
+ */
 export async function fetched(method, path, { query, body, key, signal } = {}) {
   const headers = { Accept: "application/json, text/plain" };
   if (method !== "GET") headers["X-Roost-Request"] = "portal";
@@ -74,6 +80,7 @@ export async function fetched(method, path, { query, body, key, signal } = {}) {
   return answer;
 }
 
+/** @param {string} path @param {object} [query] @param {AbortSignal} [signal] */
 export const get = (path, query, signal) => call("GET", path, { query, signal });
 export const post = (path, body, options = {}) => call("POST", path, { body, ...options });
 export const put = (path, body) => call("PUT", path, { body });

@@ -5,7 +5,13 @@ import { go } from "./router.js";
 /** Where `g` and a letter lead; shown by `?`. */
 export const PLACES = [
   ["h", "/", "Home"],
+  ["c", "/cluster", "Cluster"],
   ["j", "/jobs", "Jobs"],
+  ["q", "/queues", "Queues"],
+  ["s", "/submit", "Submit"],
+  ["l", "/lab", "Lab"],
+  ["t", "/templates", "Templates"],
+  ["a", "/alerts", "Alerts"],
 ];
 
 let leads = 0;
@@ -14,7 +20,7 @@ export function listenToKeys(help) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (typing(event.target)) {
-      if (event.key === "Escape") event.target.blur();
+      if (event.key === "Escape" && event.target instanceof HTMLElement) event.target.blur();
       return;
     }
     if (act(event.key, help)) event.preventDefault();

@@ -4,10 +4,15 @@
 /** The state before anything was heard. */
 export function nothing() {
   return {
+    /** @type {Map<string, import("../types.js").JobView>} */
     jobs: new Map(),
+    /** @type {Map<string, import("../types.js").NodeView>} */
     nodes: new Map(),
+    /** @type {Map<string, import("../types.js").QueueView>} */
     queues: new Map(),
+    /** @type {Map<string, any>} */
     alerts: new Map(),
+    /** @type {Record<string, number>} */
     counts: {},
     more: 0,
     version: "",

@@ -23,7 +23,7 @@ const feed = new LiveFeed({
   },
 });
 
-self.onconnect = (event) => {
+addEventListener("connect", (/** @type {any} */ event) => {
   const port = event.ports[0];
   port.onmessage = ({ data }) => {
     if (data === "bye") ports.delete(port);
@@ -33,7 +33,7 @@ self.onconnect = (event) => {
     }
     if (data === "hello") hello(port);
   };
-};
+});
 
 function hello(port) {
   const first = ports.size === 0;

@@ -3,10 +3,20 @@
 import { redraw } from "./redraw.js";
 
 /** Each page: its pattern, and the module that draws it, loaded when it is first opened. */
+/** @type {[string, () => Promise<any>][]} */
 const ROUTES = [
   ["/", () => import("../pages/home.js")],
+  ["/cluster", () => import("../pages/cluster.js")],
+  ["/nodes/:node", () => import("../pages/node.js")],
   ["/jobs", () => import("../pages/jobs.js")],
   ["/jobs/:job", () => import("../pages/job.js")],
+  ["/queues", () => import("../pages/queues.js")],
+  ["/submit", () => import("../pages/submit.js")],
+  ["/lab", () => import("../pages/lab.js")],
+  ["/lab/:lab", () => import("../pages/lab-result.js")],
+  ["/templates", () => import("../pages/templates.js")],
+  ["/alerts", () => import("../pages/alerts.js")],
+  ["/admin", () => import("../pages/admin.js")],
   ["/account", () => import("../pages/account.js")],
   ["/login", () => import("../pages/login.js")],
 ];
@@ -62,6 +72,7 @@ async function open() {
   redraw();
 }
 
+/** @returns {[() => Promise<any>, Record<string, string>]} */
 function match(path) {
   for (const [pattern, load] of ROUTES) {
     const names = fits(pattern, path);
@@ -70,10 +81,12 @@ function match(path) {
   return [MISSING, {}];
 }
 
+/** @returns {Record<string, string> | null} */
 function fits(pattern, path) {
   const wanted = pattern.split("/");
   const found = path.split("/");
   if (wanted.length !== found.length) return null;
+  /** @type {Record<string, string>} */
   const names = {};
   for (const [index, piece] of wanted.entries()) {
     if (piece.startsWith(":")) {

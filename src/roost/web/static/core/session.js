@@ -3,7 +3,7 @@
 import { fetched, post, remove } from "./api.js";
 import { noteTime } from "./store.js";
 
-/** @type {{user: string, role: string, permissions: string[], assets: string, version: string} | null} */
+/** @type {import("../types.js").SessionView | null} */
 let session = null;
 
 export const who = () => session;

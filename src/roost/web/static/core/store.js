@@ -10,6 +10,7 @@ let port = null;
 let own = null;
 let offset = -Infinity;
 
+/** @type {ReturnType<typeof nothing>} */
 export const cluster = nothing();
 /** How the stream is: connecting, live, retrying, or out (logged out). */
 export const link = { what: "connecting", why: "", heard: 0 };

@@ -36,7 +36,7 @@ export function open() {
       <section class="card" aria-labelledby="tokens-h">
         <div class="card-head"><h2 id="tokens-h">Tokens and sessions</h2>
           <button type="button" @click=${() => makeToken(tokens)}>Make a token</button></div>
-        ${shown(tokens, ({ items }) => tokenTable(items.filter((one) => one.user === who()?.user), tokens))}
+        ${shown(tokens, ({ items }) => tokenTable(items, tokens))}
       </section>`,
     close() {
       caller.close();
@@ -73,14 +73,13 @@ export async function makeToken(tokens, user) {
   }
 }
 
-export function tokenTable(items, tokens, { users = false } = {}) {
+export function tokenTable(items, tokens) {
   if (!items.length) return empty("No tokens");
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Tokens"><table>
-    <thead><tr>${users ? html`<th scope="col">User</th>` : nothing}<th scope="col">Label</th><th scope="col">Kind</th><th scope="col">Made</th>
+    <thead><tr><th scope="col">Label</th><th scope="col">Kind</th><th scope="col">Made</th>
       <th scope="col">Last used</th><th scope="col">Works until</th><th scope="col"><span class="hidden">Revoke</span></th></tr></thead>
     <tbody>${items.map(
-      (one) => html`<tr>${users ? html`<td>${plain(one.user)}</td>` : nothing}
-        <td>${plain(one.label || one.id)}${one.id === who()?.token ? " (this one)" : ""}</td><td>${one.kind}</td><td>${since(one.created_at)}</td>
+      (one) => html`<tr><td>${plain(one.label || one.id)}${one.id === who()?.token ? " (this one)" : ""}</td><td>${one.kind}</td><td>${since(one.created_at)}</td>
         <td>${one.last_used_at ? since(one.last_used_at) : "never"}</td>
         <td>${one.revoked_at ? html`<span class="muted">revoked ${since(one.revoked_at)}</span>` : one.expires_at ? absolute(one.expires_at) : "it is revoked"}</td>
         <td>${one.revoked_at ? nothing : html`<button type="button" class="danger" @click=${() => revoke(one, tokens)}>Revoke</button>`}</td></tr>`,

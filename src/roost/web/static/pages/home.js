@@ -107,7 +107,7 @@ function attention(items) {
         (item) => html`<li>
           ${stateMark(item.state)}
           <a href="/jobs/${encodeURIComponent(item.job)}" data-row>${plain(item.name || item.job)}</a>
-          <span class="what">${item.what.replaceAll("-", " ")}</span>
+          ${item.what === item.state ? nothing : html`<span class="what">${item.what.replaceAll("-", " ")}</span>`}
           <span class="text">${plain(item.text)}</span>
           ${since(item.since)}
         </li>`,

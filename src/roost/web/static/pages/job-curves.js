@@ -57,6 +57,6 @@ function curves({ series }) {
 const plots = new WeakMap();
 
 function plotOf(one, label, unit) {
-  if (!plots.has(one)) plots.set(one, { label, unit, series: [one], stepped: STEPPED.has(one.name) });
+  if (!plots.has(one)) plots.set(one, { label, unit, series: [{ ...one, name: label }], stepped: STEPPED.has(one.name) });
   return plots.get(one);
 }

@@ -97,7 +97,7 @@ function pickers(told, job, worker) {
 }
 
 function hits(found, more, close) {
-  const show = (hit) => document.querySelector("log-view")?.showAt(hit.offset);
+  const show = (hit) => /** @type {any} */ (document.querySelector("log-view"))?.showAt(hit.offset);
   return html`<div class="hits" role="region" aria-label="Found lines" tabindex="0">
     <div class="hits-head"><strong>${found.items.length}${found.next === null ? "" : " or more"} lines</strong>
       <button type="button" class="plain" @click=${close}>Close</button></div>

@@ -3,10 +3,10 @@
 import { html, nothing } from "../vendor/lit-html.js";
 import { get, part } from "../core/api.js";
 import { Resource, seldom } from "../core/resource.js";
-import { go, place, setQuery } from "../core/router.js";
+import { go, place } from "../core/router.js";
 import { cluster, listen, now } from "../core/store.js";
 import { sameAs } from "../parts/copy.js";
-import { absolute, amount, clock, duration, mebibytes, percent, plain, plural } from "../parts/format.js";
+import { absolute, amount, clock, decimal, duration, mebibytes, percent, plain, plural } from "../parts/format.js";
 import { icon } from "../parts/icons.js";
 import { ACTIONS, actOn, mayAct } from "../parts/job-actions.js";
 import { scaleJob } from "../parts/job-scale.js";
@@ -16,6 +16,7 @@ import { placementText } from "../parts/spans.js";
 import { empty, fault, shown, skeleton } from "../parts/shown.js";
 import { isOver, jobLink, stateMark } from "../parts/states.js";
 import { bar, facts } from "../parts/tables.js";
+import { tabBar } from "../parts/tabs.js";
 import { since } from "../parts/times.js";
 import { curvesTab } from "./job-curves.js";
 import { eventsTab, specTab, timelineTab } from "./job-history.js";
@@ -35,7 +36,9 @@ export const keyOf = ({ path }) => path;
 export function open({ names }) {
   const id = names.job;
   const path = `/jobs/${part(id)}`;
+  /** @type {Resource<import("../types.js").JobView>} */
   const job = new Resource((signal) => get(path, {}, signal));
+  /** @type {Resource<import("../types.js").ExplanationView>} */
   const why = new Resource((signal) => get(`${path}/explain`, {}, signal));
   const later = seldom(2000, () => job.reload());
   const explainAgain = seldom(5000, () => why.reload());
@@ -77,7 +80,7 @@ export function open({ names }) {
         return html`<h1>${plain(id)}</h1>${job.error ? fault(job) : skeleton(8)}`;
       }
       return html`${job.error ? fault(job) : nothing}${headView(job)} ${whyView(job.value, why)}
-        ${tabsView(tabName)}
+        ${tabBar(TABS, tabName, "About this job")}
         <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tabName}">${tab.view()}</div>`;
     },
     close() {
@@ -127,6 +130,7 @@ function headView(resource) {
     ${figures(job)}`;
 }
 
+/** @param {import("../types.js").JobView} job */
 function figures(job) {
   const end = job.finished_at ?? now();
   return html`<section class="card" aria-label="In figures">
@@ -137,7 +141,7 @@ function figures(job) {
       ["Where", job.placement.length ? placementText(job.placement) : null],
       ["Goes to", job.target ? placementText(job.target) : null],
       ["Progress", job.progress === null ? html`<span class="muted">not reported</span>` : bar(job.progress, "done")],
-      ["Loss", job.loss],
+      ["Loss", job.loss === null ? null : decimal(job.loss)],
       ["Use of its GPUs", isOver(job) || !job.placement.length ? null : bar(job.busy, "busy")],
       ["Memory", job.memory_mib === null ? null : mebibytes(job.memory_mib)],
       ["Ran", duration(job.ran_s + (job.running_since ? end - job.running_since : 0))],
@@ -176,6 +180,7 @@ function whyView(job, why) {
 
 const notesView = (notes) => notes.map((note) => html`<p class="note">${icon("warning")} ${plain(note)}</p>`);
 
+/** @param {import("../types.js").VerdictView} verdict */
 function verdictView(verdict) {
   return html`<p class="why-sentence">${plain(verdict.sentence || verdict.phrase)}</p>
     ${verdict.advice && !verdict.sentence.includes(verdict.advice) ? html`<p>${plain(verdict.advice)}</p>` : nothing}
@@ -195,41 +200,25 @@ function waitView(job, why) {
     ${whenView(told)}
     ${told.ahead_count
       ? html`<h3>Ahead of it: ${plural(told.ahead_count, "job")}</h3>
-          <ul class="names short">${told.ahead.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${one.user ? `${plain(one.user)}, ` : ""}${plural(one.gpus, "GPU")}</span></li>`)}</ul>`
+          <ul class="names">${told.ahead.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${one.user ? `${plain(one.user)}, ` : ""}${plural(one.gpus, "GPU")}</span></li>`)}</ul>`
       : html`<p>Nobody is ahead of it.</p>`}
     ${told.held_by.length
       ? html`<h3>What it needs is held by</h3>
-          <ul class="names short">${told.held_by.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${plural(one.gpus, "GPU")}${one.ends_at ? `, until about ${clock(one.ends_at)}` : ""}</span></li>`)}</ul>`
+          <ul class="names">${told.held_by.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${plural(one.gpus, "GPU")}${one.ends_at ? `, until about ${clock(one.ends_at)}` : ""}</span></li>`)}</ul>`
       : nothing}
     ${told.remedies.length
-      ? html`<h3>It would start now</h3><ul class="names short">${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}</ul>`
+      ? html`<h3>It would start now</h3><ul class="names">${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}</ul>`
       : nothing}
     ${told.assumptions.length
       ? html`<details><summary>What this estimate assumes</summary><ul>${told.assumptions.map((one) => html`<li>${plain(one)}</li>`)}</ul></details>`
       : nothing}`)}`;
 }
 
+/** @param {import("../types.js").ExplanationView} told */
 function whenView(told) {
   if (told.starts_at === null || told.starts_at === undefined)
     return html`<p>When it starts cannot be said${told.cause === "impossible" ? ": it cannot start as it is" : " yet"}.</p>`;
   const [early, late] = told.starts_between ?? [];
   const range = early && late && late - early > 60 ? `, between ${clock(early)} and ${clock(late)}` : "";
   return html`<p class="when">Starts <strong>${since(told.starts_at)}</strong> (about ${clock(told.starts_at)}${range})</p>`;
-}
-
-function tabsView(current) {
-  const move = (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
-    const each = [...event.currentTarget.querySelectorAll("[role=tab]")];
-    const next = each[(each.indexOf(document.activeElement) + step + each.length) % each.length];
-    next.focus();
-    next.click();
-  };
-  return html`<div class="tabs" role="tablist" aria-label="About this job" @keydown=${move}>
-    ${Object.entries(TABS).map(
-      ([name, [word]]) => html`<button type="button" role="tab" id="tab-${name}" aria-controls="tab-panel" aria-selected=${name === current}
-        tabindex=${name === current ? 0 : -1} @click=${() => setQuery({ tab: name === "overview" ? "" : name })}>${word}</button>`,
-    )}
-  </div>`;
 }

@@ -23,6 +23,7 @@ const COLUMNS = ["state", "job", "user", "queue", "gpus", "workers", "nodes", "w
 export function open() {
   const picked = new Map();
   let typing = null;
+  /** @type {Resource<import("../types.js").JobPage>} */
   const list = new Resource(async (signal) => {
     const found = await get("/jobs", question(), signal);
     announce(`${plural(found.total, "job")} found`);
@@ -136,7 +137,7 @@ function filterBar(search, counts) {
   const mine = user.length === 1 && user[0] === own;
   return html`<search class="filters" aria-label="Filters">
     <input type="search" data-filter placeholder="Name, id, user, queue, label" aria-label="Words in name, id, user, queue or label"
-      .value=${live(document.activeElement?.matches?.("[data-filter]") ? document.activeElement.value : q)} @input=${search} />
+      .value=${live(typed() ?? q)} @input=${search} />
     <div class="chips" role="group" aria-label="States">
       ${STATES.map(
         (name) => html`<button type="button" class="chip" aria-pressed=${state.includes(name)} @click=${() => toggle(name)}>
@@ -148,6 +149,12 @@ function filterBar(search, counts) {
     ${queue.map((name) => gone("queue", name, queue))} ${label.map((pair) => gone("label", pair, label))}
     ${queuePicker(counts, queue)}
   </search>`;
+}
+
+/** What is being typed; null while nobody does. */
+function typed() {
+  const field = document.activeElement;
+  return field instanceof HTMLInputElement && field.matches("[data-filter]") ? field.value : null;
 }
 
 function gone(name, value, all) {

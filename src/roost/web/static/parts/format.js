@@ -36,6 +36,7 @@ export function plural(count, noun) {
   return `${amount(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+/** @type {[number, string, number, string][]} */
 const AMOUNTS = [
   [DAY, "d", HOUR, "h"],
   [HOUR, "h", MINUTE, "min"],

@@ -8,7 +8,11 @@ import { gpusText, isOver, nodesOf, stateMark } from "./states.js";
 import { sortHead } from "./tables.js";
 import { since } from "./times.js";
 
-/** Each column: its head, the field it sorts by, its kind, and its cell. */
+/**
+ * Each column: its head, the field it sorts by, its kind, and its cell.
+ *
+ * @type {Record<string, [string, string, string, (job: import("../types.js").JobView) => any]>}
+ */
 const COLUMNS = {
   state: ["State", "state", "", (job) => stateMark(job.state)],
   job: ["Job", "name", "", nameCell],
@@ -50,7 +54,7 @@ function progressText(job) {
 /**
  * A table of jobs; with `sort` and `choose` its heads sort, with `picked` rows can be chosen.
  *
- * @param {any[]} jobs
+ * @param {import("../types.js").JobView[]} jobs
  * @param {{columns: string[], sort?: string, choose?: (sort: string) => void,
  *   picked?: Set<string>, pick?: (ids: string[], on: boolean) => void}} options
  */

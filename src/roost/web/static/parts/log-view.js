@@ -205,7 +205,7 @@ class LogView extends HTMLElement {
   }
 
   #foot() {
-    const foot = this.querySelector(".log-foot");
+    const foot = /** @type {HTMLElement} */ (this.querySelector(".log-foot"));
     if (!foot) return;
     const follow = () => {
       this.#follows = true;

@@ -4,7 +4,13 @@ import { html, nothing } from "../vendor/lit-html.js";
 import { clock, plain } from "./format.js";
 import { icon } from "./icons.js";
 
-/** A value with `ready(value)`; before it a skeleton, beside it what went wrong. */
+/**
+ * A value with `ready(value)`; before it a skeleton, beside it what went wrong.
+ *
+ * @template T
+ * @param {import("../core/resource.js").Resource<T>} resource
+ * @param {(value: T) => any} ready
+ */
 export function shown(resource, ready, { lines = 3 } = {}) {
   const { value, error } = resource;
   if (value !== undefined) return html`${error ? fault(resource) : nothing}${ready(value)}`;
@@ -41,7 +47,7 @@ function headline(error) {
   return plain(error.message);
 }
 
-/** Nothing there, and what to do about it. */
+/** Nothing there, and what to do about it. @param {any} title @param {any} [more] */
 export function empty(title, more = nothing) {
   return html`<div class="empty"><p class="empty-title">${title}</p>${more}</div>`;
 }

@@ -18,6 +18,7 @@ export const STATES = [
 export const OPEN = STATES.slice(0, 5);
 const OVER = new Set(STATES.slice(5));
 
+/** @param {{state: string}} job */
 export const isOver = (job) => OVER.has(job.state);
 
 export function stateMark(state) {
@@ -37,13 +38,13 @@ export function jobLink(job) {
 }
 
 /** What a job asks for or holds: 2 workers × ½ A100. */
-export function gpusText(job) {
+export function gpusText(/** @type {import("../types.js").JobView} */ job) {
   const held = Number(job.gpus_held.toFixed(2));
   const asked = Number(job.gpus.toFixed(2));
   return isOver(job) || job.state === "queued" ? String(asked) : `${held} of ${asked}`;
 }
 
 /** The nodes that a job is on. */
-export function nodesOf(job) {
+export function nodesOf(/** @type {import("../types.js").JobView} */ job) {
   return [...new Set(job.placement.map((part) => part.node))];
 }
