@@ -76,7 +76,7 @@ def jobs(count: int, seed: int) -> list[TraceJob]:
 #: is asked, as a forecast does between events: whoever holds GPUs is then nearer to its end.
 BY_THE_CLOCK = ("allox", "gittins", "las", "tiresias", "timeslice")
 #: These remember rounds, leases or what they learnt, and a restart lets them begin anew.
-FORGETFUL = ("bundles", "gavel", "lookahead", "optimus", "pollux", "roost", "sia", "themis")
+FORGETFUL = ("bundles", "dl2", "gavel", "lookahead", "optimus", "pollux", "roost", "sia", "themis")
 
 
 def halfway(name: str, after_s: float, seed: int) -> tuple[Forecast, dict[JobId, float]]:
