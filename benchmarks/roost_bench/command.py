@@ -12,6 +12,7 @@ from roost.cli.output import number, print_csv, print_json, print_table
 from roost.cli.parameter_types import Duration
 from roost.errors import InvalidSpec
 from roost_bench.ablation.command import ablation
+from roost_bench.dl2.command import dl2
 from roost_bench.gavel.command import gavel
 from roost_bench.gpu.command import gpu
 from roost_bench.guarantees.command import guarantees
@@ -39,6 +40,7 @@ def bench() -> None:
 
 
 bench.add_command(ablation)
+bench.add_command(dl2)
 bench.add_command(gavel)
 bench.add_command(gpu)
 bench.add_command(guarantees)

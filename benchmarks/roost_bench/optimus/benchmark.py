@@ -351,11 +351,11 @@ def _draw(bench: OptimusBench, chance: np.random.Generator) -> _Drawn:
     power = round(math.log2(4 * math.sqrt(long)) + float(chance.normal(0.0, 0.7)))
     workers = min(2 ** max(power, 0), _MOST_ASKED, bench.nodes * bench.gpus_per_node)
     servers = max(1, workers // int(chance.choice((1, 2, 4))))
-    rate = network.rate(_desks(workers, servers, bench))
+    rate = network.rate(desks(workers, servers, bench))
     return _Drawn(sort, network, course, steps, servers, workers, rate)
 
 
-def _desks(workers: int, servers: int, bench: OptimusBench) -> list[NodeShare]:
+def desks(workers: int, servers: int, bench: OptimusBench) -> list[NodeShare]:
     """So many workers and servers, evenly on as few empty nodes as hold them."""
     nodes = -(-max(workers, servers) // bench.gpus_per_node)
     return [

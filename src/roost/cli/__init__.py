@@ -106,6 +106,7 @@ _SECTIONS = {
         "generate": ("workloads", "Write a synthetic workload as csv."),
         "inspect": ("workloads", "Say what is in a trace file, or convert it to Roost's csv."),
         "diff": ("diff", "Compare the event logs of two runs."),
+        "learn": ("learn", "Train the networks of learnt policies."),
     },
     "Other": {
         "demo": ("demo", "See it work: real training jobs, or nine policies."),

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from roost.core.plan import Plan
 from roost.errors import InvalidSpec
-from roost.policies.kit.parameter_servers.gains import Apportioned, Demand, Size, apportion
+from roost.policies.kit.parameter_servers.gains import Apportioned, Demand, Size, apportion_in
 from roost.policies.kit.parameter_servers.leaps import LogSpeeds, bids, in_turn, pays_in_speed
 from roost.policies.kit.parameter_servers.losses import without_losses
 from roost.policies.kit.parameter_servers.outlook import Outlook
@@ -82,11 +82,7 @@ def choose(sized: Sized, bid: list[Demand]) -> list[Size | None]:
     order = in_turn(sized, [one.work for one in bid])
 
     def deal(demands: Sequence[Demand]) -> Apportioned:
-        dealt = apportion([demands[at] for at in order], sized.capacity, grow=sized.grow)
-        sizes: list[Size | None] = [None] * len(order)
-        for at, size in zip(order, dealt.sizes, strict=True):
-            sizes[at] = size
-        return Apportioned(sizes, dealt.price)
+        return apportion_in(order, demands, sized.capacity, grow=sized.grow)
 
     def pay(at: int, size: Size, price: float) -> bool:
         return pays_in_speed(sized, bid[at], at, size, price)

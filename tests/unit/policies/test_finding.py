@@ -123,7 +123,7 @@ def test_several_processes_read_the_same_file(mine: Path) -> None:
 def test_a_policy_says_itself_whether_it_resizes(mine: Path) -> None:
     found = {name for name in policies.names() if policies.resizes(policies.policy(name))}
 
-    assert found >= {"alnair", "bundles", "lookahead", "optimus", "pollux", "roost", "sia"}
+    assert found >= {"alnair", "bundles", "dl2", "lookahead", "optimus", "pollux", "roost", "sia"}
     assert not found & {"fifo", "drf", "tetris", "tiresias", "timeslice"}
     assert policies.resizes(policies.policy(f"{mine}:widest"))
     assert not policies.resizes(policies.policy(f"{mine}:Longest"))

@@ -183,6 +183,17 @@ def apportion(demands: Sequence[Demand], capacity: Vector, *, grow: bool = True)
     return _grow(demands, sizes, left, capacity)
 
 
+def apportion_in(
+    order: Sequence[int], demands: Sequence[Demand], capacity: Vector, *, grow: bool = True
+) -> Apportioned:
+    """The same where leasts are given in another order; sizes are in that of the demands."""
+    dealt = apportion([demands[at] for at in order], capacity, grow=grow)
+    sizes: list[Size | None] = [None] * len(order)
+    for at, size in zip(order, dealt.sizes, strict=True):
+        sizes[at] = size
+    return Apportioned(sizes, dealt.price)
+
+
 def _grow(
     demands: Sequence[Demand], sizes: list[Size | None], left: Vector, capacity: Vector
 ) -> Apportioned:

@@ -25,11 +25,15 @@ _MANY = 1000
 
 
 class LogSpeed(NamedTuple):
-    """Times of a sort of job, what leaps between its sizes are worth, and its best time."""
+    """Times of a sort of job, what leaps between its sizes are worth, and its best time.
+
+    ``more`` is what its best size has beyond the least.
+    """
 
     of: Gains
     gains: LeapGains
     best: float
+    more: Size
 
 
 @dataclass(slots=True)
@@ -45,7 +49,8 @@ class LogSpeeds:
             if len(self.known) >= _MANY:
                 self.known.clear()
             grid = np.array(times.times, dtype=float)
-            found = LogSpeed(times, LeapGains(np.log(grid).tolist()), float(grid.min()))
+            more = Size(*divmod(int(grid.argmin()), grid.shape[1]))
+            found = LogSpeed(times, LeapGains(np.log(grid).tolist()), float(grid.min()), more)
             self.known[id(times)] = found
         return found
 
@@ -62,10 +67,14 @@ def bids(sized: Sized, speeds: LogSpeeds, power: float) -> list[Demand]:
     """Demands whose gains are those in log speed, and whose work is how much the job counts."""
     known = [speeds.of(demand.gains) for demand in sized.demands]
     left = [demand.work * one.best for demand, one in zip(sized.demands, known, strict=True)]
-    counts = (ranks(left) ** power).tolist()
+    return weighed(sized, known, ranks(left) ** power)
+
+
+def weighed(sized: Sized, known: Sequence[LogSpeed], counts: Reals) -> list[Demand]:
+    """The same for counts that are known."""
     return [
         replace(demand, gains=one.gains, work=weight)
-        for demand, one, weight in zip(sized.demands, known, counts, strict=True)
+        for demand, one, weight in zip(sized.demands, known, counts.tolist(), strict=True)
     ]
 
 
